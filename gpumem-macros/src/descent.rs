@@ -2,6 +2,7 @@
 
 use crate::errors::Errors;
 use crate::loss;
+use crate::names;
 use crate::syntax::{Constant, Place};
 use crate::train::{Reading, last_name, plain};
 use gpumem_core::Update;
@@ -73,6 +74,17 @@ fn combined(operator: BinOp, left: Number, right: Number) -> Option<Number> {
         BinOp::Div(_) => left / right,
         _ => return None,
     }))
+}
+
+/// What to write in place of one of PyTorch's schedules that is none of these, however near its name is.
+fn in_place_of(schedule: &str) -> Option<&'static str> {
+    match names::plain(schedule).as_str() {
+        "exponential" => Some("it is `Step { every: 1, factor: 0.95 }`"),
+        "multistep" | "polynomial" | "reduceonplateau" | "cyclic" | "cosineannealingwarmrestarts" | "lambda" => {
+            Some("a training loop says with `set_lr` what no schedule says")
+        }
+        _ => None,
+    }
 }
 
 /// A name that there is, or a hint.
@@ -173,7 +185,8 @@ pub(crate) fn schedule(
     let Some(&(_, fields)) = Schedule::ROWS.iter().find(|(known, _)| *known == text) else {
         // As PyTorch calls them: `CosineAnnealingLR`.
         let bare = text.trim_end_matches("LR").trim_end_matches("Annealing").to_string();
-        errors.add(name, format!("no schedule is called `{text}`; {}", hint(&bare, &names)));
+        let hint = in_place_of(&bare).map_or_else(|| hint(&bare, &names), str::to_string);
+        errors.add(name, format!("no schedule is called `{text}`; {hint}"));
         return plain_schedule;
     };
     if matches!(plain(value), Expr::Call(_)) {

@@ -149,7 +149,8 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     };
     let text = name.to_string();
     let Some(&loss) = Loss::ALL.iter().find(|loss| loss.name() == text) else {
-        let hint = match (of_elsewhere(&text), nearest(&text, &names)) {
+        let near = nearest(&text, &names).filter(|_| !is_another(&text));
+        let hint = match (of_elsewhere(&text), near) {
             (Some(loss), _) => format!("did you mean `{}`?", example(loss)),
             (None, Some(near)) => format!("did you mean `{near}`?"),
             (None, None) => format!("there are {}", listed(&names)),
@@ -176,6 +177,13 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
     let name = names::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
     Loss::ALL.iter().copied().find(|loss| loss.name().to_lowercase() == bare)
+}
+
+/// Whether a name is that of a loss of PyTorch's that is none of these, however near their names are.
+fn is_another(name: &str) -> bool {
+    let name = names::plain(name);
+    let bare = name.strip_suffix("loss").unwrap_or(&name);
+    matches!(bare, "hingeembedding" | "multimargin" | "gaussiannll" | "poissonnll" | "multilabelmargin")
 }
 
 /// How a loss is written.
@@ -381,21 +389,29 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     let promised: Option<&Declared> = resolved.promised.as_ref().and_then(|promised| promised.first());
     match (term.from.first(), promised) {
         (None, Some(promised)) if !matches!(promised.form, Form::Logits | Form::TokenLogits | Form::Map) => {
-            let message = format!(
-                "`{loss}` compares classes, but `forward` returns `{promised}`; return `Logits`, `TokenLogits` or `Map`, \
-                 or use `loss: Mse`"
-            );
+            let instead = as_map(value.shape)
+                .unwrap_or_else(|| "return `Logits`, `TokenLogits` or `Map`, or use `loss: Mse`".to_string());
+            let message = format!("`{loss}` compares classes, but `forward` returns `{promised}`; {instead}");
             errors.add(term.place, message);
         }
         (Some(name), _) if value.shape.rank() > 3 => {
-            let message = format!(
-                "`{loss}` compares classes of vectors, sequences and maps, but `{name}` is {}; flatten it first",
-                value.shape
-            );
+            let instead = as_map(value.shape).unwrap_or_else(|| "make a map of it with `Reshape`".to_string());
+            let shape = value.shape;
+            let message =
+                format!("`{loss}` compares classes of vectors, sequences and maps, but `{name}` is {shape}; {instead}");
             errors.add(term.place, message);
         }
         _ => {}
     }
+}
+
+/// How the voxels of a volume become the pixels of a map, in the order that they have anyway.
+fn as_map(volume: Shape) -> Option<String> {
+    let &[classes, depth, height, width] = volume.dims() else { return None };
+    let rows = depth.saturating_mul(height);
+    Some(format!(
+        "its voxels are the pixels of `Map<{classes}, {rows}, {width}>` behind `Reshape({classes}, {rows}, {width})`"
+    ))
 }
 
 /// What takes logits has a softmax or a sigmoid of its own, and anything that bounds what it gets keeps it from learning. What takes

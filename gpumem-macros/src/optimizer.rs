@@ -11,6 +11,20 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use syn::{Expr, ExprLit, Lit};
 
+/// PyTorch's optimizers that are none of these, however near their names are, without case.
+const OTHERS: [&str; 3] = ["rprop", "asgd", "sparseadam"];
+
+/// What to write in place of a hyperparameter that all of PyTorch's optimizers have.
+fn in_place_of(hyperparameter: &str) -> Option<&'static str> {
+    match hyperparameter {
+        "maximize" => {
+            Some("a step makes the loss smaller; what is to grow has `Affine(-1.0)` behind it, with `loss: Mean`")
+        }
+        "foreach" | "fused" | "capturable" | "differentiable" => Some("how it runs is no choice; leave it out"),
+        _ => None,
+    }
+}
+
 /// What a group has.
 const GROUP: [&str; 3] = ["paths", "lr", "weight_decay"];
 
@@ -39,7 +53,8 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>,
     let text = name.to_string();
     let Some(row) = Optimizer::ROWS.iter().find(|row| row.name == text) else {
         let names: Vec<&str> = Optimizer::ROWS.iter().map(|row| row.name).collect();
-        let hint = match nearest(&text, &names) {
+        let near = nearest(&text, &names).filter(|_| !OTHERS.contains(&text.to_lowercase().as_str()));
+        let hint = match near {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are {}", listed(&names)),
         };
@@ -86,9 +101,10 @@ fn hyperparameters<'e>(
         };
         let parameter = member.to_string();
         if parameter != "groups" && !known.contains(&parameter.as_str()) {
-            let hint = match nearest(&parameter, &[known, &["groups"]].concat()) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("it has {}", listed(known)),
+            let hint = match (in_place_of(&parameter), nearest(&parameter, &[known, &["groups"]].concat())) {
+                (Some(instead), _) => instead.to_string(),
+                (None, Some(near)) => format!("did you mean `{near}`?"),
+                (None, None) => format!("it has {}", listed(known)),
             };
             errors.add(member, format!("`{optimizer}` has no hyperparameter `{parameter}`; {hint}"));
             continue;

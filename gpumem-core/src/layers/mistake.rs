@@ -165,6 +165,9 @@ impl fmt::Display for Kind {
 impl fmt::Display for NoOption {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NoOption { given, meant, forms, options } = self;
+        if let Some(instead) = in_place_of(given) {
+            return write!(f, "has no option `{given}`; {instead}");
+        }
         if let Some(meant) = meant {
             return write!(f, "has no option `{given}`; did you mean `{meant}`?");
         }
@@ -177,6 +180,18 @@ impl fmt::Display for NoOption {
             [option] => write!(f, "has no option `{given}`; its only option is `{option}`{before}"),
             _ => write!(f, "has no option `{given}`; its options are {}{before}", listed(options)),
         }
+    }
+}
+
+/// What to write in place of an option that PyTorch's layers have.
+fn in_place_of(option: &str) -> Option<&'static str> {
+    match option {
+        "batch_first" => Some("the batch is always first, so leave it out"),
+        "padding_mode" => Some("other edges than zeros are those of a layer in front, as `Pad(1, mode = \"reflect\")`"),
+        "track_running_stats" => {
+            Some("layers called `BatchNorm` have running statistics, and no others have, so leave it out")
+        }
+        _ => None,
     }
 }
 

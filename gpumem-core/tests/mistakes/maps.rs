@@ -29,6 +29,17 @@ fn maps_and_signals() {
             "needs a number, or one for each channel as `(0.5, 0.4, 0.3)` for `mean`, not true",
         ),
         ("3x8x8", "Conv2d(8, 3, dilate = 2)", "has no option `dilate`; did you mean `dilation`?"),
+        (
+            "3x8x8",
+            "Conv2d(8, 3, padding_mode = \"reflect\")",
+            "has no option `padding_mode`; other edges than zeros are those of a layer in front, as `Pad(1, mode = \"reflect\")`",
+        ),
+        (
+            "3x8x8",
+            "InstanceNorm2d(track_running_stats = true)",
+            "has no option `track_running_stats`; layers called `BatchNorm` have running statistics, and no others have, so \
+             leave it out",
+        ),
         ("3x8x8", "Conv2d(8, kernel = 3)", "has no option `kernel`; did you mean `kernel_size`?"),
         ("3x8x8", "Conv2d(8, 3, stride_ = 2)", "has no option `stride_`; did you mean `stride`?"),
         (
@@ -174,6 +185,12 @@ fn maps_and_signals() {
             "Upsample(size = [3; 4])",
             "works on a signal [C, L], which has one length; write one number for `size`",
         ),
+        (
+            "3x8x8",
+            "Hardtanh(1.0, -1.0)",
+            "has min_val = 1.0 and max_val = -1.0, which leave nothing between; use a larger `max_val`",
+        ),
+        ("3x8x8", "Softshrink(-0.5)", "needs `lambd` to be at least 0, not -0.5"),
         ("3x8x8", "Pad", "takes (padding), but none is given"),
         (
             "3x8x8",
@@ -185,12 +202,6 @@ fn maps_and_signals() {
         ("3x8x8", "Pad(1, value = inf)", "needs `value` to be finite, not inf"),
         (
             "3x8x8",
-        (
-            "3x8x8",
-            "Hardtanh(1.0, -1.0)",
-            "has min_val = 1.0 and max_val = -1.0, which leave nothing between; use a larger `max_val`",
-        ),
-        ("3x8x8", "Softshrink(-0.5)", "needs `lambd` to be at least 0, not -0.5"),
             "Pad(1, mode = \"reflect\", value = 1)",
             "has a value, which only `mode = \"constant\"` puts there; leave `value` or `mode = \"reflect\"` out",
         ),

@@ -11,6 +11,12 @@ fn sequences_and_joins() {
             "CausalSelfAttention(4, vdim = 2)",
             "has no option `vdim`; its options are `kv_heads`, `dropout`, `bias`, `window`, `rotary`, `rotary_dims`, `interleaved`, `rotary_size`, `rotary_before`, `qk_norm` and `qk_norm_eps`, after (heads)",
         ),
+        (
+            "7x3",
+            "Lstm(5, batch_first = true)",
+            "has no option `batch_first`; the batch is always first, so leave it out",
+        ),
+        ("7x8", "MultiHeadAttention(6, 2)", "expects 6 input features, but the previous layer produces [7, 8]"),
         ("5000x8", "AlibiBias(4)", "has 5000 steps; use no more than 4096, or make the bias an input of the network"),
         ("3", "AlibiBias(4)", "works on tokens or a sequence [.., T, D], but the previous layer produces [3]"),
         ("tokens 8", "Embedding(5, 3, 5)", "is 5, but there are 5 rows; use one from 0 to 4, or -1 for the last"),

@@ -40,6 +40,39 @@ fn training_settings() {
             "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`",
         ),
         ("optimizer: Adam { beta: 1 }", "beta", "`Adam` has no hyperparameter `beta`; did you mean `betas`?"),
+        (
+            "optimizer: Sgd { lr: 1.0, maximize: true }",
+            "maximize",
+            "`Sgd` has no hyperparameter `maximize`; a step makes the loss smaller; what is to grow has `Affine(-1.0)` behind it, \
+             with `loss: Mean`",
+        ),
+        (
+            "optimizer: AdamW { foreach: true }",
+            "foreach",
+            "`AdamW` has no hyperparameter `foreach`; how it runs is no choice; leave it out",
+        ),
+        (
+            "optimizer: Rprop { lr: 0.1 }",
+            "Rprop",
+            "no optimizer is called `Rprop`; there are `Sgd`, `Adam`, `AdamW`, `Lion`, `RmsProp`, `Adagrad`, `Adadelta`, `NAdam`, \
+             `Adamax`, `RAdam`, `Adafactor`, `AdamW8bit` and `Muon`",
+        ),
+        (
+            "loss: HingeEmbedding",
+            "HingeEmbedding",
+            "no loss is called `HingeEmbedding`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, \
+             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` and `Ctc`",
+        ),
+        (
+            "schedule: ExponentialLR { gamma: 0.9 }",
+            "ExponentialLR",
+            "no schedule is called `ExponentialLR`; it is `Step { every: 1, factor: 0.95 }`",
+        ),
+        (
+            "schedule: CosineAnnealingWarmRestarts { t_0: 3 }",
+            "CosineAnnealingWarmRestarts",
+            "no schedule is called `CosineAnnealingWarmRestarts`; a training loop says with `set_lr` what no schedule says",
+        ),
         ("optimizer: Adam { eps: 1, eps: 1 }", "eps", "`eps` is given twice; remove one"),
         ("optimizer: Sgd { lr: 1.0, .. }", "..", "hyperparameters left out take PyTorch's defaults; remove this"),
         (
@@ -66,6 +99,20 @@ fn training_settings() {
             "CrossEntropy",
             "`CrossEntropy` compares classes, but `forward` returns `Features<4>`; return `Logits`, `TokenLogits` or `Map`, or \
              use `loss: Mse`",
+        )],
+    );
+    let text = forward(
+        "Volume<1, 2, 3, 4>",
+        "Volume<5, 2, 3, 4>",
+        "[Conv3d(5, 1)]",
+        "const TRAIN: Train = Train { batch: 4, loss: CrossEntropy };",
+    );
+    assert_mistakes(
+        &text,
+        &[(
+            "CrossEntropy",
+            "`CrossEntropy` compares classes, but `forward` returns `Volume<5, 2, 3, 4>`; its voxels are the pixels of \
+             `Map<5, 6, 4>` behind `Reshape(5, 6, 4)`",
         )],
     );
     let text = forward("Features<4>", "Features<4>", "[Linear(4)]", "const INFER: Infer = Infer { loss: Mse };");
@@ -377,6 +424,8 @@ fn optimizers_have_the_states_that_are_asked_for() {
         ("RmsProp", 1),
         ("RmsProp { centered: false, momentum: 0.0 }", 1),
         ("RmsProp { centered: true }", 2),
+        ("Adam { amsgrad: true }", 3),
+        ("AdamW { amsgrad: false }", 2),
         ("RmsProp { momentum: 0.9, centered: CENTERED }", 3),
         ("NAdam { decoupled_weight_decay: true }", 2),
         ("Adagrad { initial_accumulator_value: 0.1 }", 1),
@@ -424,8 +473,6 @@ fn stepping(infer: &str, layers: &str) -> String {
 fn caches() {
     let net = stepping;
     let causal = "CausalSelfAttention(2)";
-        ("Adam { amsgrad: true }", 3),
-        ("AdamW { amsgrad: false }", 2),
     for sound in [
         "cache: 8",
         "batch: N, cache: 4096, chunk: 64",

@@ -79,7 +79,8 @@ fn losses_of_several_terms() {
         (
             "CrossEntropy + CrossEntropy(from = cube, target = cube)",
             "CrossEntropy(from = cube, target = cube)",
-            "`CrossEntropy` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; flatten it first",
+            "`CrossEntropy` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; its voxels are the pixels of \
+             `Map<2, 12, 5>` behind `Reshape(2, 12, 5)`",
         ),
         (
             "CrossEntropy + Mse(from = aux)",
@@ -346,7 +347,8 @@ fn options_of_losses() {
         (
             "CrossEntropy + Nll(from = cube, target = cube)",
             "Nll(from = cube, target = cube)",
-            "`Nll` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; flatten it first",
+            "`Nll` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; its voxels are the pixels of \
+             `Map<2, 12, 5>` behind `Reshape(2, 12, 5)`",
         ),
     ]);
 }

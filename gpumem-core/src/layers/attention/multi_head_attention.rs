@@ -11,7 +11,8 @@ use crate::shape::Shape;
 use alloc::vec;
 
 /// `MultiHeadAttention(heads, causal = false, dropout = 0.0, bias = true, kv_heads = heads)`: multi-head self-attention, in which a
-/// step sees all steps, or with `causal` itself and those before it.
+/// step sees all steps, or with `causal` itself and those before it. With `embed_dim` in front, `MultiHeadAttention(embed_dim, heads)`,
+/// what arrives is checked.
 ///
 /// * Options: `causal = false`; `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
@@ -32,6 +33,7 @@ use alloc::vec;
 /// PyTorch: `torch.nn.MultiheadAttention(D, heads, dropout, bias, batch_first=True)(x, x, x)`.
 #[derive(Clone, Debug)]
 pub struct MultiHeadAttention {
+    embed_dim: Option<u64>,
     heads: u64,
     causal: bool,
     dropout: f64,
@@ -48,6 +50,7 @@ impl Layer for MultiHeadAttention {
 
     fn read(from: &mut Arguments<'_>) -> MultiHeadAttention {
         MultiHeadAttention {
+            embed_dim: from.leading("embed_dim").integer(),
             heads: from.required("heads").positive(),
             causal: from.option("causal").flag(false),
             dropout: from.option("dropout").probability(0.0),
@@ -61,6 +64,7 @@ impl Layer for MultiHeadAttention {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [_, width] = x[0].sequence()?;
+        b.report(x[0].unexpected_features(self.embed_dim));
         let MultiHeadAttention { heads, causal, dropout, window, .. } = *self;
         let kv_heads = checked_kv_heads(b, heads, self.kv_heads);
         check_heads(heads, width)?;
