@@ -20,7 +20,7 @@ pub type Sources = BTreeMap<&'static str, String>;
 /// A library that was opened.
 pub struct Opened {
     pub code: Library,
-    /// The fibers of `simt.h` are the library's: one launch at a time.
+    /// The threads of `simt.cpp` are the library's: one launch at a time.
     pub runs: Mutex<()>,
 }
 
@@ -94,13 +94,16 @@ static COMPILER: LazyLock<Compiler> = LazyLock::new(|| {
     flags.extend(std::env::var("GPUMEM_HOST_FLAGS").unwrap_or_default().split_whitespace().map(String::from));
     let version = Command::new(&program).arg("--version").output();
     let version = version.expect("the tests of the kernels need a C++ compiler, `c++` or what CXX names").stdout;
-    let key = hash((&program, &flags, version, SHIM, include_str!("cache.rs")));
+    let key = hash((&program, &flags, version, SHIM, RUNNER, include_str!("cache.rs")));
     Compiler { program, flags, key }
 });
 
 const SHIM: &str = include_str!("simt.h");
-/// What every program begins with: compiled once, as a precompiled header.
-const HEAD: &str = "#define SIMT_MAIN\n#define SIMT_SECTION \"simt\"\n#include \"simt.h\"\n#include \"base.cuh\"\n";
+const RUNNER: &str = include_str!("simt.cpp");
+/// How the runner is compiled, which takes part in every launch.
+const RUNNER_FLAGS: [&str; 2] = ["-O2", "-c"];
+/// What every program begins with: compiled once, as a precompiled header. Short, because it is read again for each library.
+const HEAD: &str = "#define SIMT_SECTION \"simt\"\n#include \"simt.h\"\n#include \"base.cuh\"\n";
 
 impl Compiler {
     fn run(&self, arguments: &[&str]) {
@@ -108,6 +111,24 @@ impl Compiler {
         let mut command = Command::new(&self.program);
         let output = command.args(&self.flags).args(arguments).env_remove("LD_PRELOAD").output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// The object file with what runs the threads of kernels.
+    fn runner(&self) -> PathBuf {
+        static MAKING: Mutex<()> = Mutex::new(());
+        let _guard = MAKING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let complete = folder().join(format!("simt-{:016x}.o", self.key));
+        if !complete.exists() {
+            let own = own_name("simt");
+            std::fs::create_dir_all(&own).unwrap();
+            let (program, object) = (own.join("simt.cpp"), own.join("simt.o"));
+            std::fs::write(&program, RUNNER).unwrap();
+            std::fs::write(own.join("simt.h"), SHIM).unwrap();
+            self.run(&[&RUNNER_FLAGS[..], &["-o", path(&object), path(&program)]].concat());
+            std::fs::rename(&object, &complete).unwrap();
+            std::fs::remove_dir_all(&own).unwrap();
+        }
+        complete
     }
 
     /// A folder with these sources, and with the precompiled header.
@@ -175,12 +196,11 @@ fn source(kernels: &[&Kernel]) -> String {
         writeln!(
             text,
             "extern \"C\" char __start_simt{number}[] __attribute__((weak)), __stop_simt{number}[] __attribute__((weak));\n\
-             static void call{number}(void *arguments) {{ simt::call(kernel{number}::{entry}, (void **)arguments); }}\n\
+             static void call{number}(void **arguments) {{ simt::call(kernel{number}::{entry}, arguments); }}\n\
              extern \"C\" int arity{number}() {{ return simt::arity(kernel{number}::{entry}); }}\n\
              extern \"C\" int plain{number}() {{ return simt::plain(kernel{number}::{entry}); }}\n\
              extern \"C\" void launch{number}(const unsigned *g, const unsigned *b, int order, void **arguments) {{\n\
-             simt::body = call{number}; simt::body_arguments = arguments;\n\
-             simt::launch({{g[0], g[1], g[2]}}, {{b[0], b[1], b[2]}}, order, __start_simt{number}, __stop_simt{number});\n}}",
+             simt::launch(g, b, order, call{number}, arguments, __start_simt{number}, __stop_simt{number});\n}}",
             entry = kernel.entry
         )
         .unwrap();
@@ -219,10 +239,13 @@ fn find(key: u64) -> Option<Compiled> {
 fn compile(kernels: &BTreeMap<u64, &Kernel>, sources: &Sources) -> Vec<(u64, Compiled)> {
     let keys: Vec<u64> = kernels.keys().copied().collect();
     let name = format!("kernels-{:016x}.so", hash(&keys));
-    let (own, headers) = (own_name(&name), COMPILER.sources(sources));
+    let (own, headers, runner) = (own_name(&name), COMPILER.sources(sources), COMPILER.runner());
     let program = own.with_extension("cpp");
     std::fs::write(&program, source(&kernels.values().copied().collect::<Vec<_>>())).unwrap();
-    COMPILER.run(&["-shared", "-I", path(&headers), "-o", path(&own), path(&program)]);
+    // Without the C++ library: nothing here needs it, and to look through it takes longer than to link all else.
+    let libraries = ["-nodefaultlibs", "-lm", "-lgcc", "-lc"];
+    let files = [path(&program), path(&runner)];
+    COMPILER.run(&[&["-shared", "-I", path(&headers), "-o", path(&own)], &files[..], &libraries[..]].concat());
     std::fs::rename(&own, folder().join(&name)).unwrap();
     let place = |(number, &key): (usize, &u64)| {
         write(&record(key), &format!("{name} {number}"));
