@@ -155,7 +155,7 @@ macro_rules! course {
         let samples = shared::digits().unwrap();
         let (test, train) = samples.split_at(samples.len() / 5);
         let mut train = train.to_vec();
-        let mut net = $network::on(&Cpu::new()).unwrap();
+        let mut net = $network::on(&Cpu::with_threads(1).unwrap()).unwrap();
         let mut loss = 0.0;
         for epoch in 0..EPOCHS {
             // Half a cosine from the first learning rate to 0.
@@ -192,8 +192,12 @@ fn apart(one: &[f32], other: &[f32]) -> f64 {
 fn digits_are_learned_as_with_states_of_32_bits() {
     let mut net = Exact::on(&Cpu::new()).unwrap();
     let begun = parameters!(net);
-    let courses: Vec<[Course; 2]> =
-        (0..ORDERS).map(|order| [course!(Exact, order + 1), course!(Coded, order + 1)]).collect();
+    // Beside each other, each on one core: so small a network leaves cores idle otherwise.
+    let courses: Vec<[Course; 2]> = std::thread::scope(|scope| {
+        let course = |order| scope.spawn(move || [course!(Exact, order + 1), course!(Coded, order + 1)]);
+        let all: Vec<_> = (0..ORDERS).map(course).collect();
+        all.into_iter().map(|course| course.join().unwrap()).collect()
+    });
     let mean = |of: &dyn Fn(usize) -> f64| (0..courses.len()).map(of).sum::<f64>() / courses.len() as f64;
     let losses = [0, 1].map(|which| mean(&|order| f64::from(courses[order][which].loss)));
     let right = [0, 1].map(|which| mean(&|order| courses[order][which].right as f64));
