@@ -3,6 +3,7 @@
 // ROWS     positions: samples times positions of a sample
 // CLASSES  classes, or 1
 // INNER    positions after the class axis; logits are [ROWS / INNER, CLASSES, INNER]
+// PART, TARGETS, FIRST  where the target has more positions than are measured: those of a sample here, those of its target, and the first
 // PITCH, GRADIENT_PITCH  elements from one row of logits, and of their gradient, to the next; CLASSES where there are no gaps
 // COUNT    elements of the output
 // GRADIENT whether there is a gradient
@@ -66,6 +67,15 @@ static __device__ __forceinline__ bool counts(u32 label) {
     return true;
 #endif
 }
+
+// Where the target of a row is among those of all samples, and how many there are.
+#ifdef PART
+static __device__ __forceinline__ u64 place(u64 row) { return row / PART * TARGETS + FIRST + row % PART; }
+constexpr u64 PLACES = ROWS / PART * TARGETS;
+#else
+static __device__ __forceinline__ u64 place(u64 row) { return row; }
+constexpr u64 PLACES = ROWS;
+#endif
 
 // What rows are compared with.
 #ifdef PROBABILITIES
@@ -156,12 +166,12 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     const real *logits = x + row / INNER * (u64)(INNER == 1 ? PITCH : CLASSES * INNER) + row % INNER;
 #ifdef PROBABILITIES
     // Targets have no gaps.
-    const real *shares = target + row / INNER * (u64)(CLASSES * INNER) + row % INNER;
+    const real *shares = target + place(row) / INNER * (u64)(CLASSES * INNER) + row % INNER;
     constexpr bool is_counted = true;
     // What class c has of the target.
     const auto hit = [&](u64 c) { return widen(shares[c * INNER]); };
 #else
-    const u64 label = target[row];
+    const u64 label = target[place(row)];
     const bool is_counted = counts((u32)label);
     const auto hit = [&](u64 c) { return c == label ? 1.0f : 0.0f; };
 #endif
@@ -234,7 +244,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 // The weights of all positions that count, in every thread of one block.
 static __device__ __forceinline__ float sum_of_weights(const u32 *target, float *scratch) {
     float sum = 0.0f;
-    for (u64 row = threadIdx.x; row < ROWS; row += blockDim.x) sum += counts(target[row]) ? weight_of(target[row]) : 0.0f;
+    for (u64 row = threadIdx.x; row < PLACES; row += blockDim.x) sum += counts(target[row]) ? weight_of(target[row]) : 0.0f;
     return block_sum(sum, scratch);
 }
 

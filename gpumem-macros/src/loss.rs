@@ -12,7 +12,7 @@ use gpumem_core::Loss;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
-use gpumem_core::lower::Term;
+use gpumem_core::lower::{Term, unchunkable};
 use gpumem_core::program::loss::{Compares, Over};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
@@ -280,6 +280,7 @@ fn option(argument: &Expr) -> (Option<Ident>, Option<Vec<Ident>>) {
 fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Reading {
     let mut reading = Reading::default();
     let mut names: Vec<Option<String>> = Vec::new();
+    let mut chunks = Vec::new();
     for term in written {
         let Some(measured) = all_measured(term, resolved, errors) else { continue };
         let (node, value) = measured[0];
@@ -310,8 +311,22 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let measure = term.loss.into();
         reading.terms.push(Term { measure, weight: term.weight, from, and, target, lengths, options });
         reading.tokens.extend(tokens(term));
+        chunks.push(term.options.chunks);
     }
+    check_chunks(&reading.terms, &chunks, resolved, errors);
     reading
+}
+
+/// Whether terms can be measured in the chunks that stand at these places.
+fn check_chunks(terms: &[Term], chunks: &[Option<Place>], resolved: &Resolved, errors: &mut Errors) {
+    let Some(outputs) = &resolved.outputs else { return };
+    for (index, place) in chunks.iter().enumerate() {
+        if let Some(place) = place
+            && let Some(mistake) = unchunkable(&resolved.graph, outputs, terms, index)
+        {
+            errors.add(*place, mistake);
+        }
+    }
 }
 
 /// The values that a term measures: two of a loss of pairs.

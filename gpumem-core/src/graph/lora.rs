@@ -211,7 +211,7 @@ impl Graph {
         self.computed(y, ops::Sum { branches: 2, shape: op.shape }, vec![base, added], row)
     }
 
-    pub(super) fn computed(&mut self, value: Type, op: impl Into<Op>, inputs: Vec<NodeId>, row: RowId) -> NodeId {
+    pub(crate) fn computed(&mut self, value: Type, op: impl Into<Op>, inputs: Vec<NodeId>, row: RowId) -> NodeId {
         self.node(value, Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false }, row)
     }
 }

@@ -1,10 +1,10 @@
 //! The backward pass: reverse-mode differentiation of the graph, and the updates.
 
 use super::builder::{Builder, OpNode, numbered};
-use super::{Term, Training, micro};
+use super::{LowerError, Term, Training, micro};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
-use crate::program::loss::Over;
+use crate::program::loss::{LossOptions, Over};
 use crate::program::op::{Gradient, Reads, Work};
 use crate::program::{Action, Class, Criterion, Operand, Pass, Slot, TensorId};
 use crate::program::{NO_ROW, Part};
@@ -29,8 +29,12 @@ impl Builder<'_> {
     /// The pieces of the backward pass in the order of the rule: node after node from the last to the first, and of each its operation's
     /// gradient rules as they are numbered.
     pub(super) fn pieces(&self) -> Vec<Piece> {
+        self.pieces_of((0..self.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
+    }
+
+    fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Piece> {
         let mut pieces = Vec::new();
-        for node in (0..self.graph.nodes.len()).rev() {
+        for node in nodes {
             let is_computed = matches!(self.node(node).source, Source::View(_) | Source::Op { .. });
             if !(is_computed && self.is_live(node) && self.needs_gradient(node)) {
                 continue;
@@ -52,34 +56,10 @@ impl Builder<'_> {
     /// The backward pass and the updates, behind the [loss](Builder::loss). The pieces may be in any order in which the gradient of a value
     /// is complete before it is used.
     pub(super) fn backward(&mut self, training: Training<'_>, pieces: &[Piece]) {
-        let mut uses = self.uses();
-        let is_deferred = training.holds_gradients() || training.skips_overflow;
         self.waiting = pieces.iter().copied().collect();
-        for piece in pieces {
-            let id = piece.node;
-            self.at = id;
+        for &piece in pieces {
             self.begins.push(self.operations.len());
-            self.waiting.remove(piece);
-            let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
-            let node = self.node(id);
-            match self.op(id) {
-                Some(op) => self.differentiate(*piece, op, gradient),
-                None => self.hand_on(node.inputs()[0], gradient, node.row as u32),
-            }
-            if self.waits(id).next().is_some() {
-                continue;
-            }
-            self.release(gradient);
-            let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
-            for parameter in parameters {
-                uses[parameter] -= 1;
-                if uses[parameter] == 0 {
-                    self.collect(parameter);
-                    if !is_deferred {
-                        self.update(parameter);
-                    }
-                }
-            }
+            self.piece(training, piece);
         }
         if training.skips_overflow {
             (0..self.parameters.len()).for_each(|parameter| self.check(parameter));
@@ -87,11 +67,38 @@ impl Builder<'_> {
         if training.descent.needs_norm() {
             self.norm();
         }
-        if is_deferred {
+        if training.defers_updates() {
             (0..self.parameters.len()).for_each(|parameter| self.update(parameter));
         }
         let state: Vec<Operand> = self.state().into_iter().collect();
         self.operation(Action::Advance, NO_ROW.into(), state.clone(), state);
+    }
+
+    /// A piece of the backward pass, and the update of each parameter whose gradient is complete with it.
+    fn piece(&mut self, training: Training<'_>, piece: Piece) {
+        let id = piece.node;
+        self.at = id;
+        self.waiting.remove(&piece);
+        let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
+        let node = self.node(id);
+        match self.op(id) {
+            Some(op) => self.differentiate(piece, op, gradient),
+            None => self.hand_on(node.inputs()[0], gradient, node.row as u32),
+        }
+        if self.waits(id).next().is_some() {
+            return;
+        }
+        self.release(gradient);
+        let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
+        for parameter in parameters {
+            self.uses[parameter] -= 1;
+            if self.uses[parameter] == 0 {
+                self.collect(parameter);
+                if !training.defers_updates() {
+                    self.update(parameter);
+                }
+            }
+        }
     }
 
     /// The gradient rules of a node that have not come.
@@ -110,15 +117,19 @@ impl Builder<'_> {
         uses
     }
 
-    /// The terms of the loss, one after the other.
-    pub(super) fn loss(&mut self, training: Training<'_>) {
+    /// The terms of the loss, one after the other. What is measured in chunks is computed here, and carried back.
+    ///
+    /// # Errors
+    /// Those of [`Builder::forward`].
+    pub(super) fn loss(&mut self, training: Training<'_>) -> Result<(), LowerError> {
+        self.uses = self.uses();
         self.at = self.graph.nodes.len() - 1;
         let mut targets = BTreeMap::new();
         let mut loss = None;
         let outputs = self.outputs;
-        let values: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
+        let all: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
         let mut compared: Vec<Vec<Operand>> = Vec::new();
-        for (term, values) in training.loss.iter().zip(&values) {
+        for (term, values) in training.loss.iter().zip(&all) {
             let shape = self.value(values[0]).shape;
             let target = term.options.target(term.measure, shape);
             let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
@@ -128,16 +139,38 @@ impl Builder<'_> {
             let target = target.map(|tensor| Operand { slot: Slot::Target, tensor });
             compared.push(lengths.into_iter().chain(target).collect());
         }
+        let chunks = self.chunks;
+        let is_whole = |index: usize| chunks.get(index).is_none_or(Vec::is_empty);
+        // What is measured in chunks is never there as a whole.
+        let values: Vec<Vec<NodeId>> =
+            all.iter().enumerate().map(|(index, of)| if is_whole(index) { of.clone() } else { Vec::new() }).collect();
         for (index, (term, compared)) in training.loss.iter().zip(compared).enumerate() {
-            let sum = loss.is_some();
-            let loss = *loss.get_or_insert_with(|| {
-                self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
-            });
-            let mut reads = numbered(Slot::Input, values[index].iter().map(|&value| self.held(value)));
-            reads.extend(compared);
-            self.term(&values[index..], term, reads, (loss, sum));
+            let criterion = self.criterion(term, self.value(all[index][0]).shape);
+            let mut divisor = None;
+            if is_whole(index) {
+                self.term(&values[index..], criterion, compared, (&mut loss, &mut divisor));
+                continue;
+            }
+            for chunk in &chunks[index] {
+                chunk.nodes.clone().try_for_each(|id| self.node_forward(id))?;
+                self.at = self.graph.nodes.len() - 1;
+                let criterion = self.criterion(term, self.value(chunk.value).shape).part_of(chunk.first, chunk.whole);
+                self.term(&[vec![chunk.value]], criterion, compared.clone(), (&mut loss, &mut divisor));
+                let pieces = self.pieces_of(chunk.nodes.clone().rev());
+                self.waiting = pieces.iter().copied().collect();
+                pieces.into_iter().for_each(|piece| self.piece(training, piece));
+            }
+            self.at = self.graph.nodes.len() - 1;
         }
         self.results.extend(loss);
+        Ok(())
+    }
+
+    /// How a term measures a value of this shape.
+    fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
+        let parts = self.training.map_or(1, |training| training.descent.micro_batches);
+        let options = LossOptions { chunks: 1, ..term.options.clone() };
+        Criterion::new(term.measure, micro::weight(term, parts), options, shape)
     }
 
     /// The target of this number. It is as the first term that names it needs it.
@@ -158,12 +191,22 @@ impl Builder<'_> {
     }
 
     /// A term of the loss, and the gradient of each value that it measures, the first of `values`, which overwrites that where nothing
-    /// else needs it. The others are those of later terms.
-    fn term(&mut self, values: &[Vec<NodeId>], term: &Term, mut reads: Vec<Operand>, (loss, sum): (TensorId, bool)) {
-        let shape = self.value(values[0][0]).shape;
+    /// else needs it. The others are those of later terms. `compared` is what it compares them with. Terms have one loss, and chunks one
+    /// divisor, where the host counts it.
+    fn term(
+        &mut self,
+        values: &[Vec<NodeId>],
+        criterion: Criterion,
+        compared: Vec<Operand>,
+        (loss, divisor): (&mut Option<TensorId>, &mut Option<TensorId>),
+    ) {
+        let mut reads = numbered(Slot::Input, values[0].iter().map(|&value| self.held(value)));
+        reads.extend(compared);
         let parts = self.training.map_or(1, |training| training.descent.micro_batches);
-        let weight = micro::weight(term, parts);
-        let criterion = Criterion::new(term.measure, weight, term.options.clone(), shape);
+        let sum = loss.is_some();
+        let loss = *loss.get_or_insert_with(|| {
+            self.transient(Part::Output, Role::Statistic, NO_ROW.into(), Shape::new(&[]), false)
+        });
         let (terms, batched) = criterion.terms();
         let workspace = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), terms, batched);
         let total = Operand { slot: Slot::Loss, tensor: loss };
@@ -186,10 +229,12 @@ impl Builder<'_> {
         writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
         if parts > 1 && criterion.counts() {
             // No part knows the targets of the others. It lies behind all targets: the host counts those that it was given.
-            let divisors = self.tensors.iter().filter(|tensor| tensor.name.starts_with(DIVISOR)).count();
-            let name = alloc::format!("{DIVISOR}{divisors}");
-            let divisor = self.given(Class::Target, name, Role::Statistic, (Shape::new(&[]), true));
-            reads.push(Operand { slot: Slot::Saved(0), tensor: divisor });
+            let tensor = *divisor.get_or_insert_with(|| {
+                let divisors = self.tensors.iter().filter(|tensor| tensor.name.starts_with(DIVISOR)).count();
+                let name = alloc::format!("{DIVISOR}{divisors}");
+                self.given(Class::Target, name, Role::Statistic, (Shape::new(&[]), true))
+            });
+            reads.push(Operand { slot: Slot::Saved(0), tensor });
         } else if let Some((shape, batched)) = criterion.saved() {
             let saved = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), shape, batched);
             writes.push(Operand { slot: Slot::Saved(0), tensor: saved });

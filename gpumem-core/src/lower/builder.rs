@@ -1,6 +1,7 @@
 //! The state of a lowering, and the questions that both passes ask.
 
 use super::backward::Piece;
+use super::chunks::Chunk;
 use super::merged::Rectifiers;
 use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
@@ -37,6 +38,8 @@ pub(super) struct Builder<'g> {
     /// The values that are read when the forward pass is over: the outputs, or in training what the loss measures.
     pub(super) ends: Vec<NodeId>,
     pub(super) training: Option<Training<'g>>,
+    /// The chunks of each term of the loss: what is computed for them comes between its terms.
+    pub(super) chunks: &'g [Vec<Chunk>],
     /// Which values the ends depend on.
     live: Vec<bool>,
     /// Which values a gradient is computed for.
@@ -69,6 +72,8 @@ pub(super) struct Builder<'g> {
     /// gradient to several branches as it is.
     pub(super) holders: BTreeMap<TensorId, usize>,
     pub(super) parameter_gradients: Vec<Option<TensorId>>,
+    /// How many nodes' backward passes are to touch each parameter.
+    pub(super) uses: Vec<usize>,
     /// The pieces of the backward pass that are to come, and where in `operations` each began that has come.
     pub(super) waiting: BTreeSet<Piece>,
     pub(super) begins: Vec<usize>,
@@ -104,6 +109,7 @@ impl<'g> Builder<'g> {
             outputs,
             ends,
             training,
+            chunks: &[],
             live,
             needs_gradient: vec![false; count],
             merged: vec![false; count],
@@ -122,6 +128,7 @@ impl<'g> Builder<'g> {
             gradients: vec![None; count],
             holders: BTreeMap::new(),
             parameter_gradients: vec![None; graph.parameters.len()],
+            uses: vec![0; graph.parameters.len()],
             waiting: BTreeSet::new(),
             begins: Vec::new(),
             results: Vec::new(),
@@ -332,6 +339,11 @@ impl<'g> Builder<'g> {
         }
     }
 
+    /// Whether a node is computed for a chunk of what the loss measures.
+    pub(super) fn is_of_chunk(&self, id: NodeId) -> bool {
+        self.chunks.iter().flatten().any(|chunk| chunk.nodes.contains(&id))
+    }
+
     pub(super) fn is_live(&self, id: NodeId) -> bool {
         self.live[id]
     }
@@ -433,7 +445,7 @@ impl<'g> Builder<'g> {
 
 /// The values that these ends depend on, themselves included. Inputs come before what is computed from them, so that one pass
 /// from the back finds them all.
-fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
+pub(super) fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     ends.iter().for_each(|&end| reached[end] = true);
     for id in (0..graph.nodes.len()).rev() {

@@ -13,19 +13,27 @@ use alloc::vec::Vec;
 impl Builder<'_> {
     pub(super) fn forward(&mut self) -> Result<(), LowerError> {
         for id in 0..self.graph.nodes.len() {
-            match &self.node(id).source {
-                // Inputs have a place in the arena whether or not anything reads them.
-                Source::Input => self.input(id),
-                Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
-                Source::Op { .. } if self.is_live(id) => self.compute(id)?,
-                Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
+            if !self.is_of_chunk(id) {
+                self.node_forward(id)?;
             }
         }
-        if self.operations.is_empty() {
+        if self.operations.is_empty() && self.chunks.iter().all(Vec::is_empty) {
             return Err(LowerError::of_all("the network computes nothing; add a layer"));
         }
         if self.training.is_none() {
             self.results = self.outputs.iter().map(|&output| self.held(output)).collect();
+        }
+        Ok(())
+    }
+
+    /// What computes a node, if anything does.
+    pub(super) fn node_forward(&mut self, id: NodeId) -> Result<(), LowerError> {
+        match &self.node(id).source {
+            // Inputs have a place in the arena whether or not anything reads them.
+            Source::Input => self.input(id),
+            Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
+            Source::Op { .. } if self.is_live(id) => self.compute(id)?,
+            Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
         }
         Ok(())
     }
@@ -76,7 +84,8 @@ impl Builder<'_> {
         writes.extend(caches);
         let work = if training { Work::Training } else { Work::Inference };
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
-        self.operation(Action::Run { op: node.op.clone(), pass: Pass::Forward }, row, reads, writes);
+        let pass = if self.is_of_chunk(id) { Pass::Chunk } else { Pass::Forward };
+        self.operation(Action::Run { op: node.op.clone(), pass }, row, reads, writes);
         self.hold(id, output);
         Ok(())
     }

@@ -8,6 +8,7 @@ mod activated;
 mod backward;
 mod blueprint;
 mod builder;
+mod chunks;
 mod finish;
 mod fitted;
 mod forward;
@@ -27,6 +28,7 @@ mod tables;
 mod updates;
 
 pub use blueprint::{Blueprint, Steps};
+pub use chunks::{MOST_CHUNKS, unchunkable};
 pub use fitted::{Fitted, Leaner};
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
@@ -40,6 +42,7 @@ use crate::train::{Descent, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
+use chunks::Chunked;
 use merged::Rectifiers;
 use recompute::{Draft, recomputed, searched};
 pub use recompute::{Level, Search, Setting};
@@ -150,6 +153,11 @@ impl Training<'_> {
     /// Whether gradients are held until the end of the step.
     fn holds_gradients(&self) -> bool {
         self.update == Update::Separate || self.descent.needs_norm() || self.descent.accumulates()
+    }
+
+    /// Whether updates come when all gradients are there.
+    fn defers_updates(&self) -> bool {
+        self.holds_gradients() || self.skips_overflow
     }
 }
 
@@ -277,14 +285,18 @@ fn draft(
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
     }
+    let Chunked { graph, terms: chunks } = chunks::chunked(graph, outputs, options.training)?;
     let ends: Vec<NodeId> = match options.training {
         Some(training) => {
-            let measured: Result<Vec<_>, _> = training.loss.iter().map(|term| term.measured(graph, outputs)).collect();
-            measured?.concat()
+            let measured = training.loss.iter().zip(&chunks).map(|(term, chunks)| match &**chunks {
+                [] => term.measured(&graph, outputs),
+                chunks => Ok(chunks.iter().map(|chunk| chunk.value).collect()),
+            });
+            measured.collect::<Result<Vec<_>, _>>()?.concat()
         }
         None => outputs.to_vec(),
     };
-    let mut graph = rewrite::pool_first(graph.clone(), &ends);
+    let mut graph = rewrite::pool_first(graph, &ends);
     if options.training.is_some() {
         graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
         let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Rectifiers::Unread)?.sided();
@@ -292,10 +304,11 @@ fn draft(
     }
     let built = |rectifiers: Rectifiers| {
         let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, rectifiers)?;
+        builder.chunks = &chunks;
         builder.forward()?;
         if let Some(training) = options.training {
             offload::check(&training)?;
-            builder.loss(training);
+            builder.loss(training)?;
         }
         Ok(builder)
     };

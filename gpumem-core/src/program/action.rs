@@ -15,8 +15,11 @@ pub enum Pass {
     /// The forward pass a second time, for the backward pass of others. What runs again
     /// [from what it saved](super::op::Rule::runs_again_from_saved) reads that, and has neither buffers nor a workspace.
     Again,
+    /// The forward pass of a chunk of what the loss measures, between the terms of others: see
+    /// [`LossOptions::chunks`](super::loss::LossOptions::chunks).
+    Chunk,
 }
-wire_enum!(Pass { Forward, Backward, Again });
+wire_enum!(Pass { Forward, Backward, Again, Chunk });
 
 /// What an entry of a program does.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +36,8 @@ pub enum Action {
     /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
     /// [`Criterion::terms`]. `Saved(0)` is room for what it [keeps](Criterion::saved); where it is
     /// read and not written, the host has put there, for each sample, what all targets of a batch [come to](Criterion::weight_of). A loss of pairs has `Input(1)` and
-    /// `InputGradient(1)` as well, and one of sequences may read their lengths as `Input(1)`.
+    /// `InputGradient(1)` as well, and one of sequences may read their lengths as `Input(1)`. `Target` is that of the whole, of which a
+    /// [part](Criterion::part_of) may be compared.
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
     Check,

@@ -15,6 +15,11 @@ pub struct Criterion {
     pub kind: Measure,
     /// Positions before the class axis.
     pub outer: u64,
+    /// Those that a sample's target has, which are more where this is one of several [chunks](LossOptions::chunks), and the first of them
+    /// that is compared.
+    pub whole: u64,
+    /// See `whole`.
+    pub first: u64,
     /// Classes, or 1 where there is no class axis.
     pub classes: u64,
     /// Positions after the class axis.
@@ -40,7 +45,24 @@ impl Criterion {
             [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
             _ => (product(dims), 1, 1),
         };
-        Criterion { kind, outer, classes, inner, weight, options }
+        Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options }
+    }
+
+    /// The same of the part that begins at position `first` of `whole` positions: its terms are divided by what those of all are.
+    pub fn part_of(self, first: u64, whole: u64) -> Criterion {
+        Criterion { first, whole, ..self }
+    }
+
+    /// Whether other terms measure the rest of what its target has.
+    pub fn is_part(&self) -> bool {
+        self.outer != self.whole
+    }
+
+    /// Where in the target of a batch a position is that is counted over all samples of this part.
+    pub fn place(&self, position: u64) -> u64 {
+        let [part, whole, first] =
+            [self.outer, self.whole, self.first].map(|positions| product(&[positions, self.inner]));
+        position / part.max(1) * whole + first + position % part.max(1)
     }
 
     /// Whether it measures rows, each of the classes of one position.
@@ -78,8 +100,8 @@ impl Criterion {
     /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
     pub fn divisor(&self, batch: u64) -> u64 {
         let each = match self.kind.row().over {
-            Over::Elements => [self.outer, self.classes, self.inner],
-            Over::Positions | Over::Pairs => [self.outer, 1, self.inner],
+            Over::Elements => [self.whole, self.classes, self.inner],
+            Over::Positions | Over::Pairs => [self.whole, 1, self.inner],
             Over::Sequences => [1; 3],
         };
         match self.options.reduction {
@@ -118,9 +140,11 @@ impl Criterion {
     pub fn indices(&self) -> Vec<Indices> {
         let label = |each, allowed| Indices { what: "label", slot: Slot::Target, each, limit: self.classes, allowed };
         match self.compares() {
+            // The first part looks at the whole target.
+            Compares::Classes if self.first > 0 => Vec::new(),
             Compares::Classes => {
                 let allowed = self.options.ignored.map_or(Allowed::Nothing, Allowed::One);
-                Vec::from([label(self.outer.saturating_mul(self.inner), allowed)])
+                Vec::from([label(self.whole.saturating_mul(self.inner), allowed)])
             }
             Compares::Labels => {
                 let limit = self.outer.saturating_add(1);
@@ -135,7 +159,9 @@ impl Criterion {
     fn is_sound(&self) -> bool {
         let LossOptions { weights, blank, target_length, .. } = &self.options;
         let has_weights = weights.is_empty() || weights.len() as u64 == self.classes;
+        let is_inside = self.first.checked_add(self.outer).is_some_and(|end| end <= self.whole);
         has_weights
+            && is_inside
             && match self.kind.row().over {
                 Over::Elements | Over::Positions => true,
                 Over::Pairs => self.inner == 1,
@@ -150,15 +176,15 @@ pub const EXTRA_ROWS: u64 = 3;
 impl Wire for Criterion {
     fn put(&self, out: &mut Vec<u8>) {
         Written { kind: self.kind, options: self.options.clone() }.put(out);
-        [self.outer, self.classes, self.inner].put(out);
+        [self.outer, self.whole, self.first, self.classes, self.inner].put(out);
         self.weight.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Criterion> {
         let Written { kind, options } = Wire::take(from)?;
-        let [outer, classes, inner] = Wire::take(from)?;
+        let [outer, whole, first, classes, inner] = Wire::take(from)?;
         let weight = Wire::take(from)?;
-        Some(Criterion { kind, outer, classes, inner, weight, options }).filter(Criterion::is_sound)
+        Some(Criterion { kind, outer, whole, first, classes, inner, weight, options }).filter(Criterion::is_sound)
     }
 }
 
@@ -180,6 +206,7 @@ mod tests {
             blank: 2,
             target_length: 3,
             zero_infinity: true,
+            chunks: 4,
         };
         for options in [LossOptions::DEFAULT, options] {
             let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);

@@ -41,6 +41,7 @@ impl Program {
         let plus = if operation.accumulate { " +=" } else { "" };
         match &operation.action {
             Action::Run { op, pass: Pass::Forward } => format!("{path} {} forward", op.name()),
+            Action::Run { op, pass: Pass::Chunk } => format!("{path} {} of a chunk", op.name()),
             Action::Run { op, pass: Pass::Again } => format!("{path} {} again", op.name()),
             Action::Run { op, pass: Pass::Backward } => format!("{path} {} backward{plus}", op.name()),
             Action::Loss(criterion) => format!("{:?} loss", criterion.kind),

@@ -22,7 +22,7 @@ impl Program {
     ///
     /// `None` for a program without a loss.
     pub fn evaluation(&self) -> Option<Evaluation> {
-        let is_measured = |operation: &Operation| operation.phase() == Phase::Loss;
+        let is_measured = |operation: &Operation| matches!(operation.action, Action::Loss(_));
         let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
         let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
         let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();

@@ -1,20 +1,22 @@
 //! What the backward pass keeps of each layer.
 
-use super::{Class, Op, Operation, Phase, Program, Slot, TensorId};
+use super::{Action, Class, Op, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::number::Role;
 use alloc::vec;
 use alloc::vec::Vec;
 
 impl Program {
     /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
-    /// and the backward pass, or a forward operation that runs again, reads counts for the first layer that reads it then, or for the rectifier
+    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that reads it then, or for the rectifier
     /// that made it, whose gradient may be that of the normalisation in front and read nothing.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
         let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];
         let forward = self.operations.iter().take_while(|operation| operation.phase() == Phase::Forward).count();
         for operation in &self.operations[forward..] {
-            if operation.backward().is_none() && operation.phase() != Phase::Again {
+            let is_later =
+                operation.phase() == Phase::Again || matches!(operation.action, Action::Run { pass: Pass::Chunk, .. });
+            if operation.backward().is_none() && !is_later {
                 continue;
             }
             for operand in &operation.reads {

@@ -80,7 +80,7 @@ impl LossRow {
             names.push("ignore_index");
         }
         if self.compares == Compares::Classes && self.number.is_some() {
-            names.push("targets");
+            names.extend(["targets", "chunks"]);
         }
         if self.divergence {
             names.push("log_target");
@@ -160,8 +160,12 @@ losses! {
     ///   is a `u32`, in which -100 is `-100i32 as u32`. Without the option every target must be a class, while PyTorch
     ///   leaves out -100 unasked. Where no position counts, the mean is NaN, as PyTorch's, and the gradient 0.
     ///   `targets: Probabilities`: targets are a number for each class, of the shape of the logits.
+    ///   `chunks: 8`: in training, logits are there for an eighth of the steps at a time, and their gradient in their place, where a linear
+    ///   map makes them of a sequence and nothing else reads them. The loss is the same, and so are gradients but for rounding: that of the
+    ///   map's weight is added up over the chunks.
     ///
-    /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`.
+    /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`; with `chunks`, Liger Kernel's
+    /// `LigerFusedLinearCrossEntropyLoss`.
     CrossEntropy = 0: LossRow {
         number: Some(LossNumber { name: "label_smoothing", default: 0.0, least: 0.0, most: 1.0, above: false }),
         ..LossRow::CLASSES
@@ -281,6 +285,8 @@ pub struct LossOptions {
     pub target_length: u64,
     /// Whether an infinite loss counts as none.
     pub zero_infinity: bool,
+    /// How many parts the steps of a sequence are in whose logits are there at a time: 1 where all of them are.
+    pub chunks: u64,
 }
 
 impl LossOptions {
@@ -295,6 +301,7 @@ impl LossOptions {
         blank: 0,
         target_length: 0,
         zero_infinity: false,
+        chunks: 1,
     };
 
     /// What a loss with these options compares with.
@@ -336,6 +343,7 @@ impl Wire for LossOptions {
         self.blank.put(out);
         self.target_length.put(out);
         self.zero_infinity.put(out);
+        self.chunks.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<LossOptions> {
@@ -349,6 +357,7 @@ impl Wire for LossOptions {
             blank: Wire::take(from)?,
             target_length: Wire::take(from)?,
             zero_infinity: Wire::take(from)?,
+            chunks: Wire::take(from)?,
         })
     }
 }

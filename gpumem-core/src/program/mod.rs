@@ -365,10 +365,10 @@ impl Operation {
         self.reads.iter().chain(&self.writes).map(|operand| operand.tensor)
     }
 
-    /// The operation that runs forward, for the first time or again, if that is what it does.
+    /// The operation that runs forward, for the first time or again, of all or of a chunk, if that is what it does.
     pub fn forward(&self) -> Option<&Op> {
         match &self.action {
-            Action::Run { op, pass: Pass::Forward | Pass::Again } => Some(op),
+            Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => Some(op),
             _ => None,
         }
     }
@@ -386,7 +386,7 @@ impl Operation {
         match self.action {
             Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
             Action::Run { pass: Pass::Again, .. } => Phase::Again,
-            Action::Loss(_) => Phase::Loss,
+            Action::Run { pass: Pass::Chunk, .. } | Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
             Action::Park(Leg::Leave | Leg::Left) => Phase::Forward,

@@ -13,7 +13,7 @@ pub enum Phase {
     Backward = 1,
     /// Updates a parameter.
     Update = 2,
-    /// Computes the loss and the gradient it starts from.
+    /// Computes the loss and the gradient it starts from, and a chunk of what it measures.
     Loss = 3,
     /// Computes the layer's output a second time.
     Again = 4,
@@ -27,7 +27,7 @@ impl Phase {
             1 => "backward of ",
             2 => "update of ",
             4 => "recomputation of ",
-            _ => "loss ",
+            _ => "loss over a chunk of ",
         }
     }
 }

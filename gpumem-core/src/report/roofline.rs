@@ -70,7 +70,7 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
     let forward = op.macs().saturating_mul(2).saturating_mul(batch);
     let writes = |input: u8| u64::from(operation.written(Slot::InputGradient(input)).is_some());
     match (pass, op) {
-        (Pass::Forward | Pass::Again, _) => forward,
+        (Pass::Forward | Pass::Again | Pass::Chunk, _) => forward,
         // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
         (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
         // What a GRU's `n` is made of is multiplied again: a third.
@@ -99,7 +99,7 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
         {
             bytes.min(output())
         }
-        Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again } => bytes.min(output()),
+        Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again | Pass::Chunk } => bytes.min(output()),
         Action::Run { op: Op::BatchNorm(norm), .. } if operation.read(Slot::Input(0)) == Some(id) => norm.share(bytes),
         _ => bytes,
     }
@@ -311,6 +311,7 @@ impl fmt::Display for Roofline {
         for spent in rows {
             let layer: String = match spent.layer {
                 Some(layer) => format!("{}{}", Phase::describe(spent.phase as u8), self.paths[layer]),
+                None if spent.phase == Phase::Loss => "loss".into(),
                 None => Phase::describe(spent.phase as u8).into(),
             };
             let bound = if spent.memory_bound { "memory" } else { "compute" };

@@ -41,6 +41,10 @@ impl Divisors {
             let number = |id: TensorId| placed.program.of_class(Class::Target).position(|other| other == id);
             let target = operation.read(Slot::Target).and_then(number);
             let missing = Error::Damaged("a loss divides by what targets come to that it has not");
+            // That of the other chunks of what it measures is the same.
+            if criterion.first > 0 {
+                return None;
+            }
             let (offset, bytes) = (placed.offsets[given as usize], placed.bytes[given as usize]);
             Some(target.zip(usize::try_from(bytes).ok()).ok_or(missing).map(|(target, length)| Divisor {
                 target,

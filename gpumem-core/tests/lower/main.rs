@@ -1,6 +1,7 @@
 //! Lowering: which operations, in which order, on which tensors.
 #![cfg(feature = "lower")]
 
+mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
 mod micro_batches;

@@ -59,7 +59,7 @@ impl Total {
 
 /// Binds the loss.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
-    let Criterion { outer, classes, inner, weight, .. } = *criterion;
+    let Criterion { outer, whole, classes, inner, weight, .. } = *criterion;
     let length = count(&[operands.batch(), outer, classes, inner]);
     let logits = Logits::new(operands, 0, length)?;
     let sum = operands.aliases(Slot::Loss, Slot::Loss);
@@ -80,8 +80,8 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
         operands.target(Slot::Saved(0), 1)?;
     }
     if criterion.kind == Measure::CrossEntropy && criterion.options == LossOptions::DEFAULT {
-        let labels = operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?;
-        return cross_entropy(logits, labels, loss, weight, [count(&[classes]), count(&[inner])]);
+        let labels = operands.words(Slot::Target, count(&[operands.batch(), whole, inner]))?;
+        return cross_entropy(logits, labels, loss, criterion.clone());
     }
     if criterion.kind.row().over == Over::Positions {
         return loss_of_classes::bind(criterion, operands, logits, loss);
@@ -274,14 +274,11 @@ fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
 }
 
 /// Labels were checked before the step; one beyond the last class would give a NaN.
-fn cross_entropy(
-    mut logits: Logits,
-    labels: Source<u32>,
-    mut loss: Total,
-    weight: f64,
-    [classes, inner]: [usize; 2],
-) -> Bound {
-    let slab = classes * inner;
+fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Total, criterion: Criterion) -> Bound {
+    let [classes, inner] = [criterion.classes, criterion.inner].map(|size| count(&[size]));
+    let (slab, weight) = (classes * inner, criterion.weight);
+    // The first position of a slab in the target, which has those of all parts.
+    let place = move |index: usize| criterion.place((index * inner) as u64) as usize;
     kernel(move |_| {
         let labels = labels.get();
         let share = weight / labels.len() as f64;
@@ -302,7 +299,7 @@ fn cross_entropy(
                 sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
                     let mut sum = 0.0;
                     for index in range {
-                        let (x, labels) = (&x[index * slab..][..slab], &labels[index * inner..][..inner]);
+                        let (x, labels) = (&x[index * slab..][..slab], &labels[place(index)..][..inner]);
                         sum += tiles(inner).map(|tile| losses(x, labels, &tile).0).sum::<f64>();
                     }
                     sum
@@ -312,7 +309,7 @@ fn cross_entropy(
                 let accumulate = *accumulate;
                 let (source, target) = pair.get();
                 parallel::pieces(source, target, slab, |index, x, dx| {
-                    let labels = &labels[index * inner..][..inner];
+                    let labels = &labels[place(index)..][..inner];
                     let mut sum = 0.0;
                     for tile in tiles(inner) {
                         let (total, maxima, sums) = losses(x.unwrap_or(&*dx), labels, &tile);

@@ -74,7 +74,12 @@ impl OfClasses {
         }
     }
 
-    /// The weighted share of a class; `position` is counted over all slabs.
+    /// Where in the target a position is that is counted over all slabs.
+    fn place(&self, position: usize) -> usize {
+        self.criterion.place(position as u64) as usize
+    }
+
+    /// The weighted share of a class at a place of the target.
     fn share(&self, position: usize, class: usize) -> f64 {
         let hit = match &self.targets {
             Targets::Classes(labels) => f64::from(u8::from(labels.get()[position] as usize == class)),
@@ -86,6 +91,7 @@ impl OfClasses {
         ((1.0 - self.smoothing) * hit + self.smoothing / self.classes as f64) * self.weight(class)
     }
 
+    /// A position that is compared with this place of the target.
     fn position(&self, position: usize, x: impl Fn(usize) -> f32) -> Position {
         let nothing = Position { term: 0.0, largest: 0.0, factor: 0.0, counts: false };
         if let Targets::Classes(labels) = &self.targets {
@@ -114,7 +120,7 @@ impl OfClasses {
         Position { term, largest, factor: (mass / sum) as f32, counts: true }
     }
 
-    /// The gradient of a class, before it is scaled.
+    /// The gradient of a class at a place of the target, before it is scaled.
     fn gradient(&self, of: Position, position: usize, class: usize, x: f32) -> f32 {
         let softmax = if self.criterion.kind == Measure::Nll { 0.0 } else { exp(x - of.largest) * of.factor };
         softmax - self.share(position, class) as f32
@@ -123,11 +129,11 @@ impl OfClasses {
 
 /// Binds a loss of positions.
 pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
-    let Criterion { outer, classes, inner, weight, .. } = *criterion;
+    let Criterion { whole, classes, inner, weight, .. } = *criterion;
     let targets = if criterion.options.probabilities {
-        Targets::Shares(operands.source(Slot::Target, count(&[operands.batch(), outer, classes, inner]))?)
+        Targets::Shares(operands.source(Slot::Target, count(&[operands.batch(), whole, classes, inner]))?)
     } else {
-        Targets::Classes(operands.words(Slot::Target, count(&[operands.batch(), outer, inner]))?)
+        Targets::Classes(operands.words(Slot::Target, count(&[operands.batch(), whole, inner]))?)
     };
     let [classes, inner] = [count(&[classes]), count(&[inner])];
     if ![0, classes].contains(&criterion.options.weights.len()) {
@@ -151,7 +157,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
                 sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
                     let positions = range.start * inner..range.end * inner;
                     let at = |position: usize, class| position / inner * slab + class * inner + position % inner;
-                    positions.map(|position| it.position(position, |class| x[at(position, class)]).term).sum()
+                    positions.map(|position| it.position(it.place(position), |class| x[at(position, class)]).term).sum()
                 })
             }
             Logits::Pair(pair, accumulate) => {
@@ -160,7 +166,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
                 parallel::pieces(source, target, slab, |index, x, dx| {
                     let mut sum = 0.0;
                     for offset in 0..inner {
-                        let position = index * inner + offset;
+                        let position = it.place(index * inner + offset);
                         let of = it.position(position, |class| x.unwrap_or(&*dx)[class * inner + offset]);
                         sum += of.term;
                         for class in 0..classes {

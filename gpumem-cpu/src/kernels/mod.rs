@@ -91,7 +91,7 @@ fn kernel(run: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Bound {
 /// Binds an operation to its kernel.
 pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
     match action {
-        Action::Run { op, pass: Pass::Forward | Pass::Again } => forward(op, operands),
+        Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => forward(op, operands),
         Action::Run { op, pass: Pass::Backward } => backward(op, operands),
         Action::Loss(criterion) => loss::bind(criterion, operands),
         Action::Check => optimizer::check(operands),

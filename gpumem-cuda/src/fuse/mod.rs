@@ -100,7 +100,7 @@ fn calls(launches: Vec<Launch>) -> Vec<Call> {
 fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)> {
     let operation = placed.program.operations.get(at)?;
     match &operation.action {
-        Action::Run { op, pass: Pass::Forward | Pass::Again } => {
+        Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => {
             Some((operation, op, operation.written(Slot::Output)?))
         }
         _ => None,

@@ -92,7 +92,7 @@ impl<'a> Chain<'a> {
         let context = Context { placed: self.placed, operation, setting: self.setting };
         let from = || operation.read(Slot::Input(0));
         match &operation.action {
-            Action::Run { op, pass: Pass::Forward | Pass::Again } => self.forward(&context, op),
+            Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => self.forward(&context, op),
             Action::Run { op, pass: Pass::Backward } => self.backward(&context, op),
             Action::Accumulate => {
                 let y = operation.written(Slot::Output)?;

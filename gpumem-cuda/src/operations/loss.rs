@@ -116,6 +116,11 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
 /// The constants of a loss beside those that all have.
 fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
     let LossOptions { weights, ignored, probabilities, log_target, .. } = &criterion.options;
+    if criterion.is_part() {
+        let positions = |outer: u64| format!("{}ull", outer.saturating_mul(criterion.inner));
+        kernel = kernel.with("PART", positions(criterion.outer)).with("TARGETS", positions(criterion.whole));
+        kernel = kernel.with("FIRST", positions(criterion.first));
+    }
     let has_entry = matches!(criterion.kind, Measure::Mse | Measure::Mean | Measure::Dot);
     if criterion.kind.row().over == Over::Elements && !has_entry {
         kernel = kernel.with("LOSS", criterion.kind.name());

@@ -71,7 +71,7 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         return Err(context::other_layout());
     }
     match &context.operation.action {
-        Action::Run { op, pass: Pass::Forward | Pass::Again } => forward(context, op),
+        Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => forward(context, op),
         Action::Run { op, pass: Pass::Backward } => backward(context, op),
         Action::Loss(criterion) => own(loss::launches(context, criterion)),
         Action::Check => own(optimizer::check(context)),

@@ -11,6 +11,7 @@ mod binary;
 mod cached;
 mod chains;
 mod channels_last;
+mod chunks;
 mod codes;
 mod convolutions;
 mod cudnn;

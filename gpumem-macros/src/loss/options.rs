@@ -5,6 +5,7 @@ use crate::errors::Errors;
 use crate::syntax::Place;
 use crate::train::{last_name, plain};
 use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::lower::MOST_CHUNKS;
 use gpumem_core::program::loss::{LossNumber, LossOptions, Over, Reduction};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
@@ -21,13 +22,15 @@ pub(super) struct Reading {
     weights: Option<(Place, bool)>,
     /// Where the blank stands.
     pub(super) blank: Option<Place>,
+    /// Where the chunks stand.
+    pub(super) chunks: Option<Place>,
     /// Whether the length of targets is given.
     pub(super) has_length: bool,
 }
 
 impl Default for Reading {
     fn default() -> Reading {
-        Reading { options: LossOptions::DEFAULT, weights: None, blank: None, has_length: false }
+        Reading { options: LossOptions::DEFAULT, weights: None, blank: None, chunks: None, has_length: false }
     }
 }
 
@@ -66,6 +69,10 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
                 // A mistake in it is no lack of it.
                 (options.target_length, reading.has_length) = (1, true);
                 length(value).map(|it| options.target_length = it)
+            }
+            "chunks" => {
+                reading.chunks = Some(Place::of(value));
+                chunks(value).map(|it| options.chunks = it)
             }
             "blank" => {
                 reading.blank = Some(Place::of(value));
@@ -165,6 +172,16 @@ fn length(value: &Expr) -> Result<u64, String> {
     }
 }
 
+/// Parts of the steps of a sequence.
+fn chunks(value: &Expr) -> Result<u64, String> {
+    let whole = digits(value).ok_or("`chunks` changes the program, so it must be a literal, as `chunks: 8`")?;
+    match u64::try_from(whole) {
+        Ok(0) => Err("`chunks` is at least 1".to_string()),
+        Ok(chunks) => Ok(chunks),
+        Err(_) => Err(format!("`chunks` is at most {MOST_CHUNKS}: each has operations of its own")),
+    }
+}
+
 /// The number of a class.
 fn class(value: &Expr) -> Result<u32, String> {
     digits(value)
@@ -235,7 +252,8 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);
     }
     let LossOptions { reduction, number, weights, ignored, probabilities, log_target, .. } = options;
-    let LossOptions { blank, target_length, zero_infinity, .. } = options;
+    let LossOptions { blank, target_length, zero_infinity, chunks, .. } = options;
+    let chunks = Literal::u64_unsuffixed(*chunks);
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
     let number = optional(number.map(Literal::f64_unsuffixed));
@@ -252,6 +270,7 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
             blank: #blank,
             target_length: #target_length,
             zero_infinity: #zero_infinity,
+            chunks: #chunks,
         }
     }
 }

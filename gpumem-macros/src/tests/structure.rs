@@ -260,6 +260,59 @@ fn losses_of_sequences() {
     assert_mistakes(&text, &[("Ctc { target_length: 4 }", said)]);
 }
 
+/// What makes logits of nine steps, and of five classes.
+#[test]
+fn chunks_of_logits() {
+    let with = |chunks: &str, others: &str, head: &str| {
+        with_steps(&format!("CrossEntropy {{ chunks: {chunks} }}{others}"), head)
+    };
+    for (chunks, others, head) in [
+        ("1", "", "Linear(5), Tanh"),
+        ("4", "", "Linear(5)"),
+        ("9", " + 0.1 * Mean(from = hidden)", "tap(hidden), Linear(5, bias = false)"),
+    ] {
+        sound(&with(chunks, others, head));
+    }
+    sound(
+        "struct Net; const TRAIN: Train = Train { batch: 2, loss: CrossEntropy { chunks: 3, ignore_index: -100 } };
+         fn forward(x: Tokens<9>) -> TokenLogits<9, 5> { let w = Embedding(5, 4); [w, LayerNorm, Tied(w)] }",
+    );
+    for (chunks, others, head, place, message) in [
+        ("0", "", "Linear(5)", "0", "`chunks` is at least 1"),
+        ("N", "", "Linear(5)", "N", "`chunks` changes the program, so it must be a literal, as `chunks: 8`"),
+        ("-2", "", "Linear(5)", "-2", "`chunks` changes the program, so it must be a literal, as `chunks: 8`"),
+        ("10", "", "Linear(5)", "10", "9 steps are no 10 chunks; write `chunks: 9` or fewer"),
+        (
+            "3",
+            "",
+            "Linear(5), LayerNorm",
+            "3",
+            "`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but `LayerNorm` makes them; remove `chunks`",
+        ),
+        (
+            "3",
+            " + 0.5 * CrossEntropy { label_smoothing: 0.1 }",
+            "Linear(5)",
+            "3",
+            "with `chunks` the logits are never there as a whole, and something else in training reads them; remove `chunks`",
+        ),
+    ] {
+        assert_mistakes(&with(chunks, others, head), &[(place, message)]);
+    }
+    refuse(&[
+        (
+            "CrossEntropy { chunks: 2 }",
+            "2",
+            "`chunks` are parts of the steps of a sequence, and the loss measures a value of shape [4]; remove `chunks`",
+        ),
+        (
+            "Nll { chunks: 2 }",
+            "chunks",
+            "`Nll` has no option `chunks`; its options are `reduction`, `weight` and `ignore_index`",
+        ),
+    ]);
+}
+
 #[test]
 fn options_of_losses() {
     for loss in [

@@ -11,7 +11,7 @@ use crate::lower::recompute::{Setting, costs};
 use crate::lower::updates::most_of_sample;
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Precision, Role};
-use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Program, Slot, Tensor, TensorId};
+use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ const SAMPLES: u64 = 64;
 /// A tensor is worth a copy if it takes this part of the peak: with smaller ones there would be many copies, each with a wait.
 const LEAST: i128 = 256;
 
-/// The operations between the forward pass and the backward pass: those from the first loss to the last, both included.
+/// The operations between the forward pass and the backward pass: those from the first of the loss to the last, both included.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     first: usize,
@@ -33,7 +33,7 @@ struct Turn {
 
 impl Turn {
     fn of(operations: &[Operation]) -> Option<Turn> {
-        let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
+        let is_loss = |operation: &Operation| operation.phase() == Phase::Loss;
         let (first, last) = (operations.iter().position(is_loss)?, operations.iter().rposition(is_loss)?);
         Some(Turn { first, last })
     }

@@ -59,6 +59,9 @@ fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &
     let pieces = builder.pieces();
     let (rule, begins) = drafted(builder.clone(), graph, training, &pieces);
     let Some(peak) = most_alive(&rule, rule.operations.len(), setting) else { return (rule, u64::MAX, true) };
+    if pieces.is_empty() {
+        return (rule, peak, true);
+    }
     let model = Model::new(&builder, training, &pieces, (&rule, &begins), setting);
     if peak.saturating_sub(model.floor()) <= peak / PART {
         return (rule, peak, true);

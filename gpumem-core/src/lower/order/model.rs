@@ -236,6 +236,14 @@ impl Model {
             self.parameters[node] = read.collect();
             self.parameters[node].iter().for_each(|&parameter| start.uses[parameter] += 1);
         }
+        // What chunks of the loss left of a gradient that is not complete, or not used before the end.
+        for parameter in 0..start.made.len() {
+            let is_there = builder.parameter_gradients[parameter].is_some();
+            if is_there && (start.uses[parameter] > 0 || !self.is_fused) {
+                start.made[parameter] = true;
+                start.live += self.parameter_bytes[parameter];
+            }
+        }
     }
 
     /// How many pieces there are.

@@ -4,7 +4,7 @@
 //! time while another lies where it was. What comes after the forward pass never runs twice, so that its tensors stay what they are.
 
 use super::{Draft, Front};
-use crate::program::{Action, Class, Operation, Pass, Slot, TensorId};
+use crate::program::{Action, Class, Operation, Pass, Phase, Slot, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -161,7 +161,7 @@ impl Values {
             value.consumers.push(at as u32);
         } else {
             value.readers.push(at as u32);
-            value.is_pinned |= matches!(draft.operations[at].action, Action::Loss(_));
+            value.is_pinned |= draft.operations[at].phase() == Phase::Loss;
         }
         Some(Place::Value(now[id]))
     }

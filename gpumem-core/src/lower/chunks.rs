@@ -1,0 +1,219 @@
+//! Logits that are there for some steps of each sample at a time.
+//!
+//! A language model has a number for each of its classes at each step, which is often the largest tensor of a training step. With
+//! `chunks` in the loss, what makes them is computed between the terms of the loss: of a part of the steps the activations are cut out, mapped,
+//! measured, and the gradients carried on to activations and parameters, before the next part takes their place. No product is
+//! computed twice. Each part is a term of its own whose divisor is that of the whole.
+
+use super::builder::reachable;
+use super::{LowerError, Term, Training};
+use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
+use crate::program::loss::LossOptions;
+use crate::program::ops::{CodedProduct, Pointwise, Product, Slice, Sum};
+use crate::program::{Criterion, Measure, Op};
+use crate::shape::Shape;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The most chunks of a loss: each has operations of its own.
+pub const MOST_CHUNKS: u64 = 256;
+
+/// A part of the steps that a term measures.
+#[derive(Clone, Debug)]
+pub(super) struct Chunk {
+    /// What is computed for it alone.
+    pub(super) nodes: Range<NodeId>,
+    /// Its logits.
+    pub(super) value: NodeId,
+    /// The first of its steps, and the steps of all chunks.
+    pub(super) first: u64,
+    pub(super) whole: u64,
+}
+
+/// A graph in which logits that are measured in chunks are made in chunks.
+pub(super) struct Chunked {
+    pub(super) graph: Graph,
+    /// Of each term its chunks, in order; none where it measures a whole value.
+    pub(super) terms: Vec<Vec<Chunk>>,
+}
+
+/// What makes logits of activations, row by row.
+struct Head {
+    rows: u64,
+    classes: u64,
+    end: NodeId,
+    /// All nodes that have a number for each class of each row, in order.
+    wide: BTreeSet<NodeId>,
+    /// The activations that are mapped to classes, as rows.
+    narrow: BTreeSet<NodeId>,
+}
+
+impl Head {
+    /// What makes the logits `end`.
+    fn of(graph: &Graph, end: NodeId) -> Result<Head, String> {
+        let value = graph.value(end);
+        let criterion = Criterion::new(Measure::CrossEntropy, 1.0, LossOptions::DEFAULT, value.shape);
+        if !(criterion.is_of_rows() && criterion.outer > 1) || !value.batched {
+            let shape = value.shape;
+            return Err(format!(
+                "`chunks` are parts of the steps of a sequence, and the loss measures a value of shape {shape}; remove `chunks`"
+            ));
+        }
+        let (rows, classes) = (criterion.outer, criterion.classes);
+        let mut head = Head { rows, classes, end, wide: BTreeSet::new(), narrow: BTreeSet::new() };
+        let mut waiting = vec![end];
+        while let Some(id) = waiting.pop() {
+            if head.wide.insert(id) {
+                waiting.extend(head.add(graph, id)?);
+            }
+        }
+        Ok(head)
+    }
+
+    /// The wide nodes that a wide node is made of.
+    fn add<'g>(&mut self, graph: &'g Graph, id: NodeId) -> Result<&'g [NodeId], String> {
+        let Node { value, source, row } = &graph.nodes[id];
+        let is_wide = value.batched
+            && value.shape.last() == self.classes
+            && value.shape.elements() == self.rows.checked_mul(self.classes);
+        let map = |op: &Product| op.rows == self.rows && op.out_features == self.classes;
+        match source {
+            Source::View(_) if is_wide => return Ok(graph.nodes[id].inputs()),
+            Source::Op { op: Op::Sum(_) | Op::Pointwise(_), inputs, .. } if is_wide => return Ok(inputs),
+            Source::Op { op: Op::Product(op), inputs, .. } if is_wide && map(op) => {
+                let is_batched = graph.value(inputs[0]).batched;
+                if is_batched {
+                    self.narrow.insert(inputs[0]);
+                    return Ok(&[]);
+                }
+            }
+            Source::Op { op: Op::CodedProduct(op), inputs, .. } if is_wide && map(&op.product) => {
+                self.narrow.insert(inputs[0]);
+                return Ok(&[]);
+            }
+            _ => {}
+        }
+        let made = match source {
+            Source::Op { .. } => graph.rows.get(*row).map(|row| format!("`{}` makes them", row.kind)),
+            _ => None,
+        };
+        let made = made.unwrap_or_else(|| "no layer makes them".into());
+        Err(format!("`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but {made}; remove `chunks`"))
+    }
+
+    /// Whether something that these values depend on reads the logits.
+    fn is_read_for(&self, graph: &Graph, others: &[NodeId]) -> bool {
+        let ends: Vec<NodeId> = others.iter().chain(&self.narrow).copied().collect();
+        let reached = reachable(graph, &ends);
+        self.wide.iter().any(|&node| reached[node])
+    }
+
+    /// Adds what makes the logits of some rows, and returns those.
+    fn cut(&self, graph: &mut Graph, first: u64, length: u64) -> NodeId {
+        let mut places: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        for &id in &self.narrow {
+            let row = graph.nodes[self.end].row;
+            let place = cut_rows(graph, id, row, [self.rows, first, length]);
+            places.insert(id, place);
+        }
+        let shape = Shape::new(&[length, self.classes]);
+        for &id in &self.wide {
+            let Node { value, source, row } = graph.nodes[id].clone();
+            let place = match source {
+                Source::Op { op, mut inputs, .. } => {
+                    // All that has classes, or is mapped to some; weights and biases are the same for all rows.
+                    let cut = inputs.iter_mut().enumerate();
+                    let of_rows = |index: usize| index == 0 || matches!(op, Op::Sum(_));
+                    cut.filter(|(index, _)| of_rows(*index)).for_each(|(_, input)| *input = places[input]);
+                    graph.computed(Type { shape, ..value }, of_rows_alone(op, length, shape), inputs, row)
+                }
+                Source::View(input) => places[&input],
+                Source::Input | Source::Parameter(_) => id,
+            };
+            places.insert(id, place);
+        }
+        places[&self.end]
+    }
+}
+
+/// Some rows of activations, from `first` on, for the layer that maps them.
+fn cut_rows(graph: &mut Graph, id: NodeId, row: RowId, [rows, first, length]: [u64; 3]) -> NodeId {
+    let value = graph.value(id);
+    let width = value.shape.last();
+    let input = Shape::new(&[rows, width]);
+    let from = match value.shape == input {
+        true => id,
+        false => graph.node(Type { shape: input, ..value }, Source::View(id), row),
+    };
+    let op = Slice { input, start: first, length, axis: 0 };
+    graph.computed(Type { shape: Shape::new(&[length, width]), ..value }, op, vec![from], row)
+}
+
+/// The operation for so many rows, which make a value of this shape.
+fn of_rows_alone(op: Op, rows: u64, shape: Shape) -> Op {
+    match op {
+        Op::Product(op) => Product { rows, shape, ..op }.into(),
+        Op::CodedProduct(CodedProduct { coding, product }) => {
+            CodedProduct { coding, product: Product { rows, shape, ..product } }.into()
+        }
+        Op::Sum(op) => Sum { shape, ..op }.into(),
+        Op::Pointwise(op) => Pointwise { shape, ..op }.into(),
+        other => other,
+    }
+}
+
+/// The head whose logits a term measures in chunks, in a network with these outputs and terms.
+fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Result<Head, String> {
+    let term = &loss[index];
+    if term.measure != Measure::CrossEntropy {
+        return Err("`chunks` is of `CrossEntropy` alone; remove it".into());
+    }
+    let measured = |term: &Term| term.values(outputs).unwrap_or_default();
+    let Some(&end) = measured(term).first() else { return Err("the loss measures nothing".into()) };
+    let head = Head::of(graph, end)?;
+    let chunks = term.options.chunks;
+    if chunks > head.rows {
+        let rows = head.rows;
+        return Err(format!("{rows} steps are no {chunks} chunks; write `chunks: {rows}` or fewer"));
+    }
+    if chunks > MOST_CHUNKS {
+        return Err(format!("`chunks` is at most {MOST_CHUNKS}: each has operations of its own"));
+    }
+    let others = loss.iter().enumerate().filter(|(other, _)| *other != index).flat_map(|(_, term)| measured(term));
+    if head.is_read_for(graph, &others.collect::<Vec<_>>()) {
+        let message = "with `chunks` the logits are never there as a whole, and something else in training reads them; remove `chunks`";
+        return Err(message.into());
+    }
+    Ok(head)
+}
+
+/// Why a term of a loss cannot be measured in its chunks, to be read where these are written; nothing where it can.
+pub fn unchunkable(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Option<String> {
+    if loss[index].options.chunks <= 1 { None } else { head(graph, outputs, loss, index).err() }
+}
+
+/// The graph in which logits are made in the chunks that the terms of the loss ask for.
+pub(super) fn chunked(
+    graph: &Graph,
+    outputs: &[NodeId],
+    training: Option<Training<'_>>,
+) -> Result<Chunked, LowerError> {
+    let loss = training.map_or(&[][..], |training| training.loss);
+    let mut chunked = Chunked { graph: graph.clone(), terms: vec![Vec::new(); loss.len()] };
+    for (index, term) in loss.iter().enumerate().filter(|(_, term)| term.options.chunks > 1) {
+        let head = head(graph, outputs, loss, index).map_err(|message| LowerError::of_all(&message))?;
+        let (chunks, whole) = (term.options.chunks, head.rows);
+        // The first step of chunk number `at`: chunks differ by one step at most.
+        let begin = |at: u64| (u128::from(whole) * u128::from(at) / u128::from(chunks)) as u64;
+        for at in 0..chunks {
+            let (first, from) = (begin(at), chunked.graph.nodes.len());
+            let value = head.cut(&mut chunked.graph, first, begin(at + 1) - first);
+            chunked.terms[index].push(Chunk { nodes: from..chunked.graph.nodes.len(), value, first, whole });
+        }
+    }
+    Ok(chunked)
+}

@@ -1,0 +1,127 @@
+//! Logits that are there for some steps at a time.
+
+use super::{again, chain, check, numbers, plan, tokens, training};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{MOST_CHUNKS, Options, Term, Training, lower, unchunkable};
+use gpumem_core::memory::budget::Line;
+use gpumem_core::number::Half;
+use gpumem_core::program::loss::LossOptions;
+use gpumem_core::program::{Action, Measure, Op, Pass, Phase, Program, Slot};
+use gpumem_core::report::roofline::flops;
+use gpumem_core::train::Descent;
+use gpumem_core::{Precision, Update};
+
+fn term(chunks: u64) -> Term {
+    Term { options: LossOptions { chunks, ..LossOptions::DEFAULT }, ..Term::CROSS_ENTROPY }
+}
+
+/// A language model with a head of its own, or with its embedding's weight.
+fn network(is_tied: bool, classes: u64) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(tokens(10)).unwrap();
+    let hidden =
+        chain(&mut graph, input, &format!("Embedding({classes}, 8) | Linear(16) | Gelu | Linear(8) | LayerNorm"));
+    let output = match is_tied {
+        true => again(&mut graph, hidden, "Tied", 0),
+        false => chain(&mut graph, hidden, &format!("Linear({classes})")),
+    };
+    (graph, output)
+}
+
+fn step((graph, output): &(Graph, NodeId), chunks: u64) -> Program {
+    let loss = &[term(chunks)];
+    let training = Training { loss, ..training(2).training.unwrap() };
+    let program = lower(graph, &[*output], &Options { training: Some(training) }).unwrap();
+    check(&program);
+    program
+}
+
+#[test]
+fn chunks_take_turns() {
+    let program = step(&network(false, 40), 4);
+    let losses = program.operations.iter().filter_map(|it| match &it.action {
+        Action::Loss(criterion) => Some([criterion.first, criterion.outer, criterion.whole, criterion.divisor(3)]),
+        _ => None,
+    });
+    // As equal as can be, and each divided by what all are.
+    assert_eq!(losses.collect::<Vec<_>>(), [[0, 2, 10, 30], [2, 3, 10, 30], [5, 2, 10, 30], [7, 3, 10, 30]]);
+    let kind = |it: &gpumem_core::program::Operation| match &it.action {
+        Action::Loss(_) => "loss",
+        Action::Run { op: Op::Slice(_), pass: Pass::Chunk } => "cut",
+        Action::Run { op: Op::Product(_), pass: Pass::Chunk } => "logits",
+        Action::Run { op: Op::Product(_), pass: Pass::Backward } => "gradient",
+        Action::Run { op: Op::Slice(_), pass: Pass::Backward } => "put",
+        _ => "other",
+    };
+    let first = program.operations.iter().position(|it| it.phase() == Phase::Loss).unwrap();
+    // The update of what is complete may come where it likes.
+    let rest: Vec<&gpumem_core::program::Operation> =
+        program.operations[first..].iter().filter(|it| !it.action.is_update()).collect();
+    let found: Vec<&str> = rest.iter().map(|it| kind(it)).take(24).collect();
+    assert_eq!(found, ["cut", "logits", "loss", "gradient", "gradient", "put"].repeat(4));
+    // The first makes the sums, and the others add to them. The gradient of the logits is where they were.
+    let all = rest[..24].chunks(6).enumerate();
+    for (chunk, operations) in all {
+        assert_eq!([3, 4, 5].map(|at| operations[at].accumulate), [chunk > 0, false, chunk > 0]);
+        assert_eq!(operations[2].read(Slot::Input(0)), operations[2].written(Slot::InputGradient(0)));
+        assert_eq!(operations[2].read(Slot::Loss).is_some(), chunk > 0);
+    }
+    assert!(program.operations[..first].iter().all(|it| it.phase() == Phase::Forward));
+}
+
+/// No product is computed twice, and evaluation has its chunks too.
+#[test]
+fn as_many_products_as_without() {
+    for is_tied in [false, true] {
+        let network = network(is_tied, 40);
+        let all = |program: &Program| program.operations.iter().map(|it| flops(it, 3)).sum::<u64>();
+        let [whole, chunked] = [1, 7].map(|chunks| step(&network, chunks));
+        assert_eq!(all(&whole), all(&chunked));
+        let [whole, chunked] = [whole, chunked].map(|program| program.evaluation().unwrap().program);
+        check(&chunked);
+        assert_eq!(all(&whole), all(&chunked));
+        let logits = chunked.operations.iter().filter(|it| matches!(it.action, Action::Loss(_)));
+        assert_eq!(logits.count(), 7);
+    }
+}
+
+/// Packed at the bound in every format, and by nearly all of the logits below a step without chunks.
+#[test]
+fn plans() {
+    let half = Half::Bf16;
+    for precision in [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(half)] {
+        for is_tied in [false, true] {
+            let network = network(is_tied, 4000);
+            let needs = [1, 5, 10].map(|chunks| {
+                let budget = plan(&step(&network, chunks), 64, precision).budget;
+                assert_eq!(budget[Line::Arena], budget.lower_bound, "{chunks} {precision:?}");
+                budget[Line::Arena]
+            });
+            // In 16 bits rows have gaps.
+            let logits = 64 * 10 * if precision == Precision::F32 { 4000 * 4 } else { 4032 * 2 };
+            let saved = [needs[0] - needs[1], needs[0] - needs[2]];
+            assert!(saved[0] > logits * 3 / 5 && saved[1] > saved[0], "{saved:?} of {logits}");
+        }
+    }
+}
+
+#[test]
+fn what_has_no_chunks() {
+    let (graph, output) = network(false, 40);
+    let why = |loss: &[Term]| unchunkable(&graph, &[output], loss, 0).unwrap_or_default();
+    assert_eq!(why(&[term(10)]), "");
+    assert!(why(&[term(11)]).starts_with("10 steps are no 11 chunks"));
+    assert!(why(&[term(2), term(1)]).contains("something else in training reads them"));
+    assert!(why(&[Term { measure: Measure::Nll, ..term(2) }]).contains("`CrossEntropy` alone"));
+    let of_hidden = Term { from: Some(output - 3), ..Term::of(Measure::Mean) };
+    assert_eq!(why(&[term(2), of_hidden]), "");
+    let mut long = Graph::default();
+    let input = long.input(numbers(&[400, 3])).unwrap();
+    let output = chain(&mut long, input, "Linear(5)");
+    let why = |chunks| unchunkable(&long, &[output], &[term(chunks)], 0);
+    assert_eq!(why(MOST_CHUNKS), None);
+    assert!(why(MOST_CHUNKS + 1).unwrap().contains("at most 256"));
+    let descent = Descent::PLAIN;
+    let training = Training { loss: &[term(401)], update: Update::Separate, descent, ..training(0).training.unwrap() };
+    assert!(lower(&long, &[output], &Options { training: Some(training) }).is_err());
+}
