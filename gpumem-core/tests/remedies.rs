@@ -181,6 +181,12 @@ fn texts() {
     let abn = "InplaceAbn(activation_param = slope) for BatchNorm2d and LeakyRelu(slope)";
     let more = Remedy { more, ..in_place(Slopes::Written) };
     assert_eq!(lines(&[more]), [&format!("{abn} and {auto}"), precision, batch]);
+    let chunked = Remedy { chunks: Some(8), ..small };
+    assert_eq!(lines(&[chunked, parts]), ["CrossEntropy { chunks: 8 }", "micro_batches: 2", precision, batch]);
+    assert_eq!(
+        lines(&[Remedy { split, ..chunked }]),
+        ["CrossEntropy { chunks: 8 } and micro_batches: 2", precision, batch]
+    );
     let base = Remedy { base: Some(Coding::Nf4), ..small };
     assert_eq!(lines(&[base]), ["base = Nf4 in lora(..)", precision, batch]);
 }
@@ -199,6 +205,42 @@ fn texts_of_a_batch_in_parts() {
     };
     assert_eq!(lines(Some(1 << 30)), "precision: Mixed(Bf16)");
     assert_eq!([lines(None), lines(Some(1 << 40))], ["precision: Bf16", "precision: Bf16"]);
+}
+
+/// A language model whose logits are most of a step, with this loss.
+fn words(loss: Vec<Term>) -> Blueprint {
+    let mut graph = Graph::default();
+    let input = graph.input(common::tokens(64)).unwrap();
+    let output = layers(&mut graph, input, "Embedding(400, 4) | Linear(8) | Tanh | LayerNorm | Linear(400)");
+    let (update, descent) = (Update::Fused, Descent::PLAIN);
+    let training = Some(Steps { loss, moments: 0, update, checkpoint: Checkpoint::None, descent });
+    Blueprint { graph, outputs: vec![output], training, cached: None }
+}
+
+/// The fewest chunks of those that are tried come first, then what takes time; where that is not enough, both.
+#[test]
+fn logits_in_chunks() {
+    let of = |chunks| {
+        let options = LossOptions { chunks, ..LossOptions::DEFAULT };
+        words(vec![Term { options, ..Term::CROSS_ENTROPY }])
+    };
+    let arena_of = |chunks| arena(&of(chunks).training(Precision::F32).unwrap().unwrap(), 32);
+    let (blueprint, plain) = (of(1), of(1).training(Precision::F32).unwrap().unwrap());
+    let found = |room| found(&blueprint, &plain, 32, room);
+    assert!(arena_of(1) > 2 * arena_of(8) && arena_of(8) > arena_of(32));
+    for (chunks, room) in [(8, arena_of(1) - 1), (8, arena_of(8)), (32, arena_of(8) - 1), (32, arena_of(32))] {
+        let expected = Remedy { chunks: Some(chunks), ..Remedy::as_written(arena_of(chunks)) };
+        assert_eq!(found(room)[0], expected, "{room}");
+    }
+    assert!(found(arena_of(32) - 1).iter().all(|remedy| remedy.chunks.is_none() || remedy.split.is_some()));
+    // Those that are written stay, and so does what cannot be in chunks.
+    let program = of(2).training(Precision::F32).unwrap().unwrap();
+    let remedies = of(2).remedies(&program, &setting(32), arena_of(2) - 1, &[]);
+    assert!(remedies.planned.iter().flatten().all(|remedy| remedy.chunks.is_none()));
+    let twice = words(vec![Term::CROSS_ENTROPY, Term { target: 1, ..Term::CROSS_ENTROPY }]);
+    let program = twice.training(Precision::F32).unwrap().unwrap();
+    let remedies = twice.remedies(&program, &setting(32), arena(&program, 32) - 1, &[]);
+    assert!(remedies.planned.iter().flatten().all(|remedy| remedy.chunks.is_none()));
 }
 
 /// Wide layers, whose states are most of a step.

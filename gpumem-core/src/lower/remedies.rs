@@ -6,7 +6,7 @@
 
 use super::fitted::{Fitting, budget};
 use super::offload::most_parked;
-use super::{Blueprint, Setting, tables};
+use super::{Blueprint, Setting, tables, unchunkable};
 use crate::graph::{RowId, Source};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
@@ -23,6 +23,9 @@ const ENOUGH: usize = 2;
 
 /// The precision that is told first of a step in f32.
 const MIXED: Precision = Precision::Mixed(Half::Bf16);
+
+/// Numbers of chunks that are tried: an eighth of the logits is little beside most steps.
+const CHUNKS: [u64; 2] = [8, 32];
 
 /// A step, and what of it is written in another way.
 #[derive(Clone)]
@@ -42,6 +45,23 @@ impl Way {
     fn in_place(&self) -> Option<Way> {
         let (blueprint, slopes) = self.blueprint.activated_in_place()?;
         Some(Way { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
+    }
+
+    /// With logits that are there for a part of the steps at a time, where the loss has such and says nothing of chunks.
+    fn chunked(&self, chunks: u64) -> Option<Way> {
+        let mut other = self.clone();
+        let Blueprint { graph, outputs, training, .. } = &mut other.blueprint;
+        let loss = &mut training.as_mut()?.loss;
+        let whole: Vec<usize> = (0..loss.len()).filter(|&term| loss[term].options.chunks == 1).collect();
+        for &term in &whole {
+            loss[term].options.chunks = chunks;
+            if unchunkable(graph, outputs, loss, term).is_some() {
+                loss[term].options.chunks = 1;
+            }
+        }
+        let has_some = whole.iter().any(|&term| loss[term].options.chunks > 1);
+        other.remedy.chunks = Some(chunks);
+        has_some.then_some(other)
     }
 
     /// With `checkpoint: Auto`, where nothing is said of what is computed again.
@@ -133,6 +153,7 @@ impl Search<'_> {
     fn alone(&self, written: &Way, program: &Program) -> (Vec<Remedy>, Vec<Way>) {
         let (mut found, mut coded) = (Vec::new(), Vec::new());
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
+        found.extend(self.chunked(written).find_map(|way| self.fitting(&way)));
         found.extend(self.recomputed(written));
         found.extend(self.split(written));
         found.extend(self.codings(written).find_map(|way| {
@@ -175,11 +196,14 @@ impl Search<'_> {
     /// Several together: two things, or where that is not enough either, three.
     fn together(&self, written: &Way, coded: &[Way]) -> Vec<Remedy> {
         let in_place = written.in_place();
+        let chunked = self.chunked(written).next();
         let streamed = self.offloading(written, Offload::OptimizerState);
         let both = |way: &Way| way.recomputed().and_then(|way| self.split(&way));
         let all = self.offloading(written, Offload::All);
-        let pairs: [&dyn Fn() -> Option<Remedy>; 7] = [
+        let pairs: [&dyn Fn() -> Option<Remedy>; 9] = [
             &|| self.recomputed(in_place.as_ref()?),
+            &|| self.recomputed(chunked.as_ref()?),
+            &|| self.split(chunked.as_ref()?),
             &|| both(written),
             &|| coded.iter().find_map(|way| self.recomputed(way)),
             &|| coded.iter().find_map(|way| self.split(way)),
@@ -189,6 +213,12 @@ impl Search<'_> {
         ];
         let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
+    }
+
+    /// The step with logits in chunks: the fewest first.
+    fn chunked<'w>(&'w self, way: &'w Way) -> impl Iterator<Item = Way> + 'w {
+        let may_fit = self.may_fit(self.lasting(&way.tables));
+        CHUNKS.into_iter().filter(move |_| may_fit).filter_map(|chunks| way.chunked(chunks))
     }
 
     /// The step with as little recomputation as was found. It takes away nothing that is there outside of the step.

@@ -16,7 +16,8 @@ pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenS
 
 fn remedy_of(remedy: &Remedy) -> TokenStream {
     let refusal = quote!(__gpumem::__private::memory::refusal);
-    let &Remedy { arena, in_place, split, base, offload, more } = remedy;
+    let &Remedy { arena, in_place, chunks, split, base, offload, more } = remedy;
+    let chunks = optional(chunks.map(|chunks| quote!(#chunks)));
     let in_place = optional(in_place.map(|slopes| match slopes {
         Slopes::Default => quote!(#refusal::Slopes::Default),
         Slopes::Written => quote!(#refusal::Slopes::Written),
@@ -37,6 +38,7 @@ fn remedy_of(remedy: &Remedy) -> TokenStream {
         #refusal::Remedy {
             arena: #arena,
             in_place: #in_place,
+            chunks: #chunks,
             split: #split,
             base: #base,
             offload: #offload,

@@ -57,6 +57,8 @@ pub struct Remedy {
     pub arena: u64,
     /// `InplaceAbn` for each `BatchNorm2d` and the `LeakyRelu` behind it.
     pub in_place: Option<Slopes>,
+    /// The number of chunks in which logits are there.
+    pub chunks: Option<u64>,
     /// The number of parts that the batch runs in.
     pub split: Option<Split>,
     /// How weights inside `lora` are kept that are in the network's format.
@@ -100,7 +102,7 @@ pub struct Offloaded {
 impl Remedy {
     /// The step as it is written, in an arena of so many bytes.
     pub const fn as_written(arena: u64) -> Remedy {
-        Remedy { arena, in_place: None, split: None, base: None, offload: None, more: None }
+        Remedy { arena, in_place: None, chunks: None, split: None, base: None, offload: None, more: None }
     }
 
     /// Appends what is to be written.
@@ -111,6 +113,10 @@ impl Remedy {
                 Slopes::Default => "InplaceAbn for BatchNorm2d and LeakyRelu",
                 Slopes::Written => "InplaceAbn(activation_param = slope) for BatchNorm2d and LeakyRelu(slope)",
             });
+            between = " and ";
+        }
+        if let Some(chunks) = self.chunks {
+            text.text(between).text("CrossEntropy { chunks: ").number(chunks).text(" }");
             between = " and ";
         }
         if let Some(Split { micro_batches, has_statistics }) = self.split {
