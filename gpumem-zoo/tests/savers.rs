@@ -8,9 +8,10 @@ use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::levels::budget_room;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::Program;
+use gpumem_core::program::{Action, Program, Slot};
 use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
+use gpumem_zoo::llama::Llama1B;
 use gpumem_zoo::resnet::ResNet50;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
@@ -113,6 +114,46 @@ fn what_each_way_leaves() {
     text += &line::<Gpt2<1>>(8);
     text += &line::<Gpt2Xl<1>>(1);
     pages::check("../docs/making-it-fit.md", "savers", &text);
+}
+
+/// MiB of the logits, and of the arena with all of them at once and in so many chunks; then with all recomputation that helps.
+fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> String {
+    let setting = setting(batch, precision);
+    let with = |chunks| {
+        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+        blueprint.training.as_mut().unwrap().loss[0].options.chunks = chunks;
+        blueprint
+    };
+    let mut whole = with(1).training(precision).unwrap().unwrap();
+    whole.lay_out(precision);
+    let losses = whole.operations.iter().find(|operation| matches!(operation.action, Action::Loss(_)));
+    let logits = whole.tensor(losses.unwrap().read(Slot::Input(0)).unwrap());
+    let tokens = batch * logits.shape.dims()[0];
+    let logits = logits.stored(batch).unwrap() * logits.role.bytes(precision);
+    let plain = [1, 4, 8, 32].map(|chunks| arena(&with(chunks).training_for(&setting).unwrap().unwrap(), &setting));
+    let lean = [1, 8].map(|chunks| leaner(&with(chunks), &setting, |_| 0).budget[Line::Arena]);
+    // In the place of logits there is the gradient of the head's weight, which is no smaller where there are as few tokens as features.
+    if tokens > features {
+        assert!(plain.is_sorted_by(|more, fewer| more >= fewer), "{}: {plain:?}", N::NAME);
+        assert!(plain[2] < plain[0] && lean[1] < lean[0], "{}: {plain:?}, {lean:?}", N::NAME);
+    }
+    let numbers: Vec<String> =
+        [logits].iter().chain(&plain).chain(&lean).map(|bytes| (bytes >> 20).to_string()).collect();
+    let format = if precision == Precision::F32 { "F32" } else { "Mixed(Bf16)" };
+    format!("| `{}`, {batch} | `{format}` | {} |\n", N::NAME, numbers.join(" | "))
+}
+
+#[test]
+fn what_logits_in_chunks_leave() {
+    let mut text = String::from(
+        "| network, batch | precision | logits | plain | `chunks: 4` | `chunks: 8` | `chunks: 32` | leanest level | leanest, `chunks: 8` |\n\
+         | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+    );
+    text += &chunked::<Gpt2<1>>(16, Precision::F32, 768);
+    text += &chunked::<Gpt2<1>>(16, MIXED, 768);
+    text += &chunked::<Llama1B<1>>(1, MIXED, 2048);
+    text += &chunked::<Llama1B<1>>(8, MIXED, 2048);
+    pages::check("../docs/making-it-fit.md", "chunks", &text);
 }
 
 /// MiB of the arena without and with activations in host memory, MiB there, and the milliseconds that they are on the bus; then the same with
