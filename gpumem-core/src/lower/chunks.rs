@@ -57,7 +57,7 @@ impl Head {
     fn of(graph: &Graph, end: NodeId) -> Result<Head, String> {
         let value = graph.value(end);
         let criterion = Criterion::new(Measure::CrossEntropy, 1.0, LossOptions::DEFAULT, value.shape);
-        if !(criterion.is_of_rows() && criterion.outer > 1) || !value.batched {
+        if !(criterion.is_of_rows() && criterion.outer > 1 && value.batched) {
             let shape = value.shape;
             return Err(format!(
                 "`chunks` are parts of the steps of a sequence, and the loss measures a value of shape {shape}; remove `chunks`"

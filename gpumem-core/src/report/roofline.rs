@@ -89,7 +89,8 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
     }
 }
 
-/// Bytes that an operation reads of a tensor. Of a table of rows it reads as many as it is asked for.
+/// Bytes that an operation reads of a tensor. Of a table of rows it reads as many as it is asked for, and of the target of all chunks of a
+/// loss its own.
 fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
     let bytes = placed.bytes[id as usize];
     let output = || operation.written(Slot::Output).map_or(bytes, |output| placed.bytes[output as usize]);
@@ -101,8 +102,19 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
         }
         Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Again | Pass::Chunk } => bytes.min(output()),
         Action::Run { op: Op::BatchNorm(norm), .. } if operation.read(Slot::Input(0)) == Some(id) => norm.share(bytes),
-        _ => bytes,
+        Action::Loss(criterion) if criterion.is_part() && operation.read(Slot::Target) == Some(id) => {
+            (u128::from(bytes) * u128::from(criterion.outer) / u128::from(criterion.whole.max(1))) as u64
+        }
+        _ => added(placed, operation, id).unwrap_or(bytes),
     }
+}
+
+/// Bytes of the gradient of a whole to which that of a part is added: nothing is done outside of the part.
+fn added(placed: &Placed, operation: &Operation, id: TensorId) -> Option<u64> {
+    let is_sum = operation.accumulate && operation.written(Slot::InputGradient(0)) == Some(id);
+    let is_part = matches!(operation.action, Action::Run { op: Op::Slice(_), pass: Pass::Backward });
+    let part = operation.read(Slot::Gradient).filter(|_| is_sum && is_part)?;
+    Some(placed.bytes[part as usize].min(placed.bytes[id as usize]))
 }
 
 /// Bytes of each tensor that an operation reads, and of each that it writes: every tensor once, with the f32 master copies of
@@ -130,8 +142,10 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
     };
     let mut reads: Vec<(TensorId, u64)> =
         distinct(&operation.reads).into_iter().map(|id| (id, read(placed, operation, id))).collect();
-    let mut writes: Vec<(TensorId, u64)> =
-        distinct(&operation.writes).into_iter().map(|id| (id, placed.bytes[id as usize])).collect();
+    let mut writes: Vec<(TensorId, u64)> = distinct(&operation.writes)
+        .into_iter()
+        .map(|id| (id, added(placed, operation, id).unwrap_or(placed.bytes[id as usize])))
+        .collect();
     if operation.action == Action::Update
         && let Some(parameter) = operation.written(Slot::Parameter)
         && placed.masters[parameter as usize].is_some()

@@ -1,13 +1,14 @@
 //! Logits that are there for some steps at a time.
 
+use super::common::compile;
 use super::{again, chain, check, numbers, plan, tokens, training};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{MOST_CHUNKS, Options, Term, Training, lower, unchunkable};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::number::Half;
 use gpumem_core::program::loss::LossOptions;
-use gpumem_core::program::{Action, Measure, Op, Pass, Phase, Program, Slot};
-use gpumem_core::report::roofline::flops;
+use gpumem_core::program::{Action, Measure, NO_ROW, Op, Operation, Pass, Phase, Program, Slot};
+use gpumem_core::report::roofline::{flops, traffic};
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Update};
 
@@ -45,7 +46,7 @@ fn chunks_take_turns() {
     });
     // As equal as can be, and each divided by what all are.
     assert_eq!(losses.collect::<Vec<_>>(), [[0, 2, 10, 30], [2, 3, 10, 30], [5, 2, 10, 30], [7, 3, 10, 30]]);
-    let kind = |it: &gpumem_core::program::Operation| match &it.action {
+    let kind = |it: &Operation| match &it.action {
         Action::Loss(_) => "loss",
         Action::Run { op: Op::Slice(_), pass: Pass::Chunk } => "cut",
         Action::Run { op: Op::Product(_), pass: Pass::Chunk } => "logits",
@@ -55,8 +56,7 @@ fn chunks_take_turns() {
     };
     let first = program.operations.iter().position(|it| it.phase() == Phase::Loss).unwrap();
     // The update of what is complete may come where it likes.
-    let rest: Vec<&gpumem_core::program::Operation> =
-        program.operations[first..].iter().filter(|it| !it.action.is_update()).collect();
+    let rest: Vec<&Operation> = program.operations[first..].iter().filter(|it| !it.action.is_update()).collect();
     let found: Vec<&str> = rest.iter().map(|it| kind(it)).take(24).collect();
     assert_eq!(found, ["cut", "logits", "loss", "gradient", "gradient", "put"].repeat(4));
     // The first makes the sums, and the others add to them. The gradient of the logits is where they were.
@@ -83,6 +83,29 @@ fn as_many_products_as_without() {
         let logits = chunked.operations.iter().filter(|it| matches!(it.action, Action::Loss(_)));
         assert_eq!(logits.count(), 7);
     }
+}
+
+/// Of activations, their gradients and targets each chunk moves its own part, and no more than all of them together.
+#[test]
+fn each_chunk_moves_its_part() {
+    let placed = compile(&step(&network(false, 40), 4), 3);
+    let bytes = |name: Slot| -> Vec<u64> {
+        let moved = placed.program.operations.iter().filter(|it| it.row == u32::from(NO_ROW) || it.accumulate);
+        let of = |it: &Operation| -> Option<u64> {
+            let id = it.read(name)?;
+            let is_part = match (name, &it.action) {
+                (Slot::Target, Action::Loss(_)) => true,
+                (_, Action::Run { op: Op::Slice(_), pass: Pass::Backward }) => true,
+                _ => false,
+            };
+            let [read, _] = traffic(&placed, it);
+            read.into_iter().find(|(tensor, _)| is_part && *tensor == id).map(|(_, bytes)| bytes)
+        };
+        moved.filter_map(of).collect()
+    };
+    assert_eq!(bytes(Slot::Target), [2, 3, 2, 3].map(|steps| 3 * steps * 4));
+    // The first chunk makes the gradient.
+    assert_eq!(bytes(Slot::InputGradient(0)), [3, 2, 3].map(|steps| 3 * steps * 8 * 4));
 }
 
 /// Packed at the bound in every format, and by nearly all of the logits below a step without chunks.

@@ -41,7 +41,7 @@ fn layer(graph: &mut Graph, name: &str, numbers: &[u64], inputs: &[NodeId]) -> N
 fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], rectifiers: Rectifiers) -> Builder<'g> {
     let mut builder = Builder::new(graph, outputs, outputs.to_vec(), Some(TRAINING), rectifiers).unwrap();
     builder.forward().unwrap();
-    builder.loss(TRAINING);
+    builder.loss(TRAINING).unwrap();
     builder
 }
 
