@@ -38,7 +38,7 @@ enum Head {
     Capped,
 }
 
-const HEADS: [Head; 9] = [
+const HEADS: [Head; 10] = [
     Head::Linear,
     Head::Bare,
     Head::Turned,
@@ -47,6 +47,7 @@ const HEADS: [Head; 9] = [
     Head::Adapted(None),
     Head::Adapted(Some(Coding::Int8)),
     Head::Adapted(Some(Coding::Nf4)),
+    Head::Adapted(Some(Coding::Nf4Double)),
     Head::Capped,
 ];
 
@@ -125,7 +126,7 @@ fn load(program: &Program, way: &Way, classes: u64) -> Loaded {
         let salt = tensor.name.bytes().fold(1, |salt, byte| (salt * 31 + usize::from(byte)) % 65_521);
         let count = tensor.shape.elements().unwrap() as usize;
         match (tensor.class, tensor.role) {
-            (Class::Parameter, Role::Int8 | Role::Nf4) => loaded.set_coded(id, &spread(count, salt)),
+            (Class::Parameter, role) if role.coding().is_some() => loaded.set_coded(id, &spread(count, salt)),
             (Class::Parameter, Role::Scale) => {}
             (Class::Parameter, Role::Norm) => {
                 loaded.set(&tensor.name, &words(&spread(count, salt).iter().map(|x| x + 1.0).collect::<Vec<f32>>()));

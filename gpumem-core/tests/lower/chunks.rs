@@ -93,10 +93,9 @@ fn each_chunk_moves_its_part() {
         let moved = placed.program.operations.iter().filter(|it| it.row == u32::from(NO_ROW) || it.accumulate);
         let of = |it: &Operation| -> Option<u64> {
             let id = it.read(name)?;
-            let is_part = match (name, &it.action) {
-                (Slot::Target, Action::Loss(_)) => true,
-                (_, Action::Run { op: Op::Slice(_), pass: Pass::Backward }) => true,
-                _ => false,
+            let is_part = match name {
+                Slot::Target => matches!(it.action, Action::Loss(_)),
+                _ => matches!(it.action, Action::Run { op: Op::Slice(_), pass: Pass::Backward }),
             };
             let [read, _] = traffic(&placed, it);
             read.into_iter().find(|(tensor, _)| is_part && *tensor == id).map(|(_, bytes)| bytes)
