@@ -51,6 +51,7 @@ macro_rules! llama {
 llama!(TunedLlama,);
 llama!(TunedLlama8, base = Int8,);
 llama!(TunedLlama4, base = Nf4,);
+llama!(TunedLlama4Double, base = Nf4Double,);
 
 /// Mistral-7B with adapters of queries and values, 512 tokens at a time.
 macro_rules! mistral {
@@ -88,6 +89,7 @@ macro_rules! mistral {
 mistral!(TunedMistral,);
 mistral!(TunedMistral8, base = Int8,);
 mistral!(TunedMistral4, base = Nf4,);
+mistral!(TunedMistral4Double, base = Nf4Double,);
 
 /// Names of parameters and their shapes, as state dicts have them.
 fn parameters<N: Network>() -> Vec<(String, Vec<u64>)> {
@@ -160,9 +162,11 @@ fn what_bits_of_the_base_leave() {
     row::<TunedLlama>(&mut text, "Llama-3.2-1B, 16 bits");
     row::<TunedLlama8>(&mut text, "`base = Int8`");
     row::<TunedLlama4>(&mut text, "`base = Nf4`");
+    row::<TunedLlama4Double>(&mut text, "`base = Nf4Double`");
     row::<TunedMistral>(&mut text, "Mistral-7B, 16 bits");
     row::<TunedMistral8>(&mut text, "`base = Int8`");
     row::<TunedMistral4>(&mut text, "`base = Nf4`");
+    row::<TunedMistral4Double>(&mut text, "`base = Nf4Double`");
     pages::check("../docs/making-it-fit.md", "bases", &text);
 }
 
@@ -178,6 +182,11 @@ fn bytes_of_bases() {
     assert_eq!(saved(weights::<TunedLlama>(), weights::<TunedLlama8>()), 2 * llama - llama * 65 / 64);
     assert_eq!(saved(weights::<TunedMistral>(), weights::<TunedMistral4>()), 2 * mistral - mistral * 9 / 16);
     assert_eq!(saved(weights::<TunedMistral>(), weights::<TunedMistral8>()), 2 * mistral - mistral * 65 / 64);
+    // A byte for each scale, 4 for each 256 of them, and 4 for the mean of each weight's.
+    let double = |elements: u64, weights: u64| elements / 2 + elements / 64 + elements / (64 * 64) + 4 * weights;
+    assert_eq!(saved(weights::<TunedLlama>(), weights::<TunedLlama4Double>()), 2 * llama - double(llama, 16 * 7));
+    let of_mistral = double(mistral, 32 * 7 + 1);
+    assert_eq!(saved(weights::<TunedMistral>(), weights::<TunedMistral4Double>()), 2 * mistral - of_mistral);
     assert_eq!(TunedLlama4::BUDGET[Line::Activations], TunedLlama::BUDGET[Line::Activations]);
     let scratch = 32 << 20;
     assert_eq!(TunedMistral4::BUDGET[Line::Activations] + scratch, TunedMistral::BUDGET[Line::Activations]);
