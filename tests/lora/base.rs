@@ -39,6 +39,7 @@ macro_rules! network_of {
 network_of!(Whole, {}, { targets = "twice, attn, out", });
 network_of!(Eight, {}, { targets = "twice, attn, out", base = Int8, });
 network_of!(Four, {}, { base = Nf4, targets = "twice, attn, out", });
+network_of!(FourDouble, {}, { base = Nf4Double, targets = "twice, attn, out", });
 network_of!(FourByHand, {}, { base = Nf4, targets = "twice, attn, out", }, #[checkpoint]);
 network_of!(FourLean, { checkpoint: Budget(0.8) }, { base = Nf4, targets = "twice, attn, out", });
 network_of!(FourInParts, { micro_batches: 2 }, { base = Nf4, targets = "twice, attn, out", });
@@ -109,6 +110,7 @@ fn steps_are_those_of_what_codes_say() {
     let cpu = Cpu::with_threads(2).unwrap();
     same_steps!(Whole, Eight, cpu);
     same_steps!(Whole, Four, cpu);
+    same_steps!(Whole, FourDouble, cpu);
     same_steps!(Whole, FourByHand, cpu);
     same_steps!(Whole, FourLean, cpu);
     same_steps!(WholeInParts, FourInParts, cpu);
@@ -145,6 +147,35 @@ fn weights_are_set_and_read_as_numbers() {
         four.tensors().map(|it| (it.name, it.shape)).collect::<Vec<_>>(),
         whole.tensors().map(|it| (it.name, it.shape)).collect::<Vec<_>>()
     );
+}
+
+/// Scales in codes are off by little, and by about as much again where a weight is set to what it was read as: codes stay what they are.
+#[test]
+fn scales_in_codes() {
+    let (mut four, mut double) = (Four::on(&Cpu::new()).unwrap(), FourDouble::on(&Cpu::new()).unwrap());
+    for (salt, (name, elements)) in CODED.into_iter().enumerate() {
+        // Blocks of several sizes.
+        let spread = |index: u64| {
+            let value = ((index * 7919 + salt as u64 * 104_729) % 1009) as f32 / 1009.0 - 0.5;
+            value * (1 + index / 64 % 5) as f32
+        };
+        let values: Vec<f32> = (0..elements).map(spread).collect();
+        four.set(name, &values).unwrap();
+        double.set(name, &values).unwrap();
+        let (plain, once) = (four.get(name).unwrap(), double.get(name).unwrap());
+        assert_eq!(bits(&once), bits(&said(Coding::Nf4Double, &values)));
+        double.set(name, &once).unwrap();
+        let twice = double.get(name).unwrap();
+        // Of the largest distance of a scale from the mean of all, which is less than the largest scale: half of what is between two codes.
+        let bound = 2.5 * 0.45 / 64.0;
+        for (found, from, most) in [(&once, &plain, bound), (&twice, &once, 2.0 * bound)] {
+            let off = found.iter().zip(from).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(off > 0.0 && off <= most, "{name}: {off} of {most}");
+        }
+        let codes = |values: &[f32]| Coding::Nf4Double.quantize(values).0;
+        assert_eq!(codes(&once), codes(&twice), "{name}");
+    }
+    assert!(double.get("back.weight.absmax").is_err());
 }
 
 /// A training that was saved as numbers under its names goes on as if it had not been.
@@ -212,6 +243,13 @@ fn budgets_count_codes_and_scales() {
     assert_eq!(eight[Line::Weights], whole[Line::Weights] - 4 * elements + coded(8, 256));
     assert_eq!(four[Line::Weights], whole[Line::Weights] - 4 * elements + coded(4, 64));
     assert_eq!(half_four[Line::Weights], half[Line::Weights] - 2 * elements + coded(4, 64));
+    // The mean, a scale for each 256 blocks, and codes of blocks, four to a word.
+    let words = |elements: u64| {
+        let blocks = elements.div_ceil(64);
+        1 + blocks.div_ceil(256) + blocks.div_ceil(4)
+    };
+    let double = elements / 2 + 4 * CODED.iter().map(|(_, elements)| words(*elements)).sum::<u64>();
+    assert_eq!(FourDouble::BUDGET[Line::Weights], whole[Line::Weights] - 4 * elements + double);
     for line in [Line::Master, Line::Gradients, Line::Optimizer, Line::Buffers, Line::BatchIo] {
         assert_eq!((eight[line], four[line], half_four[line]), (whole[line], whole[line], half[line]), "{line:?}");
     }
