@@ -61,6 +61,9 @@ const NEARLY: u64 = 200;
 const ROUNDS: usize = 8;
 const MOST_PLACED: usize = 16384;
 
+/// Patience where no start gets to its end otherwise, see [`PATIENCE`]: many tensors that are no part of a stack live long.
+const MOST_PATIENCE: usize = 4096;
+
 /// Looks of a [`repair`] of a start, and of one that begins there again or with the best packing.
 const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 
@@ -80,28 +83,14 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
         offsets.copy_from_slice(&trial);
         return peak.bytes;
     }
-    let rounds = (MOST_PLACED / ranges.len().max(1)).clamp(1, ROUNDS);
     let mut bases = Vec::new();
-    for start in &STARTS {
-        let mut by_size = stacks.by_size.clone();
-        for round in 0..rounds {
-            let Some((size, highest)) = stacks.pack(start, &by_size, &mut trial) else { break };
-            if size < best {
-                best = size;
-                offsets.copy_from_slice(&trial);
-            }
-            if size <= peak.bytes {
-                return size;
-            }
-            order::to_front(&mut by_size, highest);
-            if round == 0 {
-                bases.push(trial.clone());
-                if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0], Rule::FIRST) {
-                    offsets.copy_from_slice(&trial);
-                    return peak.bytes;
-                }
-            }
+    for patience in [PATIENCE[1], MOST_PATIENCE] {
+        if bases.is_empty() && best > peak.bytes {
+            bases = stacks.bases(patience, offsets, &mut best);
         }
+    }
+    if best <= peak.bytes {
+        return best;
     }
     for (settles, rises) in [(true, RISES[0]), (false, RISES[1])] {
         for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
@@ -169,8 +158,37 @@ impl Stacks {
         Stacks { spans, by_first, by_last, by_size, nested, axis, before, top: peak.bytes }
     }
 
+    /// What each start packs in its first round, until the bound is reached. The best packing of all is kept in `offsets`, and its size in
+    /// `best`.
+    fn bases(&self, patience: usize, offsets: &mut [u64], best: &mut u64) -> Vec<Vec<u64>> {
+        let rounds = (MOST_PLACED / offsets.len().max(1)).clamp(1, ROUNDS);
+        let (mut bases, mut trial) = (Vec::new(), offsets.to_vec());
+        for start in &STARTS {
+            let mut by_size = self.by_size.clone();
+            for round in 0..rounds {
+                let Some((size, highest)) = self.pack(start, &by_size, patience, &mut trial) else { break };
+                if size < *best {
+                    *best = size;
+                    offsets.copy_from_slice(&trial);
+                }
+                order::to_front(&mut by_size, highest);
+                if round == 0 && *best > self.top {
+                    bases.push(trial.clone());
+                    if repair(&self.spans, &mut trial, self.top, LOOKS[0], Rule::FIRST) {
+                        *best = self.top;
+                        offsets.copy_from_slice(&trial);
+                    }
+                }
+                if *best <= self.top {
+                    return bases;
+                }
+            }
+        }
+        bases
+    }
+
     /// Size, and the tensor that ended highest.
-    fn pack(&self, start: &Start, by_size: &[u32], offsets: &mut [u64]) -> Option<(u64, u32)> {
+    fn pack(&self, start: &Start, by_size: &[u32], patience: usize, offsets: &mut [u64]) -> Option<(u64, u32)> {
         let count = self.spans.len();
         let orders = Orders {
             by_first: &self.by_first,
@@ -188,7 +206,7 @@ impl Stacks {
             long: start.long,
             small: if start.piles_large { self.top } else { self.top / stack::SMALL },
             top: self.top,
-            patience: PATIENCE[1],
+            patience,
         };
         let scratch = stack::Scratch {
             begins: &mut vec![0; count],
