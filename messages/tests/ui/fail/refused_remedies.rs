@@ -37,4 +37,12 @@ network! {
     fn forward(x: Features<20000>) -> Logits<10> { [Linear(25000), Gelu, Linear(25000), Gelu, Linear(10)] }
 }
 
+network! {
+    pub struct Wordy;
+
+    const TRAIN: Train = Train { batch: 8, loss: CrossEntropy, cards: [GTX_1650] };
+
+    fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 128256> { [Embedding(128256, 64), Linear(128256)] }
+}
+
 fn main() {}
