@@ -4,7 +4,7 @@
 //! largest magnitude in it, and an element is the entry of a map, a number from -1 to 1, times that scale. So the largest element of a block
 //! is kept as it is, and what codes and scales say has the same codes and scales again: see [`Coding::quantize`].
 //!
-//! Scales may be kept in codes themselves: see [`double`](super::double).
+//! Scales may be kept in codes themselves: see [`double`].
 
 use super::{Role, double, dynamic};
 use crate::program::encoding::wire_enum;
@@ -22,7 +22,7 @@ pub enum Coding {
     /// "QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv:2305.14314), without quantising the scales. Its 16 entries are quantiles of
     /// the normal distribution, 0 among them; an element is off by at most 0.152 of its block's largest magnitude.
     Nf4,
-    /// The same with the paper's double quantisation: scales are bytes, as [`double`](super::double) has them.
+    /// The same with the paper's double quantisation: scales are bytes, as [`double`] has them.
     Nf4Double,
 }
 wire_enum!(Coding { Int8, Nf4, Nf4Double });
