@@ -251,7 +251,7 @@ fn an_order_that_wastes_memory_is_not_taken() {
     let together = [LiveRange { bytes: 256, first: 0, last: 1 }; 2];
     let entries = order(&together, &[0, 256]).unwrap();
     let [offsets, bytes] = [const { Vec::new() }; 2];
-    transients.orders.push(OwnedOrder { entries, below: Vec::new(), size: 256, lower_bound: 256, offsets, bytes });
+    transients.orders.push(OwnedOrder { entries, size: 256, lower_bound: 256, offsets, bytes });
     let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
     let plan: Plan<2> = plan(&step, 1, Precision::F32);
     assert_eq!((plan.packing.size, plan.packing.lower_bound), (256, 256));
@@ -307,7 +307,7 @@ fn the_best_order_is_taken() {
     shared[301] = shared[300];
     let carried = |entries: Option<Vec<u64>>| {
         let [offsets, bytes] = [const { Vec::new() }; 2];
-        OwnedOrder { entries: entries.unwrap(), below: Vec::new(), size: 512, lower_bound: 512, offsets, bytes }
+        OwnedOrder { entries: entries.unwrap(), size: 512, lower_bound: 512, offsets, bytes }
     };
     let (apart, beside) = (carried(order(&together, &offsets)), carried(order(&ranges, &shared)));
     let size = |orders: &[&OwnedOrder]| {

@@ -15,9 +15,9 @@ use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::train::{Clip, Descent, Offload};
 use gpumem_core::{Precision, Role, Update};
 use gpumem_cpu::Cpu;
-use harness::Loaded;
 use harness::filled::{spread, words};
 use harness::graphs::{again, chain, join, numbers, tokens};
+use harness::{Loaded, assert_class_close};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
@@ -196,7 +196,7 @@ fn compare(whole: &Program, chunked: &Program, way: &Way, classes: u64) {
         for class in [Class::Gradient, Class::Moment, Class::Parameter] {
             // What is clipped by itself is no larger than the clip, whatever its rounding was before.
             if class != Class::Moment || !matches!(way.descent.clip, Some(Clip::Value(_))) {
-                compare_all(class, &mut one, &mut other);
+                assert_class_close(class, &mut other, &mut one, TOLERANCE);
             }
         }
         // Each step is compared by itself.
@@ -207,26 +207,6 @@ fn compare(whole: &Program, chunked: &Program, way: &Way, classes: u64) {
             let (expected, found) = (one.evaluate().unwrap(), other.evaluate().unwrap());
             assert!(expected.is_finite() && is_near(found, expected), "{found} {expected}");
         }
-    }
-}
-
-/// Every tensor of a class, beside the largest number of all: small gradients are often sums whose terms cancel. More loosely beside its own
-/// largest number, if that is not next to nothing.
-fn compare_all(class: Class, one: &mut Loaded, other: &mut Loaded) {
-    let of_class = one.train.program.tensors.iter().filter(|tensor| tensor.class == class);
-    let names: Vec<String> = of_class.map(|tensor| tensor.name.clone()).collect();
-    let pairs: Vec<[Vec<f32>; 2]> =
-        names.iter().map(|name| [one.get(name).unwrap(), other.get(name).unwrap()]).collect();
-    let largest = |values: &[f32]| values.iter().fold(0.0f64, |most, &value| most.max(f64::from(value.abs())));
-    let of_all = pairs.iter().map(|[expected, _]| largest(expected)).fold(0.0, f64::max);
-    for (name, [expected, found]) in names.iter().zip(&pairs) {
-        let own = largest(expected);
-        let error = found.iter().zip(expected).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
-        let most = (TOLERANCE * of_all).min(1e-2 * own.max(1e-2 * of_all));
-        assert!(
-            error <= most,
-            "{name}: {error:e} of {own:e} and {of_all:e}\nfound    {found:?}\nexpected {expected:?}"
-        );
     }
 }
 

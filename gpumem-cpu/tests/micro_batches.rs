@@ -15,7 +15,7 @@ use gpumem_cpu::Cpu;
 use harness::filled::fill;
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
 use harness::graphs::{chain, numbers};
-use harness::{Loaded, relative_error};
+use harness::{Loaded, assert_class_close};
 use proptest::prelude::*;
 
 /// What rounding in another order comes to, beside the largest element.
@@ -71,29 +71,9 @@ fn compare(
             // What is clipped by itself is no larger than the clip, whatever its rounding was before.
             if class != Class::Moment || !matches!(clip, Some(Clip::Value(_))) {
                 let tolerance = if class == Class::Parameter { TOLERANCE } else { of_gradients };
-                compare_all((class, tolerance), &mut whole, &mut split);
+                assert_class_close(class, &mut split, &mut whole, tolerance);
             }
         }
-    }
-}
-
-/// Every tensor of a class, beside the largest number of all: small gradients are often sums whose terms cancel, or 0 but for rounding. More
-/// loosely beside its own largest number, if that is not next to nothing: there a part too much or too little shows.
-fn compare_all((class, tolerance): (Class, f64), whole: &mut Loaded, split: &mut Loaded) {
-    let of_class = whole.train.program.tensors.iter().filter(|tensor| tensor.class == class);
-    let names: Vec<String> = of_class.map(|tensor| tensor.name.clone()).collect();
-    let pairs: Vec<[Vec<f32>; 2]> =
-        names.iter().map(|name| [split.get(name).unwrap(), whole.get(name).unwrap()]).collect();
-    let largest = |values: &[f32]| values.iter().fold(0.0f64, |most, &value| most.max(f64::from(value.abs())));
-    let of_all = pairs.iter().map(|[_, expected]| largest(expected)).fold(0.0, f64::max);
-    for (name, [found, expected]) in names.iter().zip(&pairs) {
-        let own = largest(expected);
-        let error = relative_error(found, expected) * own.max(1e-30);
-        let most = (tolerance * of_all).min(1e-2 * own.max(1e-2 * of_all));
-        assert!(
-            error <= most,
-            "{name}: {error:e} of {own:e} and {of_all:e}\nfound    {found:?}\nexpected {expected:?}"
-        );
     }
 }
 

@@ -131,9 +131,12 @@ impl Blueprint {
     /// What makes the training step fit into an arena of `room` bytes, of which `program` is the leanest program as it is written. `loras` are
     /// the layers of each `lora` without a `base`. Nothing where the step fits, or fails by what packing adds.
     pub fn remedies(&self, program: &Program, setting: &Setting, room: u64, loras: &[Range<RowId>]) -> Remedies {
+        if room == u64::MAX || self.training.is_none() {
+            return Remedies::UNKNOWN;
+        }
         let search = Search { setting, room, loras };
         let tables = search.tables(program);
-        if room == u64::MAX || self.training.is_none() || search.may_fit(search.bound(&tables)) {
+        if search.may_fit(search.bound(&tables)) {
             return Remedies::UNKNOWN;
         }
         let written = Way::as_written(self, tables);

@@ -460,14 +460,9 @@ pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
     if !plan.is_packed {
         return;
     }
-    let below = match tables.transients.orders {
-        // Whichever it was: they agree on most neighbours.
-        [first, ..] => first.below,
-        [] => &[],
-    };
     match live_ranges::<N>(tables, plan.batch, plan.precision) {
         Ok(ranges) => assert!(
-            verify_carried(&ranges, &plan.packing, ALIGNMENT, below),
+            verify_carried(&ranges, &plan.packing, ALIGNMENT, tables.transients.below),
             "the plan places living tensors on top of each other: a defect of gpumem, please report it"
         ),
         Err(_) => panic!("the plan was made from other tables: a defect of gpumem, please report it"),

@@ -3,7 +3,7 @@
 use crate::memory::budget::{MOST_BYTES, PlanError};
 use crate::memory::lives::peak;
 use crate::memory::plan::{ALIGNMENT, LiveRange};
-use crate::memory::tables::{BatchTensor, LIFE_BITS, LIFE_MASK, Size, Tables, Workspaces};
+use crate::memory::tables::{BatchTensor, Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};
 
 /// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
@@ -89,10 +89,7 @@ pub(super) const fn fill(tables: &Tables, bytes: &[u64], ranges: &mut [LiveRange
     }
     let mut i = 0;
     while i < lives.len() {
-        // As `unpack` does it, without a call.
-        let life = lives[i];
-        let (size, first, last) =
-            ((life >> (2 * LIFE_BITS)) as usize, (life >> LIFE_BITS & LIFE_MASK) as u32, (life & LIFE_MASK) as u32);
+        let (size, first, last) = unpack(lives[i]);
         if size >= bytes.len() || last as u64 >= tables.operations || first > last {
             return Err(PlanError::Malformed);
         }

@@ -26,6 +26,8 @@ pub struct OwnedTransients {
     pub changes: Vec<[i32; 2]>,
     /// See [`Transients::orders`].
     pub orders: Vec<OwnedOrder>,
+    /// See [`Transients::below`].
+    pub below: Vec<u32>,
 }
 
 /// The contents of an [`Order`].
@@ -33,8 +35,6 @@ pub struct OwnedTransients {
 pub struct OwnedOrder {
     /// See [`Order::entries`].
     pub entries: Vec<u64>,
-    /// See [`Order::below`].
-    pub below: Vec<u32>,
     /// See [`Order::size`].
     pub size: u64,
     /// See [`Order::lower_bound`].
@@ -62,7 +62,7 @@ impl OwnedTransients {
             lives.push((size, first, last.max(first)));
         }
         let mut before = vec![0; owned.sizes.len()];
-        for Candidate { operation, alive, .. } in peaks(&lives, owned.sizes.len()) {
+        for Candidate { operation, alive, .. } in peaks(&lives, owned.sizes.len(), NEAR) {
             let changes = alive.iter().zip(&before).map(|(&now, &before)| now - before).enumerate();
             owned.changes.extend(changes.filter(|&(_, more)| more != 0).map(|(size, more)| [size as i32, more]));
             owned.moments.push([operation, owned.changes.len() as u32]);
@@ -86,16 +86,17 @@ impl OwnedTransients {
             && !self.orders.iter().any(|known| known.entries == entries)
         {
             let size = replay(&entries, &ranges, &mut offsets);
-            let below = if self.orders.is_empty() { below(&entries, ranges.len()) } else { Vec::new() };
-            self.orders.push(OwnedOrder { entries, below, size, lower_bound, offsets, bytes });
+            if self.orders.is_empty() {
+                self.below = below(&entries, ranges.len());
+            }
+            self.orders.push(OwnedOrder { entries, size, lower_bound, offsets, bytes });
         }
     }
 
     /// The same for as long as the process lives, as tables are elsewhere: statics.
     pub fn leak(self) -> Transients {
-        let order = |OwnedOrder { entries, below, size, lower_bound, offsets, bytes }| Order {
+        let order = |OwnedOrder { entries, size, lower_bound, offsets, bytes }| Order {
             entries: entries.leak(),
-            below: below.leak(),
             size,
             lower_bound,
             offsets: offsets.leak(),
@@ -107,6 +108,7 @@ impl OwnedTransients {
             moments: self.moments.leak(),
             changes: self.changes.leak(),
             orders: self.orders.into_iter().map(order).collect::<Vec<Order>>().leak(),
+            below: self.below.leak(),
         }
     }
 }
@@ -138,70 +140,83 @@ struct Candidate {
     operation: u32,
     /// Tensors of each size that are alive there.
     alive: Vec<i32>,
-    /// Sizes of which more are alive now, and of which fewer.
+    /// Sizes of which more are alive now, and of which fewer. Of those that are not among the latest they are not counted.
     more: usize,
     fewer: usize,
 }
 
-/// The operations of which one is the peak whatever the sizes are, each with the number of tensors of each size that are alive. One where
-/// as many or fewer of every size are alive than at another is left out.
-fn peaks(lives: &[(usize, u64, u64)], sizes: usize) -> Vec<Candidate> {
+/// The candidates that a sweep has found.
+struct Candidates {
+    kept: Vec<Candidate>,
+    /// Tensors of each size that are alive now.
+    alive: Vec<i32>,
+    /// The most that are compared, latest first.
+    near: usize,
+}
+
+impl Candidates {
+    /// Where the latest begin.
+    fn latest(&self) -> usize {
+        self.kept.len().saturating_sub(self.near)
+    }
+
+    /// One tensor of a size more, or one fewer.
+    fn change(&mut self, size: usize, by: i32) {
+        let (from, latest) = (self.alive[size], self.latest());
+        self.alive[size] += by;
+        for Candidate { alive, more, fewer, .. } in &mut self.kept[latest..] {
+            if alive[size] == from {
+                *(if by > 0 { more } else { fewer }) += 1;
+            } else if alive[size] == from + by {
+                *(if by > 0 { fewer } else { more }) -= 1;
+            }
+        }
+    }
+
+    /// Adds an operation, unless another that is near has as much alive; those that have less are dropped.
+    fn keep(&mut self, operation: u32) {
+        let latest = self.latest();
+        if self.kept[latest..].iter().any(|candidate| candidate.more == 0) {
+            return;
+        }
+        let mut index = 0;
+        self.kept.retain(|candidate| {
+            index += 1;
+            index <= latest || candidate.fewer > 0
+        });
+        self.kept.push(Candidate { operation, alive: self.alive.clone(), more: 0, fewer: 0 });
+        // Those that are among the latest again were not counted for a while.
+        let again = self.latest();
+        for Candidate { alive, more, fewer, .. } in self.kept.iter_mut().take(latest).skip(again) {
+            let pairs = || alive.iter().zip(&self.alive);
+            *more = pairs().filter(|(there, now)| now > there).count();
+            *fewer = pairs().filter(|(there, now)| now < there).count();
+        }
+    }
+}
+
+/// The operations of which one is the peak whatever the sizes are. One where as many or fewer of every size are alive than at another is left
+/// out, if that is among the `near` latest.
+fn peaks(lives: &[(usize, u64, u64)], sizes: usize, near: usize) -> Vec<Candidate> {
     let begins = sorted(lives.iter().map(|life| life.1));
     let ends = sorted(lives.iter().map(|life| life.2));
     let mut ended = ends.into_iter().map(|tensor| lives[tensor as usize]).peekable();
     let mut begun = begins.into_iter().map(|tensor| lives[tensor as usize]).peekable();
-    let mut alive = vec![0; sizes];
-    let mut kept: Vec<Candidate> = Vec::new();
+    let mut candidates = Candidates { kept: Vec::new(), alive: vec![0; sizes], near };
     while let Some((size, operation, _)) = begun.next() {
         // Live bytes grow only where a tensor begins, and what has ended by then is gone.
         while let Some((size, _, _)) = ended.next_if(|life| life.2 < operation) {
-            change(&mut kept, size, alive[size], alive[size] - 1);
-            alive[size] -= 1;
+            candidates.change(size, -1);
         }
-        change(&mut kept, size, alive[size], alive[size] + 1);
-        alive[size] += 1;
+        candidates.change(size, 1);
         // While nothing ends, a later operation has all that this one has.
         let next = begun.peek().map(|life| life.1);
         let grows = next.is_some_and(|next| next == operation || ended.peek().is_none_or(|life| life.2 >= next));
         if !grows {
-            keep(&mut kept, operation as u32, &alive);
+            candidates.keep(operation as u32);
         }
     }
-    kept
-}
-
-/// Counts again how the latest candidates differ from what is alive, of which one size changes by one.
-fn change(kept: &mut [Candidate], size: usize, from: i32, to: i32) {
-    let near = kept.len().saturating_sub(NEAR);
-    for candidate in &mut kept[near..] {
-        let there = candidate.alive[size];
-        if there == from {
-            *(if to > from { &mut candidate.more } else { &mut candidate.fewer }) += 1;
-        } else if there == to {
-            *(if to > from { &mut candidate.fewer } else { &mut candidate.more }) -= 1;
-        }
-    }
-}
-
-fn keep(kept: &mut Vec<Candidate>, operation: u32, alive: &[i32]) {
-    let near = kept.len().saturating_sub(NEAR);
-    if kept[near..].iter().any(|candidate| candidate.more == 0) {
-        return;
-    }
-    let mut index = 0;
-    kept.retain(|candidate| {
-        index += 1;
-        index <= near || candidate.fewer > 0
-    });
-    kept.push(Candidate { operation, alive: alive.to_vec(), more: 0, fewer: 0 });
-    // Those that are among the latest again were not counted for a while.
-    let again = kept.len().saturating_sub(NEAR);
-    for candidate in kept.iter_mut().take(near).skip(again) {
-        let pairs = || candidate.alive.iter().zip(alive);
-        let (more, fewer) =
-            (pairs().filter(|(there, now)| now > there).count(), pairs().filter(|(there, now)| now < there).count());
-        (candidate.more, candidate.fewer) = (more, fewer);
-    }
+    candidates.kept
 }
 
 #[cfg(test)]
@@ -227,6 +242,50 @@ mod tests {
     }
 
     proptest! {
+        /// The same however few are compared, so that they are among the latest, are not, and are again.
+        #[test]
+        fn what_is_left_out_has_less_than_something_that_is_kept(
+            lives in prop::collection::vec((0usize..3, 0u64..60, 0u64..8), 1..120),
+            near in 1usize..4,
+        ) {
+            let lives: Vec<(usize, u64, u64)> =
+                lives.into_iter().map(|(size, first, more)| (size, first, first + more)).collect();
+            let alive_at = |at: u64| {
+                let mut alive = vec![0; 3];
+                lives.iter().filter(|life| life.1 <= at && at <= life.2).for_each(|life| alive[life.0] += 1);
+                alive
+            };
+            let covers = |more: &[i32], less: &[i32]| more.iter().zip(less).all(|(more, less)| more >= less);
+            let kept = peaks(&lives, 3, near);
+            for candidate in &kept {
+                prop_assert_eq!(&candidate.alive, &alive_at(u64::from(candidate.operation)));
+            }
+            for at in 0..70 {
+                let alive = alive_at(at);
+                prop_assert!(kept.iter().any(|candidate| covers(&candidate.alive, &alive)), "{at}: {alive:?}");
+            }
+        }
+
+        /// What is counted of the latest is what a comparison finds, also of those that were not among them for a while.
+        #[test]
+        fn the_latest_are_counted(
+            steps in prop::collection::vec((0usize..3, any::<bool>(), any::<bool>()), 1..100),
+            near in 1usize..4,
+        ) {
+            let mut candidates = Candidates { kept: Vec::new(), alive: vec![0; 3], near };
+            for (operation, (size, begins, is_kept)) in (0..).zip(steps) {
+                candidates.change(size, if begins || candidates.alive[size] == 0 { 1 } else { -1 });
+                if is_kept {
+                    candidates.keep(operation);
+                }
+                for Candidate { alive, more, fewer, .. } in &candidates.kept[candidates.latest()..] {
+                    let pairs = || alive.iter().zip(&candidates.alive);
+                    prop_assert_eq!(*more, pairs().filter(|(there, now)| now > there).count());
+                    prop_assert_eq!(*fewer, pairs().filter(|(there, now)| now < there).count());
+                }
+            }
+        }
+
         /// What is left out is never the peak, whatever the batch.
         #[test]
         fn the_peak_is_that_of_the_sweep(

@@ -44,6 +44,9 @@ pub struct Transients {
     pub changes: &'static [[i32; 2]],
     /// Packings that the macro found, the best guess first.
     pub orders: &'static [Order],
+    /// Of each tensor what lies right below it in the first order when it begins, as [`below`](crate::memory::plan::below) has it: the orders
+    /// agree on most neighbours. Empty where there is no order.
+    pub below: &'static [u32],
 }
 
 /// A packing, as far as it does not depend on sizes.
@@ -51,8 +54,6 @@ pub struct Transients {
 pub struct Order {
     /// See [`order`](crate::memory::plan::order).
     pub entries: &'static [u64],
-    /// See [`below`](crate::memory::plan::below); empty in all orders but the first.
-    pub below: &'static [u32],
     /// Bytes of the packing, of the tensors that it was found for.
     pub size: u64,
     /// The lower bound of those.
@@ -64,10 +65,10 @@ pub struct Order {
 }
 
 /// Bits of an operation's number in [`life`].
-pub(super) const LIFE_BITS: u32 = 22;
+const LIFE_BITS: u32 = 22;
 
 /// The bits of one.
-pub(super) const LIFE_MASK: u64 = (1 << LIFE_BITS) - 1;
+const LIFE_MASK: u64 = (1 << LIFE_BITS) - 1;
 
 /// The size and the life of a tensor in one number. What has no room in it is the largest number there, which no plan accepts.
 pub const fn life(size: u64, first: u64, last: u64) -> u64 {
@@ -90,7 +91,8 @@ pub(crate) const fn size_of(life: u64) -> usize {
 
 impl Transients {
     /// No tensor.
-    pub const NONE: Transients = Transients { sizes: &[], lives: &[], moments: &[], changes: &[], orders: &[] };
+    pub const NONE: Transients =
+        Transients { sizes: &[], lives: &[], moments: &[], changes: &[], orders: &[], below: &[] };
 }
 
 /// Everything that const evaluation needs to know of one program, training or inference.

@@ -77,7 +77,7 @@ impl Chain {
     /// As tables have them.
     pub const fn transients(&'static self) -> Transients {
         let Chain { sizes, lives, moments, changes } = self;
-        Transients { sizes, lives, moments, changes, orders: &[] }
+        Transients { sizes, lives, moments, changes, orders: &[], below: &[] }
     }
 }
 

@@ -313,6 +313,26 @@ pub fn relative_error(found: &[f32], expected: &[f32]) -> f64 {
     })
 }
 
+/// Every tensor of a class, beside the largest number of all: small gradients are often sums whose terms cancel, or 0 but for rounding. More
+/// loosely beside its own largest number, if that is not next to nothing: there a part too much or too little shows.
+pub fn assert_class_close(class: Class, found: &mut Loaded, expected: &mut Loaded, tolerance: f64) {
+    let of_class = expected.train.program.tensors.iter().filter(|tensor| tensor.class == class);
+    let names: Vec<String> = of_class.map(|tensor| tensor.name.clone()).collect();
+    let pairs: Vec<[Vec<f32>; 2]> =
+        names.iter().map(|name| [found.get(name).unwrap(), expected.get(name).unwrap()]).collect();
+    let largest = |values: &[f32]| values.iter().fold(0.0f64, |most, &value| most.max(f64::from(value.abs())));
+    let of_all = pairs.iter().map(|[_, expected]| largest(expected)).fold(0.0, f64::max);
+    for (name, [found, expected]) in names.iter().zip(&pairs) {
+        let own = largest(expected);
+        let error = relative_error(found, expected) * own.max(1e-30);
+        let most = (tolerance * of_all).min(1e-2 * own.max(1e-2 * of_all));
+        assert!(
+            error <= most,
+            "{name}: {error:e} of {own:e} and {of_all:e}\nfound    {found:?}\nexpected {expected:?}"
+        );
+    }
+}
+
 /// The largest difference of an element beside itself and the mean of all: one large element does not hide what is wrong with
 /// small ones, as it does in [`relative_error`].
 fn error_of_elements(found: &[f32], expected: &[f32]) -> f64 {

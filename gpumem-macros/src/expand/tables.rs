@@ -102,22 +102,21 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
     } = tables(program);
     guesses.iter().for_each(|&(samples, precision, workspaces)| transients.carry(samples, precision, workspaces));
     let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
-    let OwnedTransients { sizes, lives, moments: peaks, changes, orders } = transients;
+    let OwnedTransients { sizes, lives, moments: peaks, changes, orders, below } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
+    let below = below.into_iter().map(Literal::u32_unsuffixed);
     // Of several guesses none is likely to be right: their places would be written in vain.
     let is_known = guesses.len() == 1;
-    let orders = orders.into_iter().map(|OwnedOrder { entries, below, size, lower_bound, offsets, bytes }| {
+    let orders = orders.into_iter().map(|OwnedOrder { entries, size, lower_bound, offsets, bytes }| {
         let list = |numbers: Vec<u64>| {
             let numbers = numbers.into_iter().map(Literal::u64_unsuffixed);
             quote!(&[#(#numbers),*])
         };
         let [offsets, bytes] = [offsets, bytes].map(|numbers| if is_known { list(numbers) } else { quote!(&[]) });
-        let below = below.into_iter().map(Literal::u32_unsuffixed);
         let (entries, [size, bound]) = (list(entries), [size, lower_bound].map(Literal::u64_unsuffixed));
         quote! {
             __gpumem::__private::memory::tables::Order {
                 entries: #entries,
-                below: &[#(#below),*],
                 size: #size,
                 lower_bound: #bound,
                 offsets: #offsets,
@@ -158,6 +157,7 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
                 moments: #peaks,
                 changes: #changes,
                 orders: &[#(#orders),*],
+                below: &[#(#below),*],
             },
             operation_tags: #operation_tags,
             transient_tags: #transient_tags,

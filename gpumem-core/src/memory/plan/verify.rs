@@ -64,13 +64,11 @@ pub(super) const fn verify(
     if below.len() == count && follow(ranges, packing, below, seen) {
         return true;
     }
-    let (guesses, words) = words.as_flattened_mut().split_at_mut(count);
+    let (zeros, words) = words.as_flattened_mut().split_at_mut(count);
     let (by_first, words) = words.split_at_mut(count);
     let (head, next) = words.split_at_mut(count);
-    if below.len() == count {
-        guesses.copy_from_slice(below);
-        clear(seen);
-    }
+    let guesses = if below.len() == count { below } else { zeros };
+    clear(seen);
     match sweep(ranges, packing, guesses, None, seen) {
         Ok(is_valid) => is_valid,
         Err(OutOfOrder) => {
