@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `arena` | the one allocation, and the only way to bytes in it |
 //! | `operands` | checks an operation's tensors once and hands out slices that cannot overlap |
-//! | `matrix`, `parallel` | products on top of `gemm`, reductions on top of `rayon`, both with fixed cuts |
+//! | `matrix`, `parallel` | products on top of `gemm-f32`, reductions on top of `rayon`, both with fixed cuts |
 //! | `simd` | the widest instructions that the machine has, chosen at run time |
 //! | `kernels` | one operation a file, forward and backward side by side |
 //! | `load`, `session` | a program becomes a list of kernels; the list is run |

@@ -4,7 +4,8 @@
 //! call. Products run on one thread; [`product_parallel`] cuts its output into blocks of fixed size.
 
 use crate::parallel::GRAIN;
-use gemm::Parallelism;
+use gemm_common::Parallelism;
+use gemm_f32::gemm::f32::get_gemm_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
@@ -142,23 +143,27 @@ impl<'a> MatrixMut<'a> {
 /// `out = scale * a * b`, or `out += scale * a * b`.
 pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate: bool) {
     assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "factors that do not fit");
+    // The kernels write columns: where rows are what lies together, they compute the transposed product.
+    let transposed = out.row_stride > 1;
+    let (left, right) = if transposed { (b.t(), a.t()) } else { (a, b) };
+    let (row_stride, column_stride) = if transposed { (1, out.row_stride) } else { (out.row_stride, 1) };
     // SAFETY: `new` and the splits checked that every element of the three matrices lies inside its slice; `out` has
     // exclusive use of its elements, so it overlaps neither factor.
     unsafe {
-        gemm::gemm(
-            out.rows,
-            out.columns,
-            a.columns,
+        get_gemm_fn()(
+            left.rows,
+            right.columns,
+            left.columns,
             out.start,
-            1,
-            out.row_stride as isize,
+            column_stride as isize,
+            row_stride as isize,
             accumulate,
-            a.start,
-            a.column_stride as isize,
-            a.row_stride as isize,
-            b.start,
-            b.column_stride as isize,
-            b.row_stride as isize,
+            left.start,
+            left.column_stride as isize,
+            left.row_stride as isize,
+            right.start,
+            right.column_stride as isize,
+            right.row_stride as isize,
             1.0,
             scale,
             false,
