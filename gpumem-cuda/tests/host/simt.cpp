@@ -18,11 +18,10 @@ asm(".text\n.globl simt_switch\n.hidden simt_switch\n.type simt_switch, @functio
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n"
     ".size simt_switch, .-simt_switch\n");
 
+// Where nothing of a kernel's is touched, the sanitizers have nothing to find, and would take most of the time.
+#define UNWATCHED __attribute__((no_sanitize("address"), no_sanitize("undefined")))
+
 namespace simt {
-
-enum State { RUNS, AT_BARRIER, AT_WARP, AT_GRID, DONE };
-
-enum Collective { NONE, MMA, LDMATRIX };
 
 // A list of what may be moved by copying its bytes. It is freed by hand.
 template <class T> struct List {
@@ -54,19 +53,24 @@ struct Copy {
 
 struct Fiber {
     void *sp;
-    State state;
     uint3 thread;
-    int lane_in_block;
-    // What the lane offers to others, in turns: a lane that goes on offers the next value in the other place, while there may be
-    // lanes that have yet to take this one.
-    uint64_t offered[2];
     unsigned exchanges;
-    // What the lane brings to an instruction of the whole warp, and what it gets.
-    Collective collective;
-    bool served;
-    alignas(16) char brought[48], received[16];
     List<Copy> copies;
     char *stack;
+};
+
+// Instructions that a warp executes together.
+enum Collective { MMA, LDMATRIX, COLLECTIVES };
+
+// The lanes of a warp, a bit each. Those that are neither running nor waiting for the warp wait for the block or the grid, or have ended.
+struct Warp {
+    unsigned all, running, waiting, ended;
+    // What lanes offer to others, in turns: a lane that goes on offers the next value in the other place, while there may be lanes
+    // that have yet to take this one.
+    uint64_t offered[2][32];
+    // Who has brought something to an instruction of the whole warp, what, and what each gets.
+    unsigned here[COLLECTIVES];
+    alignas(16) char brought[32 * 48], received[32 * 16];
 };
 
 constexpr size_t STACK = 128 * 1024;
@@ -75,8 +79,10 @@ int lane_in_block;
 uint3 block_index;
 dim3 block_size, grid_size;
 static List<Fiber> fibers;
-static int current = -1;
+static Warp warps[32];
 static int threads = 0;
+// Threads of the block that wait for it, that wait for the grid, and that have ended.
+static int at_barrier = 0, at_grid = 0, ended = 0;
 static int order = 0;
 static void *scheduler = nullptr;
 static void (*body)(void **) = nullptr;
@@ -122,27 +128,61 @@ static Stacks &stacks() {
     abort();
 }
 
-[[gnu::noinline]] static void wait(State state) {
-    Fiber &fiber = fibers.at[current];
-    fiber.state = state;
-    simt_switch(&fiber.sp, scheduler);
+// The lane of those that comes first in the order of this launch.
+UNWATCHED static int first_of(unsigned lanes) { return order == 0 ? __builtin_ctz(lanes) : 31 - __builtin_clz(lanes); }
+
+UNWATCHED static void go_to(int thread) {
+    lane_in_block = thread;
+    thread_index = fibers.at[thread].thread;
 }
 
-void wait_for_block() { wait(AT_BARRIER); }
-void wait_for_warp() { wait(AT_WARP); }
+// Goes on with the next lane of the warp; when none can, with all that wait for the warp, if no other can ever come; or with the
+// next warp.
+UNWATCHED static void give_way(Warp &warp) {
+    const int own = lane_in_block, lane = own & 31;
+    unsigned lanes = warp.running & (order == 0 ? ~1u << lane : (1u << lane) - 1);
+    if (!lanes && warp.waiting && (warp.waiting | warp.ended) == warp.all) {
+        lanes = warp.running = warp.waiting;
+        warp.waiting = 0;
+    }
+    if (!lanes) {
+        simt_switch(&fibers.at[own].sp, scheduler);
+        return;
+    }
+    const int next = (own & ~31) + first_of(lanes);
+    if (next == own) return;
+    go_to(next);
+    simt_switch(&fibers.at[own].sp, fibers.at[next].sp);
+}
 
-static void enter() {
+UNWATCHED static unsigned own_bit() { return 1u << (lane_in_block & 31); }
+UNWATCHED static Warp &own_warp() { return warps[lane_in_block >> 5]; }
+
+UNWATCHED void wait_for_block() {
+    at_barrier++;
+    own_warp().running &= ~own_bit();
+    give_way(own_warp());
+}
+
+UNWATCHED void wait_for_warp() {
+    Warp &warp = own_warp();
+    warp.running &= ~own_bit();
+    warp.waiting |= own_bit();
+    give_way(warp);
+}
+
+UNWATCHED static void enter() {
     body(body_arguments);
-    fibers.at[current].state = DONE;
-    simt_switch(&fibers.at[current].sp, scheduler);
+    ended++;
+    Warp &warp = own_warp();
+    warp.running &= ~own_bit();
+    warp.ended |= own_bit();
+    give_way(warp);
     abort();
 }
 
 static void prepare(int i) {
     Fiber &fiber = fibers.at[i];
-    fiber.state = RUNS;
-    fiber.lane_in_block = i;
-    fiber.collective = NONE;
     fiber.copies.length = 0;
     const unsigned u = i;
     fiber.thread = {u % block_size.x, u / block_size.x % block_size.y, u / (block_size.x * block_size.y)};
@@ -155,58 +195,46 @@ static void prepare(int i) {
     fiber.sp = sp;
 }
 
-// Runs a warp until no lane can go on; whether any did.
-static bool run_warp(int first, int last) {
-    bool progress = false;
-    for (;;) {
-        bool ran = false;
-        for (int k = first; k < last; k++) {
-            const int i = order == 0 ? k : last - 1 - (k - first);
-            if (fibers.at[i].state != RUNS) continue;
-            current = i;
-            thread_index = fibers.at[i].thread;
-            lane_in_block = fibers.at[i].lane_in_block;
-            simt_switch(&scheduler, fibers.at[i].sp);
-            ran = progress = true;
-        }
-        if (ran) continue;
-        int waiting = 0, gone = 0;
-        for (int i = first; i < last; i++) {
-            waiting += fibers.at[i].state == AT_WARP;
-            gone += fibers.at[i].state == DONE;
-        }
-        if (waiting == 0 || waiting + gone < last - first) return progress;
-        for (int i = first; i < last; i++)
-            if (fibers.at[i].state == AT_WARP) fibers.at[i].state = RUNS;
+// All threads of the block run that have not ended.
+static void set_running() {
+    for (int first = 0; first < threads; first += 32) {
+        Warp &warp = warps[first / 32];
+        warp.all = threads - first < 32 ? (1u << (threads - first)) - 1 : ~0u;
+        warp.running = warp.all & ~warp.ended;
     }
+    at_barrier = at_grid = 0;
+}
+
+// A block whose threads all run: from the start, or from a barrier of the grid.
+static void begin() {
+    for (Warp &warp : warps) {
+        warp.waiting = warp.ended = 0;
+        for (unsigned &here : warp.here) here = 0;
+    }
+    ended = 0;
+    set_running();
 }
 
 // Runs a block until it has ended, or waits for the others: whether it does.
-static bool run_block() {
-    const int warps = (threads + 31) / 32;
+UNWATCHED static bool run_block() {
+    const int count = (threads + 31) / 32;
     // The third order comes to every warp: a block has 32 at most.
-    const int stride = warps % 7 == 0 ? 5 : 7;
+    const int stride = count % 7 == 0 ? 5 : 7;
     for (;;) {
-        bool progress = false;
-        for (int k = 0; k < warps; k++) {
-            const int warp = order == 0 ? k : order == 1 ? warps - 1 - k : (k * stride + 3) % warps;
-            const int first = warp * 32, last = first + 32 < threads ? first + 32 : threads;
-            progress |= run_warp(first, last);
+        for (int k = 0; k < count; k++) {
+            const int warp = order == 0 ? k : order == 1 ? count - 1 - k : (k * stride + 3) % count;
+            if (!warps[warp].running) continue;
+            const int thread = warp * 32 + first_of(warps[warp].running);
+            go_to(thread);
+            simt_switch(&scheduler, fibers.at[thread].sp);
         }
-        if (progress) continue;
-        int waiting = 0, gone = 0, at_grid = 0;
-        for (int i = 0; i < threads; i++) {
-            waiting += fibers.at[i].state == AT_BARRIER;
-            at_grid += fibers.at[i].state == AT_GRID;
-            gone += fibers.at[i].state == DONE;
-        }
-        if (gone == threads) return false;
+        if (ended == threads) return false;
         if (at_grid == threads) return true;
         if (at_grid > 0) fail("a barrier of the grid that not all threads reach");
-        if (waiting + gone < threads) fail("lanes of a warp wait for each other and for a barrier");
+        if (at_barrier + ended < threads) fail("lanes of a warp wait for each other and for a barrier");
         // The hardware counts threads that have ended as arrived; a kernel that relies on it is wrong all the same.
-        if (gone > 0) fail("a barrier that not all threads reach");
-        for (int i = 0; i < threads; i++) fibers.at[i].state = RUNS;
+        if (ended > 0) fail("a barrier that not all threads reach");
+        set_running();
     }
 }
 
@@ -240,6 +268,7 @@ static void enlist(size_t before) {
         fibers.at[i].stack = own.get(before * threads + i);
         prepare(i);
     }
+    begin();
 }
 
 void launch(
@@ -270,7 +299,7 @@ void launch(
             dismiss(fibers);
             block_index = next.block;
             fibers = next.fibers;
-            for (int i = 0; i < threads; i++) fibers.at[i].state = RUNS;
+            begin();
             if (bytes > 0) memcpy(shared, next.shared, bytes);
             free(next.shared);
             if (run_block()) again.push(put_aside(shared, bytes));
@@ -278,7 +307,6 @@ void launch(
         waiting.release();
         waiting = again;
     }
-    current = -1;
 }
 
 // The word only counts on a device. Without sections, blocks would have one shared memory.
@@ -287,100 +315,95 @@ void wait_for_grid(unsigned *word) {
     fail("blocks that wait for each other, where each needs shared memory of its own");
 #endif
     if (*word & 0x7fffffffu) fail("a barrier of the grid whose word is not 0");
-    wait(AT_GRID);
+    at_grid++;
+    own_warp().running &= ~own_bit();
+    give_way(own_warp());
 }
 
-uint64_t exchange(uint64_t value, int from) {
-    Fiber &fiber = fibers.at[current];
-    const int own = fiber.lane_in_block, source = (own & ~31) + (from & 31);
-    const unsigned turn = fiber.exchanges++;
-    fiber.offered[turn & 1] = value;
-    wait(AT_WARP);
-    return fibers.at[source < threads ? source : own].offered[turn & 1];
+UNWATCHED uint64_t exchange(uint64_t value, int from) {
+    const int own = lane_in_block, source = (own & ~31) + (from & 31);
+    const unsigned turn = fibers.at[own].exchanges++ & 1;
+    uint64_t *offered = own_warp().offered[turn];
+    offered[own & 31] = value;
+    wait_for_warp();
+    return offered[(source < threads ? source : own) & 31];
 }
 
-// An instruction of a whole warp: every lane brings `own`, and when all are there, `work` computes from the fiber of lane 0 and
-// its followers what each receives.
-template <class Brings, class Gets, class Work>
-static Gets together(Collective which, const Brings &own, Work work) {
-    static_assert(sizeof(Brings) <= sizeof(Fiber::brought) && sizeof(Gets) <= sizeof(Fiber::received));
-    Fiber &fiber = fibers.at[current];
-    memcpy(fiber.brought, &own, sizeof own);
-    fiber.collective = which;
-    fiber.served = false;
-    wait(AT_WARP);
+// An instruction of a whole warp: every lane brings `own`, and when all are there, `work` computes from what lane 0 and its
+// followers brought what each receives.
+template <class Brings, class Gets> UNWATCHED static Gets together(Collective which, const Brings &own, void (*work)(const Brings *, Gets *)) {
+    static_assert(32 * sizeof(Brings) <= sizeof(Warp::brought) && 32 * sizeof(Gets) <= sizeof(Warp::received));
+    Warp &warp = own_warp();
+    const int lane = lane_in_block & 31;
+    memcpy(warp.brought + lane * sizeof own, &own, sizeof own);
+    warp.here[which] |= own_bit();
+    wait_for_warp();
     // The first lane to go on serves all of them.
-    if (!fiber.served) {
-        const int first = fiber.lane_in_block & ~31;
-        for (int i = first; i < first + 32; i++) {
-            if (i >= threads || fibers.at[i].collective != which) fail("an instruction of a whole warp lacks lanes");
-            fibers.at[i].collective = NONE;
-            fibers.at[i].served = true;
-        }
-        Brings brought[32];
-        Gets gets[32];
-        for (int i = 0; i < 32; i++) memcpy(&brought[i], fibers.at[first + i].brought, sizeof(Brings));
-        work(brought, gets);
-        for (int i = 0; i < 32; i++) memcpy(fibers.at[first + i].received, &gets[i], sizeof(Gets));
+    if (warp.here[which] & own_bit()) {
+        if (~warp.here[which]) fail("an instruction of a whole warp lacks lanes");
+        warp.here[which] = 0;
+        work((const Brings *)warp.brought, (Gets *)warp.received);
     }
     Gets result;
-    memcpy(&result, fiber.received, sizeof result);
+    memcpy(&result, warp.received + lane * sizeof result, sizeof result);
     return result;
 }
 
-static float half_to_float(unsigned bits, bool is_bf16) {
-    const int exponent_bits = is_bf16 ? 8 : 5, fraction_bits = 15 - exponent_bits;
-    const int exponent = bits >> fraction_bits & ((1 << exponent_bits) - 1), fraction = bits & ((1 << fraction_bits) - 1);
-    const int bias = (1 << (exponent_bits - 1)) - 1;
-    float size;
-    if (exponent == (1 << exponent_bits) - 1) {
-        size = fraction ? NAN : INFINITY;
-    } else if (exponent == 0) {
-        size = ldexpf((float)fraction, 1 - bias - fraction_bits);
-    } else {
-        size = ldexpf((float)(fraction + (1 << fraction_bits)), exponent - bias - fraction_bits);
+UNWATCHED static float float_of(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+template <bool IS_BF16> UNWATCHED static float half_to_float(unsigned bits) {
+    if (IS_BF16) return float_of(bits << 16);
+    const unsigned sign = (bits & 0x8000) << 16, size = (bits & 0x7fff) << 13;
+    if (size >= 0x0f800000) return float_of(sign | 0x7f800000 | size);
+    // The exponent moves to its other bias by a product, which is exact, of the least numbers, too.
+    const float moved = float_of(size) * 0x1p112f;
+    return sign ? -moved : moved;
+}
+
+template <int K> struct Factors {
+    unsigned a[K / 4], b[K / 8];
+    float c[4];
+};
+struct Sums {
+    float d[4];
+};
+
+template <int K, bool IS_BF16> UNWATCHED static void multiply(const Factors<K> *lanes, Sums *sums) {
+    float left[16][K], right[K][8];
+    for (int lane = 0; lane < 32; lane++) {
+        const int group = lane >> 2, in_group = lane % 4;
+        for (int i = 0; i < K / 2; i++) {
+            const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
+            const int column = in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
+            left[row][column] = half_to_float<IS_BF16>(lanes[lane].a[i / 2] >> 16 * (i % 2) & 0xffff);
+        }
+        for (int i = 0; i < K / 4; i++)
+            right[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = half_to_float<IS_BF16>(lanes[lane].b[i / 2] >> 16 * (i % 2) & 0xffff);
     }
-    return bits >> 15 ? -size : size;
+    for (int row = 0; row < 16; row++) {
+        // Products are exact, and added with more digits than the result has.
+        double sum[8] = {};
+        for (int k = 0; k < K; k++)
+            for (int column = 0; column < 8; column++) sum[column] += (double)left[row][k] * right[k][column];
+        for (int column = 0; column < 8; column++) {
+            const int lane = row % 8 * 4 + column / 2, i = row / 8 * 2 + column % 2;
+            sums[lane].d[i] = (float)(lanes[lane].c[i] + sum[column]);
+        }
+    }
 }
 
 // mma.sync.aligned.m16n8k16 and .m16n8k8 .row.col.f32 of bf16 or f16: PTX ISA, "Matrix fragments for mma.m16n8k16 with
 // floating point type" and "... for mma.m16n8k8".
 template <int K, bool IS_BF16> void mma(const unsigned *a, const unsigned *b, float *c) {
-    struct Brings {
-        unsigned a[K / 4], b[K / 8];
-        float c[4];
-    } own;
-    struct Gets {
-        float d[4];
-    };
+    Factors<K> own;
     memcpy(own.a, a, sizeof own.a);
     memcpy(own.b, b, sizeof own.b);
     memcpy(own.c, c, sizeof own.c);
-    const Gets result = together<Brings, Gets>(MMA, own, [](const Brings *lanes, Gets *gets) {
-        float left[16][K], right[K][8];
-        const auto element = [](const unsigned *words, int i) {
-            return half_to_float(words[i / 2] >> 16 * (i % 2) & 0xffff, IS_BF16);
-        };
-        for (int lane = 0; lane < 32; lane++) {
-            const int group = lane >> 2, in_group = lane % 4;
-            for (int i = 0; i < K / 2; i++) {
-                const int row = i < 2 || (i >= 4 && i < 6) ? group : group + 8;
-                const int column = in_group * 2 + (i & 1) + (i >= 4 ? 8 : 0);
-                left[row][column] = element(lanes[lane].a, i);
-            }
-            for (int i = 0; i < K / 4; i++)
-                right[in_group * 2 + (i & 1) + (i >= 2 ? 8 : 0)][group] = element(lanes[lane].b, i);
-        }
-        for (int lane = 0; lane < 32; lane++) {
-            for (int i = 0; i < 4; i++) {
-                const int row = i < 2 ? lane >> 2 : (lane >> 2) + 8, column = lane % 4 * 2 + (i & 1);
-                // Products are exact, and added with more digits than the result has.
-                double sum = 0.0;
-                for (int k = 0; k < K; k++) sum += (double)left[row][k] * right[k][column];
-                gets[lane].d[i] = (float)(lanes[lane].c[i] + sum);
-            }
-        }
-    });
+    const Sums result = together(MMA, own, multiply<K, IS_BF16>);
     memcpy(c, result.d, sizeof result.d);
 }
 
@@ -389,27 +412,31 @@ template void mma<8, true>(const unsigned *, const unsigned *, float *);
 template void mma<16, false>(const unsigned *, const unsigned *, float *);
 template void mma<16, true>(const unsigned *, const unsigned *, float *);
 
+template <int COUNT> struct Rows {
+    unsigned words[COUNT];
+};
+
+// Watched: the rows are the kernel's.
+template <int COUNT, bool TRANSPOSED> static void spread(const char *const *rows, Rows<COUNT> *to) {
+    for (int matrix = 0; matrix < COUNT; matrix++) {
+        uint16_t elements[8][8];
+        for (int r = 0; r < 8; r++) {
+            const char *from = rows[matrix * 8 + r];
+            if ((uintptr_t)from % 16 != 0) fail("ldmatrix from an address that is not a multiple of 16");
+            memcpy(elements[r], from, 16);
+        }
+        for (int lane = 0; lane < 32; lane++) {
+            const int r = lane / 4, e = lane % 4 * 2;
+            const unsigned low = TRANSPOSED ? elements[e][r] : elements[r][e];
+            const unsigned high = TRANSPOSED ? elements[e + 1][r] : elements[r][e + 1];
+            to[lane].words[matrix] = low | high << 16;
+        }
+    }
+}
+
 // ldmatrix.sync.aligned.m8n8.x2 and .x4, with and without .trans.
 template <int COUNT, bool TRANSPOSED> void ldmatrix(const void *row, unsigned *to) {
-    struct Gets {
-        unsigned words[COUNT];
-    };
-    const Gets result = together<const char *, Gets>(LDMATRIX, (const char *)row, [](const char *const *rows, Gets *gets) {
-        for (int matrix = 0; matrix < COUNT; matrix++) {
-            uint16_t elements[8][8];
-            for (int r = 0; r < 8; r++) {
-                const char *from = rows[matrix * 8 + r];
-                if ((uintptr_t)from % 16 != 0) fail("ldmatrix from an address that is not a multiple of 16");
-                for (int e = 0; e < 8; e++) memcpy(&elements[r][e], from + 2 * e, 2);
-            }
-            for (int lane = 0; lane < 32; lane++) {
-                const int r = lane / 4, e = lane % 4 * 2;
-                const unsigned low = TRANSPOSED ? elements[e][r] : elements[r][e];
-                const unsigned high = TRANSPOSED ? elements[e + 1][r] : elements[r][e + 1];
-                gets[lane].words[matrix] = low | high << 16;
-            }
-        }
-    });
+    const Rows<COUNT> result = together(LDMATRIX, (const char *)row, spread<COUNT, TRANSPOSED>);
     memcpy(to, result.words, sizeof result.words);
 }
 
@@ -428,11 +455,11 @@ void copy_async(void *to, const void *from, int bytes, int given) {
     if ((uintptr_t)to % bytes != 0 || (uintptr_t)from % bytes != 0) fail("cp.async with an address that is not aligned");
     const Copy copy = {(char *)to, (const char *)from, bytes, given};
     if (order == 0) return perform(copy);
-    fibers.at[current].copies.push(copy);
+    fibers.at[lane_in_block].copies.push(copy);
 }
 
 void wait_copies() {
-    List<Copy> &copies = fibers.at[current].copies;
+    List<Copy> &copies = fibers.at[lane_in_block].copies;
     for (size_t i = 0; i < copies.length; i++) perform(copies.at[i]);
     copies.length = 0;
 }
