@@ -17,7 +17,7 @@ fn deep() -> (Graph, NodeId) {
     let input = graph.input(numbers(&[2, 6, 5])).unwrap();
     let block = "Conv2d(8, 3, padding = 1) | Relu | Dropout(0.1) | Conv2d(8, 3, padding = 1) | Silu | Conv2d(8, 1) | \
                  LeakyRelu(0.1) | Pad(1) | AvgPool2d(3, 1) | BatchNorm2d";
-    let output = chain(&mut graph, input, &format!("{} | Flatten | Linear(5)", [block; 7].join(" | ")));
+    let output = chain(&mut graph, input, &format!("{} | Flatten | Linear(5)", [block; 4].join(" | ")));
     (graph, output)
 }
 
