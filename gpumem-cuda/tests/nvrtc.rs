@@ -37,6 +37,10 @@ const FORMATS: [Format; 3] = [Format::F32, Format::Bf16, Format::F16];
 /// Names and values, in the order of the file's header.
 type Constants = Vec<(String, String)>;
 
+/// What a kernel that is compiled has been seen to do: its file, entry point, whether on tensor cores, with packs of elements and with
+/// projections, and what its file has more of.
+type Shown<'a> = (&'a str, &'a str, bool, bool, bool, Constants);
+
 /// The constants of a file, but for number format and tensor cores.
 struct Instance {
     file: &'static str,
@@ -72,7 +76,8 @@ fn sample() -> Vec<Instance> {
     let lines: BTreeSet<String> = files
         .flat_map(|entry| std::fs::read_to_string(entry.path()).unwrap().lines().map(String::from).collect::<Vec<_>>())
         .collect();
-    let mut chosen: BTreeMap<(&str, &str, bool, bool, bool, Constants), Constants> = BTreeMap::new();
+    // What each set of constants shows.
+    let mut shown: BTreeMap<(&str, bool, Constants), BTreeSet<Shown>> = BTreeMap::new();
     for line in &lines {
         let mut words = line.split(' ');
         let (Some(file), Some(entry)) = (words.next(), words.next()) else { continue };
@@ -92,12 +97,19 @@ fn sample() -> Vec<Instance> {
             _ => &[],
         };
         let told = constants.iter().filter(|(name, _)| telling.contains(&name.as_str())).cloned().collect();
-        chosen.entry((file, entry, tensor_cores, packs, projects, told)).or_insert(constants);
+        let shows = (*file, entry, tensor_cores, packs, projects, told);
+        shown.entry((file, tensor_cores, constants)).or_default().insert(shows);
     }
-    // Several entry points of a file with the same constants are compiled together.
-    let distinct: BTreeSet<(&str, bool, Constants)> =
-        chosen.into_iter().map(|((file, _, tensor_cores, ..), constants)| (file, tensor_cores, constants)).collect();
-    distinct.into_iter().map(|(file, tensor_cores, constants)| Instance { file, tensor_cores, constants }).collect()
+    // All entry points of a file are compiled with its constants: those that show most of what is left come first.
+    let mut left: BTreeSet<Shown> = shown.values().flatten().cloned().collect();
+    let mut chosen = Vec::new();
+    while !left.is_empty() {
+        let of_left = |(_, shows): &(_, &BTreeSet<Shown>)| shows.intersection(&left).count();
+        let (set, shows) = shown.iter().max_by_key(of_left).unwrap();
+        chosen.push(set.clone());
+        left.retain(|it| !shows.contains(it));
+    }
+    chosen.into_iter().map(|(file, tensor_cores, constants)| Instance { file, tensor_cores, constants }).collect()
 }
 
 /// The version of NVRTC, if it is there.
