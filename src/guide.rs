@@ -1,4 +1,4 @@
-//! Pages for those who use the crate. Their programs are compiled and run as tests.
+//! Pages for those who use the crate. Their programs are compiled and run as tests; fragments of a program are not.
 //!
 //! | page | is about |
 //! | --- | --- |
@@ -9,18 +9,23 @@
 //! | [`ci`] | the fit check of a pull request |
 //! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
 
+// In the files links lead to files. The first definition of a link counts: here it leads to a page.
+/// [base]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#a-base-of-8-or-4-bits
+/// [chunks]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#logits-in-chunks
+/// [low-rank]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#low-rank-fine-tuning
+/// [states-of-8-bits]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md#optimizer-states-of-8-bits
+/// [through-cudnn]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md#what-recurrent-layers-cost-through-cudnn
+#[doc = ""]
 #[doc = include_str!("../docs/porting.md")]
 pub mod porting {}
 
-/// [operation]: macro@crate::operation
-#[doc = ""]
 #[doc = include_str!("../docs/layers-of-your-own.md")]
 pub mod layers_of_your_own {}
 
 #[doc = include_str!("../docs/your-own-data.md")]
 pub mod your_own_data {}
 
-// In the files links lead to files. The first definition of a link counts: here it leads to a page.
+/// [base]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#a-base-of-8-or-4-bits
 /// [porting]: crate::guide::porting
 /// [server]: https://github.com/gpumem/gpumem/blob/HEAD/examples/serve/src/lib.rs
 #[doc = ""]
