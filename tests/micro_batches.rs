@@ -328,3 +328,55 @@ fn batch_norm_looks_at_each_part() {
         close(name, &net.get(name).unwrap()[..expected.len()], expected);
     }
 }
+
+network! {
+    /// Statistics that every part moves, and indices on either side.
+    pub struct Counted;
+
+    const TRAIN: Train = Train { batch: 8, micro_batches: 4, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
+
+    fn forward(tokens: Tokens<3>) -> Logits<4> {
+        [Embedding(7, 4), Permute(0, 2, 1), BatchNorm1d, Flatten, Linear(4)]
+    }
+}
+
+/// An index is known by its place in the whole batch, and is found before a part runs.
+#[test]
+fn a_bad_index_of_a_later_part_changes_nothing() {
+    let mut net = Counted::on(&Cpu::new()).unwrap();
+    let tokens = Tensor::from_fn(|index| index as u32 % 7);
+    let labels = Tensor::from_fn(|index| index as u32 % 4);
+    let mean = net.get("batch_norm1d.running_mean").unwrap();
+    let (mut wrong_labels, mut wrong_tokens) = (labels.clone(), tokens.clone());
+    wrong_labels.as_mut_slice()[5] = 9;
+    wrong_tokens.as_mut_slice()[20] = 7;
+    let label = "label 9 at position 5 is too large: it must be below 4";
+    let token = "token 7 at position 20 is too large: it must be below 7";
+    assert_eq!(net.train_step(&tokens, &wrong_labels).unwrap_err().to_string(), label);
+    assert_eq!(net.eval_loss(&tokens, &wrong_labels).unwrap_err().to_string(), label);
+    assert_eq!(net.train_step(&wrong_tokens, &labels).unwrap_err().to_string(), token);
+    assert_eq!(net.forward(&wrong_tokens).unwrap_err().to_string(), token);
+    assert_eq!(net.get("batch_norm1d.running_mean").unwrap(), mean);
+    assert!(net.train_step(&tokens, &labels).unwrap() > 0.0);
+    assert_ne!(net.get("batch_norm1d.running_mean").unwrap(), mean);
+}
+
+network! {
+    /// One value of each channel in a part.
+    pub struct Alone<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, micro_batches: 2, optimizer: Sgd { lr: 0.1 }, loss: Mse };
+
+    fn forward(x: Features<4>) -> Features<2> {
+        [Linear(3), BatchNorm1d, Linear(2)]
+    }
+}
+
+#[test]
+fn a_part_of_a_single_value_is_refused() {
+    let error = Alone::<2>::on(&Cpu::new()).unwrap_err().to_string();
+    let expected = "Alone: `batch_norm1d` normalises over a micro-batch of 1 sample with a single value of each channel, of which \
+                    nothing is left; use a batch of at least 4 or fewer `micro_batches`";
+    assert_eq!(error, expected);
+    assert!(Alone::<4>::on(&Cpu::new()).is_ok());
+}

@@ -403,6 +403,23 @@ fn a_validation_loss_changes_nothing() {
     assert_eq!(error.to_string(), "label 9 at position 2 is too large: it must be below 4");
 }
 
+/// Whatever else computes something in the meantime.
+#[test]
+fn a_loss_is_that_of_the_last_step() {
+    let mut net = Small::on(&Cpu::new()).unwrap();
+    let none = "Small: there has been no training step whose loss this could be; call `train_step`";
+    assert_eq!(net.loss().unwrap_err().to_string(), none);
+    net.enqueue_step(&images(), &labels()).unwrap();
+    let loss = net.loss().unwrap();
+    let other = Tensor::from_fn(|index| ((index * 53) % 89) as f32 / 40.0 - 1.0);
+    assert_ne!(net.eval_loss(&other, &labels()).unwrap(), loss);
+    assert_eq!(net.loss().unwrap(), loss);
+    net.forward(&other).unwrap();
+    assert_eq!(net.loss().unwrap(), loss);
+    net.reset().unwrap();
+    assert_eq!(net.loss().unwrap_err().to_string(), none);
+}
+
 #[test]
 fn a_validation_loss_has_every_term() {
     let mut net = Helped::on(&Cpu::new()).unwrap();

@@ -25,6 +25,8 @@ pub struct Session {
     turned: Turned,
     /// Parts of a batch that were added up for the step that is under way.
     parts: u64,
+    /// Where a training step leaves its loss, and what it was in the last one: what runs in between has its own numbers there.
+    loss: Option<(u64, f32)>,
     train: Option<Loaded>,
     evaluation: Option<Loaded>,
     infer: Loaded,
@@ -50,9 +52,14 @@ impl Session {
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
         let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
         let turned = Turned::new(programs, job.precision)?;
+        let loss_of = |placed: &Placed| {
+            let offset = placed.offsets.get(*placed.program.results.first()? as usize)?;
+            Some((*offset, f32::NAN))
+        };
+        let loss = job.train.as_ref().and_then(loss_of);
         let Job { name, optimizer, .. } = job;
         let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new(), planes: Vec::new() };
-        Ok(Session { name, machine, turned, parts: 0, train, evaluation, infer, served })
+        Ok(Session { name, machine, turned, parts: 0, loss, train, evaluation, infer, served })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -119,7 +126,21 @@ impl Runner for Session {
             program.begin(&self.machine.arena, self.parts as u32)?;
         }
         self.parts = 0;
-        self.machine.run(program, false)
+        self.machine.run(program, false)?;
+        if let Some((offset, loss)) = &mut self.loss {
+            let mut bytes = [0; 4];
+            // SAFETY: as in `write`.
+            unsafe { self.machine.arena.read(*offset, &mut bytes) }?;
+            *loss = f32::from_le_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    fn loss(&mut self, offset: u64) -> Result<f32, Error> {
+        match self.loss {
+            Some((own, loss)) if own == offset => Ok(loss),
+            _ => Err(self.unsupported(UNTRAINED)),
+        }
     }
 
     fn accumulate(&mut self, part: u64) -> Result<(), Error> {

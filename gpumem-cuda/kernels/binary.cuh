@@ -25,7 +25,7 @@ struct Multiply {
 struct Divide {
     static __device__ __forceinline__ float value(float a, float b) { return a / b; }
     static __device__ __forceinline__ float slope(int input, float a, float b) {
-        return input == 0 ? 1.0f / b : -a / (b * b);
+        return input == 0 ? 1.0f / b : -(a / b) / b;
     }
     static __device__ constexpr bool reads(int input, int of) { return input == 1 || of == 1; }
 };

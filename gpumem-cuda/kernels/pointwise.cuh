@@ -209,7 +209,7 @@ struct Cos {
 struct Softsign {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        return (1.0f - fabsf(k)) * (1.0f - fabsf(k));
+        return 1.0f / ((1.0f + fabsf(k)) * (1.0f + fabsf(k)));
     }
 };
 
@@ -259,6 +259,8 @@ struct Pow {
         return powf(x, (float)arguments.at[0]);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        // A constant, also where k is 0.
+        if (arguments.at[0] == 0.0) return 0.0f;
         return (float)arguments.at[0] * powf(k, (float)(arguments.at[0] - 1.0));
     }
 };

@@ -365,7 +365,7 @@ impl Asking<'_, '_> {
     /// A number that is not below `least`.
     pub fn number_from(self, default: f64, least: f64) -> f64 {
         let range = format!("at least {least}");
-        self.number_within(default, (&range, |&value: &f64| value >= least))
+        self.number_within(default, (&range, |value: &f64| value.is_finite() && *value >= least))
     }
 
     /// A number that is not below `least`; `None` where it is left out.
@@ -378,7 +378,7 @@ impl Asking<'_, '_> {
     /// A number above `bound`.
     pub fn number_above(self, default: f64, bound: f64) -> f64 {
         let range = format!("above {bound}");
-        self.number_within(default, (&range, |&value: &f64| value > bound))
+        self.number_within(default, (&range, |value: &f64| value.is_finite() && *value > bound))
     }
 
     /// A finite number above `bound`; `None` where it is left out.
@@ -468,6 +468,11 @@ impl Needing<'_, '_> {
     /// Height and width, both above 0; one number stands for both.
     pub fn positive_pair(self) -> [u64; 2] {
         self.positive_sizes()
+    }
+
+    /// Height and width; one number stands for both.
+    pub fn pair(self) -> [u64; 2] {
+        self.take(sizes_wanted::<2>(), sizes, [[0; 2], [1; 2]])
     }
 
     /// The argument as `wanted`, if `take` makes it that; where it is wrong, one of `values`.

@@ -40,12 +40,10 @@ impl Asking<'_, '_> {
     }
 }
 
-/// Room that a window has along one axis: the padded input less what the window covers. `None` beyond `u64`, and inside it
-/// where the window covers more.
-fn room<const N: usize>(window: &Window<N>, input: u64, axis: usize) -> Option<Option<u64>> {
-    let padded = window.padding[axis].checked_mul(2)?.checked_add(input)?;
-    let span = (window.kernel_size[axis] - 1).checked_mul(window.dilation[axis])?.checked_add(1)?;
-    Some(padded.checked_sub(span))
+/// Room that a window of numbers below 2^31 has along one axis: the padded input less what the window covers. `None` where it covers more.
+fn room<const N: usize>(window: &Window<N>, input: u64, axis: usize) -> Option<u64> {
+    let padded = input.saturating_add(2 * window.padding[axis]);
+    padded.checked_sub((window.kernel_size[axis] - 1) * window.dilation[axis] + 1)
 }
 
 impl<const N: usize> Window<N> {
@@ -56,25 +54,26 @@ impl<const N: usize> Window<N> {
     /// is dropped, as PyTorch does.
     ///
     /// # Errors
-    /// A kernel larger than the padded input, or arithmetic beyond `u64`.
+    /// A kernel larger than the padded input, or numbers from 2^31 on.
     pub fn positions(&self, input: [u64; N], ceil_mode: bool) -> Result<[u64; N], Mistake> {
-        let axis = |axis: usize| -> Option<Option<u64>> {
-            let Some(room) = room(self, input[axis], axis)? else { return Some(None) };
-            let stride = self.stride[axis];
+        if let Some(mistake) = self.too_far() {
+            return Err(mistake);
+        }
+        let axis = |axis: usize| -> Option<u64> {
+            let (room, stride) = (room(self, input[axis], axis)?, self.stride[axis]);
             if !ceil_mode {
-                return Some(Some(room / stride + 1));
+                return Some(room / stride + 1);
             }
             let count = room.div_ceil(stride) + 1;
-            let starts_outside = (count - 1).checked_mul(stride)? >= input[axis].checked_add(self.padding[axis])?;
-            Some(Some(if starts_outside { count - 1 } else { count }))
+            let starts_outside = (count - 1).saturating_mul(stride) >= input[axis].saturating_add(self.padding[axis]);
+            Some(if starts_outside { count - 1 } else { count })
         };
         let mut positions = [0; N];
         let mut is_too_large = false;
         for (index, positions) in positions.iter_mut().enumerate() {
             match axis(index) {
-                Some(Some(count)) => *positions = count,
-                Some(None) => is_too_large = true,
-                None => return Err(Mistake::new("has a window whose size exceeds 64-bit arithmetic")),
+                Some(count) => *positions = count,
+                None => is_too_large = true,
             }
         }
         if is_too_large { Err(Mistake::new(self.too_large(input))) } else { Ok(positions) }
@@ -98,15 +97,42 @@ impl<const N: usize> Window<N> {
     }
 
     /// A mistake if there is so much padding that a window could lie in nothing else: it would have no maximum, and no mean to
-    /// speak of.
+    /// speak of. What a window covers counts with its gaps, as in PyTorch.
     pub(super) fn too_much_padding(&self) -> Option<Mistake> {
-        let axis = (0..N).find(|&axis| self.padding[axis] > self.kernel_size[axis] / 2)?;
-        Some(Mistake::new(format!(
-            "has padding {}, more than half its kernel size {}; use at most {}",
-            self.padding[axis],
-            self.kernel_size[axis],
-            self.kernel_size[axis] / 2
-        )))
+        let covered = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]).saturating_add(1);
+        let axis = (0..N).find(|&axis| self.padding[axis] > covered(axis) / 2)?;
+        let (padding, most) = (self.padding[axis], covered(axis) / 2);
+        let what = match self.dilation[axis] {
+            1 => format!("its kernel size {}", self.kernel_size[axis]),
+            dilation => format!("what a kernel of {} with dilation {dilation} covers", self.kernel_size[axis]),
+        };
+        Some(Mistake::new(format!("has padding {padding}, more than half {what}; use at most {most}")))
+    }
+
+    /// A mistake if a window with gaps has no element of the input, so that there is no maximum.
+    pub(super) fn lies_in_padding(&self, input: [u64; N], positions: [u64; N]) -> Option<Mistake> {
+        let sees = |axis: usize, position: u64| {
+            let [start, padding] = [position.saturating_mul(self.stride[axis]), self.padding[axis]];
+            let dilation = self.dilation[axis];
+            // The first of its elements that is not in front of the input.
+            let first = padding.saturating_sub(start).div_ceil(dilation);
+            let place = start.saturating_add(first.saturating_mul(dilation));
+            first < self.kernel_size[axis] && place.saturating_sub(padding) < input[axis]
+        };
+        let axis = (0..N).find(|&axis| !(0..positions[axis]).all(|position| sees(axis, position)))?;
+        let text = format!(
+            "has a window that lies in the padding alone: a kernel of {} with dilation {} steps over an input of {}; use less dilation or padding",
+            self.kernel_size[axis], self.dilation[axis], input[axis]
+        );
+        (self.dilation != [1; N]).then(|| Mistake::new(text))
+    }
+
+    /// A mistake if a number is so large that no device counts so far.
+    pub(super) fn too_far(&self) -> Option<Mistake> {
+        const LIMIT: u64 = 1 << 31;
+        let all = [self.kernel_size, self.stride, self.padding, self.dilation];
+        let number = all.as_flattened().iter().find(|&&number| number >= LIMIT)?;
+        Some(Mistake::new(format!("has a window with the number {number}; use numbers below 2^31")))
     }
 
     fn too_large(&self, input: [u64; N]) -> String {

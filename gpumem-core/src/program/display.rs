@@ -1,6 +1,6 @@
 //! Programs as text: one line an operation, for people.
 
-use super::{Action, Class, Leg, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
+use super::{Action, Class, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
@@ -89,6 +89,17 @@ impl Program {
         };
         let texts: alloc::vec::Vec<String> = operands.iter().map(one).collect();
         texts.join(" ")
+    }
+
+    /// The path of the first layer that normalises over the batch what has a single value of each channel in a sample.
+    pub fn normalizes_single(&self) -> Option<String> {
+        let is_single = |size: &[u64; 2]| *size == [1, 1];
+        let found = self.operations.iter().find(|operation| match &operation.action {
+            Action::Run { op: Op::BatchNorm(norm), .. } => is_single(&norm.size),
+            Action::Run { op: Op::InplaceNorm(norm), .. } => is_single(&norm.size),
+            _ => false,
+        })?;
+        Some(self.path(found.row).to_string())
     }
 
     /// What a tensor is called in texts: its own name, or its layer's path and its part in it.

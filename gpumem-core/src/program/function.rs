@@ -214,10 +214,10 @@ functions! {
     };
     /// `Softsign`: `x / (1 + |x|)`.
     ///
-    /// * Backward keeps the output.
+    /// * Backward keeps the input.
     ///
     /// PyTorch: `torch.nn.Softsign()`.
-    Softsign = FunctionRow::KEEPS_OUTPUT;
+    Softsign = FunctionRow::KEEPS_INPUT;
     /// `Mish`: `x * tanh(log(1 + exp(x)))`.
     ///
     /// * Backward keeps the input.

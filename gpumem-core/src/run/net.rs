@@ -13,10 +13,10 @@ use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::divisors::Divisors;
 use crate::run::generate::Kept;
 use crate::run::tensor::Hosts;
-use crate::run::transfer::{Outputs, Part, Put, Spot, encode, encoded, exact, give, nth_of, spot};
+use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, exact, give, nth_of, spot};
 use crate::suggest::nearest;
-use crate::train::Train;
 use crate::train::optim::Optimizer;
+use crate::train::{Train, single_value};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -42,6 +42,8 @@ pub struct Net<N, D: Device> {
     seed: u64,
     optimizer: Optimizer,
     buffer: Vec<u8>,
+    /// Whether there has been a training step, and so a loss.
+    has_stepped: bool,
     network: PhantomData<fn() -> N>,
 }
 
@@ -70,6 +72,11 @@ impl<N: Network, D: Device> Net<N, D> {
         let mut infer = place(N::EVALUATION)?;
         let mut arena = N::EVALUATION.budget[Line::Arena];
         if let Some(train) = &train {
+            let layer = train.program.normalizes_single().filter(|_| settings.batch == Self::PARTS);
+            if let Some(layer) = layer {
+                let what = single_value::<512>(&layer, Self::PARTS as u64).as_str().into();
+                return Err(Error::Unsupported { device: N::NAME, what });
+            }
             arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;
         }
         let mut served =
@@ -108,9 +115,21 @@ impl<N: Network, D: Device> Net<N, D> {
         })?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let divisors = train.as_ref().map(Divisors::new).transpose()?.unwrap_or_default();
-        let buffer = Vec::new();
-        let network = PhantomData;
-        let mut net = Net { runner, train, divisors, served, infer, kept, precision, seed, optimizer, buffer, network };
+        let (buffer, has_stepped, network) = (Vec::new(), false, PhantomData);
+        let mut net = Net {
+            runner,
+            train,
+            divisors,
+            served,
+            infer,
+            kept,
+            precision,
+            seed,
+            optimizer,
+            buffer,
+            has_stepped,
+            network,
+        };
         net.reset()?;
         Ok(net)
     }
@@ -120,7 +139,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// A failure of the device.
     pub fn reset(&mut self) -> Result<(), Error> {
-        self.kept.steps = 0;
+        (self.kept.steps, self.has_stepped) = (0, false);
         let placed = self.train.as_ref().unwrap_or(&self.infer);
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
             if let Some(coded) = Coded::of(placed, id)? {
@@ -178,6 +197,8 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
+        check_parts::<N::Input>(train, Class::Input, parts, input, &mut self.buffer)?;
+        check_parts::<N::Target>(train, Class::Target, parts, target, &mut self.buffer)?;
         Self::count(&mut self.divisors, target)?;
         for part in 0..parts {
             let mut feed = |class, index, elements: usize, put: &Put<'_>| {
@@ -192,7 +213,9 @@ impl<N: Network, D: Device> Net<N, D> {
                 runner.accumulate(part as u64)?;
             }
         }
-        self.runner.train()
+        self.runner.train()?;
+        self.has_stepped = true;
+        Ok(())
     }
 
     /// Counts the targets of a whole batch, where terms divide by what they come to.
@@ -211,6 +234,8 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
+        check_parts::<N::Input>(train, Class::Input, Self::PARTS, input, buffer)?;
+        check_parts::<N::Target>(train, Class::Target, Self::PARTS, target, buffer)?;
         Self::count(&mut self.divisors, target)?;
         let mut sum = 0.0;
         for part in 0..Self::PARTS {
@@ -234,9 +259,13 @@ impl<N: Network, D: Device> Net<N, D> {
     /// The loss of the last training step, waiting for it if it is not known yet.
     ///
     /// # Errors
-    /// A network without `TRAIN`, or a failure of the device.
+    /// A network without `TRAIN`, one that has had no step since it was loaded, or a failure of the device.
     pub fn loss(&mut self) -> Result<f32, Error> {
         let train = self.trained()?;
+        if !self.has_stepped {
+            let what = "there has been no training step whose loss this could be; call `train_step`".into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
         let offset = train.offsets[train.program.results[0] as usize];
         self.runner.loss(offset)
     }
@@ -255,7 +284,9 @@ impl<N: Network, D: Device> Net<N, D> {
                     .into();
             return Err(Error::Unsupported { device: N::NAME, what });
         }
-        self.runner.train()
+        self.runner.train()?;
+        self.has_stepped = true;
+        Ok(())
     }
 
     /// One forward pass: BatchNorm with its running statistics, no dropout. Where `INFER` has a `cache`, it takes the first steps of a
@@ -270,6 +301,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// The forward pass that lies beside no other, or beside the training step, of one part of the batch after the other.
     fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
         let mut outputs = Outputs::default();
+        check_parts::<I>(&self.infer, Class::Input, Self::PARTS, input, &mut self.buffer)?;
         for number in 0..Self::PARTS {
             let of = (number, Self::PARTS);
             give::<I, _>(&mut self.runner, &self.infer, self.precision, &mut self.buffer, of, input)?;

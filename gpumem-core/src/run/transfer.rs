@@ -3,7 +3,8 @@
 use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::number::{Format, Precision};
-use crate::program::Class;
+use crate::program::indices::Indices;
+use crate::program::{Class, Operation};
 use crate::run::device::Runner;
 use crate::run::net::Given;
 use crate::run::tensor::Hosts;
@@ -61,6 +62,52 @@ pub(super) fn encoded(
     buffer.resize(elements * format.bytes() as usize, 0);
     put(format, number * elements, buffer);
     Ok(offset)
+}
+
+/// Looks at all indices of an input or target whose batch is split, before its first part runs: an error has their place in the whole.
+fn check_whole(
+    placed: &Placed,
+    (class, index): (Class, usize),
+    (elements, put): (usize, &Put<'_>),
+    buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let program = &placed.program;
+    let Some(id) = program.of_class(class).nth(index) else { return Ok(()) };
+    let of = |operation: &Operation| {
+        let mut rules = operation.indices(program);
+        rules.retain(|rule| operation.read(rule.slot) == Some(id));
+        rules
+    };
+    let mut rules: Vec<Indices> = program.operations.iter().flat_map(of).collect();
+    // Where several operations look something up by the same indices, a message names the smallest limit.
+    rules.sort_by_key(|rule| rule.limit);
+    if rules.is_empty() {
+        return Ok(());
+    }
+    let format = Format::U32;
+    buffer.resize(elements * format.bytes() as usize, 0);
+    put(format, 0, buffer);
+    for rule in rules {
+        let words = buffer.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+        if let Some((position, value)) = (0..).zip(words).find(|(_, value)| rule.refuses(*value)) {
+            return Err(Error::Index { what: rule.what, position, value, limit: rule.limit });
+        }
+    }
+    Ok(())
+}
+
+/// The same of all inputs or targets, if there are several parts.
+pub(super) fn check_parts<T: Hosts>(
+    placed: &Placed,
+    class: Class,
+    parts: usize,
+    given: Given<'_, T>,
+    buffer: &mut Vec<u8>,
+) -> Result<(), Error> {
+    if parts < 2 {
+        return Ok(());
+    }
+    T::put(given, &mut |index, elements, put| check_whole(placed, (class, index), (elements, put), buffer))
 }
 
 /// Numbers as elements of a format.

@@ -3,6 +3,7 @@
 mod clip;
 pub mod optim;
 mod schedule;
+mod single;
 mod split;
 
 use alloc::borrow::Cow;
@@ -18,6 +19,7 @@ pub use clip::Clip;
 pub use schedule::assert_falls;
 pub use schedule::{Field, Schedule};
 #[doc(hidden)]
+pub use single::{assert_varies, single_value};
 pub use split::{assert_splits, not_split};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields

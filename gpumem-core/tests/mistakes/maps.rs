@@ -102,10 +102,14 @@ fn maps_and_signals() {
             "has a 5x5 kernel with dilation 3, which is larger than its 8x8 input with padding 1; \
              use a smaller kernel, more padding, or fewer strides before it",
         ),
-        ("3x8x8", "Conv2d(4, 3, padding = 18446744073709551615)", "has a window whose size exceeds 64-bit arithmetic"),
         (
             "3x8x8",
-            "ConvTranspose2d(4, 3, stride = 18446744073709551615)",
+            "Conv2d(4, 3, padding = 18446744073709551615)",
+            "has a window with the number 18446744073709551615; use numbers below 2^31",
+        ),
+        (
+            "1x1099511627776",
+            "ConvTranspose1d(4, 3, stride = 2147483647)",
             "has an output whose size exceeds 64-bit arithmetic",
         ),
         ("3x8x8", "ConvTranspose2d(4, 3, padding = 9)", "has padding 9 that leaves no output; use less padding"),
@@ -230,6 +234,47 @@ fn maps_and_signals() {
             "pads maps, volumes, signals, sequences and vectors, but the previous layer produces [2, 3, 4, 5, 6]",
         ),
         ("3x8x8", "MaxPool2d(3, padding = 2)", "has padding 2, more than half its kernel size 3; use at most 1"),
+        (
+            "3x8x8",
+            "MaxPool2d(3, padding = 3, dilation = 2)",
+            "has padding 3, more than half what a kernel of 3 with dilation 2 covers; use at most 2",
+        ),
+        (
+            "3x2x2",
+            "MaxPool2d(2, padding = 1, dilation = 3)",
+            "has a window that lies in the padding alone: a kernel of 2 with dilation 3 steps over an input of 2; use less dilation \
+             or padding",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(8, 1, stride = 4294967296)",
+            "has a window with the number 4294967296; use numbers below 2^31",
+        ),
+        (
+            "3x8x8",
+            "Conv2d(8, 1, dilation = 3000000000, padding = \"same\")",
+            "has a window with the number 3000000000; use numbers below 2^31",
+        ),
+        (
+            "3x8x8",
+            "ConvTranspose2d(8, 1, stride = 2147483648)",
+            "has a window with the number 2147483648; use numbers below 2^31",
+        ),
+        ("3x8x8", "BatchNorm2d(eps = -0.5)", "needs `eps` to be at least 0, not -0.5"),
+        ("3x8x8", "LayerNorm(eps = -0.5)", "needs `eps` to be at least 0, not -0.5"),
+        ("3x8x8", "BatchNorm2d(momentum = 1e400)", "needs `momentum` to be finite, not inf"),
+        (
+            "3x1x1",
+            "InstanceNorm2d",
+            "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; normalise before \
+             the map is reduced to one, or use `LayerNorm`",
+        ),
+        (
+            "3x1",
+            "InstanceNorm1d",
+            "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; normalise before \
+             the map is reduced to one, or use `LayerNorm`",
+        ),
         (
             "3x8x8",
             "Upsample(18446744073709551615)",

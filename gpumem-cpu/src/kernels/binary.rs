@@ -42,7 +42,7 @@ fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
         (BinaryFunction::Multiply, 0) => b,
         (BinaryFunction::Multiply, _) => a,
         (BinaryFunction::Divide, 0) => 1.0 / b,
-        (BinaryFunction::Divide, _) => -a / (b * b),
+        (BinaryFunction::Divide, _) => -(a / b) / b,
         (BinaryFunction::Rectify, input) => match (a > 0.0, input) {
             (true, 0) => 1.0,
             (true, _) => 0.0,
@@ -255,4 +255,19 @@ pub(super) fn backward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
             0.0
         });
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the square of the divisor has no place in an f32.
+    #[test]
+    fn slopes_of_very_small_and_large_divisors() {
+        let slope = |a, b| slope(BinaryFunction::Divide, 1, a, b);
+        assert_eq!(slope(0.0, 1e-23), 0.0);
+        assert_eq!(slope(1e-23, 1e-23), -1.0 / 1e-23);
+        assert_eq!(slope(1e20, 1e20), -1.0 / 1e20);
+        assert_eq!(slope(3.0, 2.0), -0.75);
+    }
 }

@@ -79,7 +79,7 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::Tanhshrink => it.apply(tanhshrink, |x| x.tanh() * x.tanh()),
         Function::Sin => it.apply(f32::sin, f32::cos),
         Function::Cos => it.apply(f32::cos, |x| -x.sin()),
-        Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |y| (1.0 - y.abs()) * (1.0 - y.abs())),
+        Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |x| 1.0 / ((1.0 + x.abs()) * (1.0 + x.abs()))),
         Function::Mish => it.apply(|x| x * softplus(x).tanh(), mish_slope),
         Function::QuickGelu => it.apply(|x| x * logistic(QUICK * x), quick_gelu_slope),
         Function::LogSigmoid => it.apply(|x| -softplus(-x), |x| logistic(-x)),
@@ -96,7 +96,9 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::Log => it.apply(f32::ln, |x| 1.0 / x),
         Function::Pow => {
             let exponent = argument(0);
-            it.apply(move |x| x.powf(exponent), move |x| exponent * x.powf(exponent - 1.0))
+            // A constant, also where x is 0.
+            let slope = move |x: f32| if exponent == 0.0 { 0.0 } else { exponent * x.powf(exponent - 1.0) };
+            it.apply(move |x| x.powf(exponent), slope)
         }
     }
 }
@@ -352,5 +354,27 @@ mod tests {
         close(value(Function::Relu6, &[], 7.0), 6.0);
         close(value(Function::LeakyRelu, &[0.25], -2.0), -0.5);
         assert!(value(Function::Relu, &[], f32::NAN).is_nan(), "a NaN must not vanish");
+    }
+
+    /// The slope of a function at what it keeps.
+    struct Slope(f32);
+
+    impl Use for Slope {
+        type Out = f32;
+
+        fn apply(self, _: impl Fn(f32) -> f32, slope: impl Fn(f32) -> f32) -> f32 {
+            slope(self.0)
+        }
+    }
+
+    #[test]
+    fn slopes_at_the_ends() {
+        let slope = |function, arguments: &[f64], kept| {
+            with(&Pointwise { function, arguments: arguments.to_vec(), shape: Shape::new(&[1]) }, Slope(kept))
+        };
+        assert_eq!(slope(Function::Pow, &[0.0], 0.0), 0.0);
+        assert_eq!(slope(Function::Pow, &[1.0], 0.0), 1.0);
+        let far = slope(Function::Softsign, &[], 1e6);
+        assert!((far - 0.999_998e-12).abs() < 1e-17, "{far}");
     }
 }

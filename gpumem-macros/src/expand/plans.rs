@@ -111,8 +111,10 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     });
     let states = readings.train.as_ref().map(|reading| {
         let (states, falls, splits) = (states(source, reading), falls(source, reading), splits(source, reading));
-        let splits = splits.filter(|_| source.declaration.batch.is_none()).map(|check| quote!(const _: () = #check;));
-        quote!(#states #falls #splits)
+        let is_known = source.declaration.batch.is_none();
+        let varies = varies(source, reading, programs);
+        let checks = splits.into_iter().chain(varies).filter(|_| is_known).map(|check| quote!(const _: () = #check;));
+        quote!(#states #falls #(#checks)*)
     });
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
@@ -377,6 +379,16 @@ fn splits(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
     let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
     let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
     Some(called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place))
+}
+
+/// The check that a normalisation over the batch has more than one value of each channel, at the batch.
+fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Option<TokenStream> {
+    let layer = programs.training.as_ref()?.normalizes_single()?;
+    let (_, path) = generics(source);
+    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let arguments = quote!(#batch, #parts, #layer);
+    Some(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, refusal_place(source, Some(reading))))
 }
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.

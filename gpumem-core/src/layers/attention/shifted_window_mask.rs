@@ -9,7 +9,7 @@ use alloc::format;
 /// steps which are neighbours only for that do not see each other.
 ///
 /// * `size`, height and width of the map; `window`, those of a window, which divide them; `shift`, by how much the map was rolled up and
-///   to the left, less than a window. One number stands for both.
+///   to the left, less than a window; 0 along an axis that was not rolled. One number stands for both.
 /// * Input rows of windows, one after the other along the map's rows, `[.., windows, T, D]` with the positions of a window in `T`, of which
 ///   only the numbers matter. Output `[windows, 1, T, T]`, one for the whole batch: 0, and -100 for pairs that are hidden.
 /// * Parameters: none.
@@ -30,7 +30,7 @@ impl Layer for ShiftedWindowMask {
         ShiftedWindowMask {
             size: from.required("size").positive_pair(),
             window: from.required("window").positive_pair(),
-            shift: from.required("shift").positive_pair(),
+            shift: from.required("shift").pair(),
         }
     }
 

@@ -54,6 +54,7 @@ impl<const N: usize> Plain<N> {
         let window = Window { kernel_size, stride, padding: [0; N], dilation };
         let (window, output) = match self.padding {
             Padding::Same => {
+                b.report(window.too_far());
                 let strided = core::array::from_fn(|axis| input[axis].div_ceil(stride[axis]));
                 let output = match window.strides_over_same() {
                     Some(mistake) => {

@@ -51,6 +51,9 @@ impl<const N: usize> Transposed<N> {
 
     /// Length of the output along one axis.
     fn length(&self, input: u64, axis: usize) -> Result<u64, Mistake> {
+        if let Some(mistake) = self.window.too_far() {
+            return Err(mistake);
+        }
         let Window { kernel_size, stride, padding, dilation } = self.window;
         let extra = self.output_padding[axis];
         if extra >= stride[axis].max(dilation[axis]) {

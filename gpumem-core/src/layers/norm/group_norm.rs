@@ -40,7 +40,7 @@ impl Layer for GroupNorm {
         GroupNorm {
             num_groups: from.required("num_groups").positive(),
             num_channels: from.trailing("num_channels").integer(),
-            eps: from.option("eps").number(1e-5),
+            eps: from.option("eps").number_from(1e-5, 0.0),
             affine: from.option("affine").flag(true),
         }
     }

@@ -36,8 +36,8 @@ impl Layer for InplaceAbn {
     fn read(from: &mut Arguments<'_>) -> InplaceAbn {
         InplaceAbn {
             num_features: from.leading("num_features").integer(),
-            eps: from.option("eps").number(1e-5),
-            momentum: from.option("momentum").number(0.1),
+            eps: from.option("eps").number_from(1e-5, 0.0),
+            momentum: from.option("momentum").finite(0.1),
             affine: from.option("affine").flag(true),
             slope: from.option("activation_param").number_above(0.01, 0.0),
         }

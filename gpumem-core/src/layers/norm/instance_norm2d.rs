@@ -1,4 +1,4 @@
-use super::GroupNorm;
+use super::{GroupNorm, single};
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -28,13 +28,14 @@ impl Layer for InstanceNorm2d {
     fn read(from: &mut Arguments<'_>) -> InstanceNorm2d {
         InstanceNorm2d {
             num_features: from.leading("num_features").integer(),
-            eps: from.option("eps").number(1e-5),
+            eps: from.option("eps").number_from(1e-5, 0.0),
             affine: from.option("affine").flag(false),
         }
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let [channels, ..] = x[0].feature_map()?;
+        let [channels, sizes @ ..] = x[0].feature_map()?;
+        b.report(single(&sizes));
         b.report(x[0].unexpected_channels(self.num_features));
         b.layer("", &GroupNorm::of_each(channels, self.eps, self.affine), x)
     }

@@ -32,7 +32,7 @@ impl Layer for LayerNorm {
     fn read(from: &mut Arguments<'_>) -> LayerNorm {
         LayerNorm {
             normalized_shape: from.leading("normalized_shape").lengths(),
-            eps: from.option("eps").number(1e-5),
+            eps: from.option("eps").number_from(1e-5, 0.0),
             affine: from.option("elementwise_affine").flag(true),
             bias: from.option("bias").flag(true),
         }

@@ -27,6 +27,14 @@ pub use normalize::Normalize;
 pub use rms_norm::RmsNorm;
 
 use super::Entry;
+use super::mistake::Mistake;
+
+/// A mistake if a channel of a sample has a single element, of which a normalisation for itself leaves nothing.
+fn single(sizes: &[u64]) -> Option<Mistake> {
+    let text = "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; \
+                normalise before the map is reduced to one, or use `LayerNorm`";
+    sizes.iter().all(|&size| size == 1).then(|| Mistake::new(text))
+}
 
 /// The layers of the family.
 pub(super) const LAYERS: &[Entry] = &[

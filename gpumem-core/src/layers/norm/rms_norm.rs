@@ -30,7 +30,7 @@ impl Layer for RmsNorm {
     fn read(from: &mut Arguments<'_>) -> RmsNorm {
         RmsNorm {
             normalized_shape: from.leading("normalized_shape").lengths(),
-            eps: from.option("eps").number(f64::from(f32::EPSILON)),
+            eps: from.option("eps").number_from(f64::from(f32::EPSILON), 0.0),
             affine: from.option("elementwise_affine").flag(true),
         }
     }

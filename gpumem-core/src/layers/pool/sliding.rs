@@ -33,6 +33,7 @@ impl<const N: usize> Maxima<N> {
     {
         b.report(self.window.too_much_padding());
         let output = self.window.positions(input, self.ceil_mode)?;
+        b.report(self.window.lies_in_padding(input, output));
         b.op(MaxPool { channels, window: self.window, adaptive: false, input, output }, &[x])
     }
 }

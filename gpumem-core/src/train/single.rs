@@ -1,0 +1,42 @@
+//! Whether a normalisation over the batch has more than one value of each channel.
+
+use crate::message::Message;
+
+/// What is said of a step of so many parts in each of which a layer has a single value of a channel.
+pub const fn single_value<const N: usize>(layer: &str, parts: u64) -> Message<N> {
+    let mut text = Message::<N>::new();
+    text.text("`").text(layer).text("` normalises over ");
+    text.text(if parts > 1 { "a micro-batch of 1 sample" } else { "a batch of 1 sample" });
+    text.text(" with a single value of each channel, of which nothing is left; use a batch of at least ");
+    text.number(parts.saturating_mul(2));
+    if parts > 1 {
+        text.text(" or fewer `micro_batches`");
+    }
+    text
+}
+
+/// Fails to compile if each part of a batch is one sample, of which this layer has a single value a channel.
+#[track_caller]
+pub const fn assert_varies(batch: u64, parts: u64, layer: &str) {
+    if batch > 0 && batch == parts {
+        panic!("{}", single_value::<512>(layer, parts).as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_depends_on_parts() {
+        let whole = single_value::<512>("norm", 1);
+        let expected = "`norm` normalises over a batch of 1 sample with a single value of each channel, of which nothing is left; \
+                        use a batch of at least 2";
+        assert_eq!(whole.as_str(), expected);
+        let parts = single_value::<512>("norm", 4);
+        assert!(parts.as_str().contains("a micro-batch of 1 sample"), "{}", parts.as_str());
+        assert!(parts.as_str().ends_with("use a batch of at least 8 or fewer `micro_batches`"), "{}", parts.as_str());
+        assert_varies(2, 1, "norm");
+        assert_varies(8, 4, "norm");
+    }
+}
