@@ -176,6 +176,8 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();
         const int begin = first_queries(first);
+        // Keys behind all queries that could see them.
+        if (KEY_STEPS > STEPS && begin >= end_queries(first)) continue;
         load_rows<STREAM, STEPS>(tiles.at, q, QUERY_PITCH, begin);
         load_rows<STREAM, STEPS>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
         Statistic statistic;

@@ -153,7 +153,7 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
 }
 
 // A thread for each pack, in inference, and where the output is computed again: mean and variance are then both what was saved.
-KERNEL(batch_norm_apply)
+KERNEL(__launch_bounds__(1024) batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
@@ -174,7 +174,7 @@ observe(Index c, const real *x, const Norm *weight, const Norm *bias, float *sav
 }
 
 // A block for each channel in training: statistics, then the output.
-KERNEL(batch_norm_forward)
+KERNEL(__launch_bounds__(1024) batch_norm_forward)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
  real *y) {
     const Index c = blockIdx.x;
@@ -185,7 +185,7 @@ KERNEL(batch_norm_forward)
 
 #ifdef THRESHOLD
 
-KERNEL(batch_norm_forward_drop)
+KERNEL(__launch_bounds__(1024) batch_norm_forward_drop)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, const u32 *state, float *saved, float *running_mean,
  float *running_var, real *y, real *z, u32 row) {
     const Index c = blockIdx.x;
@@ -210,7 +210,7 @@ static __device__ __forceinline__ float join(const float *parts) {
 }
 
 // A block for each channel and part.
-KERNEL(batch_norm_statistics)(const real *x, float *partial) {
+KERNEL(__launch_bounds__(1024) batch_norm_statistics)(const real *x, float *partial) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x, part = blockIdx.y;
     float mean, squares;
@@ -221,7 +221,7 @@ KERNEL(batch_norm_statistics)(const real *x, float *partial) {
 }
 
 // A block for each channel and part, after statistics.
-KERNEL(batch_norm_apply_parts)
+KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
 (const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
  float *running_mean, float *running_var, real *y) {
     const Index c = blockIdx.x, part = blockIdx.y;
@@ -303,7 +303,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 
 #if PARTS == 1
 
-KERNEL(batch_norm_backward)
+KERNEL(__launch_bounds__(1024) batch_norm_backward)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, real *dx,
  Norm *dweight, Norm *dbias) {
     __shared__ float scratch[32];
@@ -319,7 +319,7 @@ KERNEL(batch_norm_backward)
 #ifdef THRESHOLD
 
 // dy is the gradient of what dropout gave.
-KERNEL(batch_norm_backward_drop)
+KERNEL(__launch_bounds__(1024) batch_norm_backward_drop)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const u32 *state, real *dx, Norm *dweight,
  Norm *dbias, u32 row) {
     __shared__ float scratch[32];
@@ -337,7 +337,7 @@ KERNEL(batch_norm_backward_drop)
 
 #else
 
-KERNEL(batch_norm_sums)
+KERNEL(__launch_bounds__(1024) batch_norm_sums)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked,
  float *partial) {
     __shared__ float scratch[32];
@@ -351,7 +351,7 @@ KERNEL(batch_norm_sums)
 }
 
 // After sums; dy is what was masked there, if it was. Without dx, one part is enough.
-KERNEL(batch_norm_input)
+KERNEL(__launch_bounds__(1024) batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
  Norm *dweight, Norm *dbias) {
     const Index c = blockIdx.x, part = blockIdx.y;

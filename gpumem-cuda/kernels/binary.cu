@@ -109,7 +109,7 @@ struct alignas(4 * sizeof(real)) Four {
 };
 
 // A thread for each four elements.
-KERNEL(multiply)(const real *a, const real *b, real *y) {
+KERNEL(__launch_bounds__(1024) multiply)(const real *a, const real *b, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 first = i * 4;
     if (first >= COUNT) return;
@@ -128,7 +128,7 @@ KERNEL(multiply)(const real *a, const real *b, real *y) {
 }
 
 // A thread for each TOGETHER elements.
-KERNEL(binary)(const real *a, const real *b, real *y) {
+KERNEL(__launch_bounds__(1024) binary)(const real *a, const real *b, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / TOGETHER) return;
     Place place = {};
@@ -143,7 +143,7 @@ KERNEL(binary)(const real *a, const real *b, real *y) {
 }
 
 // A thread for each TOGETHER elements.
-KERNEL(binary_gradient)(const real *dy, const real *a, const real *b, real *dx) {
+KERNEL(__launch_bounds__(1024) binary_gradient)(const real *dy, const real *a, const real *b, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / TOGETHER) return;
     Place place = {};
@@ -160,7 +160,7 @@ KERNEL(binary_gradient)(const real *dy, const real *a, const real *b, real *dx) 
 }
 
 // LANES threads, or a block, for each element of the input: neighbours read what lies side by side.
-KERNEL(binary_rows)(const real *dy, const real *a, const real *b, real *dx) {
+KERNEL(__launch_bounds__(1024) binary_rows)(const real *dy, const real *a, const real *b, real *dx) {
 #if LANES
     const Index element = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const u32 lane = threadIdx.x % LANES, lanes = LANES;
@@ -193,7 +193,7 @@ KERNEL(binary_rows)(const real *dy, const real *a, const real *b, real *dx) {
 
 // A thread for each column and slice of the repetitions; the slices are then added in a tree. Blocks of up to 1024 threads, a
 // power of two.
-KERNEL(binary_columns)(const real *dy, const real *a, const real *b, real *dx) {
+KERNEL(__launch_bounds__(1024) binary_columns)(const real *dy, const real *a, const real *b, real *dx) {
     __shared__ float sums[1024];
     const u32 slices = blockDim.x / COLUMNS, slice = threadIdx.x / COLUMNS;
     const Index element = (Index)blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;

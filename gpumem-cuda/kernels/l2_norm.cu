@@ -26,7 +26,7 @@ static __device__ __forceinline__ float slope_of(float dy, float y, float sum, f
     return norm < LEAST ? dy / LEAST : (dy - y * sum) / norm;
 }
 
-KERNEL(l2_norm_rows)(const real *x, real *y, float *norms) {
+KERNEL(__launch_bounds__(1024) l2_norm_rows)(const real *x, real *y, float *norms) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif
@@ -51,7 +51,7 @@ KERNEL(l2_norm_rows)(const real *x, real *y, float *norms) {
     }
 }
 
-KERNEL(l2_norm_rows_backward)(const real *dy, const real *y, const float *norms, real *dx) {
+KERNEL(__launch_bounds__(1024) l2_norm_rows_backward)(const real *dy, const real *y, const float *norms, real *dx) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif
@@ -84,7 +84,7 @@ KERNEL(l2_norm_rows_backward)(const real *dy, const real *y, const float *norms,
     }
 }
 
-KERNEL(l2_norm_maps)(const real *x, real *y, float *norms) {
+KERNEL(__launch_bounds__(1024) l2_norm_maps)(const real *x, real *y, float *norms) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
     // No thread leaves before the barrier: those without a position have no elements.
@@ -99,7 +99,7 @@ KERNEL(l2_norm_maps)(const real *x, real *y, float *norms) {
     }
 }
 
-KERNEL(l2_norm_maps_backward)(const real *dy, const real *y, const float *norms, real *dx) {
+KERNEL(__launch_bounds__(1024) l2_norm_maps_backward)(const real *dy, const real *y, const float *norms, real *dx) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
     const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;

@@ -37,12 +37,12 @@ static __device__ __forceinline__ void squares(const char *gradients, float *sum
 }
 
 // Blocks of 256 threads.
-KERNEL(norm_squares)(const char *gradients, float *sums, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
+KERNEL(__launch_bounds__(1024) norm_squares)(const char *gradients, float *sums, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
     __shared__ float shared[32];
     squares(gradients, sums, state, tensors, shared);
 }
 
-KERNEL(norm_squares_many)(const char *gradients, float *sums, const u32 *state, IN_PLACE Tensors<MOST> tensors) {
+KERNEL(__launch_bounds__(1024) norm_squares_many)(const char *gradients, float *sums, const u32 *state, IN_PLACE Tensors<MOST> tensors) {
     __shared__ float shared[32];
     squares(gradients, sums, state, tensors, shared);
 }
@@ -53,7 +53,7 @@ struct Given {
 };
 
 // One block of 1024 threads. A sum of f32 over the sums of a large network would lose digits.
-KERNEL(norm_total)(const float *sums, u32 *state, IN_PLACE Given given) {
+KERNEL(__launch_bounds__(1024) norm_total)(const float *sums, u32 *state, IN_PLACE Given given) {
     __shared__ double shared[1024];
     if (state[STATE_OVERFLOW] != 0) return;
     double sum = 0.0;

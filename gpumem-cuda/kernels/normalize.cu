@@ -84,7 +84,7 @@ static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j,
 #endif
 }
 
-KERNEL(normalize)
+KERNEL(__launch_bounds__(1024) normalize)
 (const real *x, const real *residual, real *sum, const Norm *weight, const Norm *bias, real *y, float *saved) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
@@ -180,7 +180,7 @@ constexpr u64 WIDE_ROWS = ROWS / GROUPS, WIDE_ROW = GROUPS * FEATURES;
 #if SHARED == 1
 // A block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of
 // one row; the block's other threads take other rows, and their sums are added in a tree.
-KERNEL(normalize_parameters)
+KERNEL(__launch_bounds__(1024) normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float sums[1024], products[1024];
     constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
@@ -212,7 +212,7 @@ KERNEL(normalize_parameters)
 }
 #else
 // A block for each parameter (x) and part of the rows (y).
-KERNEL(normalize_parameters)
+KERNEL(__launch_bounds__(1024) normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float scratch[32];
     constexpr u64 PORTION = (WIDE_ROWS + PARTS - 1) / PARTS;
@@ -233,7 +233,7 @@ KERNEL(normalize_parameters)
 #endif
 
 // A thread for each column.
-KERNEL(normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
+KERNEL(__launch_bounds__(1024) normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
     const u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= PARAMETERS) return;
     float sum = 0.0f, product = 0.0f;
@@ -319,7 +319,7 @@ static __device__ __forceinline__ void gradient_of_row(u64 row, const real *dy, 
     });
 }
 
-KERNEL(normalize_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
+KERNEL(__launch_bounds__(1024) normalize_input)(const real *dy, const real *x, const Norm *weight, const float *saved, real *dx) {
 #if WARP_ROWS
     float *scratch = nullptr;
 #else

@@ -45,7 +45,7 @@ static __device__ __forceinline__ float factor_of(const Norm *g, u64 part) {
 #endif
 }
 
-KERNEL(reparametrize)(const real *v, const Norm *g, real *w, float *saved) {
+KERNEL(__launch_bounds__(1024) reparametrize)(const real *v, const Norm *g, real *w, float *saved) {
 #if !WARP
     __shared__ float scratch[32];
 #endif
@@ -79,7 +79,7 @@ KERNEL(reparametrize)(const real *v, const Norm *g, real *w, float *saved) {
     }
 }
 
-KERNEL(reparametrize_backward)(const real *dw, const real *v, const Norm *g, const float *saved, real *dv, Norm *dg) {
+KERNEL(__launch_bounds__(1024) reparametrize_backward)(const real *dw, const real *v, const Norm *g, const float *saved, real *dv, Norm *dg) {
 #if !WARP
     __shared__ float scratch[32];
 #endif

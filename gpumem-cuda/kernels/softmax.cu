@@ -32,7 +32,7 @@ static __device__ __forceinline__ float slope_of(float dy, float y, float sum) {
     return LOGARITHM ? dy - expf(y) * sum : y * (dy - sum);
 }
 
-KERNEL(softmax_rows)(const real *x, real *y) {
+KERNEL(__launch_bounds__(1024) softmax_rows)(const real *x, real *y) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif
@@ -62,7 +62,7 @@ KERNEL(softmax_rows)(const real *x, real *y) {
     }
 }
 
-KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
+KERNEL(__launch_bounds__(1024) softmax_rows_backward)(const real *dy, const real *y, real *dx) {
 #if !WARP_ROWS
     __shared__ float scratch[32];
 #endif
@@ -94,7 +94,7 @@ KERNEL(softmax_rows_backward)(const real *dy, const real *y, real *dx) {
     }
 }
 
-KERNEL(softmax_maps)(const real *x, real *y) {
+KERNEL(__launch_bounds__(1024) softmax_maps)(const real *x, real *y) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
     // No thread leaves before the barriers: those without a position have no classes.
@@ -112,7 +112,7 @@ KERNEL(softmax_maps)(const real *x, real *y) {
     }
 }
 
-KERNEL(softmax_maps_backward)(const real *dy, const real *y, real *dx) {
+KERNEL(__launch_bounds__(1024) softmax_maps_backward)(const real *dy, const real *y, real *dx) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
     const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? LENGTH : 0;

@@ -45,7 +45,7 @@ template <class T, int MANY> struct alignas(sizeof(T) * MANY) Pieces {
 #if PIXELS > 0
 
 // A thread for some pixels: a word of each channel is read, and all that is written is in one piece.
-KERNEL(standardize)(const Input *x, real *y) {
+KERNEL(__launch_bounds__(1024) standardize)(const Input *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / CHANNELS / PIXELS) return;
     const Index first = i * PIXELS;
@@ -76,14 +76,14 @@ static __device__ __forceinline__ u64 place(u64 i) {
     return (pixel / INNER * CHANNELS + i % CHANNELS) * INNER + pixel % INNER;
 }
 
-KERNEL(standardize)(const Input *x, real *y) {
+KERNEL(__launch_bounds__(1024) standardize)(const Input *x, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const u64 at = place(i);
     narrow(standardized(number(x[in_x(at)]), (u32)(i % CHANNELS)), &y[in_y(at)]);
 }
 
-KERNEL(standardize_backward)(const real *dy, real *dx) {
+KERNEL(__launch_bounds__(1024) standardize_backward)(const real *dy, real *dx) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
     const u64 at = place(i);
@@ -101,7 +101,7 @@ constexpr int WIDE = 16 / sizeof(real), PACK = INNER % WIDE == 0 ? WIDE : INNER 
 
 static __device__ __forceinline__ u32 channel_of(Index element) { return (u32)(element / (Index)INNER % CHANNELS); }
 
-KERNEL(standardize)(const Input *x, real *y) {
+KERNEL(__launch_bounds__(1024) standardize)(const Input *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
     const u32 channel = channel_of(i * PACK);
@@ -112,7 +112,7 @@ KERNEL(standardize)(const Input *x, real *y) {
     ((Pieces<real, PACK> *)y)[i] = out;
 }
 
-KERNEL(standardize_backward)(const real *dy, real *dx) {
+KERNEL(__launch_bounds__(1024) standardize_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
     const u32 channel = channel_of(i * PACK);

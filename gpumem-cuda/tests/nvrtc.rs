@@ -105,7 +105,7 @@ fn sample() -> Vec<Instance> {
     let mut chosen = Vec::new();
     while !left.is_empty() {
         let of_left = |(_, shows): &(_, &BTreeSet<Shown>)| shows.intersection(&left).count();
-        let (set, shows) = shown.iter().max_by_key(of_left).unwrap();
+        let (set, shows) = shown.iter().rev().max_by_key(of_left).unwrap();
         chosen.push(set.clone());
         left.retain(|it| !shows.contains(it));
     }

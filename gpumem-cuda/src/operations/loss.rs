@@ -212,6 +212,6 @@ fn ctc(context: &Context<'_>, criterion: &Criterion, samples: u32) -> Result<Lau
     let (rows, terms) = (context.written(Slot::Saved(0))?, context.written(Slot::Workspace)?);
     let state = context.placed.program.of_class(Class::State).next();
     let arguments = vec![Some(x), Some(target), lengths, state, dx, Some(rows), Some(terms)];
-    let block = [threads(criterion.states().max(criterion.classes), 512), 1, 1];
+    let block = [threads(criterion.states().max(criterion.classes), 256), 1, 1];
     Ok(Launch { kernel, grid: [samples, 1, 1], block, arguments, numbers: Vec::new() })
 }

@@ -7,6 +7,7 @@ use gpumem_cuda::{Kernel, Launch, SOURCES};
 use libloading::Symbol;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_void;
+use std::sync::Mutex;
 
 type Entry = unsafe extern "C" fn(grid: *const u32, block: *const u32, order: i32, arguments: *mut *mut c_void);
 
@@ -19,6 +20,26 @@ pub struct Machine {
 pub(super) fn note(kernel: &Kernel) -> String {
     let constants: String = kernel.constants.iter().map(|(name, value)| format!(" {name}={value}")).collect();
     format!("{} {}{constants}", kernel.file, kernel.entry)
+}
+
+/// Threads that a block of a kernel may have, as its `__launch_bounds__` say, or without such: more might have too few registers. None where
+/// they are constants of the kernel.
+fn most_threads(kernel: &Kernel) -> Option<u32> {
+    /// Of 255 registers at most.
+    const ANY: u32 = 256;
+    static FOUND: Mutex<BTreeMap<(&str, &str), Option<u32>>> = Mutex::new(BTreeMap::new());
+    let mut found = FOUND.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    *found.entry((kernel.file, kernel.entry)).or_insert_with(|| {
+        let text = SOURCES.iter().find(|(file, _)| *file == kernel.file).map_or("", |(_, text)| text);
+        let included = text.lines().filter_map(|line| line.strip_prefix("#include \"")?.strip_suffix('"'));
+        let texts = included.filter_map(|file| SOURCES.iter().find(|(known, _)| *known == file)).map(|(_, text)| *text);
+        let end = format!(") {})", kernel.entry);
+        let lines = [text].into_iter().chain(texts).flat_map(str::lines);
+        let bounds = lines.filter_map(|line| line.strip_prefix("KERNEL(__launch_bounds__(")?.split_once(&end));
+        let most: Vec<Option<u32>> = bounds.map(|(bounds, _)| bounds.split(',').next()?.parse().ok()).collect();
+        // With several of this name, each is for other constants.
+        if most.is_empty() { Some(ANY) } else { most.into_iter().min().unwrap() }
+    })
 }
 
 impl Machine {
@@ -51,6 +72,9 @@ impl Machine {
     /// Runs one launch on these tensors, behind which its numbers come, with one of three orders of warps.
     pub fn launch(&self, launch: &Launch, order: i32, mut arguments: Vec<*mut c_void>) {
         let Compiled { library, number } = &self.kernels[&launch.kernel];
+        let threads = launch.block.iter().product::<u32>();
+        let most = most_threads(&launch.kernel);
+        assert!(most.is_none_or(|most| threads <= most), "{threads} threads of {}", note(&launch.kernel));
         let (_, parameters, plain) = self.entry(&launch.kernel);
         let numbers = usize::from(!launch.numbers.is_empty());
         let given = (arguments.len() + numbers, 4 * launch.numbers.len());

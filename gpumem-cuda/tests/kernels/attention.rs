@@ -221,6 +221,18 @@ fn keys_and_values_of_another_sequence() {
         1,
         apart(&[], [1, 1], [9, 71, 32, 32], ", causal = true, dropout = 0.2", None),
     );
+    // Whole tiles of queries, and tiles of keys behind all of them.
+    check_products("of tensor cores, keys behind", 1, apart(&[], [2, 1], [64, 200, 16, 16], ", causal = true", None));
+    check_products(
+        "of tensor cores, wide keys behind",
+        1,
+        apart(&[], [1, 1], [32, 70, 128, 128], ", causal = true", None),
+    );
+    check_products(
+        "of tensor cores, keys out of sight",
+        1,
+        apart(&[], [1, 1], [64, 256, 16, 16], ", window = 9", None),
+    );
 }
 
 #[test]

@@ -102,14 +102,22 @@ fn floats_in_every_way() {
     in_every_way(F32, &ODD);
 }
 
+fn in_several_ways(case: Case) {
+    check(case, F32, &[0]);
+    check(case, BF16, &[0, 4]);
+    check(case, (Precision::F16, CAPABILITY), &[WAYS - 1]);
+}
+
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
-fn large_ones_in_several_ways() {
-    for case in LARGE {
-        check(case, F32, &[0]);
-        check(case, BF16, &[0, 4]);
-        check(case, (Precision::F16, CAPABILITY), &[WAYS - 1]);
-    }
+fn many_channels_in_several_ways() {
+    in_several_ways(LARGE[0]);
+}
+
+#[test]
+#[ignore = "a sweep: run by .ci/run"]
+fn large_maps_in_several_ways() {
+    in_several_ways(LARGE[1]);
 }
 
 #[test]
