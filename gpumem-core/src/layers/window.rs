@@ -111,20 +111,20 @@ impl<const N: usize> Window<N> {
 
     /// A mistake if a window with gaps has no element of the input, so that there is no maximum.
     pub(super) fn lies_in_padding(&self, input: [u64; N], positions: [u64; N]) -> Option<Mistake> {
+        // A window that begins in front of the input: with its first element that does not.
         let sees = |axis: usize, position: u64| {
-            let [start, padding] = [position.saturating_mul(self.stride[axis]), self.padding[axis]];
-            let dilation = self.dilation[axis];
-            // The first of its elements that is not in front of the input.
-            let first = padding.saturating_sub(start).div_ceil(dilation);
-            let place = start.saturating_add(first.saturating_mul(dilation));
-            first < self.kernel_size[axis] && place.saturating_sub(padding) < input[axis]
+            let missing = self.padding[axis] - position * self.stride[axis];
+            let first = missing.div_ceil(self.dilation[axis]);
+            first < self.kernel_size[axis] && first * self.dilation[axis] - missing < input[axis]
         };
-        let axis = (0..N).find(|&axis| !(0..positions[axis]).all(|position| sees(axis, position)))?;
-        let text = format!(
+        let in_front = |axis: usize| self.padding[axis].div_ceil(self.stride[axis]).min(positions[axis]);
+        let is_blind =
+            |&axis: &usize| self.dilation[axis] > 1 && !(0..in_front(axis)).all(|position| sees(axis, position));
+        let axis = (0..N).find(is_blind)?;
+        Some(Mistake::new(format!(
             "has a window that lies in the padding alone: a kernel of {} with dilation {} steps over an input of {}; use less dilation or padding",
             self.kernel_size[axis], self.dilation[axis], input[axis]
-        );
-        (self.dilation != [1; N]).then(|| Mistake::new(text))
+        )))
     }
 
     /// A mistake if a number is so large that no device counts so far.

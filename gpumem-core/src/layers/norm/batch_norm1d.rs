@@ -11,7 +11,7 @@ use alloc::format;
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C]` or `[C, L]`. In training each channel is normalised with the mean and the biased variance over batch
-///   and length; in inference with the running statistics.
+///   and length, two values at least; in inference with the running statistics.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean and
 ///   unbiased variance.

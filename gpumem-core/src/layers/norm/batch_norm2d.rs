@@ -10,7 +10,7 @@ use alloc::vec;
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C, H, W]`. In training each channel is normalised with the mean and the biased variance over
-///   batch, height and width; in inference with the running statistics.
+///   batch, height and width, two values at least; in inference with the running statistics.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean
 ///   and unbiased variance.

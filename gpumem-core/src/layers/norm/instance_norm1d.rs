@@ -9,7 +9,7 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `eps = 1e-5`, `affine = false`.
 /// * Input and output `[C, L]`. Each channel of a sample is normalised with its own mean and biased variance over length,
-///   in training as in inference.
+///   two elements at least, in training as in inference.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Backward keeps the input and two statistics a channel of each sample: mean and `1 / sqrt(variance + eps)`.
 ///
