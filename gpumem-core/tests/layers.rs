@@ -143,6 +143,10 @@ fn outputs() {
         ("3x6x4", "RelativePositionBias(2, size = [2; 3], absolute = true)", "[2, 6, 6]"),
         ("tokens 6", "RelativePositionBias(2, buckets = 8, max_distance = 5, bidirectional = false)", "[2, 6, 6]"),
         ("6x4x8", "ShiftedWindowMask([4; 6], 2, 1)", "[6, 1, 4, 4]"),
+        // A map that was rolled along one axis.
+        ("6x4x8", "ShiftedWindowMask([4; 6], 2, [0; 1])", "[6, 1, 4, 4]"),
+        // Half of the five elements that it covers.
+        ("3x8x8", "MaxPool2d(3, 1, padding = 2, dilation = 2)", "[3, 8, 8]"),
         ("1", "SinusoidalEmbedding(8)", "[8]"),
         ("3x1", "SinusoidalEmbedding(8, shift = 1.0)", "[3, 8]"),
         ("tokens 3", "SinusoidalEmbedding(6, cosines_first = true)", "[3, 6]"),

@@ -30,11 +30,7 @@ struct IndexCheck {
 
 impl IndexCheck {
     fn run(&self) -> Result<(), Error> {
-        let Indices { what, limit, .. } = self.rule;
-        match (0..).zip(self.indices.get()).find(|(_, index)| self.rule.refuses(**index)) {
-            None => Ok(()),
-            Some((position, &value)) => Err(Error::Index { what, position, value, limit }),
-        }
+        self.rule.check(self.indices.get().iter().copied())
     }
 }
 

@@ -341,6 +341,7 @@ fn poolings() {
     // Windows that overlap, and with `ceil_mode` one that reaches beyond the padding.
     check("MaxPool2d(3, [2; 1], padding = [1; 0], dilation = [1; 2])", &map(2));
     check("MaxPool2d([2; 3], 2, padding = [0; 1], ceil_mode = true)", &map(2));
+    check("MaxPool2d(3, 1, padding = 2, dilation = 2)", &map(2));
     for count_include_pad in [true, false] {
         check(&format!("AvgPool2d([3; 2], 2, padding = 1, count_include_pad = {count_include_pad})"), &map(2));
     }

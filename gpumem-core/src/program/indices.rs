@@ -1,6 +1,7 @@
 //! Whole numbers of the user's that something is looked up by: what they may be, as a program says it.
 
 use super::{Action, Class, Operation, Pass, Program, Slot};
+use crate::error::Error;
 use alloc::vec::Vec;
 
 /// Indices beyond the limit that are no mistake.
@@ -49,6 +50,25 @@ impl Indices {
     /// Whether this index is a mistake.
     pub fn refuses(&self, index: u32) -> bool {
         u64::from(index) >= self.limit && !self.allowed.allows(index)
+    }
+
+    /// Looks at all of them.
+    ///
+    /// # Errors
+    /// [`Error::Index`] of the first that is a mistake, with its place among these.
+    pub fn check(&self, indices: impl IntoIterator<Item = u32>) -> Result<(), Error> {
+        match (0..).zip(indices).find(|(_, index)| self.refuses(*index)) {
+            None => Ok(()),
+            Some((position, value)) => Err(Error::Index { what: self.what, position, value, limit: self.limit }),
+        }
+    }
+
+    /// The same of indices as they are in memory.
+    ///
+    /// # Errors
+    /// As for [`Indices::check`].
+    pub fn check_bytes(&self, bytes: &[u8]) -> Result<(), Error> {
+        self.check(bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])))
     }
 }
 

@@ -215,14 +215,10 @@ impl<N: Network, D: Device> Net<N, D> {
         // All of them before the first pass, for what a pass keeps may be there to stay. A token is known by its place in what was given.
         let operations = self.infer.program.operations.iter();
         let rules: Vec<Indices> = operations.flat_map(|operation| operation.indices(&self.infer.program)).collect();
-        let rule = rules.iter().min_by_key(|rule| rule.limit);
-        let all = (0..).zip(tokens.iter().copied().flatten().copied());
-        match rule.and_then(|rule| Some((rule, all.into_iter().find(|(_, token)| rule.refuses(*token))?))) {
-            Some((&Indices { what, limit, .. }, (position, value))) => {
-                Err(Error::Index { what, position, value, limit })
-            }
-            None => Ok(count),
+        if let Some(rule) = rules.iter().min_by_key(|rule| rule.limit) {
+            rule.check(tokens.iter().copied().flatten().copied())?;
         }
+        Ok(count)
     }
 
     /// The program of one step, or of a chunk.

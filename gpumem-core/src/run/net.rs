@@ -72,6 +72,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let mut infer = place(N::EVALUATION)?;
         let mut arena = N::EVALUATION.budget[Line::Arena];
         if let Some(train) = &train {
+            // The macro has asked where it knew the batch. A network that is generic over it may serve single samples.
             let layer = train.program.normalizes_single().filter(|_| settings.batch == Self::PARTS);
             if let Some(layer) = layer {
                 let what = single_value::<512>(&layer, Self::PARTS as u64).as_str().into();

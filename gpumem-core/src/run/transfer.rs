@@ -87,13 +87,7 @@ fn check_whole(
     let format = Format::U32;
     buffer.resize(elements * format.bytes() as usize, 0);
     put(format, 0, buffer);
-    for rule in rules {
-        let words = buffer.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        if let Some((position, value)) = (0..).zip(words).find(|(_, value)| rule.refuses(*value)) {
-            return Err(Error::Index { what: rule.what, position, value, limit: rule.limit });
-        }
-    }
-    Ok(())
+    rules.iter().try_for_each(|rule| rule.check_bytes(buffer))
 }
 
 /// The same of all inputs or targets, if there are several parts.

@@ -21,16 +21,11 @@ impl IndexCheck {
     }
 
     fn run(&self, bytes: &[u8]) -> Result<(), Error> {
-        let Indices { what, limit, .. } = self.rule;
         if !self.fits(bytes) {
-            let found = bytes.len() as u64 / 4;
-            return Err(Error::Length { what: format!("a batch of {what}s"), expected: self.bytes / 4, found });
+            let (what, found) = (format!("a batch of {}s", self.rule.what), bytes.len() as u64 / 4);
+            return Err(Error::Length { what, expected: self.bytes / 4, found });
         }
-        let words = bytes.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-        match (0..).zip(words).find(|(_, value)| self.rule.refuses(*value)) {
-            None => Ok(()),
-            Some((position, value)) => Err(Error::Index { what, position, value, limit }),
-        }
+        self.rule.check_bytes(bytes)
     }
 }
 
