@@ -24,6 +24,10 @@ use std::borrow::Cow;
 /// What rounding in another order comes to, beside the largest element of a tensor.
 const TOLERANCE: f64 = 1e-6;
 
+/// The same of gradients: what passes a normalisation or a softmax is a difference of larger numbers. In 22 of 200 runs one of 192 networks differs
+/// by more than 1e-6, in seven by more than 3e-6, in none by 1e-5. A chunk that is missing, or is there twice, is a tenth or more.
+const OF_GRADIENTS: f64 = 2e-5;
+
 /// What makes logits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Head {
@@ -196,7 +200,8 @@ fn compare(whole: &Program, chunked: &Program, way: &Way, classes: u64) {
         for class in [Class::Gradient, Class::Moment, Class::Parameter] {
             // What is clipped by itself is no larger than the clip, whatever its rounding was before.
             if class != Class::Moment || !matches!(way.descent.clip, Some(Clip::Value(_))) {
-                assert_class_close(class, &mut other, &mut one, TOLERANCE);
+                let tolerance = if class == Class::Parameter { TOLERANCE } else { OF_GRADIENTS };
+                assert_class_close(class, &mut other, &mut one, tolerance);
             }
         }
         // Each step is compared by itself.
