@@ -88,8 +88,16 @@ struct Way {
     descent: Descent,
     skips_overflow: bool,
     batch: u64,
-    /// Whether another loss measures what is in front of the head.
-    has_other: bool,
+    /// Whether another loss measures what is in front of the head, and whether it comes first.
+    other: Other,
+}
+
+/// A loss of what is in front of the head.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Other {
+    None,
+    Behind,
+    InFront,
 }
 
 impl Way {
@@ -99,18 +107,18 @@ impl Way {
         descent: Descent::PLAIN,
         skips_overflow: false,
         batch: 6,
-        has_other: false,
+        other: Other::None,
     };
 
     fn terms(&self, middle: NodeId, chunks: u64) -> Vec<Term> {
         let options = LossOptions { chunks, ..self.options.clone() };
-        let mut terms = vec![Term { options, weight: 0.7, ..Term::CROSS_ENTROPY }];
-        terms.extend(self.has_other.then(|| Term {
-            from: Some(middle),
-            weight: 0.3,
-            ..Term::of(gpumem_core::program::Measure::Mean)
-        }));
-        terms
+        let term = Term { options, weight: 0.7, ..Term::CROSS_ENTROPY };
+        let of_middle = || Term { from: Some(middle), weight: 0.3, ..Term::of(gpumem_core::program::Measure::Mean) };
+        match self.other {
+            Other::None => vec![term],
+            Other::Behind => vec![term, of_middle()],
+            Other::InFront => vec![of_middle(), term],
+        }
     }
 
     fn training<'t>(&self, loss: &'t [Term]) -> Options<'t> {
@@ -251,15 +259,16 @@ proptest! {
     fn chunks_change_nothing_but_rounding(
         (head, body, which) in (0..HEADS.len(), 0..BODIES.len(), 0..7usize),
         (steps, classes, chunks) in (2..10u64, 2..12u64, 2..10u64),
-        (is_separate, clip, parts, skips_overflow, has_other) in (any::<bool>(), 0..3usize, 0..3usize, any::<bool>(), any::<bool>()),
+        (is_separate, clip, parts, skips_overflow, other) in (any::<bool>(), 0..3usize, 0..3usize, any::<bool>(), 0..3usize),
         offload in 0..4usize,
     ) {
         let network = network(HEADS[head], [steps, classes, 4], BODIES[body]);
         let clip = [None, Some(Clip::GlobalNorm(0.01)), Some(Clip::Value(0.001))][clip];
         let offload = [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All][offload];
         let descent = Descent { clip, micro_batches: [1, 2, 3][parts], offload, ..Descent::PLAIN };
+        let other = [Other::None, Other::Behind, Other::InFront][other];
         let update = if is_separate { Update::Separate } else { Update::Fused };
-        let way = Way { options: options(which, classes), update, descent, skips_overflow, has_other, ..Way::PLAIN };
+        let way = Way { options: options(which, classes), update, descent, skips_overflow, other, ..Way::PLAIN };
         let chunks = chunks.min(steps);
         let [whole, chunked] = both(&network, &way, chunks);
         prop_assert_eq!(logits(&whole), steps * classes);
@@ -330,6 +339,19 @@ fn other_shapes() {
         for _ in 0..3 {
             let (expected, found) = (one.step().unwrap(), other.step().unwrap());
             assert!((expected - found).abs() < 1e-5, "{found} {expected}");
+        }
+    }
+}
+
+/// A loss in front of the chunks measures what they are computed of: that is still there when their turn comes.
+#[test]
+fn another_loss_comes_first() {
+    for head in [Head::Linear, Head::Tied, Head::Adapted(None)] {
+        for body in ["LayerNorm", "Linear(4)", "Linear(4) | Tanh"] {
+            let network = network(head, [6, 9, 4], body);
+            let way = Way { other: Other::InFront, ..Way::PLAIN };
+            let [whole, chunked] = both(&network, &way, 3);
+            compare(&whole, &chunked, &way, 9);
         }
     }
 }

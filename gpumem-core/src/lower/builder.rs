@@ -435,6 +435,12 @@ impl<'g> Builder<'g> {
         None
     }
 
+    /// Whether a chunk of what the loss measures is computed of the value in `tensor`.
+    pub(super) fn is_of_chunks(&self, tensor: TensorId) -> bool {
+        let reads = |&id: &NodeId| self.consumers[id].iter().any(|&consumer| self.is_of_chunk(consumer));
+        self.held_by(tensor).iter().any(reads)
+    }
+
     /// Whether a gradient reads the value in `tensor`.
     pub(super) fn is_kept(&self, tensor: TensorId) -> bool {
         self.held_by(tensor).iter().any(|&id| {
