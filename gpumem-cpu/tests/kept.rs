@@ -17,7 +17,10 @@ use harness::graphs::{chain, join, numbers};
 type Build = Box<dyn Fn(&mut Graph) -> NodeId>;
 
 fn options() -> Options<'static> {
-    let loss = &[Term::CROSS_ENTROPY];
+    options_of(&[Term::CROSS_ENTROPY])
+}
+
+fn options_of(loss: &[Term]) -> Options<'_> {
     let descent = gpumem_core::train::Descent::PLAIN;
     let training =
         Training { loss, moments: 1, update: Update::Fused, skips_overflow: false, input_gradient: false, descent };
@@ -178,6 +181,22 @@ fn a_dense_block_keeps_its_last_concatenation() {
     let layers = plain(&graph, output);
     assert_eq!(within(&layers, Pass::Again), [16; 4]);
     assert_eq!(trained(&layers, 1), trained(&whole, 2));
+}
+
+/// The gradient of what the loss measures takes its place: nothing else is read from there.
+#[test]
+fn a_block_that_the_loss_measures_keeps_its_maps() {
+    // The concatenation in front of the last one stays what it was.
+    for (layers, expected) in [(2, vec![0; 2]), (3, vec![0, 10, 10])] {
+        let (mut graph, _, of_layers) = dense(layers);
+        let output = of_layers[layers - 1][1];
+        let lower = |graph: &Graph| lower(graph, &[output], &options_of(&[Term::MSE])).unwrap();
+        let program = lower(&graph);
+        assert_eq!(within(&program, Pass::Backward), expected);
+        // Where all of it is computed again, each normalisation reads what it read.
+        graph.groups = vec![[0, output + 1]];
+        assert_eq!(trained(&program, 1), trained(&lower(&graph), 2));
+    }
 }
 
 /// Whatever is computed again for less memory.

@@ -61,18 +61,22 @@ struct Steps<'d> {
     written: Vec<Option<usize>>,
     /// The operations after the forward pass that read each tensor.
     readers: Vec<Vec<usize>>,
+    /// Whether one of them writes it: a loss puts the gradient of what it measures there.
+    overwritten: Vec<bool>,
 }
 
 fn found(draft: &Draft, graph: &Graph) -> Vec<Found> {
     let is_forward = |operation: &Operation| matches!(operation.action, Action::Run { pass: Pass::Forward, .. });
     let forward = draft.operations.iter().take_while(|operation| is_forward(operation)).count();
+    let count = draft.tensors.len();
     let mut steps =
-        Steps { draft, written: vec![None; draft.tensors.len()], readers: vec![Vec::new(); draft.tensors.len()] };
+        Steps { draft, written: vec![None; count], readers: vec![Vec::new(); count], overwritten: vec![false; count] };
     for (at, operation) in draft.operations.iter().enumerate() {
         if at < forward {
             operation.writes.iter().for_each(|operand| steps.written[operand.tensor as usize] = Some(at));
         } else {
             operation.reads.iter().for_each(|operand| steps.readers[operand.tensor as usize].push(at));
+            operation.writes.iter().for_each(|operand| steps.overwritten[operand.tensor as usize] = true);
         }
     }
     let next = steps.beginnings(forward, graph);
@@ -122,7 +126,7 @@ impl Steps<'_> {
         let mut found = None;
         while let Some(&whole) = next.get(&at) {
             at = whole;
-            if !self.readers[at as usize].is_empty() {
+            if !self.readers[at as usize].is_empty() && !self.overwritten[at as usize] {
                 found = Some(at);
             }
         }
