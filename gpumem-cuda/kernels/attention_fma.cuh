@@ -357,7 +357,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
         const int step = first + ty + 16 * i;
         if (step < STEPS && tx == 0 && block.first_chunk == 0) delta[block.head * STEPS + step] = deltas[i];
     }
-    if (APART && dq_all == nullptr) return;
+    if (dq_all == nullptr) return;
     float dq[OWN_CHUNKS][4][4] = {};
     for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
         const u32 dropped = draw(draws_of(state, row), block.head, first, keys);

@@ -61,7 +61,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     float logs[2], deltas[2];
     const u64 rows = block.head * STEPS;
     own_statistics(gradients, y + place_out(block.head), lse + rows, step, logs, deltas, delta + rows);
-    if (APART && dq_all == nullptr) return;
+    if (dq_all == nullptr) return;
     __syncthreads();
     Accumulator dq[2 * PARTS];
 #pragma unroll

@@ -67,7 +67,8 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
     let (last, count) = (first + 1 + updates, updates + 2);
     let Some(next) = operations.get(last) else { return Ok(None) };
     let Action::Run { op: Op::Pointwise(activation), pass: Pass::Backward } = &next.action else { return Ok(None) };
-    let is_alone = context.operation.written(Slot::InputGradient(1)).is_none();
+    let [of_input, of_weight] = [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some());
+    let is_alone = of_input && !of_weight;
     if activation.function != Function::GeluTanh || !is_alone {
         return Ok(None);
     }
@@ -103,7 +104,9 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
 pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let Some(sums) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
-    let is_alone = context.operation.written(Slot::InputGradient(0)).is_none();
+    let [of_input, of_weight] = [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some());
+    // The weight may be frozen, and the bias trained.
+    let is_alone = of_weight && !of_input;
     if op.transposed || context.adds(Slot::InputGradient(2)) == 1 || !is_alone {
         return Ok(None);
     }

@@ -216,11 +216,11 @@ pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>, Error> {
-    let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
-    let logs = context.read(Slot::Saved(0))?;
-    let is_added = context.adds(Slot::InputGradient(0)) == 1;
-    let call = if is_added { None } else { library(context, op, Pass::Backward { dy, dx }, Some(logs))? };
-    match call {
+    let (dy, logs) = (context.read(Slot::Gradient)?, context.read(Slot::Saved(0))?);
+    // Nobody may want the gradient of the queries, and the library does not add.
+    let dx = context.operation.written(Slot::InputGradient(0)).filter(|_| context.adds(Slot::InputGradient(0)) == 0);
+    let call = dx.map(|dx| library(context, op, Pass::Backward { dy, dx }, Some(logs))).transpose()?;
+    match call.flatten() {
         Some(call) => Ok(vec![call]),
         None => Ok(own_backward(context, op)?.into_iter().map(Call::from).collect()),
     }

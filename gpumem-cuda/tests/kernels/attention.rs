@@ -2,7 +2,7 @@
 
 use crate::host::CAPABILITY;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers, tokens};
-use crate::{check, check_formats, check_narrow, check_products};
+use crate::{check, check_formats, check_narrow, check_products, check_trained};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::program::ops::Attention;
@@ -247,6 +247,29 @@ fn numbers_that_are_added_to_scores() {
         1,
         apart(&[], [1, 1], [66, 66, 16, 16], ", causal = true, dropout = 0.1", Some(&[])),
     );
+}
+
+/// Gradients of some inputs alone: queries are the network's own input, or all that has parameters is added to the scores.
+#[test]
+fn gradients_that_nobody_wants() {
+    for (width, formats) in [(6, &[Precision::F32][..]), (16, &[Precision::F32, Precision::F16])] {
+        check_trained("queries as they come", 2, formats, |graph| {
+            let queries = graph.input(numbers(&[9, width])).unwrap();
+            let [keys, values] = [(); 2].map(|()| layer(graph, queries, &format!("Linear({width}, bias = false)")));
+            let attended = join(graph, &[queries, keys, values], "Attention(heads = 1)");
+            layer(graph, attended, "Linear(3)")
+        });
+        check_trained("joined", 2, formats, |graph| {
+            let joined = graph.input(numbers(&[9, 6 * width])).unwrap();
+            let bias = layer(graph, joined, "RelativePositionBias(2)");
+            join(graph, &[joined, bias], "Attention(heads = 2)")
+        });
+        check_trained("joined, causal", 2, formats, |graph| {
+            let joined = graph.input(numbers(&[9, 3 * width])).unwrap();
+            let attended = layer(graph, joined, "CausalAttention(1)");
+            layer(graph, attended, "Linear(3)")
+        });
+    }
 }
 
 /// Steps that see only those near them: windows of less than a tile and of more, of which rows see the first tile of keys or do not.

@@ -74,6 +74,22 @@ pub fn check(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     host::compare(what, &graph, output, training, batch, optimizer, 1, 5, 1e-5);
 }
 
+/// As [`check`], in these formats, where nobody wants the gradient of the input.
+pub fn check_trained(what: &str, batch: u64, formats: &[Precision], build: impl FnOnce(&mut Graph) -> NodeId) {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let (training, optimizer) = gradients();
+    let training = Training { input_gradient: false, ..training };
+    let formats: Vec<host::Format> = formats.iter().map(|&precision| (precision, host::CAPABILITY)).collect();
+    host::prepare(&formats, (what, &graph, output, training, batch, optimizer));
+    for format in formats {
+        let label = format!("{what} in {:?}", format.0);
+        let tolerance = if format.0 == Precision::F32 { 1e-5 } else { 1e-2 };
+        let case = (label.as_str(), &graph, output, training, batch, optimizer);
+        host::compare_in(format, 0..1, case, 1, 5, tolerance);
+    }
+}
+
 /// A number format on a card, and the orders of warps that are tried.
 pub type Way = (host::Format, std::ops::Range<i32>);
 

@@ -1,6 +1,6 @@
-use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers};
+use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers, tokens};
 use crate::host::{CAPABILITY, Machine};
-use crate::{check, check_products, gradients};
+use crate::{check, check_products, check_trained, gradients};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
@@ -45,6 +45,23 @@ fn large(rows: u64, text: &str) {
         let input = graph.input(numbers(&[rows, 5])).unwrap();
         layer(graph, input, text)
     });
+}
+
+/// A weight that is left as it is, with a bias that is trained, and layers in front of a Gelu of which nothing is.
+#[test]
+fn frozen_weights() {
+    for (features, text) in [(16, "Gelu(approximate = \"tanh\")"), (7, "Tanh")] {
+        check_trained(text, 3, &[Precision::F32], |graph| {
+            let words = graph.input(tokens(5)).unwrap();
+            let embedded = layer(graph, words, &format!("Embedding(11, {features})"));
+            graph.freeze(graph.nodes[embedded].row);
+            let x = chain(graph, embedded, &format!("Linear({features}) | {text}"));
+            let frozen = layer(graph, x, &format!("Linear({features})"));
+            graph.freeze(graph.nodes[frozen].row);
+            let x = layer(graph, frozen, text);
+            again(graph, x, "Tied(bias = true)", 0)
+        });
+    }
 }
 
 /// An input and a layer that are used twice: gradients are added.
