@@ -42,9 +42,10 @@ pub(crate) struct Drop {
 }
 
 impl Drop {
-    /// The same launch, of a normalisation of `x`, with dropout.
-    fn add_to(self, launch: Launch, context: &Context<'_>, x: TensorId) -> Launch {
-        let kernel = with_parts(launch.kernel.clone(), context, x, context.count(x));
+    /// The same launch with dropout of the elements of `map`: the normalisation's own output or its gradient. Its input may lie inside a
+    /// larger map.
+    fn add_to(self, launch: Launch, context: &Context<'_>, map: TensorId) -> Launch {
+        let kernel = with_parts(launch.kernel.clone(), context, map, context.count(map));
         let kernel = with_draws(kernel, "SCALE", self.p);
         Launch { kernel, ..launch }.with_numbers(vec![self.row])
     }
@@ -315,7 +316,11 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
             if let Some(Dropped { drop, output, keeps_input }) = tail.dropped {
                 let written = [saved, mean, variance, y.filter(|_| keeps_input), Some(output)];
                 let arguments = [vec![Some(x), weight, bias, residual, Some(drop.state)], written.to_vec()].concat();
-                return Ok(vec![drop.add_to(plan.channels("batch_norm_forward_drop", [0; 3], arguments)?, context, x)]);
+                return Ok(vec![drop.add_to(
+                    plan.channels("batch_norm_forward_drop", [0; 3], arguments)?,
+                    context,
+                    tail.output,
+                )]);
             }
             let arguments = vec![Some(x), weight, bias, residual, saved, mean, variance, y];
             return Ok(vec![plan.channels("batch_norm_forward", [0; 3], arguments)?]);
@@ -392,7 +397,7 @@ pub(crate) fn backward_through(
     let Some(partial) = plan.partial() else {
         if let Some(drop) = drop {
             let arguments = [read(dy), vec![Some(drop.state), dx, dweight, dbias]].concat();
-            return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?, context, x)]);
+            return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?, context, dy)]);
         }
         let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);

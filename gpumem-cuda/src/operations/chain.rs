@@ -343,8 +343,9 @@ impl<'a> Chain<'a> {
             shared if self.is_dense() => shared,
             _ => return None,
         };
-        if self.placed.program.descent.accumulates() && context.tensor(x).batched {
-            let drawn = context.count(x) / op.shared.max(1);
+        if self.placed.program.descent.accumulates() {
+            // What is there once for all samples is drawn once for all parts.
+            let drawn = if context.tensor(x).batched { context.count(x) / op.shared.max(1) } else { 0 };
             if *self.drawn.get_or_insert(drawn) != drawn {
                 return None;
             }

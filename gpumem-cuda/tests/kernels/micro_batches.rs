@@ -64,6 +64,24 @@ fn draws_go_on_from_part_to_part() {
         let sum = join(graph, &[words, attended], "Add");
         layer(graph, sum, "Linear(4)")
     });
+    // Both drop in one pass: the table's elements, which are there once, and each sample's.
+    check("once for all, and for each", 1, |graph| {
+        let words = graph.input(tokens(3)).unwrap();
+        let positions = chain(graph, words, "PositionEmbedding(3, 8) | Dropout(0.3)");
+        let words = layer(graph, words, "Embedding(5, 8)");
+        let sum = join(graph, &[words, positions], "Add");
+        chain(graph, sum, "Dropout(0.4) | Linear(4)")
+    });
+    // The gradients of the normalisations find their inputs in front of the last map, which has more elements.
+    check("dense", 2, |graph| {
+        let input = graph.input(numbers(&[3, 5, 3])).unwrap();
+        let mut x = layer(graph, input, "Conv2d(6, 1, bias = false)");
+        for _ in 0..2 {
+            let made = chain(graph, x, "BatchNorm2d | Relu | Dropout(0.3) | Conv2d(2, 1, bias = false)");
+            x = join(graph, &[x, made], "Concat");
+        }
+        chain(graph, x, "BatchNorm2d | Relu | Conv2d(2, 1)")
+    });
 }
 
 /// Each part rounds what it adds to. Other draws are other numbers altogether.
