@@ -165,8 +165,12 @@ struct Hardtanh {
         const float least = (float)arguments.at[0], most = (float)arguments.at[1];
         return x < least ? least : x > most ? most : x;
     }
+    // The output was rounded to what memory holds, and so are the bounds that it is compared with.
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
-        return k > (float)arguments.at[0] && k < (float)arguments.at[1] ? 1.0f : k == k ? 0.0f : k;
+        real least, most;
+        narrow((float)arguments.at[0], &least);
+        narrow((float)arguments.at[1], &most);
+        return k > widen(least) && k < widen(most) ? 1.0f : k == k ? 0.0f : k;
     }
 };
 

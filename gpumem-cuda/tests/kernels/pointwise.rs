@@ -1,5 +1,5 @@
 use crate::host::Machine;
-use crate::host::harness::graphs::{join, layer, numbers};
+use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::{check, check_narrow};
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::program::function::Function;
@@ -68,6 +68,17 @@ fn sixteen_bits() {
         let results = JUMP.map(|function| of(graph, input, function));
         join(graph, &results, "Concat")
     });
+}
+
+/// Bounds that are rounded towards 0 in one format or the other: what is cut off there has no slope.
+#[test]
+fn bounds_that_16_bits_do_not_have() {
+    for bound in [0.7, 0.9, 0.1, 0.4] {
+        check_narrow(&format!("bounds of {bound}"), 3, |graph| {
+            let input = graph.input(numbers(&[7, 13])).unwrap();
+            chain(graph, input, &format!("Affine(8.0) | Hardtanh({}, {bound})", -bound))
+        });
+    }
 }
 
 #[test]
