@@ -3,7 +3,7 @@
 use super::recompute::{Level, Setting};
 use super::{Blueprint, LowerError, tables};
 use crate::memory::budget::{Budget, Line, budget_at, lasting_at, lower_bound_at};
-use crate::memory::levels::budget_room;
+use crate::memory::levels::room_within;
 use crate::program::Program;
 use crate::train::Checkpoint;
 
@@ -114,7 +114,7 @@ impl Blueprint {
         let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
         if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
             && let Some(Fitted { plain, leaner }) =
-                self.fitted(setting, |budget| budget_room(checkpoint, budget).unwrap_or(room))?
+                self.fitted(setting, |budget| room_within(checkpoint, budget, room))?
         {
             return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
         }

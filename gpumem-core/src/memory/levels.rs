@@ -41,11 +41,16 @@ pub const fn first<const N: usize>(
 /// The most bytes of an arena with which a level is taken.
 pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
     match checkpoint {
-        Checkpoint::Auto => aim.room(),
-        _ => match budget_room(checkpoint, &first.budget) {
-            Some(room) => room,
-            None => u64::MAX,
-        },
+        Checkpoint::Auto | Checkpoint::Budget(_) => room_within(checkpoint, &first.budget, aim.room()),
+        Checkpoint::None | Checkpoint::Cheap => u64::MAX,
+    }
+}
+
+/// The same where the cards that a network is aimed at leave it `room` bytes: `Budget` gives it no more than they have.
+pub const fn room_within(checkpoint: Checkpoint, first: &Budget, room: u64) -> u64 {
+    match budget_room(checkpoint, first) {
+        Some(share) if share < room => share,
+        _ => room,
     }
 }
 
@@ -95,6 +100,10 @@ pub const fn check_budget<const N: usize>(
         return;
     }
     let least = last.budget.get(Line::Activations);
+    if least <= (without as f64 * share) as u64 {
+        // It is larger than the cards, which are asked beside this.
+        return;
+    }
     let mut text = Message::<512>::new();
     text.text("network `")
         .text(name)

@@ -162,7 +162,8 @@ pub enum Checkpoint {
     Cheap,
     /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does.
     Auto,
-    /// The cheapest that was found with which activations take at most this share of what they take without it.
+    /// The cheapest that was found with which activations take at most this share of what they take without it, and the step fits every card
+    /// it is aimed at.
     Budget(f64),
 }
 

@@ -33,7 +33,7 @@ use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Setting, Steps, Term};
-use gpumem_core::memory::levels::budget_room;
+use gpumem_core::memory::levels::room_within;
 use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -172,7 +172,7 @@ fn trainings(
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
     if let Some(&Known { setting, room }) = known
         && let Some(Fitted { plain, leaner }) =
-            blueprint.fitted(&setting, |budget| budget_room(checkpoint, budget).unwrap_or(room))?
+            blueprint.fitted(&setting, |budget| room_within(checkpoint, budget, room))?
     {
         let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
         return Ok((Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count));
