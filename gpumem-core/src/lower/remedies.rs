@@ -75,7 +75,9 @@ impl Way {
     /// The numbers of parts that a batch splits into beyond those that it is in.
     fn parts(&self, batch: u64) -> Vec<u64> {
         let parts = self.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches);
-        (2..=batch).filter(|more| *more > parts && batch.is_multiple_of(*more)).collect()
+        let mut found = divisors(batch);
+        found.retain(|&more| more > parts);
+        found
     }
 
     /// In so many parts.
@@ -311,5 +313,33 @@ impl Search<'_> {
     /// Whether so many bytes are no more than there may be.
     fn may_fit(&self, bytes: Option<u64>) -> bool {
         bytes.is_some_and(|bytes| bytes <= self.room)
+    }
+}
+
+/// The numbers that divide a batch, the smallest first; none of one that is larger than any in use, whose divisors nobody waits for.
+fn divisors(batch: u64) -> Vec<u64> {
+    if batch > MOST_SAMPLES {
+        return Vec::new();
+    }
+    let roots = || (1..=batch.isqrt()).filter(|small| batch.is_multiple_of(*small));
+    let large = roots().filter(|small| small * small != batch).map(|small| batch / small);
+    let mut all: Vec<u64> = roots().chain(large).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The most samples of a batch that is split in a remedy.
+const MOST_SAMPLES: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::divisors;
+
+    #[test]
+    fn divisors_of_batches() {
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(97), [1, 97]);
+        assert_eq!(divisors(u64::MAX), []);
     }
 }
