@@ -306,7 +306,7 @@ impl Lasting {
             let lines = [
                 (Line::Weights, bytes, count),
                 (Line::Gradients, gradient, held),
-                (Line::Master, master, trained),
+                (Line::Master, master, if tables.training { trained } else { 0 }),
                 (Line::Optimizer, moment, moments),
             ];
             let mut line = 0;

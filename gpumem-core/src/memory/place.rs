@@ -132,7 +132,7 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     for part in Line::parts() {
         let start = end;
         for (id, tensor) in program.tensors.iter().enumerate() {
-            let Some(bytes) = bytes_in(part, tensor, batch, precision) else { continue };
+            let Some(bytes) = bytes_in(part, tensor, (program.training, batch), precision) else { continue };
             let is_state = matches!(part, Line::Master | Line::Optimizer);
             let end = if is_state && program.descent.offloads() { &mut host } else { &mut end };
             // A master copy lies beside its parameter's own place, which is the one that operations name.
@@ -220,7 +220,7 @@ pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -
 }
 
 /// Bytes that a tensor has in a part of the arena, if it is there. Activations are placed by the plan.
-fn bytes_in(part: Line, tensor: &Tensor, batch: u64, precision: Precision) -> Option<u64> {
+fn bytes_in(part: Line, tensor: &Tensor, (training, batch): (bool, u64), precision: Precision) -> Option<u64> {
     let each = match (part, tensor.class) {
         (Line::Weights, Class::Parameter)
         | (Line::Gradients, Class::Gradient)
@@ -228,7 +228,7 @@ fn bytes_in(part: Line, tensor: &Tensor, batch: u64, precision: Precision) -> Op
         | (Line::Buffers, Class::Buffer | Class::State)
         | (Line::BatchIo, Class::Input | Class::Target)
         | (Line::Cache, Class::Cache) => tensor.role.bytes(precision),
-        (Line::Master, Class::Parameter) if tensor.trained => tensor.role.master(precision)?.bytes(),
+        (Line::Master, Class::Parameter) if training && tensor.trained => tensor.role.master(precision)?.bytes(),
         _ => return None,
     };
     tensor.stored(batch)?.checked_mul(each)
