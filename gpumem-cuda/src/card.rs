@@ -7,7 +7,7 @@ use crate::libraries::nvml::Nvml;
 use cudarc::driver::CudaContext;
 use gpumem_core::error::{Beside, Error, Holder};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A card with its context.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub(crate) struct Card {
     pub(crate) driver: Option<String>,
     /// Whether the context was made here and no network has been loaded in it: what the next one takes can be told.
     pub(crate) is_new: Arc<AtomicBool>,
+    /// Bytes that the first network took beside its arena, where that was told: libraries, kernels and graphs.
+    pub(crate) taken: Arc<AtomicU64>,
 }
 
 impl Card {

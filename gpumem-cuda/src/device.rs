@@ -60,10 +60,21 @@ impl Cuda {
         // the capture of a graph fail.
         unsafe { context.disable_event_tracking() };
         let cudnn = preflight::cudnn().is_some();
-        let is_new = Arc::new(AtomicBool::new(is_new));
+        let (is_new, taken) = (Arc::new(AtomicBool::new(is_new)), Arc::default());
         let cache = Cache::open();
-        let card =
-            Card { context, capability, multiprocessors, maps, cache, library: true, cudnn, uuid, driver, is_new };
+        let card = Card {
+            context,
+            capability,
+            multiprocessors,
+            maps,
+            cache,
+            library: true,
+            cudnn,
+            uuid,
+            driver,
+            is_new,
+            taken,
+        };
         let cuda = Cuda { card, context: bytes };
         if let (Some(bytes), true) = (bytes, cuda.card.is_new.load(Ordering::Relaxed)) {
             Records::of(&cuda.card)?.update(|record| record.add_context(bytes));
@@ -120,7 +131,8 @@ impl Cuda {
         let seen = [self.context, record.context].into_iter().flatten().map(|context| context.bytes).min();
         // This process's context may be one with other limits, which others made: the smallest one leaves most to be taken.
         let context = self.context.and(seen);
-        let beside = beside(record.of(&name), job.reserve, context);
+        let taken = self.card.taken.load(Ordering::Relaxed);
+        let beside = beside(record.of(&name), job.reserve, context, taken);
         self.has_room(arena, beside)?;
         // What the libraries load for the first network stays for the next, which would seem to take less.
         let is_first = self.card.is_new.swap(false, Ordering::Relaxed);
@@ -129,7 +141,11 @@ impl Cuda {
             Ok(session) => {
                 let stages = if is_first { meter.stages(arena) } else { None };
                 if let Some(stages) = stages {
-                    records.update(|record| record.add(&name, stages));
+                    self.card.taken.store(stages.beside(), Ordering::Relaxed);
+                    // Without graphs it took less than it will.
+                    if session.has_graphs() {
+                        records.update(|record| record.add(&name, stages));
+                    }
                 }
                 Ok((session, stages))
             }
@@ -145,12 +161,15 @@ impl Cuda {
 }
 
 /// What is still to be taken of the card beside the arena: what the same network took before, or else what the reserve holds
-/// beside the context, which is there already. Where the context could not be measured it counts as the whole reserve: by the
-/// rule, a network that fits is never refused.
-fn beside(measured: Option<Stages>, reserve: u64, context: Option<u64>) -> Beside {
-    match (measured, context) {
+/// beside the context, which is there already, and beside what the first network of this process has taken: there is one reserve for
+/// all of them. Where the context could not be measured it counts as the whole reserve: by the rule, a network that fits is never refused.
+fn beside(measured: Option<Stages>, reserve: u64, context: Option<u64>, taken: u64) -> Beside {
+    let rule = context.map(|context| reserve.saturating_sub(context.saturating_add(taken)));
+    match (measured, rule) {
+        // What was measured of it contains what the libraries load once.
+        (Some(stages), Some(rule)) if taken > 0 && rule < stages.beside() => Beside::Rule(rule),
         (Some(stages), _) => Beside::Measured(stages.beside()),
-        (None, Some(context)) => Beside::Rule(reserve.saturating_sub(context)),
+        (None, Some(rule)) => Beside::Rule(rule),
         (None, None) => Beside::NotCounted,
     }
 }
@@ -288,16 +307,22 @@ mod tests {
     #[test]
     fn the_rest_of_the_reserve_is_needed_beside_the_arena() {
         const MIB: u64 = 1 << 20;
-        assert_eq!(beside(None, 512 * MIB, Some(428 * MIB)), Beside::Rule(84 * MIB));
-        assert_eq!(beside(None, 512 * MIB, Some(600 * MIB)), Beside::Rule(0));
-        assert_eq!(beside(None, 512 * MIB, None), Beside::NotCounted);
+        assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 0), Beside::Rule(84 * MIB));
+        assert_eq!(beside(None, 512 * MIB, Some(600 * MIB), 0), Beside::Rule(0));
+        assert_eq!(beside(None, 512 * MIB, None, 0), Beside::NotCounted);
+        // All networks of a process have one reserve.
+        assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 50 * MIB), Beside::Rule(34 * MIB));
+        assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 90 * MIB), Beside::Rule(0));
     }
 
     #[test]
     fn a_measured_figure_takes_the_place_of_the_rule() {
         let stages = Stages { arena: 100, handles: 20, trials: 7, modules: 3, graphs: 1, process: None };
-        assert_eq!(beside(Some(stages), 512, Some(428)), Beside::Measured(31));
-        assert_eq!(beside(Some(stages), 0, None), Beside::Measured(31));
+        assert_eq!(beside(Some(stages), 512, Some(428), 0), Beside::Measured(31));
+        assert_eq!(beside(Some(stages), 0, None, 0), Beside::Measured(31));
+        // Unless another network has taken what both need once.
+        assert_eq!(beside(Some(stages), 512, Some(428), 60), Beside::Rule(24));
+        assert_eq!(beside(Some(stages), 512, Some(428), 40), Beside::Measured(31));
     }
 
     #[test]

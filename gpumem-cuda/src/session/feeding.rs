@@ -170,8 +170,28 @@ impl Feeding {
     }
 
     /// Copies what `put` writes to the input or target whose first place is at `offset`, for the next step, unless `check` finds
-    /// fault with it.
+    /// fault with it: nothing of the batch is taken then.
     pub(super) fn feed(
+        &mut self,
+        arena: &Arena,
+        place: (u64, usize),
+        put: &dyn Fn(&mut [u8]),
+        check: impl FnOnce(&[u8]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let fed = self.take(arena, place, put, check);
+        match (fed, self.last) {
+            (Err(error), Some(last)) => {
+                // A step on the last batch finds it where that step found it.
+                self.copied.synchronize().map_err(failure("waiting for an earlier copy"))?;
+                self.fed.clear();
+                self.current = last;
+                Err(error)
+            }
+            (fed, _) => fed,
+        }
+    }
+
+    fn take(
         &mut self,
         arena: &Arena,
         (offset, length): (u64, usize),

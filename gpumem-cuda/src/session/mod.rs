@@ -170,6 +170,11 @@ impl Session {
         self.wait()
     }
 
+    /// Whether its programs are replayed from graphs.
+    pub(crate) fn has_graphs(&self) -> bool {
+        self.infer.has_graph()
+    }
+
     /// The number of kernels that were compiled for this network.
     pub fn kernels(&self) -> usize {
         self.modules.count()

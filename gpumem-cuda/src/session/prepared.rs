@@ -317,6 +317,11 @@ impl Prepared {
         Ok(())
     }
 
+    /// Whether it is replayed from a graph.
+    pub(super) fn has_graph(&self) -> bool {
+        self.graph.is_some()
+    }
+
     /// Back to launching call by call.
     pub(super) fn discard_graph(&mut self) {
         self.graph = None;

@@ -40,3 +40,34 @@ fn steps_beyond_a_sequence_are_refused() {
     assert_eq!(written(&largest, 6), (Ok(()), Ok(())));
     assert_eq!(written(&largest, 7), (wrong("token", 7, 7), wrong("token", 7, 7)));
 }
+
+/// The next step goes on with the batch before it, which is in the other half of the input.
+#[test]
+fn a_batch_that_is_refused_leaves_the_last_one() {
+    if !on_a_simulated_card("indices::a_batch_that_is_refused_leaves_the_last_one", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let placed = job.train.as_ref().unwrap();
+    let ((input, count), (target, labels)) = (at(placed, Class::Input), at(placed, Class::Target));
+    let [refused, given] = [true, false].map(|is_refused| {
+        let mut card = load(&job);
+        begin(&job, &mut card);
+        let mut losses = Vec::new();
+        for step in 0..3 {
+            feed(&job, &mut card, step);
+            card.train().unwrap();
+            losses.push(loss(&job, &mut card).to_bits());
+            if is_refused {
+                card.feed(input, &stored(&job, Role::Activation, &spread(count, 77))).unwrap();
+                let error = card.feed(target, &bytes(&vec![CLASSES; labels])).unwrap_err();
+                assert!(matches!(error, Error::Index { .. }), "{error}");
+            }
+            card.train().unwrap();
+            losses.push(loss(&job, &mut card).to_bits());
+        }
+        losses
+    });
+    assert_eq!(refused, given);
+    assert_ne!(given[0], given[1]);
+}
