@@ -15,7 +15,7 @@
 #include "real.cuh"
 #include "loss.cuh"
 
-KERNEL(cosine_embedding)(const real *x, const real *y, const real *target, const u32 *state, real *dx, real *dy, float *terms) {
+KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, const u32 *state, real *dx, real *dy, float *terms) {
     __shared__ float scratch[32];
     const u64 first = (u64)blockIdx.x * LENGTH;
     float product = 0.0f, own = 0.0f, other = 0.0f;
@@ -29,7 +29,7 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const real *target, const
     own = block_sum(own, scratch) + 1e-12f;
     other = block_sum(other, scratch) + 1e-12f;
     // Each root for itself: the product of two small squares would vanish.
-    const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = widen(target[blockIdx.x]);
+    const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = target[blockIdx.x];
     constexpr float margin = (float)(MARGIN);
     // What is not above the margin may be NaN.
     const bool is_apart = t == -1.0f && !(cosine <= margin);

@@ -79,7 +79,7 @@ constexpr u64 PLACES = ROWS;
 
 // What rows are compared with.
 #ifdef PROBABILITIES
-typedef real row_target;
+typedef float row_target;
 constexpr bool HAS_SHARES = true;
 #else
 typedef u32 row_target;
@@ -166,10 +166,10 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     const real *logits = x + row / INNER * (u64)(INNER == 1 ? PITCH : CLASSES * INNER) + row % INNER;
 #ifdef PROBABILITIES
     // Targets have no gaps.
-    const real *shares = target + place(row) / INNER * (u64)(CLASSES * INNER) + row % INNER;
+    const float *shares = target + place(row) / INNER * (u64)(CLASSES * INNER) + row % INNER;
     constexpr bool is_counted = true;
     // What class c has of the target.
-    const auto hit = [&](u64 c) { return widen(shares[c * INNER]); };
+    const auto hit = [&](u64 c) { return shares[c * INNER]; };
 #else
     const u64 label = target[place(row)];
     const bool is_counted = counts((u32)label);
@@ -340,8 +340,8 @@ struct KlDiv {
 
 // Element i, and its gradient.
 template <class Loss>
-static __device__ __forceinline__ float term_of(u64 i, const real *x, const real *target, const u32 *state, real *dx) {
-    const float t = SAME<Loss, Mean> ? 0.0f : widen(target[i]), weight = weight_of(i / INNER % CLASSES), logit = widen(x[i]);
+static __device__ __forceinline__ float term_of(u64 i, const real *x, const float *target, const u32 *state, real *dx) {
+    const float t = SAME<Loss, Mean> ? 0.0f : target[i], weight = weight_of(i / INNER % CLASSES), logit = widen(x[i]);
     const float value = Loss::value(logit, t, weight);
 #if GRADIENT
     put(Loss::slope(logit, t, weight) * factor(state) / (float)(DIVISOR), dx + i);
@@ -351,7 +351,7 @@ static __device__ __forceinline__ float term_of(u64 i, const real *x, const real
 
 // The terms of a block, over elements a stride of all blocks apart.
 template <class Loss>
-static __device__ __forceinline__ float terms_of_block(const real *x, const real *target, const u32 *state, real *dx, float *scratch) {
+static __device__ __forceinline__ float terms_of_block(const real *x, const float *target, const u32 *state, real *dx, float *scratch) {
     float sum = 0.0f;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x)
         sum += term_of<Loss>(i, x, target, state, dx);
@@ -361,7 +361,7 @@ static __device__ __forceinline__ float terms_of_block(const real *x, const real
 // All terms, in one block, of 32 times 256 elements at most: added up in the order in which many blocks of 256 threads do it.
 // `scratch` has 288 floats of shared memory.
 template <class Loss>
-static __device__ __forceinline__ float all_terms(const real *x, const real *target, const u32 *state, real *dx, float *scratch) {
+static __device__ __forceinline__ float all_terms(const real *x, const float *target, const u32 *state, real *dx, float *scratch) {
     constexpr u32 BLOCKS = COUNT < 8192 ? (u32)((COUNT + 255) / 256) : 32;
     float *sums = scratch, *sums_of_blocks = scratch + 256;
     const u32 lane = threadIdx.x % 32;
@@ -379,26 +379,26 @@ static __device__ __forceinline__ float all_terms(const real *x, const real *tar
 }
 
 // Partial sums of 256 blocks.
-KERNEL(mse_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+KERNEL(mse_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
     const float sum = terms_of_block<Mse>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-KERNEL(mean_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+KERNEL(mean_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
     const float sum = terms_of_block<Mean>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-KERNEL(dot_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+KERNEL(dot_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
     const float sum = terms_of_block<Dot>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 #ifdef LOSS
-KERNEL(elements_partial)(const real *x, const real *target, const u32 *state, real *dx, float *partial) {
+KERNEL(elements_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
     __shared__ float scratch[32];
     const float sum = terms_of_block<LOSS>(x, target, state, dx, scratch);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
@@ -482,23 +482,23 @@ KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const row_target *t
     finish(sum_of_terms(terms, scratch), divisor, loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) mse)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
+KERNEL(__launch_bounds__(1024) mse)(const real *x, const float *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
     finish(all_terms<Mse>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) mean)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
+KERNEL(__launch_bounds__(1024) mean)(const real *x, const float *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
     finish(all_terms<Mean>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
 
-KERNEL(__launch_bounds__(1024) dot)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
+KERNEL(__launch_bounds__(1024) dot)(const real *x, const float *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
     finish(all_terms<Dot>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }
 
 #ifdef LOSS
-KERNEL(__launch_bounds__(1024) elements)(const real *x, const real *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
+KERNEL(__launch_bounds__(1024) elements)(const real *x, const float *target, u32 *state, real *dx, float *, float *loss, u64 *ring) {
     __shared__ float scratch[288];
     finish(all_terms<LOSS>(x, target, state, dx, scratch), (float)(DIVISOR), loss, state, ring);
 }

@@ -184,7 +184,8 @@ impl Builder<'_> {
             return target;
         }
         let name = if number == 0 { "target".into() } else { alloc::format!("target{number}") };
-        let role = if is_indices { Role::Index } else { Role::Activation };
+        // Numbers to compare with are as exact as they were given: a target of 1001 has no place in bfloat16.
+        let role = if is_indices { Role::Index } else { Role::Statistic };
         let target = self.given(Class::Target, name, role, (shape, true));
         targets.insert(number, target);
         target

@@ -35,7 +35,7 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Passage, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-pub use compare::{Reference, Run, compare, compare_cached, compare_in, compare_programs};
+pub use compare::{Reference, Run, compare, compare_cached, compare_in, compare_programs, not_a_number};
 pub use machine::Machine;
 pub use tested::Tested;
 
@@ -487,7 +487,7 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
             (0..count).map(|index| [1f32, -1.0, -1.0][index % 3].to_bits()).collect()
         }
         // What the terms of a loss are divided by.
-        (Class::Target, gpumem_core::Role::Statistic) => vec![37f32.to_bits(); count],
+        (Class::Target, _) if tensor.name.starts_with("divisor") => vec![37f32.to_bits(); count],
         (Class::Parameter | Class::Input | Class::Target | Class::Cache, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],
         (Class::State, _) => {
