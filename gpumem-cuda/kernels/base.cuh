@@ -103,6 +103,9 @@ __device__ __forceinline__ void narrow(float x, F16 *out) {
 
 #define FULL_WARP 0xffffffffu
 
+// Not fmaxf: NaN stays NaN.
+__device__ __forceinline__ float at_least(float least, float x) { return x < least ? least : x; }
+
 // The sum over the 32 lanes of a warp, in every lane.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll

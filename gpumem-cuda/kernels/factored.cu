@@ -217,7 +217,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void means(const Given<LI
     float sum = 0.0f;
     for (u32 h = lane; is_there && h < it.height; h += lanes) sum += widen(it.row(matrix / it.inner, h, matrix % it.inner));
     sum = sum_of(sum, lane, lanes, 1, shared);
-    if (is_there && lane == 0) it.means[matrix] = fmaxf(sum / it.height, (float)values[1]);
+    if (is_there && lane == 0) it.means[matrix] = at_least((float)values[1], sum / it.height);
 }
 
 // What element i changes by, before it is multiplied with anything.
@@ -230,7 +230,7 @@ static __device__ __forceinline__ float change(const Parameter &it, u64 i, float
         const u32 k = i % it.inner, w = line % it.width, h = row % it.height;
         variance = widen(it.row(o, h, k)) / it.means[o * it.inner + k] * widen(it.column(o, w, k));
     }
-    return gradient / fmaxf(sqrtf(variance), (float)values[1]);
+    return gradient / at_least((float)values[1], sqrtf(variance));
 }
 
 // Adds the squares of the weights and of their changes.
@@ -283,9 +283,9 @@ template <u32 LIMIT> static __device__ __forceinline__ void totals(const Given<L
     weights = sum_of(weights, threadIdx.x, THREADS, 1, shared);
     changes = sum_of(changes, threadIdx.x, THREADS, 1, shared);
     if (threadIdx.x != 0) return;
-    const float size = fmaxf((float)values[2], sqrtf(weights / it.elements));
+    const float size = at_least((float)values[2], sqrtf(weights / it.elements));
     const float rate = size * fminf(it.lr, correction(given.state, 1));
-    *it.factor = rate / fmaxf(1.0f, sqrtf(changes / it.elements) / (float)values[3]);
+    *it.factor = rate / at_least(1.0f, sqrtf(changes / it.elements) / (float)values[3]);
 }
 
 // Changes the weights.

@@ -41,7 +41,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows)(const real *x, real *y, float *norm
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]) * widen(pack.at[k]);
     }
-    const float norm = sqrtf(ROW_SUM(sum)), divisor = fmaxf(norm, LEAST);
+    const float norm = sqrtf(ROW_SUM(sum)), divisor = at_least(LEAST, norm);
     if (norms && LANE == 0) norms[row] = norm;
     for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         Pack pack = from[j];
@@ -91,7 +91,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_maps)(const real *x, real *y, float *norm
     const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;
     float sum = 0.0f;
     for (u32 c = slice; c < length; c += SLICES) sum += widen(x[base + c * INNER]) * widen(x[base + c * INNER]);
-    const float norm = sqrtf(slices_sum(sum, scratch)), divisor = fmaxf(norm, LEAST);
+    const float norm = sqrtf(slices_sum(sum, scratch)), divisor = at_least(LEAST, norm);
     if (norms && slice == 0 && length) norms[p] = norm;
     for (u32 c = slice; c < length; c += SLICES) {
         const u64 at = base + c * INNER;

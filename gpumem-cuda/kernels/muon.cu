@@ -68,7 +68,7 @@ KERNEL(muon_norm)(float *scratch, const u32 *state, IN_PLACE Given given) {
     float sum = 0.0f;
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) sum += scratch[given.pieces + piece];
     sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) scratch[given.norm] = 1.0f / fmaxf(sqrtf(sum), from_bits(given.eps));
+    if (threadIdx.x == 0) scratch[given.norm] = 1.0f / at_least(from_bits(given.eps), sqrtf(sum));
 }
 
 // Of element i of X, or of the matrix that it is the transpose of, the place in the other one.

@@ -3,7 +3,7 @@
 //! Backward, where the norm is not below eps: `dx = (dy - y * sum of dy * y) / |x|`; elsewhere `dx = dy / eps`.
 
 use super::softmax::{TILE, tiles};
-use super::{Bound, kernel};
+use super::{Bound, at_least, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
 use gpumem_core::error::Error;
@@ -55,7 +55,7 @@ pub(super) fn forward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
                 y.copy_from_slice(x);
             }
             for tile in tiles(inner) {
-                let divisors = norms(y, &tile).map(|norm| norm.max(eps));
+                let divisors = norms(y, &tile).map(|norm| at_least(eps, norm));
                 for start in (0..slab).step_by(inner) {
                     let row = &mut y[start + tile.start..start + tile.end];
                     row.iter_mut().zip(&divisors).for_each(|(y, divisor)| *y /= divisor);

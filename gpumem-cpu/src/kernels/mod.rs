@@ -88,6 +88,11 @@ fn kernel(run: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Bound {
     Ok(Box::new(run))
 }
 
+/// The larger one. Unlike `max`, it leaves NaN what it is.
+fn at_least<T: PartialOrd>(least: T, x: T) -> T {
+    if x < least { least } else { x }
+}
+
 /// Binds an operation to its kernel.
 pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
     match action {

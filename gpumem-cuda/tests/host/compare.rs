@@ -1,6 +1,6 @@
 //! Networks on the CPU backend and on the kernels: what they leave is compared, tensor by tensor.
 
-use super::tested::{OnCpu, everyone};
+use super::tested::{OnCpu, Tested, everyone};
 use super::{CAPABILITY, Case, Format, beginning, chains, corrections, filled, harness, job, prepare_programs};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
@@ -183,6 +183,51 @@ pub fn compare_programs(
             }
         }
     }
+}
+
+/// Which elements are NaN after a step in f32 whose first number is: by the kernels the same as by the CPU backend. Those of everything that
+/// lasts, by name.
+pub fn not_a_number(
+    graph: &Graph,
+    output: NodeId,
+    training: Training<'_>,
+    optimizer: Optimizer,
+) -> Vec<(String, Vec<bool>)> {
+    let (batch, format) = (2, (Precision::F32, CAPABILITY));
+    let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
+    prepare_programs(&[format], std::slice::from_ref(&program), batch, optimizer);
+    if !filled::capabilities().is_empty() {
+        filled::fill(&job(&program, batch, format.0, optimizer), format.1);
+        return Vec::new();
+    }
+    let mut all = vec![("the CPU backend".to_string(), OnCpu::boxed(job(&program, batch, format.0, optimizer)))];
+    all.extend(everyone(&job(&program, batch, format.0, optimizer), format.1, 0..1));
+    let last = program.operations.len() as u32 - 1;
+    let mut found = Vec::new();
+    for (who, mut tested) in all {
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let Some(mut words) = beginning(&program, id, batch, 5, optimizer) else { continue };
+            if tensor.class == Class::Input {
+                words[0] = f32::NAN.to_bits();
+            }
+            tested.put(id, &words);
+        }
+        tested.step();
+        let lasting =
+            program.tensors.iter().enumerate().filter(|(_, it)| it.class != Class::Transient || it.last == last);
+        let lasting = lasting.filter(|(_, it)| !matches!(it.role, gpumem_core::Role::Index | gpumem_core::Role::State));
+        let is_nan = |id: usize, tested: &mut Box<dyn Tested>| -> Vec<bool> {
+            tested.get(id).into_iter().map(|word| f32::from_bits(word).is_nan()).collect()
+        };
+        let now: Vec<(String, Vec<bool>)> =
+            lasting.map(|(id, it)| (program.tensor_name(it), is_nan(id, &mut tested))).collect();
+        if found.is_empty() {
+            found = now;
+        } else {
+            assert_eq!(now, found, "{who}");
+        }
+    }
+    found
 }
 
 /// Codes are of the nearest entry of a map: where gradients differ by rounding, a few elements are nearer to the entry beside it. In formats

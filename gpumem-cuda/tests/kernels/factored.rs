@@ -2,7 +2,7 @@
 
 use super::optimizers::{checked, network, setting_of, training};
 use crate::host::harness::compile;
-use crate::host::{CAPABILITY, Reference, Run, compare, compare_in, compare_programs, steps_of};
+use crate::host::{CAPABILITY, Reference, Run, compare, compare_in, compare_programs, not_a_number, steps_of};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, lower};
@@ -169,5 +169,16 @@ fn rows_and_columns_of_weights_in_another_order() {
         let (batch, steps, classes, reference) = (2, 2, 5, Reference::Kernels);
         let run = Run { batch, optimizer, steps, classes, tolerance, reference };
         compare_programs((precision, CAPABILITY), 0..1, "weights in another order", [&plain, &turned], run);
+    }
+}
+
+/// Means of rows and columns take NaN everywhere: to all of a matrix, of whose gradient one element is.
+#[test]
+fn a_gradient_that_is_not_a_number() {
+    let (graph, output) = network(&[6], "Linear(4, bias = false) | Linear(3)");
+    let optimizer = Optimizer::Adafactor(FACTORED);
+    let found = not_a_number(&graph, output, training(&[Term::MSE], optimizer, Update::Separate), optimizer);
+    for (name, is_nan) in found.iter().filter(|(name, _)| name.ends_with("weight")) {
+        assert!(is_nan.iter().all(|&is_nan| is_nan), "{name}: {is_nan:?}");
     }
 }

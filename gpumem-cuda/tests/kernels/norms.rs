@@ -1,5 +1,5 @@
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
-use crate::host::{Simulated, compare, harness, kernels_in, spread};
+use crate::host::{Simulated, compare, harness, kernels_in, not_a_number, spread};
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
@@ -327,4 +327,19 @@ fn softmax_adds_gradients() {
     check("rows", 2, shared(&[5, 13], ["Softmax(2)", "Softmax(1)"]));
     check("a block a row", 1, shared(&[2, 1032], ["Softmax(2)", "Softmax(1)"]));
     check("logarithms", 2, shared(&[5, 13], ["LogSoftmax(2)", "LogSoftmax(1)"]));
+}
+
+/// A vector that has a NaN is NaN, and so is its gradient; the others are numbers.
+#[test]
+fn a_vector_that_is_not_a_number() {
+    let (training, optimizer) = gradients();
+    for layers in ["L2Norm(-1)", "L2Norm(1)"] {
+        let mut graph = Graph::default();
+        let output = along(&[3, 7], layers)(&mut graph);
+        let found = not_a_number(&graph, output, training, optimizer);
+        for (name, is_nan) in found.iter().filter(|(name, _)| name == "input.gradient") {
+            let own = |at: usize| if layers == "L2Norm(-1)" { at < 7 } else { at < 21 && at % 7 == 0 };
+            assert!(is_nan.iter().enumerate().all(|(at, &is_nan)| is_nan == own(at)), "{layers}: {name} {is_nan:?}");
+        }
+    }
 }

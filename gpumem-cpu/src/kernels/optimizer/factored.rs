@@ -1,5 +1,6 @@
 //! Adafactor: means of rows and columns in place of a mean for each element. All sums and elements in double precision.
 
+use crate::kernels::at_least;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Adafactor;
 use rayon::prelude::*;
@@ -57,7 +58,7 @@ pub(super) fn divide(
         least: adafactor.least(),
         share: t.powf(adafactor.beta2_decay),
         shrink: 1.0 - adafactor.lr * adafactor.weight_decay,
-        rate: adafactor.eps.1.max(size) * adafactor.lr.min(1.0 / t.sqrt()),
+        rate: at_least(adafactor.eps.1, size) * adafactor.lr.min(1.0 / t.sqrt()),
         limit: adafactor.d,
     };
     match *shape.dims() {
@@ -69,12 +70,12 @@ pub(super) fn divide(
 impl Step {
     /// What a gradient becomes where the mean of squares is `variance`.
     fn scaled(&self, gradient: f32, variance: f64) -> f64 {
-        f64::from(gradient) / variance.max(self.least * self.least).sqrt()
+        f64::from(gradient) / at_least(self.least * self.least, variance).sqrt()
     }
 
     /// What changes are multiplied by if this is the root mean square of all.
     fn factor(&self, root_mean: f64) -> f64 {
-        self.rate / (root_mean / self.limit).max(1.0)
+        self.rate / at_least(1.0, root_mean / self.limit)
     }
 
     fn change(&self, w: &mut f32, by: f64) {
@@ -144,7 +145,7 @@ impl<'a> Estimate<'a> {
     /// `least` is the least that is taken for the mean of a matrix.
     fn new((rows, columns): (&'a [f32], &'a [f32]), [height, width]: [usize; 2], least: f64) -> Estimate<'a> {
         let mean = |rows: &[f32]| rows.iter().copied().map(f64::from).sum::<f64>() / height as f64;
-        let means = rows.par_chunks(height).map(|rows| mean(rows).max(least)).collect();
+        let means = rows.par_chunks(height).map(|rows| at_least(least, mean(rows))).collect();
         Estimate { rows, columns, means, height, width }
     }
 

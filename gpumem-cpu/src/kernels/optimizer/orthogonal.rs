@@ -1,6 +1,7 @@
 //! Muon's step of a matrix: the momentum, made orthogonal by Newton's and Schulz's iteration. All in single precision, but for the norm.
 
 use super::elements::PIECE;
+use crate::kernels::at_least;
 use crate::matrix::{Matrix, MatrixMut, product_parallel, transpose};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Iteration, Muon, matrix};
@@ -20,7 +21,7 @@ pub(super) fn step(muon: &Muon, (w, gradient): (&mut [f32], &[f32]), shape: Shap
     if is_tall {
         transpose(MatrixMut::new(x, columns, rows, rows), Matrix::new(next, rows, columns, columns));
     }
-    let scale = (1.0 / norm.max(muon.eps)) as f32;
+    let scale = (1.0 / at_least(muon.eps, norm)) as f32;
     x.par_chunks_mut(PIECE).for_each(|piece| piece.iter_mut().for_each(|x| *x *= scale));
     let (mut x, mut next) = (x, next);
     for _ in 0..muon.ns_steps {
