@@ -77,7 +77,7 @@ use proc_macro::TokenStream;
 /// | `const TRAIN: Train = Train { .. };` | how it is trained. Without it the network is for inference |
 /// | `const INFER: Infer = Infer { .. };` | how it is used without training; beside `TRAIN`, both programs are checked |
 /// | `fn forward(x: Input) -> Output { .. }` | the network. It may have several inputs, `(image: Image<..>, tokens: Tokens<..>)`, and outputs, `-> (Logits<10>, Map<4, 8, 8>)`; at run time both are tuples |
-/// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like. With `#[freeze]` it is frozen wherever it is called |
+/// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like. With `#[freeze]` it is frozen wherever it is called, with `#[checkpoint]` it is computed a second time for the backward pass |
 /// | `const NAME: usize = ..;` | a number for dimensions and for `TRAIN`; it is an item of the module if it is `pub` |
 /// | `use blocks path::to::resnet;` | blocks of a module that [`blocks!`] declares, here or in another crate, to be called as `resnet::bottleneck(..)`, or as `bottleneck(..)` where no other block has the name. Several at once, and `as`, are written as in Rust. `#[blocks] use path::to::resnet;` says the same |
 /// | `use ..;` | passed through |
@@ -92,7 +92,8 @@ use proc_macro::TokenStream;
 /// input; every input can be read by its name, `from(tokens)`.
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
-/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `offload`
+/// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `checkpoint`
+/// (`Cheap`, `Auto`, `Budget(0.6)`, see `gpumem::Checkpoint`), `offload`
 /// (`OptimizerState`, `Activations` or `All`, see `gpumem::Offload`), `clip`
 /// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
@@ -130,6 +131,7 @@ use proc_macro::TokenStream;
 /// | `MatMul(x, y, transpose_b)`, `Concat(x, y, .., dim = 1)` | the same with matrix products, and side by side |
 /// | `Outputs(x, y)`, at the end of `forward` | the outputs, each from the same input |
 /// | `freeze(x)`, `Linear(10, freeze)` | `x` without training: its parameters get no gradient and no optimizer state, and nothing is kept for them; where nothing trainable lies before it, nothing flows back through it |
+/// | `checkpoint(x)` | `x`, whose inside is computed a second time for the backward pass and not kept for it |
 /// | `lora(8, 16.0, x, targets = "q_proj, v_proj")` | `x` frozen, with trained adapters of rank 8 for its linear maps of these names, or without `targets` for all of them; with `base = Nf4`, `base = Nf4Double` or `base = Int8` their frozen weights are kept in 4 or 8 bits |
 /// | `if condition { x } else { y }` | one of them, decided at compile time |
 /// | `w`, after `let w = x;` | `x`; later uses share its parameters |
@@ -235,7 +237,8 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// A formula is made of `x`, arguments, constants and numbers, with `+ - * /`, comparisons, `&& || !`, `if .. else ..`, `let`, and
 /// the functions `abs`, `clamp`, `cos`, `erf`, `exp`, `expm1`, `floor`, `log`, `log1p`, `max`, `min`, `pow`, `relu`, `round`,
-/// `rsqrt`, `sigmoid`, `sign`, `sin`, `softplus`, `sqrt` and `tanh`. It runs on every device. Its derivative is found, or given:
+/// `rsqrt`, `sigmoid`, `sign`, `sin`, `softplus`, `sqrt` and `tanh`. It runs on every device. Its derivative is found, or given. Where
+/// both sides of `max` or `min` are equal, the one found is that of the second: `clamp` has slope 0 on its bounds, where PyTorch's has 1.
 ///
 /// ```ignore
 /// operation! {

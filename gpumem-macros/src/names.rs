@@ -94,8 +94,14 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["unitnormalization", "l2normalize"], Passes("it is `L2Norm(-1)`")),
     (&["gather", "takealongdim", "indexselect"], Says("steps are taken by indices of each sample, as `Take(x, index)`")),
     (&["weightnorm"], Says("it is an option of the layer whose weight it is, as `Linear(64, weight_norm)`")),
-    (&["stdconv2d", "stdconv2dsame"], Says("it is `Conv2d(64, 3, standardized)`")),
-    (&["scaledstdconv2d", "scaledstdconv2dsame"], Says("it is `Conv2d(64, 3, standardized, gamma = 1.0)`")),
+    (&["stdconv2d"], Says("it is `Conv2d(64, 3, standardized)`")),
+    (&["stdconv2dsame"],
+        Says("it is `Conv2d(64, 3, padding = \"same\", standardized)`; where stride 2 meets an even size it pads at the end only, as \
+              `[Pad((0, 1, 0, 1)), Conv2d(64, 3, stride = 2, standardized)]`")),
+    (&["scaledstdconv2d"], Says("it is `Conv2d(64, 3, standardized, gamma = 1.0)`")),
+    (&["scaledstdconv2dsame"],
+        Says("it is `Conv2d(64, 3, padding = \"same\", standardized, gamma = 1.0)`; where stride 2 meets an even size it pads at the end \
+              only, as `[Pad((0, 1, 0, 1)), Conv2d(64, 3, stride = 2, standardized, gamma = 1.0)]`")),
     (&["swish"], Layer("Silu")),
     (&["rrelu", "threshold", "thresholdedrelu"], FUNCTION),
     (&["clamp", "clip"], Passes("it is `Hardtanh(0.0, 1.0)`, with the bounds that are meant")),

@@ -1,6 +1,6 @@
 //! What PyTorch, Keras and Python taught.
 
-use super::{assert_mistakes, forward, mistakes};
+use super::{assert_mistakes, forward, mistakes, sound};
 
 /// The mistakes of a body from a map of three channels to one of sixteen.
 #[track_caller]
@@ -38,6 +38,17 @@ fn methods_and_calls() {
         "[Conv2d(16, 3), [] + Conv2d(16, 1)]",
         &[("[] + Conv2d(16, 1)", "layers are joined by name; write `Add([], Conv2d(16, 1))`")],
     );
+}
+
+/// What is written in place of a name is a network.
+#[test]
+fn convolutions_of_timm() {
+    let same = "no layer or block is called `StdConv2dSame`; it is `Conv2d(64, 3, padding = \"same\", standardized)`; where stride 2 \
+                meets an even size it pads at the end only, as `[Pad((0, 1, 0, 1)), Conv2d(64, 3, stride = 2, standardized)]`";
+    let network = |output: &str, body: &str| forward("Image<3, 8, 8>", output, body, "");
+    assert_mistakes(&network("Map<64, 8, 8>", "StdConv2dSame(3, 64, 3)"), &[("StdConv2dSame", same)]);
+    sound(&network("Map<64, 8, 8>", "Conv2d(64, 3, padding = \"same\", standardized)"));
+    sound(&network("Map<64, 4, 4>", "[Pad((0, 1, 0, 1)), Conv2d(64, 3, stride = 2, standardized)]"));
 }
 
 #[test]
