@@ -367,7 +367,23 @@ impl Parser<'_> {
         if operation.axes.iter().flatten().filter(|axis| rest(axis).is_some()).count() > 1 {
             self.errors.add(&operation.input, "only one name stands for several axes, with `..` behind it");
         }
+        self.check_arguments(operation);
         self.check_kept(operation);
+    }
+
+    /// Values without names are taken in the order of the arguments, those without a default first.
+    fn check_arguments(&mut self, operation: &Operation) {
+        let arguments = &operation.arguments;
+        if let Some(first) = arguments.iter().position(|argument| argument.default.is_some()) {
+            for late in arguments[first..].iter().filter(|argument| argument.default.is_none()) {
+                let message =
+                    format!("`{}` has no default, so it stands before `{}`", late.name, arguments[first].name);
+                self.errors.add(&late.name, message);
+            }
+        }
+        for argument in arguments.iter().filter(|argument| argument.name == "name" || argument.name == "freeze") {
+            self.errors.add(&argument.name, format!("every layer takes `{}`; choose another name", argument.name));
+        }
     }
 
     fn check_kept(&mut self, operation: &Operation) {

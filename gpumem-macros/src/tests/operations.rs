@@ -176,6 +176,8 @@ fn declarations() {
         "fn Own(x, n: Block) { x }",
         "fn Own(x, n) { x }",
         "fn Own(x, y: f64 = 1.0) { x }",
+        "fn Own(x, by: f64 = 1.0, n: usize, plus: f64) { by * x }",
+        "fn Own(x, name: f64 = 1.0, freeze: bool = true) { x }",
         "fn Own(x: [a, a]) { x }",
         "fn Own(x: [a.., b..]) { x }",
         "fn Own(x) -> [4, 3] { x }",
