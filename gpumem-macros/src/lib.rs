@@ -320,7 +320,8 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     if modules.is_empty()
         && let Some(on_the_way) = travel::depart(&source.facade, "network", &source.module.uses, &tokens)
     {
-        return on_the_way;
+        let conditions = expand::conditions(&source);
+        return quote::quote!(#conditions #on_the_way);
     }
     let resolved = resolve::resolve(&source, &mut errors);
     let readings = read(&source, &resolved, &mut errors);

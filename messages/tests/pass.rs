@@ -4,6 +4,8 @@
 mod another_name;
 #[path = "ui/pass/both_entry_points.rs"]
 mod both_entry_points;
+#[path = "ui/pass/conditions.rs"]
+mod conditions;
 #[path = "ui/pass/every_field.rs"]
 mod every_field;
 #[path = "ui/pass/generic_fit.rs"]
@@ -25,6 +27,11 @@ fn another_name_passes() {
 #[test]
 fn both_entry_points_passes() {
     both_entry_points::main();
+}
+
+#[test]
+fn conditions_passes() {
+    conditions::main();
 }
 
 #[test]

@@ -37,11 +37,11 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     quote! {
         #conditions
         #links
-        #errors
         #declaration
         #constants
         #conditions
         const _: () = {
+            #errors
             #import
             static __TABLES: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
                 operations: 0,

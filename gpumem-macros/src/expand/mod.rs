@@ -284,7 +284,7 @@ fn cached(readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
 }
 
 /// `#[cfg(..)]` of the struct, which all of the network depends on.
-fn conditions(source: &Source) -> TokenStream {
+pub(crate) fn conditions(source: &Source) -> TokenStream {
     let conditions = source.declaration.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     quote!(#(#conditions)*)
 }

@@ -30,7 +30,7 @@ fn raw_names_are_shown_without_their_prefix() {
 
 #[test]
 fn a_condition_holds_for_all_of_the_network() {
-    for body in ["[Linear(4)]", "[Linear(3)]"] {
+    for body in ["[Linear(4)]", "[Linear(3)]", "[Linear(3, 3), Relu(1)]"] {
         let file = expanded(&format!(
             "#[cfg(feature = \"x\")] pub struct Net; use std::mem; pub const SIZE: usize = 4; const TRAIN: Train = Train {{ batch: 4, loss: Mse }};
              fn forward(x: Features<SIZE>) -> Features<SIZE> {{ {body} }}"
@@ -49,6 +49,12 @@ fn a_condition_holds_for_all_of_the_network() {
             assert!(is_conditional(attributes), "{file}");
         }
     }
+    // So is the way to modules of blocks, which may be there under the condition only.
+    let file = expanded(
+        "#[cfg(feature = \"x\")] pub struct Net; use blocks zoo::resnet;
+         fn forward(x: Features<4>) -> Features<4> { resnet::stem }",
+    );
+    assert!(file.starts_with("#[cfg(feature = \"x\")]\nzoo::resnet::__declared_with_blocks! {"), "{file}");
 }
 
 #[test]
