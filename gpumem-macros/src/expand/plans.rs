@@ -104,17 +104,16 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
     // The batch of a generic network is known where it is named.
     let generic = readings.train.as_ref().filter(|_| source.declaration.batch.is_some());
-    checks.extend(generic.and_then(|reading| splits(source, reading)));
+    checks.extend(generic.into_iter().flat_map(|reading| of_settings(source, reading)));
     let leveled = leveled.map(|Leveled { items, check }| {
         checks.insert(0, check);
         items
     });
-    let states = readings.train.as_ref().map(|reading| {
-        let (states, falls, splits) = (states(source, reading), falls(source, reading), splits(source, reading));
-        let is_known = source.declaration.batch.is_none();
-        let varies = varies(source, reading, programs);
-        let checks = splits.into_iter().chain(varies).filter(|_| is_known).map(|check| quote!(const _: () = #check;));
-        quote!(#states #falls #(#checks)*)
+    let known = readings.train.as_ref().filter(|_| source.declaration.batch.is_none());
+    let settled = known.map(|reading| {
+        let checks = of_settings(source, reading).chain(varies(source, reading, programs));
+        let checks = checks.map(|check| quote!(const _: () = #check;));
+        quote!(#(#checks)*)
     });
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
@@ -128,7 +127,6 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                     #leveled
                     #(#constants)*
                 }
-                #states
                 #record
             };
             (items, quote!({ #(#checks;)* }))
@@ -145,7 +143,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                 #leveled
                 #runs
                 #(#statics)*
-                #states
+                #settled
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
                 #record
             };
@@ -362,14 +360,17 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
 }
 
+/// The checks of numbers of `TRAIN`, as expressions.
+fn of_settings(source: &Source, reading: &Reading<'_>) -> impl Iterator<Item = TokenStream> {
+    [states(source, reading), falls(source, reading), splits(source, reading)].into_iter().flatten()
+}
+
 /// The check that a schedule does not end at a higher rate than it begins with, at its last rate.
 fn falls(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
     let place = reading.least?;
-    let name = &source.declaration.name;
-    let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
+    let (_, path) = generics(source);
     let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
-    let call = called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place);
-    Some(quote!(const _: () = #call;))
+    Some(called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place))
 }
 
 /// The check that the batch splits into its parts, at their number.
@@ -393,17 +394,11 @@ fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Option
 
 /// The check that the optimizer keeps as many states as the program has, at the optimizer.
 fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
-    let Place { start, end } = reading.optimizer?;
-    let name = &source.declaration.name;
-    // How a network is trained does not depend on its batch.
-    let path = if source.declaration.batch.is_some() { quote!(#name<1>) } else { quote!(#name) };
+    let place = reading.optimizer?;
+    let (_, path) = generics(source);
     let moments = Literal::u64_unsuffixed(reading.moments);
-    let call = called_at(
-        quote!(__gpumem::__private::train::optim::assert_states),
-        quote!(&<#path>::TRAIN.optimizer, #moments),
-        Place { start, end },
-    );
-    Some(quote!(const _: () = #call;))
+    let arguments = quote!(&<#path>::TRAIN.optimizer, #moments);
+    Some(called_at(quote!(__gpumem::__private::train::optim::assert_states), arguments, place))
 }
 
 /// A call that rustc underlines at `place`, should it panic: every name of the path `function` has the place of its beginning.
