@@ -506,12 +506,27 @@ impl fmt::Display for Expression {
                 write!(f, "({})", values.join(", "))
             }
             Kind::If { condition, .. } => write!(f, "if {condition} {{ .. }}"),
-            Kind::Not(value) => write!(f, "!{value}"),
-            Kind::Negative(value) => write!(f, "-{value}"),
-            Kind::Binary { operator, operands } => {
-                write!(f, "{} {} {}", operands[0], operator.symbol(), operands[1])
+            Kind::Not(value) => write!(f, "!{}", Operand(value, u8::MAX)),
+            Kind::Negative(value) => write!(f, "-{}", Operand(value, u8::MAX)),
+            Kind::Binary { operator, operands: pair } => {
+                let binds = operator.precedence();
+                write!(f, "{} {} {}", Operand(&pair[0], binds), operator.symbol(), Operand(&pair[1], binds + 1))
             }
             Kind::Broken => f.write_str(".."),
+        }
+    }
+}
+
+/// An expression beside an operator, which takes it as it was written where it binds as tight as this at least. Otherwise it
+/// needs parentheses: none are kept where they were.
+struct Operand<'e>(&'e Expression, u8);
+
+impl fmt::Display for Operand<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Operand(operand, least) = self;
+        match operand.kind {
+            Kind::Binary { operator, .. } if operator.precedence() < *least => write!(f, "({operand})"),
+            _ => operand.fmt(f),
         }
     }
 }

@@ -308,6 +308,23 @@ fn repetitions_in_other_words() {
     }
 }
 
+/// A suggestion means what was written.
+#[test]
+fn parentheses_are_kept_where_they_count() {
+    for (written, said) in [
+        ("2 * (N + 1)", "2 * (N + 1)"),
+        ("(2 * N) + 1", "2 * N + 1"),
+        ("N - (2 - 1)", "N - (2 - 1)"),
+        ("(N - 2) - 1", "N - 2 - 1"),
+        ("N / (2 * 3) % 4", "N / (2 * 3) % 4"),
+        ("if !(N > 3 && (N < 5 || N == 6)) { 1 } else { 2 }", "if !(N > 3 && (N < 5 || N == 6)) { .. }"),
+    ] {
+        let expected = format!("what is repeated is written `repeat({said}, Relu)`");
+        let text = forward("Features<8>", "Features<8>", &format!("[Relu; {written}]"), "const N: usize = 3;");
+        assert_eq!(mistakes(&text)[0].1, expected);
+    }
+}
+
 #[test]
 fn pairs_in_other_words() {
     assert_found("[Conv2d(16, [3, 3])]", &[("[3, 3]", "a pair is written `(3, 3)`")]);

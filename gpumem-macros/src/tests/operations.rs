@@ -151,6 +151,7 @@ fn values_that_arrive() {
         "fn Own(x: [5, b], n: usize) {}",
         "fn Own(x: [n, b], n: usize) {}",
         "fn Own(x: [a, b], n: usize) { requires: [a % n == 0, b > 3 * n] }",
+        "fn Own(x: [a, b], n: usize) { requires: [(a + b) % n == 1] }",
         "fn Own(x: [a, b], n: usize) { parameters: { w: [a - 2 * n] = 0 } }",
         "fn Own(x: [a, b], n: usize) { parameters: { w: [a - 3 * n] = 0 } }",
         "fn Own(x: [a, b], n: usize) { parameters: { w: [a, a, a, a, a, a, a, a, a] = 0 } }",
@@ -211,6 +212,7 @@ fn mistakes_in_formulas() {
     let formulas = [
         "x.exp()",
         "(x + 1.0).max(0.0)",
+        "(2.0 * -(x + 1.0)).exp()",
         "sigmod(x)",
         "ln(x)",
         "gamma(x)",
