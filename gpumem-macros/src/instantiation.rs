@@ -141,25 +141,25 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     let (aim, import) = (aim(&asked, &cards), asked.facade.import());
     let arguments = quote! {
         &#network::PROGRAM.tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(
-            &AIM,
+            &__AIM,
             match #network::TRAIN {
                 ::core::option::Option::Some(train) => train.conv_workspace,
                 ::core::option::Option::None => __gpumem::__private::Train::DEFAULT.conv_workspace,
             },
         )),
         #network::PROGRAM.precision,
-        &AIM
+        &__AIM
     };
     let batch =
-        called_at(quote!(__gpumem::__private::memory::refusal::largest_fitting::<{ TRANSIENTS }>), arguments, place);
+        called_at(quote!(__gpumem::__private::memory::refusal::largest_fitting::<{ __TRANSIENTS }>), arguments, place);
     quote! {{
         #import
-        const TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
-        const AIM: __gpumem::__private::memory::refusal::Aim<'_> =
+        const __TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
+        const __AIM: __gpumem::__private::memory::refusal::Aim<'_> =
             __gpumem::__private::memory::refusal::Aim { headroom: #network::HEADROOM, #aim };
         #[allow(long_running_const_eval)]
-        const BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
-        BATCH
+        const __BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
+        __BATCH
     }}
 }
 

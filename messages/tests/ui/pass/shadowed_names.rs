@@ -54,6 +54,25 @@ pub mod names {
     fits!(Generic<4>);
 }
 
+/// Constants that are called as those of a macro might be.
+#[allow(missing_docs)]
+pub mod batches {
+    use gpumem::{max_batch, network};
+
+    pub const BATCH: usize = 4;
+    pub const AIM: usize = BATCH;
+    pub const TRANSIENTS: usize = BATCH;
+    pub const LARGEST: usize = max_batch!(Generic<BATCH>, RTX_3060);
+    pub const SAME: [usize; 2] = [max_batch!(Generic<AIM>, RTX_3060), max_batch!(Generic<{ TRANSIENTS }>, RTX_3060)];
+
+    network! {
+        #[derive(Debug)]
+        pub struct Generic<const BATCH: usize>;
+        const INFER: Infer = Infer { batch: BATCH };
+        fn forward(x: Features<4>) -> Logits<3> { Linear(3) }
+    }
+}
+
 /// Networks that are made by a macro.
 #[allow(missing_debug_implementations)]
 pub mod made {
@@ -78,5 +97,6 @@ pub mod made {
 
 pub(crate) fn main() {
     assert_eq!(<names::Mlp as gpumem::Network>::LAYERS.len(), 5);
+    assert_eq!(batches::SAME, [batches::LARGEST; 2]);
     assert_eq!(<made::Made as gpumem::Network>::LAYERS.len(), 7);
 }
