@@ -8,12 +8,13 @@ mod habits;
 mod imports;
 mod loops;
 mod operation;
+mod settings;
 
 pub(crate) use expression::{is_element, no_paths};
 pub(crate) use operation::call_of_one;
 
 use crate::errors::Errors;
-use crate::syntax::{Constant, Declaration, Facade, Field, Function, Module, Operation, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Facade, Function, Module, Operation, Place, Settings, Source};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
@@ -401,53 +402,6 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `: Train = Train { batch: 64, .. };`
-    fn settings(&mut self, input: ParseStream<'_>, settings: &mut Settings, kind: &str) -> syn::Result<()> {
-        input.parse::<Token![:]>()?;
-        self.settings_type(input, kind)?;
-        input.parse::<Token![=]>()?;
-        self.settings_type(input, kind)?;
-        let content;
-        syn::braced!(content in input);
-        let fields = self.separated(&content, "a field", Self::field, |field| format!("{}: ..", field.name));
-        if input.peek(Token![;]) {
-            input.parse::<Token![;]>()?;
-        } else {
-            self.errors.add(input.span(), format!("expected `;` after `{kind} {{ .. }}`"));
-        }
-        settings.fields = fields.into_iter().map(|(field, _)| field).collect();
-        Ok(())
-    }
-
-    fn settings_type(&mut self, input: ParseStream<'_>, kind: &str) -> syn::Result<()> {
-        let expected = format!("expected `{kind}`, as `: {kind} = {kind} {{ batch: 64 }};`");
-        let place = input.fork();
-        match input.call(syn::Path::parse_mod_style) {
-            Ok(path) if path.segments.last().is_some_and(|last| last.ident == kind) => Ok(()),
-            Ok(path) => Err(syn::Error::new_spanned(path, expected)),
-            Err(_) => Err(place.error(expected)),
-        }
-    }
-
-    fn field(&mut self, input: ParseStream<'_>) -> syn::Result<(Field, Place)> {
-        if input.peek(Token![..]) {
-            let dots: Token![..] = input.parse()?;
-            return Err(syn::Error::new_spanned(dots, "fields left out take their defaults; remove the `..`"));
-        }
-        let name: Ident = input.parse()?;
-        if !input.peek(Token![:]) {
-            return Err(syn::Error::new(name.span(), format!("expected `{name}: value`")));
-        }
-        input.parse::<Token![:]>()?;
-        if let Some(error) = unnamed_value(input) {
-            skip_to_comma(input);
-            return Err(error);
-        }
-        let value: syn::Expr = input.parse()?;
-        let place = Place::from(&name).to(Place::of(&value));
-        Ok((Field { name, value }, place))
-    }
-
     /// Items with commas between them, up to the end of `input`. A missing comma is one mistake, and so is an item that
     /// cannot be read.
     fn separated<T>(
@@ -506,26 +460,6 @@ impl Parser<'_> {
         self.next_id += 1;
         self.next_id
     }
-}
-
-/// `Adam { 1e-3 }` in place of `Adam { lr: 1e-3 }`, if that is next.
-fn unnamed_value(input: ParseStream<'_>) -> Option<syn::Error> {
-    if !(input.peek(syn::Ident) && input.peek2(syn::token::Brace)) {
-        return None;
-    }
-    let (_, rest) = input.cursor().ident()?;
-    let (inside, ..) = rest.group(Delimiter::Brace)?;
-    let (first, rest) = inside.token_tree()?;
-    let has_colon = rest.punct().is_some_and(|(mark, _)| mark.as_char() == ':');
-    let is_value = match &first {
-        _ if has_colon => false,
-        TokenTree::Literal(_) | TokenTree::Group(_) => true,
-        TokenTree::Punct(mark) => mark.as_char() == '-',
-        // `lr` is short for `lr: lr`.
-        TokenTree::Ident(_) => false,
-    };
-    let message = format!("values have names here; write `lr: {}`", brief(&first));
-    is_value.then(|| syn::Error::new(first.span(), message))
 }
 
 /// A token in a message: a group is named by its delimiters.

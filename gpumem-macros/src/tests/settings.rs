@@ -13,6 +13,13 @@ fn training_settings() {
     for (fields, place, message) in [
         ("micro_batches: N", "N", "`micro_batches` changes the program, so it must be a literal"),
         ("optimizer: Adam { 1e-3 }", "1e-3", "values have names here; write `lr: 1e-3`"),
+        ("optimizer: Adam { -1, 2 }", "-", "values have names here; write `lr: -1`"),
+        ("loss: Huber { 0.5 }", "0.5", "values have names here; write `delta: 0.5`"),
+        ("loss: Ctc { 32 }", "32", "values have names here; write `target_length: 32`"),
+        ("loss: BceWithLogits { [2.0, 3.0] }", "[2.0, 3.0]", "values have names here; write `pos_weight: [2.0, 3.0]`"),
+        ("loss: Mse { 0.5 }", "0.5", "values have names here, as `name: 0.5`; write the one that is meant"),
+        ("schedule: Cosine { 5000 }", "5000", "values have names here; write `total: 5000`"),
+        ("schedule: Constant { 100 }", "100", "values have names here; write `warmup: 100`"),
         ("batch: 1, batch: 2", "batch", "`batch` is given twice; remove one"),
         ("precision: F61", "F61", "no precision is called `F61`; did you mean `F16`?"),
         ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; there are `Bf16` and `F16`"),
