@@ -100,12 +100,16 @@ fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
                         return errors.add(Place::of(value), message);
                     }
                 };
-                if !(weight.is_finite() && weight > 0.0) {
-                    errors.add(Place::of(value), "a term's weight must be above 0 and finite");
-                }
                 let first = terms.len();
                 collect(term, terms, errors);
-                return terms[first..].iter_mut().for_each(|term| term.weight *= weight);
+                let weighted = &mut terms[first..];
+                weighted.iter_mut().for_each(|term| term.weight *= weight);
+                // The product of several may leave the numbers that each of them is in.
+                if !is_weight(weight) || !weighted.iter().all(|term| is_weight(term.weight)) {
+                    errors.add(Place::of(value), "a term's weight must be above 0 and finite");
+                    weighted.iter_mut().for_each(|term| term.weight = 1.0);
+                }
+                return;
             }
             _ => {
                 let message =
@@ -115,6 +119,10 @@ fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
         }
     }
     terms.extend(term(value, errors));
+}
+
+fn is_weight(number: f64) -> bool {
+    number > 0.0 && number.is_finite()
 }
 
 /// A literal number.

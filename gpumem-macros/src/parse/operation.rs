@@ -50,13 +50,9 @@ impl Parser<'_> {
             ));
         }
         input.parse::<Token![fn]>()?;
-        let mut name: Ident = input.parse()?;
+        let name: Ident = input.parse()?;
         let before = self.errors.list().len();
-        if !name.to_string().starts_with(char::is_uppercase) {
-            let capital = capitalised(&name.to_string());
-            self.errors.add(&name, format!("layers begin with a capital; write `{capital}`"));
-            name = Ident::new(&capital, name.span());
-        }
+        let name = self.name_of_operation(name);
         // One that cannot be read has a name all the same.
         let mut operation = Operation::new(docs, name);
         if let Err(error) = self.rest_of_operation(input, &mut operation) {
@@ -65,6 +61,22 @@ impl Parser<'_> {
         }
         operation.is_broken = self.errors.list().len() > before;
         Ok(operation)
+    }
+
+    /// The name with a capital, as layers have it.
+    fn name_of_operation(&mut self, name: Ident) -> Ident {
+        let text = name.unraw().to_string();
+        // Not every script has capitals.
+        if text.starts_with(|first: char| first.is_alphabetic() && first.to_uppercase().eq([first])) {
+            return name;
+        }
+        let capital = capitalised(&text);
+        if syn::parse_str::<Ident>(&capital).is_err() {
+            self.errors.add(&name, format!("layers begin with a capital, as `Swish`; rename `{name}`"));
+            return name;
+        }
+        self.errors.add(&name, format!("layers begin with a capital; write `{capital}`"));
+        Ident::new(&capital, name.span())
     }
 
     /// What follows the name.

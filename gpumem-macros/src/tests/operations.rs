@@ -170,6 +170,11 @@ fn values_that_arrive() {
 fn declarations() {
     let operations = [
         "fn own(x) { x }",
+        "fn _2x(x) { x }",
+        "fn __(x) { x }",
+        "fn self_(x) { x }",
+        "fn r#type(x) { x }",
+        "fn 形(x) { x }",
         "pub fn Own(x) { x }",
         "#[inline] fn Own(x) { x }",
         "fn Own() { x }",

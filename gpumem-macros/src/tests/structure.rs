@@ -36,6 +36,12 @@ fn losses_of_several_terms() {
             "a term's weight must be above 0 and finite",
         ),
         ("-0.5 * CrossEntropy", "-0.5 * CrossEntropy", "a term's weight must be above 0 and finite"),
+        ("1e400 * CrossEntropy", "1e400 * CrossEntropy", "a term's weight must be above 0 and finite"),
+        (
+            "CrossEntropy + 1e200 * (1e200 * CrossEntropy)",
+            "1e200 * (1e200 * CrossEntropy)",
+            "a term's weight must be above 0 and finite",
+        ),
         (
             "CrossEntropy - Mse",
             "CrossEntropy - Mse",
