@@ -185,6 +185,15 @@ pub(crate) struct Type {
 }
 
 impl Type {
+    /// Its sizes as they stand between `<` and `>`.
+    pub(crate) fn sizes(dimensions: &[Expression]) -> String {
+        let size = |dimension: &Expression| match dimension.kind {
+            Kind::Integer(_) | Kind::Name(_) => dimension.to_string(),
+            _ => format!("{{ {dimension} }}"),
+        };
+        dimensions.iter().map(size).collect::<Vec<_>>().join(", ")
+    }
+
     /// What should have been a type.
     pub(crate) fn broken(place: Place) -> Type {
         Type { name: Ident::new("_unread", place.start), format: None, dimensions: Vec::new(), place, is_broken: true }
@@ -519,7 +528,7 @@ impl fmt::Display for Expression {
 
 /// An expression beside an operator, which takes it as it was written where it binds as tight as this at least. Otherwise it
 /// needs parentheses: none are kept where they were.
-struct Operand<'e>(&'e Expression, u8);
+pub(crate) struct Operand<'e>(pub(crate) &'e Expression, pub(crate) u8);
 
 impl fmt::Display for Operand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

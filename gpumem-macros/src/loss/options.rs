@@ -115,13 +115,29 @@ fn hint(text: &str, known: &[&str]) -> String {
 pub(super) fn in_parentheses(loss: Loss, argument: &Expr) -> Option<String> {
     let Expr::Assign(assign) = plain(argument) else { return None };
     let name = last_name(&assign.left)?.to_string();
-    let value = &assign.right;
-    loss.row().options().contains(&name.as_str()).then(|| format!("{name}: {}", quote!(#value)).replace("- ", "-"))
+    let written = &assign.right;
+    let value = match plain(written) {
+        Expr::Lit(ExprLit { lit: Lit::Str(value), .. }) if name == "reduction" => {
+            let known = reductions(loss.row().divergence);
+            let meant = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(&value.value()));
+            meant.unwrap_or(&known[0]).0.to_string()
+        }
+        Expr::Path(path) if path.path.is_ident("True") => "true".to_string(),
+        Expr::Path(path) if path.path.is_ident("False") => "false".to_string(),
+        _ => quote!(#written).to_string().replace("- ", "-"),
+    };
+    loss.row().options().contains(&name.as_str()).then(|| format!("{name}: {value}"))
+}
+
+/// The values of `reduction`, by their names: of a divergence also `BatchMean`.
+fn reductions(divergence: bool) -> &'static [(&'static str, Reduction)] {
+    const ALL: [(&str, Reduction); 3] =
+        [("Mean", Reduction::Mean), ("Sum", Reduction::Sum), ("BatchMean", Reduction::BatchMean)];
+    &ALL[..if divergence { 3 } else { 2 }]
 }
 
 fn reduction(value: &Expr, divergence: bool) -> Result<Reduction, String> {
-    let known = [("Mean", Reduction::Mean), ("Sum", Reduction::Sum), ("BatchMean", Reduction::BatchMean)];
-    let known = &known[..if divergence { 3 } else { 2 }];
+    let known = reductions(divergence);
     let name = last_name(value).map(ToString::to_string);
     let found = known.iter().find(|(known, _)| Some(*known) == name.as_deref());
     let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();

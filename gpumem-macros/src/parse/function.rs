@@ -233,9 +233,8 @@ impl Parser<'_> {
             };
             let values = self.separated(&content, "a number", placed, ToString::to_string);
             let values: Vec<_> = values.into_iter().map(|(value, _)| value).collect();
-            let written: Vec<String> = values.iter().map(ToString::to_string).collect();
             let place = Place { start: parentheses.span.open(), end: parentheses.span.close() };
-            let message = format!("sizes stand between `<` and `>`; write `{name}<{}>`", written.join(", "));
+            let message = format!("sizes stand between `<` and `>`; write `{name}<{}>`", Type::sizes(&values));
             self.errors.add(place, message);
             return Ok(((None, values), place.end));
         }

@@ -1,6 +1,7 @@
 //! What other languages and libraries taught: `nn.ReLU()`, `x.relu()`, `a | b`, `True`. Loops are in `loops`.
 
 use super::body::all;
+use super::expression::is_element;
 use super::{Parser, drain, skip_token};
 use crate::names;
 use crate::syntax::{Argument, Expression, Kind, Place};
@@ -233,7 +234,7 @@ impl Parser<'_> {
         Ok(self.new_expression(element.place, Kind::Broken))
     }
 
-    /// `{ a, b }`: the layers in a list.
+    /// `{ a, b }`: the layers in a list. A value has no braces around it.
     pub(super) fn braced(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let content;
         let braces = syn::braced!(content in input);
@@ -244,7 +245,11 @@ impl Parser<'_> {
         let elements = match element.kind {
             Kind::List(elements) => elements,
             Kind::Broken => Vec::new(),
-            _ => vec![element],
+            _ if is_element(&element) => vec![element],
+            _ => {
+                self.errors.add(place, format!("what is no list stands without braces; write `{element}`"));
+                return Ok(Expression { place, ..element });
+            }
         };
         self.errors.add(place, format!("layers are listed in brackets, not in braces: `[{}]`", all(&elements)));
         Ok(self.new_expression(place, Kind::List(elements)))

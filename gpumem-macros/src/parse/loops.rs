@@ -3,7 +3,7 @@
 use super::habits::stands_in;
 use super::{Parser, drain, skip_token};
 use crate::syntax::{Argument, Expression, Kind, Place};
-use proc_macro2::{Ident, TokenStream, TokenTree};
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use syn::Token;
 use syn::parse::ParseStream;
 
@@ -19,7 +19,7 @@ impl Parser<'_> {
             head.push(input.parse()?);
         }
         let (counter, times) = if is_for { self.counted(&head) } else { (None, None) };
-        let written = times.as_ref().map_or("3".to_string(), ToString::to_string);
+        let written = times.as_ref().map_or("n".to_string(), ToString::to_string);
         self.errors.add(start, format!("there are no loops; write `repeat({written}, [..])`"));
         if !input.peek(syn::token::Brace) {
             return Ok(self.new_expression(start, Kind::Broken));
@@ -41,16 +41,16 @@ impl Parser<'_> {
     /// `i in 0..3` or `i in range(3)`: what counts, and how often.
     fn counted(&mut self, head: &[TokenTree]) -> (Option<Ident>, Option<Expression>) {
         let Some(TokenTree::Ident(counter)) = head.first() else { return (None, None) };
-        let times: TokenStream = match &head[1..] {
-            // From 0, so that the end is the count.
-            [_, TokenTree::Literal(zero), TokenTree::Punct(_), TokenTree::Punct(dot), times @ ..]
-                if zero.to_string() == "0" && dot.as_char() == '.' =>
+        let times = match &head[1..] {
+            [_, TokenTree::Literal(start), TokenTree::Punct(_), TokenTree::Punct(dot), end @ ..]
+                if dot.as_char() == '.' =>
             {
-                times.iter().cloned().collect()
+                count(&start.to_string(), end)
             }
-            [_, TokenTree::Ident(range), TokenTree::Group(times)] if range == "range" => times.stream(),
-            _ => return (Some(counter.clone()), None),
+            [_, TokenTree::Ident(range), TokenTree::Group(times)] if range == "range" => Some(times.stream()),
+            _ => None,
         };
+        let Some(times) = times else { return (Some(counter.clone()), None) };
         let before = self.errors.list().len();
         let value = |input: ParseStream<'_>| self.expression(input);
         let times = syn::parse::Parser::parse2(value, times).ok();
@@ -77,4 +77,19 @@ impl Parser<'_> {
         let arguments = [times, element].map(|value| Argument { name: None, value }).into();
         Some(self.new_expression(place, Kind::Call { name: Ident::new("repeat", place.start), arguments }))
     }
+}
+
+/// How many numbers there are from `start` up to what follows two dots, `9` or `=9`.
+fn count(start: &str, end: &[TokenTree]) -> Option<TokenStream> {
+    let (end, inclusive) = match end {
+        [TokenTree::Punct(equals), end @ ..] if equals.as_char() == '=' => (end, 1),
+        _ => (end, 0),
+    };
+    let start: u64 = start.parse().ok()?;
+    if let [TokenTree::Literal(last)] = end {
+        let times = last.to_string().parse::<u64>().ok()?.checked_add(inclusive)?.checked_sub(start)?;
+        return Some(TokenTree::from(Literal::u64_unsuffixed(times)).into());
+    }
+    // From 0, so that the end is the count.
+    (start == inclusive).then(|| end.iter().cloned().collect())
 }

@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod formulas;
 pub(crate) mod frame;
 mod guesses;
+mod joined;
 mod layers;
 mod lora;
 mod modules;
@@ -16,7 +17,7 @@ mod taps;
 mod types;
 
 use crate::errors::{Error, Errors};
-use crate::syntax::{Expression, Function, Kind, Module, Operator, Place, Source};
+use crate::syntax::{Expression, Function, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
@@ -303,30 +304,8 @@ impl<'s> Resolver<'s, '_> {
                 }
             }
             Kind::Broken => None,
-            Kind::Binary { operator: Operator::Times, operands }
-                if operands.iter().any(|operand| matches!(operand.kind, Kind::Integer(_))) =>
-            {
-                let is_times = |operand: &&Expression| matches!(operand.kind, Kind::Integer(_));
-                let times = operands.iter().find(is_times).map(ToString::to_string).unwrap_or_default();
-                let layer = operands.iter().find(|operand| !is_times(operand)).map(ToString::to_string);
-                let message = format!("what is repeated is written `repeat({times}, {})`", layer.unwrap_or_default());
-                self.report(element.id, element.place, frame, &message);
-                None
-            }
-            Kind::Binary { operator, operands } if operator.join().is_some() => {
-                let join = operator.join().unwrap_or_default();
-                // A value is read by its name.
-                let branch = |operand: &Expression| match &operand.kind {
-                    Kind::Name(name) if frame.tapped(&name.to_string()).is_some() => format!("from({name})"),
-                    _ => operand.to_string(),
-                };
-                let branches = [branch(&operands[0]), branch(&operands[1])].join(", ");
-                self.report(
-                    element.id,
-                    element.place,
-                    frame,
-                    &format!("layers are joined by name; write `{join}({branches})`"),
-                );
+            Kind::Binary { .. } => {
+                self.joined(element, frame);
                 None
             }
             _ => {

@@ -115,8 +115,7 @@ impl<'s> Resolver<'s, '_> {
 
     /// Only images of bytes say what they consist of.
     fn check_format(&mut self, written: &Type, form: Form, name: &str) {
-        let sizes: Vec<String> = written.dimensions.iter().map(ToString::to_string).collect();
-        let sizes = sizes.join(", ");
+        let sizes = Type::sizes(&written.dimensions);
         let message = match (form, &written.format) {
             (Form::Images, Some(format)) if format == "u8" => return,
             (Form::Images, Some(format)) => format!(

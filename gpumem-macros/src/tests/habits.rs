@@ -57,7 +57,7 @@ fn loops() {
         "[Conv2d(16, 3), for i in 0..3 { [Relu] }, for j in [1, 2] { Relu }]",
         &[
             ("for", "there are no loops; write `repeat(3, [..])`"),
-            ("for", "there are no loops; write `repeat(3, [..])`"),
+            ("for", "there are no loops; write `repeat(n, [..])`"),
         ],
     );
     // It runs as often as it says, and what is inside is checked.
@@ -300,12 +300,54 @@ fn repetitions_in_other_words() {
             "what is repeated is no function, and the same each time; for a `i` that counts, write a block with a parameter that \
              calls itself: `fn stage(i: usize) -> Block { .. }`",
         ),
-        ("while true { Relu }", "while", "there are no loops; write `repeat(3, [..])`"),
-        ("loop { Relu }", "loop", "there are no loops; write `repeat(3, [..])`"),
+        ("while true { Relu }", "while", "there are no loops; write `repeat(n, [..])`"),
+        ("loop { Relu }", "loop", "there are no loops; write `repeat(n, [..])`"),
+        ("for i in 0..=4 { Relu }", "for", "there are no loops; write `repeat(5, [..])`"),
+        ("for i in 1..9 { Relu }", "for", "there are no loops; write `repeat(8, [..])`"),
+        ("for i in 2..n { Relu }", "for", "there are no loops; write `repeat(n, [..])`"),
         ("Relu for _ in range(5)", "for", "there are no loops; write `repeat(5, [..])`"),
     ] {
         assert_found(&format!("[Conv2d(16, 3), {written}]"), &[(place, said)]);
     }
+}
+
+/// Operators between layers, and numbers among them. What is written in their place is an element.
+#[test]
+fn layers_with_operators() {
+    let items = "const N: usize = 3; const HALF: f64 = 0.5;";
+    let network = |body: &str| forward("Features<8>", "Features<8>", body, items);
+    for (written, said, instead) in [
+        ("x + Linear(8) + Relu", "layers are joined by name", "Add(Add(from(x), Linear(8)), Relu)"),
+        ("x - 2 * Linear(8)", "layers are joined by name", "Sub(from(x), repeat(2, Linear(8)))"),
+        ("Tanh * (Relu + Sigmoid)", "layers are joined by name", "Mul(Tanh, Add(Relu, Sigmoid))"),
+        ("N * Linear(8)", "what is repeated is written", "repeat(N, Linear(8))"),
+        ("Linear(8) * (N - 1)", "what is repeated is written", "repeat(N - 1, Linear(8))"),
+        ("0.5 * Linear(8)", "a number is no layer", "[Linear(8), Affine(0.5)]"),
+        ("2 * x", "a number is no layer", "[from(x), Affine(2)]"),
+        ("1 + Linear(8)", "a number is no layer", "[Linear(8), Affine(1.0, 1)]"),
+        ("HALF - Linear(8)", "a number is no layer", "[Linear(8), Affine(-1.0, HALF)]"),
+        ("x - (HALF + 1.0)", "a number is no layer", "[from(x), Affine(1.0, -(HALF + 1.0))]"),
+        ("x / (HALF * 2.0)", "a number is no layer", "[from(x), Affine(1.0 / (HALF * 2.0))]"),
+        ("1.0 / x", "a number is no layer", "[from(x), Pow(-1.0), Affine(1.0)]"),
+    ] {
+        let write = if said.ends_with("written") { "" } else { "; write" };
+        assert_mistakes(&network(written), &[(written, &format!("{said}{write} `{instead}`"))]);
+        sound(&network(instead));
+    }
+    let inverse = "a number is no layer; write its inverse, as `[from(x), Affine(0.5)]`";
+    assert_mistakes(&network("x / N"), &[("x / N", inverse)]);
+    assert_mistakes(&network("2 + N"), &[("2 + N", "expected a layer, a block or a list `[..]`, found `2 + N`")]);
+}
+
+#[test]
+fn values_in_braces() {
+    let items = "const WIDTH: usize = 4;";
+    let braces = "what is no list stands without braces; write `2 * WIDTH`";
+    let text = forward("Features<8>", "Features<8>", "Linear({ 2 * WIDTH })", items);
+    assert_mistakes(&text, &[("{ 2 * WIDTH }", braces)]);
+    let sizes = "sizes stand between `<` and `>`; write `Image<3, { 2 * WIDTH }, WIDTH>`";
+    let text = format!("struct Net; fn forward(x: Image(3, 2 * WIDTH, WIDTH)) -> Map<3, 8, 4> {{ [Relu] }} {items}");
+    assert_mistakes(&text, &[("(3, 2 * WIDTH, WIDTH)", sizes)]);
 }
 
 /// A suggestion means what was written.

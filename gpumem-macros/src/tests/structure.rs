@@ -60,6 +60,17 @@ fn losses_of_several_terms() {
         ),
         ("Mse(form = aux)", "form", "`Mse` has no option `form`; did you mean `from`?"),
         ("Mse(reduction = Sum)", "reduction = Sum", "options stand in braces; write `Mse { reduction: Sum }`"),
+        ("Mse(reduction = \"sum\")", "reduction = \"sum\"", "options stand in braces; write `Mse { reduction: Sum }`"),
+        (
+            "KlDiv(reduction = \"batchmean\")",
+            "reduction = \"batchmean\"",
+            "options stand in braces; write `KlDiv { reduction: BatchMean }`",
+        ),
+        (
+            "KlDiv(log_target = True)",
+            "log_target = True",
+            "options stand in braces; write `KlDiv { log_target: true }`",
+        ),
         (
             "Huber(gamma = a)",
             "gamma",
