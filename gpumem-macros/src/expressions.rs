@@ -14,6 +14,9 @@ use std::rc::Rc;
 const ELSEWHERE: &str = "a macro cannot read constants of other code; write the number here, as `pub const NAME: usize = 64;`, which \
                          is then a constant of this module that other code can use";
 
+/// Said of a difference that is none of sizes.
+const BELOW: &str = "is below 0, which no `usize` can be";
+
 impl<'s> Resolver<'s, '_> {
     /// The value of an expression; `None` after a mistake, which has been reported.
     pub(crate) fn value(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
@@ -31,9 +34,11 @@ impl<'s> Resolver<'s, '_> {
             },
             Kind::Not(value) => Some(Known::Flag(!self.flag(value, frame)?)),
             Kind::Negative(value) => match self.value(value, frame)? {
-                Known::Integer(value) => Some(Known::Float(-(value as f64))),
                 Known::Float(value) => Some(Known::Float(-value)),
-                other => self.mistake(expression, frame, &format!("cannot negate {}", other.describe())),
+                other => match other.whole() {
+                    Some(value) => Known::of_whole(-value),
+                    None => self.mistake(expression, frame, &format!("cannot negate {}", other.describe())),
+                },
             },
             Kind::Binary { operator, operands } => self.binary(expression, *operator, operands, frame),
             Kind::Path { module, .. } if !self.imports(module, frame) => {
@@ -75,14 +80,10 @@ impl<'s> Resolver<'s, '_> {
         }
         let mut numbers = Vec::new();
         for (value, known) in values.iter().zip(known) {
-            numbers.push(match known {
-                Known::Integer(number) => number as f64,
-                Known::Float(number) => number,
-                other => {
-                    let message = format!("expected a number, found {}", found(&other));
-                    return self.mistake(value, frame, &message);
-                }
-            });
+            let Some(number) = known.number() else {
+                return self.mistake(value, frame, &format!("expected a number, found {}", found(&known)));
+            };
+            numbers.push(number);
         }
         Some(Known::Numbers(numbers))
     }
@@ -99,10 +100,13 @@ impl<'s> Resolver<'s, '_> {
             let (own, values) = match &row.kind {
                 Kind::List(rows) => self.table(row, rows, frame)?,
                 _ => match self.value(row, frame)? {
-                    Known::Integer(number) => (Vec::new(), vec![number as f64]),
-                    Known::Float(number) => (Vec::new(), vec![number]),
                     Known::Table(dims, numbers) => (dims, numbers),
-                    other => return self.mistake(row, frame, &format!("expected a number, found {}", found(&other))),
+                    other => match other.number() {
+                        Some(number) => (Vec::new(), vec![number]),
+                        None => {
+                            return self.mistake(row, frame, &format!("expected a number, found {}", found(&other)));
+                        }
+                    },
                 },
             };
             let first = dims.get_or_insert_with(|| own.clone());
@@ -128,6 +132,7 @@ impl<'s> Resolver<'s, '_> {
     pub(crate) fn integer(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<u64> {
         match self.value(expression, frame)? {
             Known::Integer(value) => Some(value),
+            below @ Known::Negative(_) => self.mistake(expression, frame, &format!("`{below}` {BELOW}")),
             other => self.mistake(expression, frame, &format!("expected a whole number, found {}", found(&other))),
         }
     }
@@ -253,13 +258,15 @@ impl<'s> Resolver<'s, '_> {
         }
         let right = self.value(&operands[1], frame)?;
         let folded = match (&left, &right) {
-            (Known::Integer(left), Known::Integer(right)) => integers(operator, *left, *right),
             (Known::Float(left), Known::Float(right)) => floats(operator, *left, *right),
             (Known::Flag(left), Known::Flag(right)) => flags(operator, *left, *right),
-            (Known::Integer(_), Known::Float(_)) | (Known::Float(_), Known::Integer(_)) => {
-                Err("mixes a whole number with a fraction; write `2.0` for a fraction".to_string())
-            }
-            _ => Err(String::new()),
+            _ => match (left.whole(), right.whole()) {
+                (Some(left), Some(right)) => integers(operator, left, right, self.folds_signed(frame)),
+                _ if left.number().is_some() && right.number().is_some() => {
+                    Err("mixes a whole number with a fraction; write `2.0` for a fraction".to_string())
+                }
+                _ => Err(String::new()),
+            },
         };
         match folded {
             Ok(value) => Some(value),
@@ -272,6 +279,13 @@ impl<'s> Resolver<'s, '_> {
                 self.mistake(expression, frame, &format!("`{left} {} {right}` {message}", operator.symbol()))
             }
         }
+    }
+
+    /// Whether the constant that is being folded, if one is, has a type with a sign.
+    fn folds_signed(&self, frame: &Frame<'s>) -> bool {
+        let folded = self.folding.last();
+        let constant = folded.and_then(|(_, name)| frame.module.constants.iter().find(|known| known.name == *name));
+        constant.is_some_and(|constant| constant.kind.to_string().starts_with('i'))
     }
 
     /// Reports a mistake of `expression`; stands for the value that it has not.
@@ -300,7 +314,8 @@ fn compared<'s, T: PartialOrd>(operator: Operator, left: T, right: T) -> Result<
     }))
 }
 
-fn integers<'s>(operator: Operator, left: u64, right: u64) -> Result<Known<'s>, String> {
+/// Sizes have no sign, so that a difference of two of them is a mistake where it is below 0, unless `is_signed`.
+fn integers<'s>(operator: Operator, left: i128, right: i128, is_signed: bool) -> Result<Known<'s>, String> {
     let value = match operator {
         Operator::Plus => left.checked_add(right),
         Operator::Minus => left.checked_sub(right),
@@ -310,9 +325,9 @@ fn integers<'s>(operator: Operator, left: u64, right: u64) -> Result<Known<'s>, 
         Operator::Remainder => left.checked_rem(right),
         _ => return compared(operator, left, right),
     };
-    match value {
-        Some(value) => Ok(Known::Integer(value)),
-        None if operator == Operator::Minus => Err("is below 0, which no `usize` can be".to_string()),
+    match value.and_then(Known::of_whole) {
+        Some(Known::Negative(_)) if !is_signed && left >= 0 && right >= 0 => Err(BELOW.to_string()),
+        Some(value) => Ok(value),
         None => Err(format!("overflows: the largest number is {}", u64::MAX)),
     }
 }

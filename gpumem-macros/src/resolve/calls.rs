@@ -158,10 +158,8 @@ impl<'s> Resolver<'s, '_> {
     ) -> Option<Known<'s>> {
         let found = self.value(value, frame)?;
         match (kind, found) {
-            ("usize", value @ Known::Integer(_))
-            | ("f64", value @ Known::Float(_))
-            | ("bool", value @ Known::Flag(_)) => Some(value),
-            ("f64", Known::Integer(value)) => Some(Known::Float(value as f64)),
+            ("usize", value @ Known::Integer(_)) | ("bool", value @ Known::Flag(_)) => Some(value),
+            ("f64", value) if let Some(number) = value.number() => Some(Known::Float(number)),
             ("usize" | "f64" | "bool", other) => {
                 let message = format!("`{name}` is a `{kind}`, but {} is given", other.describe());
                 self.report(value.id, value.place, frame, &message);

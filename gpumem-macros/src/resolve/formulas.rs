@@ -165,13 +165,14 @@ impl<'s> Resolver<'s, '_> {
             return self.no_term(expression, frame, &message);
         }
         match self.variable(expression, name, frame)? {
-            Known::Integer(value) => Some(making.number(value as f64)),
-            Known::Float(value) => Some(making.number(value)),
             Known::Flag(value) => Some(making.number(f64::from(u8::from(value)))),
-            other => {
-                let message = format!("expected a number, but `{name}` is {}", other.describe());
-                self.no_term(expression, frame, &message)
-            }
+            known => match known.number() {
+                Some(value) => Some(making.number(value)),
+                None => {
+                    let message = format!("expected a number, but `{name}` is {}", known.describe());
+                    self.no_term(expression, frame, &message)
+                }
+            },
         }
     }
 

@@ -15,6 +15,8 @@ pub(crate) type Current = Option<NodeId>;
 #[derive(Clone)]
 pub(crate) enum Known<'s> {
     Integer(u64),
+    /// A whole number below 0, by how much.
+    Negative(u64),
     Float(f64),
     Flag(bool),
     Text(String),
@@ -32,6 +34,7 @@ impl fmt::Display for Known<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Known::Integer(value) => write!(f, "{value}"),
+            Known::Negative(value) => write!(f, "-{value}"),
             Known::Float(value) => write!(f, "{value:?}"),
             Known::Flag(value) => write!(f, "{value}"),
             Known::Text(value) => write!(f, "{value:?}"),
@@ -45,10 +48,36 @@ impl fmt::Display for Known<'_> {
 }
 
 impl Known<'_> {
+    /// A whole number; `None` where it is too large.
+    pub(crate) fn of_whole(value: i128) -> Option<Self> {
+        let size = u64::try_from(value.unsigned_abs()).ok()?;
+        Some(if value < 0 { Known::Negative(size) } else { Known::Integer(size) })
+    }
+
+    /// The whole number that it is, if it is one.
+    pub(crate) fn whole(&self) -> Option<i128> {
+        match self {
+            Known::Integer(value) => Some((*value).into()),
+            Known::Negative(value) => Some(-i128::from(*value)),
+            _ => None,
+        }
+    }
+
+    /// The number that it is, if it is one.
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Known::Integer(value) => Some(*value as f64),
+            Known::Negative(value) => Some(-(*value as f64)),
+            Known::Float(value) => Some(*value),
+            _ => None,
+        }
+    }
+
     /// What it is, in a message.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Known::Integer(_) => "a whole number",
+            Known::Negative(_) => "a whole number below 0",
             Known::Float(_) => "a number with a fraction",
             Known::Flag(_) => "`true` or `false`",
             Known::Text(_) => "a text",

@@ -86,8 +86,7 @@ impl<'s> Resolver<'s, '_> {
                 let constant = || frame.module.constants.iter().find(|constant| constant.name == name);
                 match frame.parameter(&name) {
                     Some(Known::Integer(_)) => Some(Number::Whole),
-                    Some(Known::Float(_)) => Some(Number::Real),
-                    Some(_) => None,
+                    Some(known) => known.number().map(|_| Number::Real),
                     None if frame.binding(&name).is_some() => None,
                     None => constant().map(|constant| match constant.kind.to_string().as_str() {
                         "f64" | "f32" => Number::Real,

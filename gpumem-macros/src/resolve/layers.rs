@@ -345,6 +345,7 @@ impl<'s> Resolver<'s, '_> {
     fn as_argument(&mut self, value: &Expression, known: Known<'s>, frame: &Frame<'s>) -> Argument {
         match known {
             Known::Integer(value) => Argument::Integer(value),
+            Known::Negative(value) => Argument::Float(-(value as f64)),
             Known::Float(value) => Argument::Float(value),
             Known::Flag(value) => Argument::Flag(value),
             Known::Text(value) => Argument::Text(value),

@@ -136,14 +136,15 @@ impl<'s> Resolver<'s, '_> {
     fn alpha(&mut self, written: Option<&'s Expression>, frame: &Rc<Frame<'s>>) -> Option<f64> {
         let written = written?;
         let alpha = match self.value(written, frame)? {
-            Known::Integer(alpha) => alpha as f64,
-            Known::Float(alpha) => alpha,
             Known::Open => return None,
-            other => {
-                let message = format!("the alpha of an adapter is a number, as 16.0, not {}", other.describe());
-                self.report(written.id, written.place, frame, &message);
-                return None;
-            }
+            known => match known.number() {
+                Some(alpha) => alpha,
+                None => {
+                    let message = format!("the alpha of an adapter is a number, as 16.0, not {}", known.describe());
+                    self.report(written.id, written.place, frame, &message);
+                    return None;
+                }
+            },
         };
         if !(alpha > 0.0 && alpha <= f64::from(f32::MAX)) {
             let message = format!("the alpha of an adapter is above 0, not {alpha:?}; twice the rank is usual");

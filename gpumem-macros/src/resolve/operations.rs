@@ -142,10 +142,8 @@ impl<'s> Resolver<'s, '_> {
             let value = asked.default.as_ref().map(|default| {
                 let Some(value) = self.value(default, &around) else { return Known::Open };
                 match (asked.kind.to_string().as_str(), value) {
-                    ("usize", value @ Known::Integer(_))
-                    | ("f64", value @ Known::Float(_))
-                    | ("bool", value @ Known::Flag(_)) => value,
-                    ("f64", Known::Integer(value)) => Known::Float(value as f64),
+                    ("usize", value @ Known::Integer(_)) | ("bool", value @ Known::Flag(_)) => value,
+                    ("f64", value) if let Some(number) = value.number() => Known::Float(number),
                     (kind, other) => {
                         let message =
                             format!("`{}` is a `{kind}`, but its default is {}", asked.name, other.describe());
@@ -305,14 +303,11 @@ impl<'s> Resolver<'s, '_> {
             self.report(written.id, written.place, inner, &message);
             return None;
         }
-        let value = match self.value(number, inner)? {
-            Known::Integer(value) => value as f64,
-            Known::Float(value) => value,
-            other => {
-                let message = format!("expected a number, found {}", other.describe());
-                self.report(number.id, number.place, inner, &message);
-                return None;
-            }
+        let found = self.value(number, inner)?;
+        let Some(value) = found.number() else {
+            let message = format!("expected a number, found {}", found.describe());
+            self.report(number.id, number.place, inner, &message);
+            return None;
         };
         let is_right = value.is_finite() && (kind.is_empty() || value > 0.0 || value == 0.0 && kind != "Kaiming");
         if !is_right {

@@ -553,3 +553,27 @@ fn tokens_and_positions() {
     );
     assert_mistakes(&text, &[("3", "layer 2 `Tied` takes one layer, and the option `bias`")]);
 }
+
+/// Whole numbers below 0 are whole, and sizes are not below 0.
+#[test]
+fn numbers_with_a_sign() {
+    let items = "const SHIFT: i64 = -3; const LAST: isize = 2 - 5;
+                 fn stage(n: usize) -> Block { if n > -1 { [Roll(2 * SHIFT, 1), Transpose(LAST + 1, -1)] } else { [] } }
+                 fn scaled(by: f64) -> Block { [Affine(by), Affine(-SHIFT / 2)] }";
+    sound(&forward("Sequence<4, 4>", "Sequence<4, 4>", "[stage(2), scaled(SHIFT), Affine(-1)]", items));
+    assert_mistakes(
+        &forward(
+            "Sequence<4, 4>",
+            "Sequence<4, 4>",
+            "[stage(-1), Linear(2 * SHIFT), Affine(0.5 * SHIFT), scaled(1)]",
+            items,
+        ),
+        &[
+            ("-1", "`n` is a `usize`, but a whole number below 0 is given"),
+            ("2 * SHIFT", "layer 2 `Linear` needs a whole number for `out_features`, not -6.0"),
+            ("0.5 * SHIFT", "`0.5 * -3` mixes a whole number with a fraction; write `2.0` for a fraction"),
+        ],
+    );
+    let below = [("SHIFT", "`-3` is below 0, which no `usize` can be")];
+    assert_mistakes(&forward("Features<4>", "Features<4>", "[repeat(SHIFT, Relu)]", "const SHIFT: i64 = -3;"), &below);
+}
