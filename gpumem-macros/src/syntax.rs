@@ -279,6 +279,16 @@ pub(crate) enum Axis {
     Length(Expression),
 }
 
+impl Axis {
+    /// The name, if it stands for any number of axes.
+    pub(crate) fn rest(&self) -> Option<&Ident> {
+        match self {
+            Axis::Rest(name) => Some(name),
+            Axis::Length(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Axis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

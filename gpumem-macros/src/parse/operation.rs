@@ -354,10 +354,9 @@ impl Parser<'_> {
         }
         let y = "y".to_string();
         let mut names = vec![operation.input.to_string(), y.clone(), "batch".to_string()];
-        let rest = |axis: &Axis| if let Axis::Rest(name) = axis { Some(name.clone()) } else { None };
         let bound = operation.axes.iter().flatten().filter_map(|axis| match axis {
             Axis::Length(Expression { kind: Kind::Name(name), .. }) => Some(name.clone()),
-            axis => rest(axis),
+            axis => axis.rest().cloned(),
         });
         // An axis may have the length that an argument says.
         let is_argument = |name: &Ident| operation.arguments.iter().any(|argument| argument.name == *name);
@@ -376,11 +375,34 @@ impl Parser<'_> {
                 name => names.push(name),
             }
         }
-        if operation.axes.iter().flatten().filter(|axis| rest(axis).is_some()).count() > 1 {
+        if operation.axes.iter().flatten().filter_map(Axis::rest).count() > 1 {
             self.errors.add(&operation.input, "only one name stands for several axes, with `..` behind it");
         }
+        self.check_rests(operation);
         self.check_arguments(operation);
         self.check_kept(operation);
+    }
+
+    /// Several axes at once are those of the input.
+    fn check_rests(&mut self, operation: &Operation) {
+        let Operation { input, axes, output, parameters, saves, .. } = operation;
+        let known = axes.iter().flatten().find_map(Axis::rest);
+        let tensors = parameters.iter().chain(saves).flat_map(|tensor| &tensor.axes);
+        for name in output.iter().flatten().chain(tensors).filter_map(Axis::rest) {
+            match known {
+                Some(known) if known == name => {}
+                Some(known) => {
+                    let message = format!("no axes of `{input}` are called `{name}`; write `{known}..`");
+                    self.errors.add(name, message);
+                }
+                None => {
+                    let message = format!(
+                        "no axes of `{input}` are called `{name}`; call them so where it arrives, as `{input}: [{name}.., features]`"
+                    );
+                    self.errors.add(name, message);
+                }
+            }
+        }
     }
 
     /// Values without names are taken in the order of the arguments, those without a default first.

@@ -186,6 +186,8 @@ fn declarations() {
         "fn Own(x, name: f64 = 1.0, freeze: bool = true) { x }",
         "fn Own(x: [a, a]) { x }",
         "fn Own(x: [a.., b..]) { x }",
+        "fn Own(x: [rows.., f]) -> [row.., f / 2] { saves: { s: [rows.., r..] } }",
+        "fn Own(x: [channels, height]) -> [rows.., channels] { parameters: { w: [rest..] = 0 } }",
         "fn Own(x) -> [4, 3] { x }",
         "fn Own(x) -> 4 { x }",
         "fn Own(x, n: usize = 1.5) { x }",
