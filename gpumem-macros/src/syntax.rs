@@ -111,6 +111,8 @@ pub(crate) struct Declaration {
     pub(crate) name: Ident,
     /// The name of the batch parameter, if the network is generic over it.
     pub(crate) batch: Option<Ident>,
+    /// What the parameter is where it is left out, if that is written.
+    pub(crate) default: Option<syn::Expr>,
 }
 
 /// `const TRAIN: Train = Train { .. };` or the same with `INFER`.

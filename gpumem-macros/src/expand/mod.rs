@@ -27,7 +27,7 @@ pub(crate) use record::{section, written_at};
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
-use crate::train::{Reading, literal};
+use crate::train::{Reading, is_name, literal};
 use aimed::Known;
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
@@ -291,8 +291,9 @@ pub(crate) fn conditions(source: &Source) -> TokenStream {
 
 /// The struct, and what was passed through.
 fn declaration(source: &Source, docs: &str, needs: Option<TokenStream>) -> TokenStream {
-    let Declaration { attributes, visibility, name, batch } = &source.declaration;
-    let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize>));
+    let Declaration { attributes, visibility, name, batch, default } = &source.declaration;
+    let default = default.as_ref().map(|default| quote!(= #default));
+    let generics = batch.as_ref().map(|batch| quote!(<const #batch: ::core::primitive::usize #default>));
     let conditions = conditions(source);
     let imports = source.module.imports.iter().map(|import| quote!(#conditions #[allow(unused_imports)] #import));
     let public =
@@ -526,7 +527,7 @@ fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream>
     let name = &source.declaration.name;
     match (&source.declaration.batch, field.map(|field| &field.value)) {
         (None, _) => Some(quote!({ <#name>::INFER.batch })),
-        (Some(parameter), Some(syn::Expr::Path(path))) if path.path.is_ident(parameter) => Some(quote!(#parameter)),
+        (Some(parameter), Some(value)) if is_name(value, parameter) => Some(quote!(#parameter)),
         (Some(_), _) => None,
     }
 }

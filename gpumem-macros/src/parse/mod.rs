@@ -88,12 +88,15 @@ fn find_struct(tokens: TokenStream) -> Option<Declaration> {
             let generics: syn::Generics = input.parse()?;
             input.parse::<TokenStream>().map(|_| generics)
         };
-        let batch = match generics.parse2(rest).ok().and_then(|generics| generics.params.into_iter().next()) {
-            Some(syn::GenericParam::Const(parameter)) => Some(parameter.ident),
-            _ => None,
+        let (batch, default) = match generics.parse2(rest).ok().and_then(|generics| generics.params.into_iter().next())
+        {
+            Some(syn::GenericParam::Const(parameter)) => {
+                (Some(parameter.ident), parameter.default.map(|(_, value)| value))
+            }
+            _ => (None, None),
         };
         let visibility = if public { Visibility::Public(Token![pub](name.span())) } else { Visibility::Inherited };
-        return Some(Declaration { attributes: Vec::new(), visibility, name, batch });
+        return Some(Declaration { attributes: Vec::new(), visibility, name, batch, default });
     }
     None
 }
@@ -293,12 +296,16 @@ impl Parser<'_> {
     ) -> syn::Result<Declaration> {
         input.parse::<Token![struct]>()?;
         let name: Ident = input.parse()?;
-        let mut batch = None;
+        let (mut batch, mut default) = (None, None);
         if input.peek(Token![<]) {
             let generics: syn::Generics = input.parse()?;
             let parameters: Vec<_> = generics.params.iter().collect();
             match parameters.as_slice() {
-                [syn::GenericParam::Const(parameter)] => batch = Some(parameter.ident.clone()),
+                [syn::GenericParam::Const(parameter)] => {
+                    batch = Some(parameter.ident.clone());
+                    default = parameter.default.clone().map(|(_, value)| value);
+                    self.check_type_of_batch(parameter);
+                }
                 _ => self.errors.add(
                     &name,
                     format!(
@@ -314,7 +321,16 @@ impl Parser<'_> {
             self.errors.add_syn(&input.error(message));
             skip_fields(input);
         }
-        Ok(Declaration { attributes, visibility, name, batch })
+        Ok(Declaration { attributes, visibility, name, batch, default })
+    }
+
+    fn check_type_of_batch(&mut self, parameter: &syn::ConstParam) {
+        let is_usize = matches!(&parameter.ty, syn::Type::Path(syn::TypePath { path, .. })
+            if path.segments.last().is_some_and(|last| last.ident == "usize"));
+        if !is_usize {
+            let message = format!("a batch is a `usize`; write `const {}: usize`", parameter.ident);
+            self.errors.add(Place::of(&parameter.ty), message);
+        }
     }
 
     /// `const TRAIN`, `const INFER` or any other constant.

@@ -146,6 +146,9 @@ fn generic_batches() {
         &network(""),
         &[("BATCH", "nothing uses `BATCH`; add `const INFER: Infer = Infer { batch: BATCH };`")],
     );
+    let of_32_bits = "struct Net<const N: u32>; const INFER: Infer = Infer { batch: N };
+                      fn forward(x: Features<4>) -> Logits<4> { Linear(4) }";
+    assert_mistakes(of_32_bits, &[("u32", "a batch is a `usize`; write `const N: usize`")]);
     let text = "struct Net<T>; fn forward(x: Features<4>) -> Logits<4> { [Linear(4)] }";
     assert_mistakes(
         text,

@@ -60,8 +60,22 @@ network! {
 
 gpumem::fits!(Generic<64>);
 
+network! {
+    /// Of 16 samples where nothing else is said.
+    pub struct Usual<const BATCH: usize = 16>;
+
+    const TRAIN: Train = Train { batch: (BATCH) };
+    const INFER: Infer = Infer { batch: (BATCH) };
+
+    fn forward(x: Features<8>) -> Logits<4> {
+        Linear(4)
+    }
+}
+
 pub(crate) fn main() {
     assert_eq!(Written::LAYERS.last().unwrap().path, "head");
     assert!(module::Written::TRAINING.is_some());
     assert_eq!(Generic::<4>::PROGRAM.batch, 4);
+    assert_eq!(<Usual>::TRAIN.batch, 16);
+    assert!(Usual::<2>::infer_on(&gpumem::Cpu::new()).is_ok());
 }
