@@ -143,7 +143,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
         &#network::PROGRAM.tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(
             &__AIM,
             match #network::TRAIN {
-                ::core::option::Option::Some(train) => train.conv_workspace,
+                ::core::option::Option::Some(__train) => __train.conv_workspace,
                 ::core::option::Option::None => __gpumem::__private::Train::DEFAULT.conv_workspace,
             },
         )),

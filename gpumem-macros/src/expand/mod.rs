@@ -3,6 +3,8 @@
 //! Structure is written as literals: plain tables for const evaluation, one byte string for the program. Numbers stay const
 //! expressions over `TRAIN` and `INFER`. A network generic over its batch gets associated constants where another gets
 //! statics; everything else is the same.
+//!
+//! Variables begin with `__`: a pattern may be no name of a constant, a static or a struct of the user's.
 
 mod aimed;
 mod docs;
@@ -386,9 +388,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// As for `on`, and where `INFER` has another precision, a larger batch or more activations than `TRAIN`.
             #[allow(dead_code)]
             pub fn shared_on<Device: #facade::__private::run::device::Device>(
-                device: &Device,
+                __device: &Device,
             ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
-                #facade::Net::load_shared(device)
+                #facade::Net::load_shared(__device)
             }
         }
     });
@@ -407,9 +409,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
             pub fn infer_on<Device: #facade::__private::run::device::Device>(
-                device: &Device,
+                __device: &Device,
             ) -> ::core::result::Result<#facade::Net<#facade::__private::network::Serving<Self>, Device>, #facade::Error> {
-                #facade::Net::load(device)
+                #facade::Net::load(__device)
             }
         }
     });
@@ -428,9 +430,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
             pub fn on<Device: #facade::__private::run::device::Device>(
-                device: &Device,
+                __device: &Device,
             ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
-                #facade::Net::load(device)
+                #facade::Net::load(__device)
             }
         }
     }

@@ -182,7 +182,7 @@ fn largest<'p>(source: &Source, all: impl Iterator<Item = &'p Planned<'p>>) -> O
                 const #constant: ::core::primitive::u64 = match #batch {
                     // One sample is refused, with what it needs.
                     0 => 1,
-                    batch => batch,
+                    __batch => __batch,
                 };
             }
         })
@@ -282,7 +282,7 @@ pub(super) fn compiled(
             tables: #tables,
             offsets: &#plan.packing.offsets,
             budget: #plan.budget(match #settings.cards {
-                [card, ..] => card.reserve(),
+                [__card, ..] => __card.reserve(),
                 [] => __gpumem::cards::UNKNOWN_RESERVE,
             }),
             batch: #plan.batch,

@@ -56,8 +56,9 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     let lines = table.iter().map(|line| {
         let LayerLine { path, kind, output_shape, parameters, macs, kept } = line;
         let shape = &shapes[&**output_shape];
-        let numbers = [*parameters, *macs].into_iter().chain(*kept).map(Literal::u64_unsuffixed);
-        quote!(__layer(#path, #kind, &#shape, [#(#numbers),*]))
+        let numbers = [*parameters, *macs].map(Literal::u64_unsuffixed);
+        let kept = kept.map(Literal::u64_unsuffixed);
+        quote!(__layer(#path, #kind, &#shape, [#(#numbers),*], [#(#kept),*]))
     });
     let shapes = shapes.iter().map(|(shape, name)| {
         let (rank, dimensions) = (shape.len(), shape.iter().copied().map(Literal::u64_unsuffixed));
@@ -66,14 +67,20 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     quote! {
         #(#shapes)*
         const fn __layer(
-            path: &'static ::core::primitive::str,
-            kind: &'static ::core::primitive::str,
-            output_shape: &'static [::core::primitive::u64],
-            numbers: [::core::primitive::u64; 8],
+            __path: &'static ::core::primitive::str,
+            __kind: &'static ::core::primitive::str,
+            __shape: &'static [::core::primitive::u64],
+            [__parameters, __macs]: [::core::primitive::u64; 2],
+            __kept: [::core::primitive::u64; 6],
         ) -> __gpumem::__private::network::LayerInfo {
-            let [parameters, macs, once, each, wide_once, wide_each, bytes_once, bytes_each] = numbers;
-            let kept = [once, each, wide_once, wide_each, bytes_once, bytes_each];
-            __gpumem::__private::network::LayerInfo { path, kind, output_shape, parameters, macs, kept }
+            __gpumem::__private::network::LayerInfo {
+                path: __path,
+                kind: __kind,
+                output_shape: __shape,
+                parameters: __parameters,
+                macs: __macs,
+                kept: __kept,
+            }
         }
         static __LAYERS: [__gpumem::__private::network::LayerInfo; #count] = [#(#lines),*];
     }

@@ -3,9 +3,16 @@
 #![forbid(unsafe_code)]
 
 /// A module of names.
-#[allow(non_camel_case_types, dead_code, unused_macros, missing_docs, missing_debug_implementations)]
+#[allow(
+    non_camel_case_types,
+    non_upper_case_globals,
+    dead_code,
+    unused_macros,
+    missing_docs,
+    missing_debug_implementations
+)]
 pub mod names {
-    use gpumem::{fits, network};
+    use gpumem::{fits, max_batch, network};
 
     pub struct Train;
     pub struct Infer;
@@ -25,6 +32,17 @@ pub mod names {
     pub type str = ();
     pub mod core {}
     pub mod gpumem_core {}
+    pub struct kind;
+    pub struct output_shape;
+    pub static card: ::core::primitive::u8 = 0;
+    pub static train: ::core::primitive::u8 = 0;
+    pub static batch: ::core::primitive::u8 = 0;
+    pub static device: ::core::primitive::u8 = 0;
+    pub static path: ::core::primitive::u8 = 0;
+    pub static numbers: ::core::primitive::u8 = 0;
+    pub static parameters: ::core::primitive::u8 = 0;
+    pub static macs: ::core::primitive::u8 = 0;
+    pub static kept: ::core::primitive::u8 = 0;
     pub const BATCH: &::core::primitive::str = "";
     pub const TRAIN: () = ();
     pub const NAME: () = ();
@@ -51,7 +69,16 @@ pub mod names {
         fn forward(x: Tokens<4>) -> TokenLogits<4, 3> { [Embedding(9, 8), Linear(3)] }
     }
 
+    network! {
+        pub struct Largest;
+        const TRAIN: Train = Train { batch: Largest, cards: [T4], checkpoint: Auto };
+        const INFER: Infer = Infer { batch: 1 };
+        fn forward(x: Features<4>) -> Logits<3> { Linear(3) }
+    }
+
     fits!(Generic<4>);
+    fits!(Mlp + Generic<4>, T4);
+    pub const MOST: ::core::primitive::usize = max_batch!(Mlp, T4);
 }
 
 /// Constants that are called as those of a macro might be.
