@@ -209,13 +209,13 @@ impl Parser<'_> {
             input.parse::<Token![;]>()?;
             return Ok(());
         }
+        let attributes = input.call(Attribute::parse_outer)?;
         if operation::begins_with_operation(input) {
-            for operation in self.operation_item(input)? {
+            for operation in self.operation_item(input, &attributes)? {
                 self.declare_operation(operation, items);
             }
             return Ok(());
         }
-        let attributes = input.call(Attribute::parse_outer)?;
         let visibility: Visibility = input.parse()?;
         if input.peek(Token![struct]) && !self.of_blocks {
             let declaration = self.declaration(input, attributes, visibility)?;
@@ -253,7 +253,7 @@ impl Parser<'_> {
         } else {
             return Err(input.error(
                 "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
-                 `fn name(..) -> Block`, a `const` or a `use`",
+                 `fn name(..) -> Block`, an `operation!`, a `const` or a `use`",
             ));
         }
         Ok(())

@@ -13,8 +13,18 @@ const FIELDS: [&str; 11] =
     ["value", "derivative", "requires", "parameters", "saves", "keeps", "workspace", "threads", "macs", "cpu", "cuda"];
 
 impl Parser<'_> {
-    /// `operation! { .. }` inside a network or a module of blocks.
-    pub(super) fn operation_item(&mut self, input: ParseStream<'_>) -> syn::Result<Vec<Operation>> {
+    /// `operation! { .. }` inside a network or a module of blocks, with what stands before it.
+    pub(super) fn operation_item(
+        &mut self,
+        input: ParseStream<'_>,
+        before: &[Attribute],
+    ) -> syn::Result<Vec<Operation>> {
+        self.attributes_of_operation(before);
+        if let Some(docs) = before.iter().find(|attribute| attribute.path().is_ident("doc")) {
+            let message =
+                "an operation's documentation stands before its `fn`, inside `operation! { .. }`; move it there";
+            self.errors.add(Place::of(docs), message);
+        }
         input.call(Ident::parse_any)?;
         input.parse::<Token![!]>()?;
         let content;

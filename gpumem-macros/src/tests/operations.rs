@@ -1,6 +1,6 @@
 //! `operation!`: what formulas become, and what is said of mistakes.
 
-use super::{forward, mistakes, mistakes_with, sound};
+use super::{assert_mistakes, forward, mistakes, mistakes_with, sound};
 use gpumem_core::graph::Source;
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, UnaryOperator};
 use gpumem_core::program::{Init, Op};
@@ -212,6 +212,22 @@ fn declarations() {
         "fn Own(x) { x } fn Other(x) { x }",
     ];
     insta::assert_snapshot!(said(operations.map(|operation| (operation.to_string(), with(operation, "Own")))));
+}
+
+#[test]
+fn documentation_stands_inside() {
+    let network = |before: &str| {
+        forward(
+            "Features<4>",
+            "Features<4>",
+            "[Own]",
+            &format!("{before} operation! {{ /// Own.\n fn Own(x) {{ x }} }}"),
+        )
+    };
+    assert_mistakes(&network(""), &[]);
+    let moved = "an operation's documentation stands before its `fn`, inside `operation! { .. }`; move it there";
+    assert_mistakes(&network("/// My layers.\n /// Both.\n"), &[("/// My layers.", moved)]);
+    assert_mistakes(&network("#[cfg(any())]"), &[("#[cfg(any())]", "operations have no such attribute; remove it")]);
 }
 
 #[test]

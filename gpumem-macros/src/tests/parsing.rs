@@ -89,7 +89,7 @@ fn items() {
             (
                 "enum",
                 "expected `pub struct Name;`, `const TRAIN: Train = Train { .. };`, `fn forward(..)`, a block \
-                 `fn name(..) -> Block`, a `const` or a `use`",
+                 `fn name(..) -> Block`, an `operation!`, a `const` or a `use`",
             ),
             ("forward", "`forward` is defined twice; rename or remove one"),
         ],
