@@ -3,6 +3,7 @@
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
 use super::paths::snake_case;
+use super::types::check_distinct;
 use crate::errors::Errors;
 use crate::names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
@@ -439,13 +440,14 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Names of blocks that nothing could call, and types that no argument has.
+/// Names of blocks that nothing could call, parameters of one name, and types that no argument has.
 pub(super) fn check_blocks(blocks: &[Function], errors: &mut Errors) {
     for block in blocks {
         let name = block.name.to_string();
         if Entry::find(&name).is_some() || KEYWORDS.contains(&name.as_str()) {
             errors.add(&block.name, format!("`{name}` has a meaning already; rename the block"));
         }
+        check_distinct(block, errors);
         for output in block.outputs.iter().filter(|output| output.name != "Block") {
             errors.add(output.place, format!("a block returns `Block`, not `{}`", output.name));
         }

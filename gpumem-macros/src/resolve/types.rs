@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::Frame;
+use crate::errors::Errors;
 use crate::syntax::{Function, Place, Type};
 use gpumem_core::graph;
 use gpumem_core::layers::mistake::either;
@@ -87,6 +88,16 @@ impl fmt::Display for Declared {
     }
 }
 
+/// Inputs and parameters are read by their names.
+pub(super) fn check_distinct(function: &Function, errors: &mut Errors) {
+    for (index, parameter) in function.parameters.iter().enumerate() {
+        let name = &parameter.name;
+        if function.parameters[..index].iter().any(|earlier| earlier.name == *name) {
+            errors.add(name, format!("`{name}` is declared twice; rename one"));
+        }
+    }
+}
+
 impl<'s> Resolver<'s, '_> {
     /// The declared inputs and outputs of `forward`; `None` where one of them is not known.
     pub(super) fn declared_types(&mut self, forward: &'s Function) -> [Option<Vec<Declared>>; 2] {
@@ -98,11 +109,7 @@ impl<'s> Resolver<'s, '_> {
             let message = "`forward` has no input; declare one, as `fn forward(image: Image<3, 224, 224>)`";
             self.errors.add(forward.signature, message);
         }
-        for (index, input) in forward.parameters.iter().enumerate() {
-            if forward.parameters[..index].iter().any(|earlier| earlier.name == input.name) {
-                self.errors.add(&input.name, format!("`{}` is declared twice; rename one", input.name));
-            }
-        }
+        check_distinct(forward, self.errors);
         let all = [&inputs, &outputs].map(|list| list.len());
         if let Some(count) = all.into_iter().find(|&count| count > MOST_HOSTS) {
             let message = format!("a network has at most {MOST_HOSTS} inputs and as many outputs, not {count}");

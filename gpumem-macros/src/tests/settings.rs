@@ -277,6 +277,11 @@ fn declarations() {
         &forward("Features<8>", "Features<8>", "[Linear(8), block()]", "fn block(n: usize) -> Block { [Linear(n)] }"),
         &[("block()", "block `block` takes (n: usize), but nothing is given")],
     );
+    let twice = "fn block(n: usize, n: usize) -> Block { [Linear(n)] }";
+    assert_mistakes(
+        &forward("Features<8>", "Features<8>", "[block(8, 4)]", twice),
+        &[("n", "`n` is declared twice; rename one")],
+    );
 }
 
 /// Fields that stand somewhere else, and forms of an optimizer that it has elsewhere.
