@@ -101,17 +101,38 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
     Ok(planned)
 }
 
+/// Every program beside what it was.
 fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Change> {
+    let named = |steps: &[(Step, Budget)]| -> Vec<(String, String)> {
+        steps.iter().map(|(step, _)| (step.file.clone(), step.title.clone())).collect()
+    };
+    let pairs = paired(&named(&before), &named(&after));
     let mut before: Vec<Option<(Step, Budget)>> = before.into_iter().map(Some).collect();
-    let mut changes = Vec::new();
-    for (step, budget) in after {
-        let same = |old: &&mut Option<(Step, Budget)>| old.as_ref().is_some_and(|(old, _)| old.title == step.title);
-        let old = before.iter_mut().find(same).and_then(Option::take);
-        changes.push(Change { title: step.title.clone(), before: old, after: Some((step, budget)) });
-    }
+    let beside = |(now, old): ((Step, Budget), Option<usize>)| {
+        let old = old.and_then(|old| before[old].take());
+        Change { title: now.0.title.clone(), before: old, after: Some(now) }
+    };
+    let mut changes: Vec<Change> = after.into_iter().zip(pairs).map(beside).collect();
     let gone = before.into_iter().flatten();
     changes.extend(gone.map(|old| Change { title: old.0.title.clone(), before: Some(old), after: None }));
     changes
+}
+
+/// For each of the later programs, by file and title, the number of the earlier one that it is beside. Titles need not be unique, and
+/// networks are moved: what stands in the same file goes first, and what is left is paired by title alone.
+fn paired(before: &[(String, String)], after: &[(String, String)]) -> Vec<Option<usize>> {
+    let mut pairs = vec![None; after.len()];
+    let mut free = vec![true; before.len()];
+    for has_moved in [false, true] {
+        for (now, pair) in after.iter().zip(&mut pairs).filter(|(_, pair)| pair.is_none()) {
+            let is_same = |old: &(String, String)| old.1 == now.1 && (has_moved || old.0 == now.0);
+            *pair = (0..before.len()).find(|&old| free[old] && is_same(&before[old]));
+            if let Some(old) = *pair {
+                free[old] = false;
+            }
+        }
+    }
+    pairs
 }
 
 fn parameters(step: &Step) -> u64 {
@@ -185,4 +206,22 @@ fn as_json(changes: &[Change]) -> Value {
     };
     let change = |change: &Change| json!({ "network": change.title, "before": side(&change.before), "after": side(&change.after) });
     json!({ "version": 1, "networks": changes.iter().map(change).collect::<Vec<_>>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::paired;
+
+    #[test]
+    fn programs_are_beside_those_of_their_file_and_moved_ones_beside_those_of_their_title() {
+        let named = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            all.iter().map(|&(file, title)| (file.into(), title.into())).collect()
+        };
+        let before = named(&[("a.rs", "Net"), ("b.rs", "Net"), ("b.rs", "Gone"), ("c.rs", "Moved")]);
+        let after = named(&[("z.rs", "Net"), ("b.rs", "Net"), ("d.rs", "Moved"), ("b.rs", "New")]);
+        assert_eq!(paired(&before, &after), [Some(0), Some(1), Some(3), None]);
+        // Where one of two is new, the other stays beside its own.
+        let after = named(&[("a0.rs", "Net"), ("a.rs", "Net"), ("b.rs", "Net")]);
+        assert_eq!(paired(&before, &after), [None, Some(0), Some(1)]);
+    }
 }

@@ -43,7 +43,7 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
         match steps(network, &arguments.settings) {
             Ok(steps) => all.extend(steps),
             // Its instances speak for it.
-            Err(_) if arguments.networks.is_empty() && has_instance(&networks, &network.name) => {}
+            Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => {}
             // One that was not named is not in the way of the others.
             Err(failure) if arguments.networks.is_empty() => eprintln!("warning: skipped: {failure}"),
             Err(failure) => return Err(failure),
@@ -73,8 +73,10 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
 }
 
 /// Whether an instance of a network that is generic over its batch was built.
-fn has_instance(networks: &[Network], name: &str) -> bool {
-    networks.iter().any(|other| other.name.strip_prefix(name).is_some_and(|rest| rest.starts_with('<')))
+fn has_instance(networks: &[Network], generic: &Network) -> bool {
+    let is_instance =
+        |other: &&Network| other.name.strip_prefix(&generic.name).is_some_and(|rest| rest.starts_with('<'));
+    networks.iter().filter(is_instance).any(|other| other.declared == generic.declared)
 }
 
 /// The cards that were asked about instead of those that are written.

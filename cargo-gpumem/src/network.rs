@@ -6,7 +6,6 @@ use gpumem_core::cards::{Card, find};
 use gpumem_core::lower::Blueprint;
 use gpumem_core::train::Train;
 use serde_json::Value;
-use std::collections::BTreeMap;
 
 /// A network that was built.
 #[derive(Clone)]
@@ -16,6 +15,8 @@ pub struct Network {
     /// The file that declares it, as the compiler was given it, and the line of its batch.
     pub file: String,
     pub line: u64,
+    /// The same of its declaration: an instance stands elsewhere.
+    pub declared: (String, u64),
     pub blueprint: Blueprint,
     pub train: Option<Written>,
     pub infer: Option<Written>,
@@ -39,7 +40,7 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<Network>, Fai
     records.sort();
     records.dedup();
     let mut found = Vec::new();
-    let mut generic: BTreeMap<String, Network> = BTreeMap::new();
+    let mut generic = Vec::new();
     let mut instances = Vec::new();
     for (text, blueprint) in records {
         let facts: Value = serde_json::from_str(&text).map_err(|error| format!("a record is no JSON: {error}"))?;
@@ -54,27 +55,61 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<Network>, Fai
             );
             continue;
         };
+        let (file, line) = place(&facts);
         let network = Network {
-            file: facts["file"].as_str().unwrap_or_default().to_string(),
-            line: facts["line"].as_u64().unwrap_or_default(),
+            declared: (file.clone(), line),
+            file,
+            line,
             train: written(&facts, "train"),
             infer: written(&facts, "infer"),
             blueprint,
-            name: name.clone(),
+            name,
         };
-        if facts["generic"] == true {
-            generic.insert(name, network);
-        } else {
-            found.push(network);
-        }
+        if facts["generic"] == true { &mut generic } else { &mut found }.push(network);
     }
     for facts in instances {
-        let Some(network) = facts["name"].as_str().and_then(|name| generic.get(name)) else { continue };
-        found.push(instance(network, &facts));
+        match declaration(&generic, &facts) {
+            Some(network) => found.push(instance(network, &facts)),
+            // The record of one that is not generic has everything already.
+            None if found.iter().any(|network| is_of(&facts, network)) => {}
+            None => eprintln!("warning: {}", skipped(&facts)),
+        }
     }
-    found.extend(generic.into_values());
+    found.append(&mut generic);
     found.sort_by(|a, b| (&a.file, a.line, &a.name).cmp(&(&b.file, b.line, &b.name)));
     Ok(found)
+}
+
+/// The file and the line that a record has.
+fn place(facts: &Value) -> (String, u64) {
+    (facts["file"].as_str().unwrap_or_default().to_string(), facts["line"].as_u64().unwrap_or_default())
+}
+
+/// Whether the record of an instance is of this network. Names need not be unique: it has the place of the declaration. One of a version
+/// that did not write it has the name alone.
+fn is_of(facts: &Value, network: &Network) -> bool {
+    facts["name"] == network.name && facts.get("of").is_none_or(|of| network.declared == place(of))
+}
+
+/// The generic network of an instance, where there is one that it must be of.
+fn declaration<'n>(generic: &'n [Network], facts: &Value) -> Option<&'n Network> {
+    let mut all = generic.iter().filter(|network| is_of(facts, network));
+    all.next().filter(|first| all.all(|other| other.declared == first.declared))
+}
+
+/// What is said of an instance without its network.
+fn skipped(facts: &Value) -> String {
+    let (file, line) = place(facts);
+    let name = facts["name"].as_str().unwrap_or_default();
+    match facts.get("of") {
+        Some(_) => {
+            format!("skipped `{name}` at {file}:{line}: its network is in no package of the workspace that was built")
+        }
+        None => format!(
+            "skipped `{name}` at {file}:{line}: its gpumem does not say which of the networks with that name it is of; \
+             `cargo update -p gpumem` brings one that does"
+        ),
+    }
 }
 
 /// `fits!(Net<64>)`: the generic network at the batch that the record has.
@@ -87,8 +122,7 @@ fn instance(network: &Network, facts: &Value) -> Network {
     }
     let batch = network.train.iter().chain(&network.infer).find_map(|written| written.batch);
     network.name = format!("{}<{}>", network.name, batch.unwrap_or_default());
-    network.file = facts["file"].as_str().unwrap_or_default().to_string();
-    network.line = facts["line"].as_u64().unwrap_or_default();
+    (network.file, network.line) = place(facts);
     network
 }
 
@@ -135,4 +169,86 @@ pub fn chosen(networks: Vec<Network>, names: &[String]) -> Result<Vec<Network>, 
         }
     }
     Ok(found)
+}
+
+/// The network, where no other has its name.
+pub fn single(networks: &[Network]) -> Result<&Network, Failure> {
+    match networks {
+        [network] => Ok(network),
+        _ => {
+            let name = networks.first().map(|network| network.name.as_str()).unwrap_or_default();
+            let places = networks.iter().map(|network| format!("{}:{}", network.file, network.line));
+            let places = places.collect::<Vec<_>>().join(", ");
+            Err(format!(
+                "several networks are called `{name}`: {places}; choose one of their packages with `--package`"
+            )
+            .into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_core::graph::{Graph, Type};
+    use gpumem_core::shape::Shape;
+
+    /// A record as the macros write it: an instance has no blueprint.
+    fn record(place: &str, batch: &str, rest: &str, blueprint: &[u8]) -> (String, Vec<u8>) {
+        let (file, line) = place.split_once(':').unwrap();
+        let text = format!(
+            r#"{{"name":"Net","file":"{file}","line":{line},{rest}"selected":[],"settings":{{"train":{{"precision":"F32",
+            "headroom":{line},"cards":[]}},"infer":null}},"train":{batch},"infer":null}}"#
+        );
+        (text, blueprint.to_vec())
+    }
+
+    fn generic(place: &str) -> (String, Vec<u8>) {
+        let mut graph = Graph::default();
+        let input = graph.input(Type::numbers(Shape::new(&[3]))).unwrap();
+        let blueprint = Blueprint { graph, outputs: vec![input], training: None, cached: None };
+        record(place, "null", r#""generic":true,"#, &blueprint.encode())
+    }
+
+    fn instance(place: &str, of: Option<&str>) -> (String, Vec<u8>) {
+        let of = of.and_then(|of| of.split_once(':'));
+        let of = of.map(|(file, line)| format!(r#""of":{{"file":"{file}","line":{line}}},"#)).unwrap_or_default();
+        record(place, r#"{"batch":64}"#, &format!(r#""generic":false,{of}"#), &[])
+    }
+
+    /// Names, places, and the headroom, which is another one of each network that is declared.
+    fn found(records: &[(String, Vec<u8>)]) -> Vec<(String, String, u64)> {
+        let networks = networks(records.to_vec()).unwrap();
+        let headroom = |network: &Network| network.train.as_ref().unwrap().headroom;
+        let place = |network: &Network| format!("{}:{}", network.file, network.line);
+        networks.iter().map(|network| (network.name.clone(), place(network), headroom(network))).collect()
+    }
+
+    #[test]
+    fn instances_are_of_the_network_that_they_name() {
+        let [one, other] = ["a.rs:3", "b.rs:9"].map(generic);
+        let expected = |name: &str, place: &str, headroom| (name.to_string(), place.to_string(), headroom);
+        let of_one = instance("c.rs:1", Some("a.rs:3"));
+        let all = [one.clone(), other, of_one, instance("c.rs:2", Some("b.rs:9"))];
+        let both = [expected("Net", "a.rs:3", 3), expected("Net", "b.rs:9", 9)];
+        let instances = [expected("Net<64>", "c.rs:1", 3), expected("Net<64>", "c.rs:2", 9)];
+        assert_eq!(found(&all), [&both[..], &instances].concat());
+        // The record of another version, which has only the name, will do where there is one such network.
+        let old = instance("c.rs:1", None);
+        assert_eq!(found(&[one.clone(), old.clone()]), [both[0].clone(), instances[0].clone()]);
+        assert_eq!(found(&[&all[..2], &[old]].concat()), both);
+        // What was not built is not taken for another one.
+        assert_eq!(found(&[one, instance("c.rs:2", Some("b.rs:9"))]), [both[0].clone()]);
+    }
+
+    #[test]
+    fn a_name_that_several_networks_have_is_told_with_their_places() {
+        let networks = networks(vec![generic("a.rs:3"), generic("b.rs:9")]).unwrap();
+        assert_eq!(single(&networks[1..]).unwrap().file, "b.rs");
+        let message = single(&networks).err().unwrap().to_string();
+        assert_eq!(
+            message,
+            "several networks are called `Net`: a.rs:3, b.rs:9; choose one of their packages with `--package`"
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::chosen;
+use crate::network::{chosen, single};
 use crate::options::{Plain, Show, Sort};
 use crate::plan::{Step, step};
 use crate::text::{bytes, count, percent, table};
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     let networks =
         chosen(networks_of(&arguments.plan.build, Path::new("."), None)?, std::slice::from_ref(&arguments.network))?;
-    let network = networks.first().ok_or("no network")?;
+    let network = single(&networks)?;
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
         (false, None, Some(infer)) | (true, _, Some(infer)) => (infer, false),

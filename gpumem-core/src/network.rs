@@ -51,6 +51,10 @@ pub const fn kept_bytes(kept: [u64; 6], batch: u64, precision: Precision) -> u64
 pub trait Network: Sized {
     /// The struct's name.
     const NAME: &'static str;
+    /// The file that declares it and the line that a refusal points at, as its record has them: records of instances say with it
+    /// which network they are of. Empty and 0 if they are not known.
+    #[doc(hidden)]
+    const PLACE: (&'static str, u32) = ("", 0);
     /// The layer table.
     const LAYERS: &'static [LayerInfo];
     /// The training step, if the network has `const TRAIN`.
@@ -151,6 +155,7 @@ pub struct Serving<N>(PhantomData<fn() -> N>);
 
 impl<N: Serve> Network for Serving<N> {
     const NAME: &'static str = N::NAME;
+    const PLACE: (&'static str, u32) = N::PLACE;
     const LAYERS: &'static [LayerInfo] = N::LAYERS;
     const TRAINING: Option<&'static Compiled> = None;
     const INFERENCE: &'static Compiled = N::INFERENCE;

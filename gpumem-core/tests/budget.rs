@@ -115,6 +115,7 @@ const fn declared(name: &'static str, training: &'static Compiled) -> Declared<'
         name,
         place: ("src/net.rs", 12),
         is_generic: false,
+        of: None,
         selected: &[],
         train: Some(&SETTINGS),
         infer: None,
@@ -130,7 +131,12 @@ static RECORD: [u8; bytes(&TEXT, BLUEPRINT)] = record(&TEXT, BLUEPRINT, digest(B
 
 #[test]
 fn records_are_read_back() {
-    let second = text(&Declared { train: None, infer: Some(&Infer::DEFAULT), ..declared("B", &COMPILED) });
+    let second = text(&Declared {
+        train: None,
+        infer: Some(&Infer::DEFAULT),
+        of: Some(("a\"b.rs", 7)),
+        ..declared("B", &COMPILED)
+    });
     let mut section = vec![0, 1, 2];
     section.extend(RECORD);
     section.extend([0; 3]);
@@ -150,6 +156,11 @@ fn records_are_read_back() {
     assert_eq!((found[0].blueprint, found[1].blueprint), (BLUEPRINT, &[][..]));
     let infer = "\"settings\":{\"train\":null,\"infer\":{\"precision\":\"F32\",\"headroom\":0,\"cards\":[]}}";
     assert!(found[1].text.contains(infer), "{}", found[1].text);
+    assert!(
+        found[1].text.contains(r#","generic":false,"of":{"file":"a_b.rs","line":7},"selected":"#),
+        "{}",
+        found[1].text
+    );
     assert_eq!(read_records(&section).collect::<Vec<_>>(), found.iter().map(|record| record.text).collect::<Vec<_>>());
 }
 
@@ -193,10 +204,12 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
     let train =
         Train { headroom: u64::MAX, conv_workspace: u64::MAX, cards: gpumem_core::cards::ALL, ..Train::DEFAULT };
     let infer = Infer { headroom: u64::MAX, cards: gpumem_core::cards::ALL, ..Infer::DEFAULT };
+    let path = "\u{e9}".repeat(600);
     let text = text(&Declared {
         name: &name,
-        place: (&name, u32::MAX),
+        place: (&path, u32::MAX),
         is_generic: true,
+        of: Some((&path, u32::MAX)),
         selected: gpumem_core::cards::ALL,
         train: Some(&train),
         infer: Some(&infer),

@@ -169,6 +169,7 @@ fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {
             name: #network::NAME,
             place: (#file, #line),
             is_generic: false,
+            of: ::core::option::Option::Some(#network::PLACE),
             selected: __gpumem::SELECTED,
             train: #network::TRAIN.as_ref(),
             infer: ::core::option::Option::None,

@@ -41,8 +41,8 @@ const LONGEST_PATH: usize = 1024;
 /// The most cards that are named: a list of all that are known fits.
 const MOST_CARDS: usize = 256;
 
-/// The text of a record. The longest one fits: a name, a path, three lists of cards, and some forty numbers of twenty digits.
-pub type Text = Message<{ 4096 + 3 * MOST_CARDS * 32 }>;
+/// The text of a record. The longest one fits: a name, two paths, three lists of cards, and some forty numbers of twenty digits.
+pub type Text = Message<{ 3072 + 2 * LONGEST_PATH + 3 * MOST_CARDS * 32 }>;
 
 /// What the text of a record says of a network.
 #[derive(Clone, Copy)]
@@ -53,6 +53,8 @@ pub struct Declared<'a> {
     pub place: (&'a str, u32),
     /// Whether it is generic over its batch: its batches, and with them its budgets, are not known then.
     pub is_generic: bool,
+    /// The place of the network, where this is the record of one instance, whose own place is where it was asked for.
+    pub of: Option<(&'a str, u32)>,
     /// The cards whose Cargo feature is on.
     pub selected: &'a [Card],
     /// `const TRAIN`.
@@ -72,6 +74,9 @@ pub struct Declared<'a> {
 ///  "selected":[],"settings":{"train":{"precision":"F32","headroom":0,"conv_workspace":268435456,"cards":["rtx3090"]},"infer":null},
 ///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
+///
+/// What `fits!` leaves of an instance says behind `"generic"` which network it is of, for names need not be unique:
+/// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it.
 pub const fn text(declared: &Declared<'_>) -> Text {
     let mut text = Text::new();
     text.text("{\"name\":\"");
@@ -80,6 +85,11 @@ pub const fn text(declared: &Declared<'_>) -> Text {
     append_name::<LONGEST_PATH>(&mut text, declared.place.0);
     text.text("\",\"line\":").number(declared.place.1 as u64);
     text.text(",\"generic\":").text(if declared.is_generic { "true" } else { "false" });
+    if let Some((file, line)) = declared.of {
+        text.text(",\"of\":{\"file\":\"");
+        append_name::<LONGEST_PATH>(&mut text, file);
+        text.text("\",\"line\":").number(line as u64).text("}");
+    }
     text.text(",\"selected\":");
     append_cards(&mut text, declared.selected);
     text.text(",\"settings\":{\"train\":");

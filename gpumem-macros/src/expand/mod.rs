@@ -216,6 +216,7 @@ fn network(
     let proofs = proofs::proofs(resolved, readings, (inputs, promised));
     let (generics, path) = generics(source);
     let name = source.declaration.name.unraw().to_string();
+    let (file, line) = record::declared_at(source, readings);
     let cached = cached(readings, programs);
     let plans::Plans { items, largest, training, inference, evaluation, checked } = plans;
     let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
@@ -242,6 +243,7 @@ fn network(
             #[automatically_derived]
             impl #generics __gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
+                const PLACE: (&'static ::core::primitive::str, ::core::primitive::u32) = (#file, #line);
                 const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &__LAYERS;
                 const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> = #training;
                 const INFERENCE: &'static __gpumem::__private::memory::Compiled = #inference;

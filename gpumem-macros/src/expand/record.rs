@@ -29,8 +29,7 @@ pub(super) fn of_network(
     };
     let train = settings(quote!(TRAIN), source.train.is_some());
     let infer = settings(quote!(INFER), source.infer.is_some() || source.train.is_none());
-    let reading = readings.primary().map(|(_, reading)| reading);
-    let (file, line) = written_at(refusal_place(source, reading).start);
+    let (file, line) = declared_at(source, readings);
     let program = |program: &TokenStream| if is_generic { none() } else { program.clone() };
     let (training, inference) = (program(training), program(inference));
     let blueprint = programs.blueprint.encode();
@@ -39,6 +38,7 @@ pub(super) fn of_network(
             name: #name,
             place: (#file, #line),
             is_generic: #is_generic,
+            of: ::core::option::Option::None,
             selected: __gpumem::SELECTED,
             train: #train,
             infer: #infer,
@@ -51,6 +51,12 @@ pub(super) fn of_network(
 
 fn none() -> TokenStream {
     quote!(::core::option::Option::None)
+}
+
+/// The place of a network: where a refusal points at.
+pub(super) fn declared_at(source: &Source, readings: &Readings<'_>) -> (String, u32) {
+    let reading = readings.primary().map(|(_, reading)| reading);
+    written_at(refusal_place(source, reading).start)
 }
 
 /// The file and the line of a token; nothing outside a compiler.
