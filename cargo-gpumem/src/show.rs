@@ -8,6 +8,7 @@ use crate::plan::{Step, step};
 use crate::text::{bytes, count, percent, table};
 use gpumem_core::lower::LayerLine;
 use gpumem_core::memory::budget::{Budget, Line};
+use gpumem_core::memory::place::Placed;
 use gpumem_core::network::kept_bytes;
 use gpumem_core::program::{Class, Tensor};
 use gpumem_core::shape::Shape;
@@ -43,14 +44,15 @@ struct Alive<'s> {
     bytes: u64,
 }
 
-/// The tensors inside the step that are alive at operation `peak`, the largest first.
+/// The tensors inside the step that are alive at operation `peak`, the largest first, with the bytes that they take in the arena:
+/// packed bits and the gaps of rows are counted as they lie.
 fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
-    let tensors = step.program.tensors.iter();
-    let at_peak = tensors.filter(|it| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
+    let stored = Placed::new(step.program.clone(), Vec::new(), step.samples(), step.precision).bytes;
+    let tensors = step.program.tensors.iter().zip(stored);
+    let at_peak = tensors.filter(|(it, _)| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
     let workspaces = step.workspaces(&step.cards);
-    let alive = at_peak.map(|tensor| {
-        let elements = tensor.elements(step.samples()).unwrap_or(u64::MAX);
-        let bytes = workspaces.cap(tensor.role, elements.saturating_mul(tensor.role.bytes(step.precision)));
+    let alive = at_peak.map(|(tensor, stored)| {
+        let bytes = workspaces.cap(tensor.role, stored);
         Alive { tensor, name: step.program.tensor_name(tensor), bytes }
     });
     let mut alive: Vec<Alive<'_>> = alive.collect();
