@@ -87,12 +87,16 @@ fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
 }
 
-fn answer<'s>(step: &'s Step, device: Device, aim: &[&Card], headroom: Option<u64>) -> Result<Answer<'s>, Failure> {
+fn answer<'s>(
+    step: &'s Step,
+    device: Device,
+    aim: &[&'static Card],
+    headroom: Option<u64>,
+) -> Result<Answer<'s>, Failure> {
     let headroom = headroom.unwrap_or(step.headroom);
-    let room = device.usable().saturating_sub(headroom).saturating_sub(device.reserve());
-    let (budget, largest_batch) = step.within(aim, room)?;
+    let (budget, largest_batch) = step.within(aim, device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
-    let longest_cache = step.longest_cache(aim, room);
+    let longest_cache = step.longest_cache(aim, device.room(headroom));
     Ok(Answer { step, device, total, headroom, largest_batch, longest_cache })
 }
 

@@ -97,8 +97,8 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
 }
 
 /// Bytes that an arena may have on all of these cards; the largest number where there is none.
-fn room(cards: &[&Card], headroom: u64) -> u64 {
-    let rooms = cards.iter().map(|card| card.usable().saturating_sub(card.reserve()).saturating_sub(headroom));
+fn room(cards: &[&'static Card], headroom: u64) -> u64 {
+    let rooms = cards.iter().map(|card| Device::Known(card).room(headroom));
     rooms.min().unwrap_or(u64::MAX)
 }
 
@@ -126,11 +126,13 @@ impl Step {
             .map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch).into())
     }
 
-    /// The budget, with a reserve of 0, and the largest batch of a network that is aimed at these cards, where an arena has at most `room`
-    /// bytes. What is computed again depends on that, if the network says so.
-    pub fn within(&self, aim: &[&Card], room: u64) -> Result<(Budget, u64), Failure> {
+    /// The budget, with a reserve of 0, and the largest batch on a device of a network that is aimed at these cards, each of which leaves
+    /// `headroom` bytes to others. What is computed again depends on the smallest of the cards, if the network says so: it is one program
+    /// for all.
+    pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
+        let own = device.room(headroom);
         let Some(blueprint) = &self.recomputed else {
-            return Ok((self.budget(aim)?, self.largest_batch(aim, room)));
+            return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
         };
         let setting = Setting::new(self.batch, self.precision, self.workspaces(aim));
         let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
@@ -140,10 +142,11 @@ impl Step {
             let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(setting.workspaces)));
             Ok(Arenas::new(tables, self.precision))
         };
-        let budget = arenas(room)?.budget(self.batch);
+        let least = if aim.is_empty() { own } else { room(aim, headroom) };
+        let budget = arenas(least)?.budget(self.batch);
         let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
         // The largest batch is that of the leanest level.
-        Ok((budget, arenas(0)?.largest(room)))
+        Ok((budget, arenas(0)?.largest(own)))
     }
 
     /// The largest batch whose arena has at most `room` bytes, of a network that is aimed at these cards; 0 if there is none.
@@ -206,6 +209,11 @@ impl Device {
             Device::Known(card) => card.reserve(),
             Device::Size(bytes) => reserve_of_size(bytes),
         }
+    }
+
+    /// Bytes that an arena may have, beside `headroom` bytes that are left to others.
+    pub fn room(self, headroom: u64) -> u64 {
+        self.usable().saturating_sub(self.reserve()).saturating_sub(headroom)
     }
 
     pub fn name(self) -> String {

@@ -100,6 +100,24 @@ fn recomputation_is_that_of_the_card() {
     assert!(accepts("Again", 8, "t4") && !accepts("Again", 8, "gtx1050ti"));
 }
 
+/// One program runs on all cards that are written: the smallest decides for the others, too.
+#[test]
+fn recomputation_is_that_of_the_smallest_card_that_is_written() {
+    let _alone = alone();
+    let number = |fit: &Value, key: &str| fit[key].as_u64().unwrap();
+    let arena = |fit: &Value| number(fit, "total") - number(fit, "reserve");
+    let (text, _) = printed(&["show", "--quiet", "Shared", "--format", "json"]);
+    let shown: Value = serde_json::from_str(&text).unwrap();
+    let written = fits(&["Shared"]);
+    let [t4, h100] = &written[..] else { panic!("{written:?}") };
+    assert!(arena(t4) == arena(h100) && arena(t4) == number(&shown["budget"], "arena"), "{written:?} beside {shown}");
+    assert!(t4["fits"] == true && number(t4, "max_batch") < number(h100, "max_batch"), "{written:?}");
+    // Alone, the larger card needs none.
+    let alone = &fits(&["Shared", "--cards", "h100-sxm"])[0];
+    assert!(arena(alone) > arena(h100), "{alone} beside {h100}");
+    assert_eq!(number(h100, "left"), number(h100, "usable") - number(h100, "total"));
+}
+
 /// Card by card, the largest batch is accepted by the compiler, and the next is refused.
 #[test]
 fn it_agrees_with_the_compiler() {
@@ -220,7 +238,7 @@ fn one_network_from_near() {
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
         message.contains(
-            "no network is called `Narrow`; there is Wide, Again, Both, Writer, Generic, Generic<64>, Products, Huge"
+            "no network is called `Narrow`; there is Wide, Again, Shared, Both, Writer, Generic, Generic<64>, Products, Huge"
         ),
         "{message}"
     );
