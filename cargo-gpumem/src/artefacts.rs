@@ -1,7 +1,7 @@
 //! Building, and the records in what was built.
 
 use crate::Failure;
-use crate::network::{Network, networks};
+use crate::network::{Built, networks};
 use crate::options::Build;
 use cargo_metadata::{Message, Metadata, MetadataCommand, Package, Target};
 use gpumem_core::memory::record::records;
@@ -16,22 +16,26 @@ use std::process::{Command, Stdio};
 /// The section that records are in.
 const SECTIONS: [&str; 2] = [".gpumem", "__gpumem"];
 
-/// Builds what was asked for from a folder and returns its networks. What begins like a record and is none is named on standard
-/// error. Without a `target` it builds in a folder of its own inside the one where cargo does.
-pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Result<Vec<Network>, Failure> {
-    let mut found = Vec::new();
+/// Builds what was asked for from a folder and returns its networks. What begins like a record and is none is counted, and named on
+/// standard error. Without a `target` it builds in a folder of its own inside the one where cargo does.
+pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Result<Built, Failure> {
+    let (mut found, mut unreadable) = (Vec::new(), 0);
     for path in artefacts(build, folder, target)? {
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         for section in sections(&bytes) {
             for record in records(&section) {
                 match record {
                     Ok(record) => found.push((record.text.to_string(), record.blueprint.to_vec())),
-                    Err(error) => eprintln!("warning: skipped in {}: {error}", path.display()),
+                    Err(error) => {
+                        eprintln!("warning: skipped in {}: {error}", path.display());
+                        unreadable += 1;
+                    }
                 }
             }
         }
     }
-    networks(found)
+    let built = networks(found);
+    Ok(Built { unreadable: built.unreadable + unreadable, ..built })
 }
 
 /// Builds, and returns the files that were made of the workspace's packages.

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::Network;
+use crate::network::{ANOTHER_VERSION, Built, Network, unread};
 use crate::options::{Build, Diff, Plain};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, difference, table};
@@ -39,7 +39,7 @@ impl Worktree {
 
     /// The networks of the revision. They are built in it, wherever cargo builds otherwise: cargo takes a package at the same place
     /// of two worktrees for one.
-    fn networks(&self, build: &Build) -> Result<Vec<Network>, Failure> {
+    fn networks(&self, build: &Build) -> Result<Built, Failure> {
         let manifest_path = build.manifest_path.as_deref().map(|path| self.inside(path)).transpose()?;
         let target = self.folder.join("target").join("gpumem");
         networks_of(&Build { manifest_path, ..build.clone() }, &self.inside(Path::new("."))?, Some(&target))
@@ -72,11 +72,13 @@ struct Change {
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
-    let now = networks_of(&arguments.plan.build, Path::new("."), None)?;
+    let now = complete(networks_of(&arguments.plan.build, Path::new("."), None)?, ANOTHER_VERSION)?;
     if !arguments.plan.build.quiet {
         eprintln!("the same at {}:", arguments.revision);
     }
-    let before = Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?;
+    let another =
+        format!("compare with a revision that has the gpumem of now, for `{}` has another", arguments.revision);
+    let before = complete(Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?, &another)?;
     let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
     if changes.is_empty() {
         return Err("neither revision has a network with a batch".into());
@@ -86,6 +88,14 @@ pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
         Plain::Json => println!("{:#}", as_json(&changes)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The networks, if all could be read: what is missing on one side is not new, and not gone either.
+fn complete(built: Built, advice: &str) -> Result<Vec<Network>, Failure> {
+    match built.unreadable {
+        0 => Ok(built.networks),
+        count => Err(format!("{}: {advice}", unread(count)).into()),
+    }
 }
 
 fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>, Failure> {
@@ -210,7 +220,14 @@ fn as_json(changes: &[Change]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::paired;
+    use super::{Built, complete, paired};
+
+    #[test]
+    fn a_side_that_cannot_be_read_is_no_side() {
+        let side = |unreadable| complete(Built { networks: Vec::new(), unreadable }, "do this");
+        assert!(side(0).is_ok_and(|networks| networks.is_empty()));
+        assert_eq!(side(3).err().unwrap().to_string(), "3 records could not be read: do this");
+    }
 
     #[test]
     fn programs_are_beside_those_of_their_file_and_moved_ones_beside_those_of_their_title() {

@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{Network, chosen};
+use crate::network::{ANOTHER_VERSION, Network, chosen, unread};
 use crate::options::{Device, Fit, Format};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, table};
@@ -37,39 +37,63 @@ impl Answer<'_> {
 }
 
 pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
-    let networks = chosen(networks_of(&arguments.build, Path::new("."), None)?, &arguments.networks)?;
-    let mut all = Vec::new();
-    for network in &networks {
-        match steps(network, &arguments.settings) {
-            Ok(steps) => all.extend(steps),
-            // Its instances speak for it.
-            Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => {}
-            // One that was not named is not in the way of the others.
-            Err(failure) if arguments.networks.is_empty() => eprintln!("warning: skipped: {failure}"),
-            Err(failure) => return Err(failure),
-        }
-    }
-    let mut answers = Vec::new();
-    let asked = asked(arguments);
-    for step in &all {
-        // The compiler plans for all cards that are written, and for each that it is asked about, alone.
-        let written = step.cards.iter().map(|card| (Device::Known(card), step.cards.clone()));
-        let alone = asked.iter().flatten().map(|device| (*device, device.aim()));
-        let devices: Vec<_> = if asked.is_some() { alone.collect() } else { written.collect() };
-        for (device, aim) in devices {
-            answers.push(answer(step, device, &aim, arguments.headroom)?);
-        }
-    }
-    if answers.is_empty() {
-        return Err("no card is named: give some with `--cards t4,l4`, or all with `--all`".into());
-    }
+    let built = networks_of(&arguments.build, Path::new("."), None)?;
+    let unreadable = built.unreadable;
+    let networks = chosen(built, &arguments.networks)?;
+    let programs = programs(&networks, arguments)?;
+    let answers = answers(&programs, arguments)?;
     match arguments.format {
         Format::Table => print!("{}", text(&answers)),
         Format::Json => println!("{:#}", as_json(&answers)),
         Format::Github => print!("{}", annotations(&answers)),
     }
+    // The networks of these were not answered for.
+    if unreadable > 0 {
+        return Err(format!("{}: {ANOTHER_VERSION}", unread(unreadable)).into());
+    }
     let refused = answers.iter().any(|answer| answer.left().is_err());
     Ok(ExitCode::from(u8::from(refused && !arguments.all)))
+}
+
+/// The programs of each network by its name.
+fn programs(networks: &[Network], arguments: &Fit) -> Result<Vec<(String, Vec<Step>)>, Failure> {
+    let mut all = Vec::new();
+    for network in networks {
+        match steps(network, &arguments.settings) {
+            Ok(steps) => all.push((network.name.clone(), steps)),
+            // Its instances speak for it.
+            Err(_) if arguments.networks.is_empty() && has_instance(networks, network) => {}
+            // One that was not named is not in the way of the others.
+            Err(failure) if arguments.networks.is_empty() => eprintln!("warning: skipped: {failure}"),
+            Err(failure) => return Err(failure),
+        }
+    }
+    Ok(all)
+}
+
+/// The programs beside the cards that were asked about, or those that are written. A network that was named has an answer.
+fn answers<'s>(programs: &'s [(String, Vec<Step>)], arguments: &Fit) -> Result<Vec<Answer<'s>>, Failure> {
+    let mut answers = Vec::new();
+    let asked = asked(arguments);
+    for (name, steps) in programs {
+        let before = answers.len();
+        for step in steps {
+            // The compiler plans for all cards that are written, and for each that it is asked about, alone.
+            let written = step.cards.iter().map(|card| (Device::Known(card), step.cards.clone()));
+            let alone = asked.iter().flatten().map(|device| (*device, device.aim()));
+            let devices: Vec<_> = if asked.is_some() { alone.collect() } else { written.collect() };
+            for (device, aim) in devices {
+                answers.push(answer(step, device, &aim, arguments.headroom)?);
+            }
+        }
+        if answers.len() == before && !arguments.networks.is_empty() {
+            return Err(format!("`{name}` names no card: give some with `--cards t4,l4`, or all with `--all`").into());
+        }
+    }
+    if answers.is_empty() {
+        return Err("no card is named: give some with `--cards t4,l4`, or all with `--all`".into());
+    }
+    Ok(answers)
 }
 
 /// Whether an instance of a network that is generic over its batch was built.

@@ -7,6 +7,14 @@ use gpumem_core::lower::Blueprint;
 use gpumem_core::train::Train;
 use serde_json::Value;
 
+/// What was built.
+pub struct Built {
+    /// In the order of their files and lines.
+    pub networks: Vec<Network>,
+    /// Records that could not be read, each of which was named.
+    pub unreadable: usize,
+}
+
 /// A network that was built.
 #[derive(Clone)]
 pub struct Network {
@@ -34,25 +42,25 @@ pub struct Written {
     pub cards: Vec<&'static Card>,
 }
 
-/// The networks of records, each a text and a blueprint, in the order of their files and lines. The same record stands in every
-/// artefact that a network is linked into.
-pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<Network>, Failure> {
+/// The networks of records, each a text and a blueprint. The same record stands in every artefact that a network is linked into.
+pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Built {
     records.sort();
     records.dedup();
-    let mut found = Vec::new();
-    let mut generic = Vec::new();
-    let mut instances = Vec::new();
+    let (mut found, mut generic, mut instances, mut unreadable) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for (text, blueprint) in records {
-        let facts: Value = serde_json::from_str(&text).map_err(|error| format!("a record is no JSON: {error}"))?;
+        let Ok(facts) = serde_json::from_str::<Value>(&text) else {
+            eprintln!("warning: skipped a record whose text is no JSON");
+            unreadable += 1;
+            continue;
+        };
         if blueprint.is_empty() {
             instances.push(facts);
             continue;
         }
         let name = facts["name"].as_str().unwrap_or_default().to_string();
         let Some(blueprint) = Blueprint::decode(&blueprint) else {
-            eprintln!(
-                "warning: skipped `{name}`: its program was written by another version of gpumem; install the same"
-            );
+            eprintln!("warning: skipped `{name}`: its program was written by another version of gpumem");
+            unreadable += 1;
             continue;
         };
         let (file, line) = place(&facts);
@@ -77,7 +85,7 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Result<Vec<Network>, Fai
     }
     found.append(&mut generic);
     found.sort_by(|a, b| (&a.file, a.line, &a.name).cmp(&(&b.file, b.line, &b.name)));
-    Ok(found)
+    Built { networks: found, unreadable }
 }
 
 /// The file and the line that a record has.
@@ -103,7 +111,9 @@ fn skipped(facts: &Value) -> String {
     let name = facts["name"].as_str().unwrap_or_default();
     match facts.get("of") {
         Some(_) => {
-            format!("skipped `{name}` at {file}:{line}: its network is in no package of the workspace that was built")
+            format!(
+                "skipped `{name}` at {file}:{line}: the network that it is of is not among those that were built and read"
+            )
         }
         None => format!(
             "skipped `{name}` at {file}:{line}: its gpumem does not say which of the networks with that name it is of; \
@@ -149,8 +159,22 @@ fn precision(name: &str) -> Option<Precision> {
     Precision::ALL.into_iter().find(|precision| precision.name() == name)
 }
 
+/// `1 record could not be read`
+pub fn unread(count: usize) -> String {
+    format!("{count} record{} could not be read", if count == 1 { "" } else { "s" })
+}
+
+/// What is done about them.
+pub const ANOTHER_VERSION: &str = "what another version of gpumem wrote needs the command of that version: install that of the \
+                                   commit in Cargo.lock, with `cargo install --locked --git \
+                                   https://github.com/gpumem/gpumem --rev COMMIT cargo-gpumem`";
+
 /// The networks with these names, in their order; all of them if none is named.
-pub fn chosen(networks: Vec<Network>, names: &[String]) -> Result<Vec<Network>, Failure> {
+pub fn chosen(built: Built, names: &[String]) -> Result<Vec<Network>, Failure> {
+    let Built { networks, unreadable } = built;
+    if networks.is_empty() && unreadable > 0 {
+        return Err(format!("no network could be read ({}): {ANOTHER_VERSION}", unread(unreadable)).into());
+    }
     if networks.is_empty() {
         return Err("no network was built: none of the libraries, binaries and examples that were built declares one \
                     (examples with `required-features` need `--features`)"
@@ -218,7 +242,7 @@ mod tests {
 
     /// Names, places, and the headroom, which is another one of each network that is declared.
     fn found(records: &[(String, Vec<u8>)]) -> Vec<(String, String, u64)> {
-        let networks = networks(records.to_vec()).unwrap();
+        let networks = networks(records.to_vec()).networks;
         let headroom = |network: &Network| network.train.as_ref().unwrap().headroom;
         let place = |network: &Network| format!("{}:{}", network.file, network.line);
         networks.iter().map(|network| (network.name.clone(), place(network), headroom(network))).collect()
@@ -243,12 +267,27 @@ mod tests {
 
     #[test]
     fn a_name_that_several_networks_have_is_told_with_their_places() {
-        let networks = networks(vec![generic("a.rs:3"), generic("b.rs:9")]).unwrap();
+        let networks = networks(vec![generic("a.rs:3"), generic("b.rs:9")]).networks;
         assert_eq!(single(&networks[1..]).unwrap().file, "b.rs");
         let message = single(&networks).err().unwrap().to_string();
         assert_eq!(
             message,
             "several networks are called `Net`: a.rs:3, b.rs:9; choose one of their packages with `--package`"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_counted() {
+        let mut other = generic("b.rs:9");
+        other.1.push(0);
+        let none = || networks(vec![other.clone(), ("{".into(), vec![1])]);
+        assert_eq!((none().networks.len(), none().unreadable), (0, 2));
+        let message = chosen(none(), &[]).err().unwrap().to_string();
+        assert!(
+            message.starts_with("no network could be read (2 records could not be read): what another version"),
+            "{message}"
+        );
+        let some = networks(vec![generic("a.rs:3"), other]);
+        assert_eq!((some.networks.len(), unread(some.unreadable).as_str()), (1, "1 record could not be read"));
     }
 }

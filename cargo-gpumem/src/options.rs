@@ -26,7 +26,8 @@ pub enum Command {
     /// Which cards the networks fit, what is left, and the largest batch.
     #[command(
         after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here, \
-                            in its `cards:` or by a Cargo feature; 2: no answer."
+                            in its `cards:` or by a Cargo feature; 2: no answer, or none for a network that was named \
+                            without a card or whose record cannot be read."
     )]
     Fit(Fit),
     /// Layers, budget and the tensors alive at the peak of one network.

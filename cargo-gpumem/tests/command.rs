@@ -214,6 +214,62 @@ fn generic_networks_have_instances_and_take_a_batch() {
     assert!(message.contains(expected), "{message}");
 }
 
+/// A network that was named has an answer, or there is none at all.
+#[test]
+fn a_network_that_is_named_needs_a_card() {
+    let _alone = alone();
+    for networks in [&["Wide", "Writer"][..], &["Writer"]] {
+        let message = failure(&[&["fit", "--quiet"], networks].concat());
+        let expected = "`Writer` names no card: give some with `--cards t4,l4`, or all with `--all`";
+        assert!(message.contains(expected), "{message}");
+    }
+    // Its training has none, and is not what is answered for.
+    assert_eq!(printed(&["fit", "--quiet", "Both"]).0.lines().count(), 3);
+}
+
+/// The library of the fixture with a byte of some records changed, while something is asked.
+fn with_records<T>(change: impl Fn(&mut [u8]), ask: impl FnOnce() -> T) -> T {
+    printed(&["fit", "--quiet", "Wide"]);
+    let library = FIXTURE.join("target/gpumem/debug/libfixture.rlib");
+    let before = std::fs::read(&library).unwrap();
+    let mut bytes = before.clone();
+    let magic = b"GPUMEM3\0";
+    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(magic)).collect();
+    places.into_iter().for_each(|at| change(&mut bytes[at..]));
+    std::fs::write(&library, bytes).unwrap();
+    let answer = ask();
+    std::fs::write(&library, before).unwrap();
+    answer
+}
+
+#[test]
+fn what_cannot_be_read_is_no_answer() {
+    let _alone = alone();
+    let named = |name: &str, record: &[u8]| record[12..].starts_with(format!("{{\"name\":\"{name}\"").as_bytes());
+    let damage = |record: &mut [u8]| {
+        if named("Huge", record) {
+            record[20] ^= 1;
+        }
+    };
+    let output = with_records(damage, || gpumem(&["fit", "--quiet"]));
+    let (table, errors) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(2), "{table}{errors}");
+    assert!(table.contains("Wide") && !table.contains("Huge"), "{table}");
+    assert!(
+        errors.contains("a damaged record: ") && errors.contains("error: 1 record could not be read: "),
+        "{errors}"
+    );
+    // Of another version are all of them.
+    let message = with_records(|record| record[6] = b'2', || failure(&["fit", "--quiet"]));
+    assert!(message.contains("a record of layout 2, written by an older gpumem"), "{message}");
+    assert!(
+        message.contains("error: no network could be read (9 records") && message.contains("--rev COMMIT"),
+        "{message}"
+    );
+    let message = with_records(|record| record[6] = b'4', || failure(&["diff", "--quiet", "HEAD"]));
+    assert!(message.contains("error: 9 records could not be read: "), "{message}");
+}
+
 #[test]
 fn annotations_are_at_the_batch() {
     let _alone = alone();
