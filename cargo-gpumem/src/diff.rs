@@ -18,15 +18,17 @@ struct Worktree {
 }
 
 impl Worktree {
-    /// Checks `revision` out into a temporary folder.
+    /// Checks `revision` out into a folder of its own.
     fn new(revision: &str) -> Result<Worktree, Failure> {
         let repository = PathBuf::from(git(Path::new("."), &["rev-parse", "--show-toplevel"])?);
         let commit = git(&repository, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
             .map_err(|_| format!("git knows no revision `{revision}`"))?;
-        let folder = std::env::temp_dir().join(format!("cargo-gpumem-{}-{}", &commit[..12], std::process::id()));
-        let path = folder.to_str().ok_or("the temporary folder's path is no text")?;
-        git(&repository, &["worktree", "add", "--detach", "--quiet", path, &commit])?;
-        Ok(Worktree { repository, folder })
+        let folder = empty_folder(&repository, &format!("cargo-gpumem-{}-{}", &commit[..12], std::process::id()))?;
+        // From here on it is removed, whatever fails.
+        let worktree = Worktree { repository, folder };
+        let path = worktree.folder.to_str().ok_or("the path of the repository is no text")?;
+        git(&worktree.repository, &["worktree", "add", "--detach", "--quiet", path, &commit])?;
+        Ok(worktree)
     }
 
     /// The path in it that corresponds to this one in the repository.
@@ -51,7 +53,21 @@ impl Drop for Worktree {
         if let Some(path) = self.folder.to_str() {
             let _ = git(&self.repository, &["worktree", "remove", "--force", path]);
         }
+        // One that git never took.
+        let _ = std::fs::remove_dir(&self.folder);
     }
+}
+
+/// Makes a folder for a worktree: beside the repository, so that `path = "../gpumem"` leads where it does from there and cargo finds the
+/// same configuration above it; or where that cannot be written to, among temporary files.
+fn empty_folder(repository: &Path, name: &str) -> Result<PathBuf, Failure> {
+    let beside = repository.parent().map(|parent| parent.join(name));
+    if let Some(folder) = beside.filter(|folder| std::fs::create_dir(folder).is_ok()) {
+        return Ok(folder);
+    }
+    let folder = std::env::temp_dir().join(name);
+    std::fs::create_dir(&folder).map_err(|error| format!("cannot make the folder {}: {error}", folder.display()))?;
+    Ok(folder)
 }
 
 /// What git prints, without the end of the line.
@@ -220,7 +236,20 @@ fn as_json(changes: &[Change]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::{Built, complete, paired};
+    use super::{Built, complete, empty_folder, paired};
+
+    #[test]
+    fn a_worktree_is_beside_its_repository_or_a_temporary_folder() {
+        let parent = tempfile::tempdir().unwrap();
+        let name = format!("cargo-gpumem-test-{}", std::process::id());
+        let beside = empty_folder(&parent.path().join("repository"), &name).unwrap();
+        assert_eq!(beside, parent.path().join(&name));
+        // Nothing can be made there: it does not exist.
+        let elsewhere = empty_folder(&parent.path().join("none/repository"), &name).unwrap();
+        assert_eq!(elsewhere, std::env::temp_dir().join(&name));
+        assert!(empty_folder(&parent.path().join("none/repository"), &name).is_err(), "it is there already");
+        std::fs::remove_dir(elsewhere).unwrap();
+    }
 
     #[test]
     fn a_side_that_cannot_be_read_is_no_side() {

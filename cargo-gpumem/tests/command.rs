@@ -341,24 +341,34 @@ fn cards_need_no_build() {
     assert!(failure(&["cards", "toaster"]).contains("no card is called `toaster`"));
 }
 
-/// A repository with the fixture as it is and, before that, with a smaller network.
+/// A repository with the fixture as it is and, before that, with a smaller network. It depends on a crate beside it, and needs what a
+/// configuration of cargo above it says.
 #[test]
 #[ignore = "builds everything twice: run by .ci/run"]
 fn a_change_costs_what_it_costs() {
     let _alone = alone();
-    let folder = tempfile::tempdir().unwrap();
+    let parent = tempfile::tempdir().unwrap();
+    let folder = parent.path().join("app");
+    for inside in ["app/src", "beside/src", ".cargo"] {
+        std::fs::create_dir_all(parent.path().join(inside)).unwrap();
+    }
+    write(&parent.path().join(".cargo/config.toml"), "[env]\nFIXTURE_BATCH = \"9\"\n");
+    write(
+        &parent.path().join("beside/Cargo.toml"),
+        "[package]\nname = \"beside\"\nversion = \"0.0.0\"\nedition = \"2024\"\n",
+    );
+    write(&parent.path().join("beside/src/lib.rs"), "");
     let git = |arguments: &[&str]| {
         let identity = ["-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "commit.gpgsign=false"];
-        let output = Command::new("git").current_dir(folder.path()).args(identity).args(arguments).output().unwrap();
+        let output = Command::new("git").current_dir(&folder).args(identity).args(arguments).output().unwrap();
         assert!(output.status.success(), "{}", text(&output.stderr));
     };
     git(&["init", "--quiet"]);
-    std::fs::create_dir(folder.path().join("src")).unwrap();
     let source = std::fs::read_to_string(FIXTURE.join("src/lib.rs")).unwrap();
-    let manifest = std::fs::read_to_string(FIXTURE.join("Cargo.toml")).unwrap();
-    std::fs::write(folder.path().join("Cargo.toml"), manifest).unwrap();
-    std::fs::write(folder.path().join(".gitignore"), "target\nCargo.lock\n").unwrap();
-    let library = folder.path().join("src/lib.rs");
+    let manifest = std::fs::read_to_string(FIXTURE.join("Cargo.toml")).unwrap() + "beside = { path = \"../beside\" }\n";
+    std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
+    std::fs::write(folder.join(".gitignore"), "target\nCargo.lock\n").unwrap();
+    let library = folder.join("src/lib.rs");
     std::fs::write(&library, source.replace("Linear(4096), Gelu", "Linear(1024), Gelu")).unwrap();
     git(&["add", "."]);
     git(&["commit", "--quiet", "-m", "before"]);
@@ -366,11 +376,11 @@ fn a_change_costs_what_it_costs() {
 
     let diff = |elsewhere: bool| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
-        clean(&mut command).current_dir(folder.path()).args(["gpumem", "diff", "--quiet", "HEAD"]);
+        clean(&mut command).current_dir(&folder).args(["gpumem", "diff", "--quiet", "HEAD"]);
         if elsewhere {
             // One build folder for everything, and a manifest that is named as it is now.
-            command.env("CARGO_TARGET_DIR", folder.path().join("everything"));
-            command.arg("--manifest-path").arg(folder.path().join("Cargo.toml"));
+            command.env("CARGO_TARGET_DIR", folder.join("everything"));
+            command.arg("--manifest-path").arg(folder.join("Cargo.toml"));
         }
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
@@ -386,7 +396,10 @@ fn a_change_costs_what_it_costs() {
     let row = |name: &str| printed.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{printed}"));
     assert!(row("Wide").ends_with('='), "{printed}");
     assert!(row("Vast").ends_with("new") && row("Huge").ends_with("gone"), "{printed}");
-    // The worktree is gone.
-    let output = Command::new("git").current_dir(folder.path()).args(["worktree", "list"]).output().unwrap();
+    // The worktree is gone, and nothing is left beside the repository.
+    let output = Command::new("git").current_dir(&folder).args(["worktree", "list"]).output().unwrap();
     assert_eq!(text(&output.stdout).lines().count(), 1);
+    let mut left: Vec<_> = std::fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, [".cargo", "app", "beside"]);
 }
