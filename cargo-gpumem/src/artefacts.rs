@@ -57,6 +57,10 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
     command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(&target);
     command.args(["--config", "profile.dev.debug=0", "--config", "profile.dev.strip=\"none\""]);
     command.env("__GPUMEM_CHECK", UNCHECKED);
+    // They are for the compiler's check. Without it they would still decide what `batch: Largest` is.
+    for variable in ["GPUMEM_CARDS", "GPUMEM_VRAM", "GPUMEM_HEADROOM"] {
+        command.env_remove(variable);
+    }
     for (option, given) in [
         ("--workspace", build.workspace),
         ("--all-features", build.all_features),

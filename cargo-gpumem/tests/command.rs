@@ -214,6 +214,20 @@ fn generic_networks_have_instances_and_take_a_batch() {
     assert!(message.contains(expected), "{message}");
 }
 
+/// The variables are the compiler's: a batch that it finds is that for the cards which are written.
+#[test]
+fn variables_are_not_looked_at() {
+    let _alone = alone();
+    let plain = printed(&["fit", "--quiet", "Most"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cargo-gpumem"));
+    let command = clean(&mut command).args(["gpumem", "fit", "--quiet", "Most"]);
+    command.env("GPUMEM_CARDS", "h100-sxm").env("GPUMEM_VRAM", "2GiB").env("GPUMEM_HEADROOM", "1GiB");
+    let output = command.output().unwrap();
+    assert_eq!((text(&output.stdout), output.status.code()), (plain.0, Some(plain.1)), "{}", text(&output.stderr));
+    let fit = &fits(&["Most"])[0];
+    assert!(fit["fits"] == true && fit["batch"] == fit["max_batch"], "{fit}");
+}
+
 /// A network that was named has an answer, or there is none at all.
 #[test]
 fn a_network_that_is_named_needs_a_card() {
@@ -263,11 +277,11 @@ fn what_cannot_be_read_is_no_answer() {
     let message = with_records(|record| record[6] = b'2', || failure(&["fit", "--quiet"]));
     assert!(message.contains("a record of layout 2, written by an older gpumem"), "{message}");
     assert!(
-        message.contains("error: no network could be read (9 records") && message.contains("--rev COMMIT"),
+        message.contains("error: no network could be read (10 records") && message.contains("--rev COMMIT"),
         "{message}"
     );
     let message = with_records(|record| record[6] = b'4', || failure(&["diff", "--quiet", "HEAD"]));
-    assert!(message.contains("error: 9 records could not be read: "), "{message}");
+    assert!(message.contains("error: 10 records could not be read: "), "{message}");
 }
 
 #[test]
@@ -294,7 +308,7 @@ fn one_network_from_near() {
     let message = failure(&["show", "--quiet", "Narrow"]);
     assert!(
         message.contains(
-            "no network is called `Narrow`; there is Wide, Again, Shared, Both, Writer, Generic, Generic<64>, Products, Huge"
+            "no network is called `Narrow`; there is Wide, Again, Shared, Both, Writer, Generic, Generic<64>, Products, Most, Huge"
         ),
         "{message}"
     );
