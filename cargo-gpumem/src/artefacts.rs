@@ -3,7 +3,8 @@
 use crate::Failure;
 use crate::network::{Built, networks};
 use crate::options::Build;
-use cargo_metadata::{Message, Metadata, MetadataCommand, Package, Target};
+use crate::packages::has_library;
+use cargo_metadata::{Message, MetadataCommand};
 use gpumem_core::memory::record::records;
 use gpumem_core::memory::refusal::UNCHECKED;
 use object::read::archive::ArchiveFile;
@@ -51,7 +52,7 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder).args(["build", "--bins", "--examples"]);
     // An error where there is none.
-    if has_library(&metadata, build, folder) {
+    if has_library(&metadata, build) {
         command.arg("--lib");
     }
     command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(&target);
@@ -94,28 +95,6 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
         return Err("the build failed; mend what cargo says above".into());
     }
     Ok(files)
-}
-
-/// Whether one of the packages that cargo will choose has a library.
-fn has_library(metadata: &Metadata, build: &Build, folder: &Path) -> bool {
-    let all = metadata.workspace_packages();
-    let beside = build.manifest_path.as_deref().and_then(Path::parent).map(|parent| folder.join(parent));
-    let here = beside.as_deref().unwrap_or(folder).canonicalize().unwrap_or_default();
-    let inside = |package: &&&Package| {
-        package.manifest_path.parent().is_some_and(|parent| here.starts_with(parent.as_std_path()))
-    };
-    // The innermost package around the folder, if it is not the whole workspace's.
-    let around = all.iter().filter(inside).max_by_key(|package| package.manifest_path.as_str().len());
-    let is_chosen = |package: &Package| {
-        if !build.package.is_empty() {
-            return build.package.iter().any(|name| package.name.as_str() == name);
-        }
-        build.workspace || around.is_none_or(|around| around.id == package.id)
-    };
-    let is_library =
-        |target: &Target| !target.is_bin() && !target.is_example() && !target.is_test() && !target.is_bench();
-    let mut chosen = all.iter().filter(|package| is_chosen(package));
-    chosen.any(|package| package.targets.iter().any(|target| is_library(target) && !target.is_custom_build()))
 }
 
 /// The bytes of all sections with records: of an executable or a library, or of every object in an archive. Anything else has none.

@@ -9,6 +9,7 @@ mod diff;
 mod fit;
 mod network;
 mod options;
+mod packages;
 mod plan;
 mod show;
 mod text;

@@ -42,8 +42,8 @@ pub enum Command {
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "What to build")]
 pub struct Build {
-    /// A package of the workspace, instead of those that cargo would build
-    #[arg(short, long, value_name = "NAME")]
+    /// A package of the workspace, instead of those that cargo would build: a name, a pattern, or another spec of cargo's
+    #[arg(short, long, value_name = "SPEC")]
     pub package: Vec<String>,
     /// All packages of the workspace
     #[arg(long)]

@@ -228,6 +228,15 @@ fn variables_are_not_looked_at() {
     assert!(fit["fits"] == true && fit["batch"] == fit["max_batch"], "{fit}");
 }
 
+#[test]
+fn packages_are_named_as_for_cargo() {
+    let _alone = alone();
+    let plain = printed(&["fit", "--quiet", "Wide"]);
+    for spec in ["fixture", "fixture@0.0", "fix*"] {
+        assert_eq!(printed(&["fit", "--quiet", "Wide", "--package", spec]), plain, "{spec}");
+    }
+}
+
 /// A network that was named has an answer, or there is none at all.
 #[test]
 fn a_network_that_is_named_needs_a_card() {
