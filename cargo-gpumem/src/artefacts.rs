@@ -56,7 +56,12 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
         command.arg("--lib");
     }
     command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(&target);
-    command.args(["--config", "profile.dev.debug=0", "--config", "profile.dev.strip=\"none\""]);
+    let profile = build.profile();
+    command.args(["--profile", profile]);
+    // What is optimised at the end is no object file before: a library would have no sections.
+    for setting in ["debug=0", "strip=\"none\"", "lto=\"off\""] {
+        command.arg("--config").arg(format!("profile.{profile}.{setting}"));
+    }
     command.env("__GPUMEM_CHECK", UNCHECKED);
     // They are for the compiler's check. Without it they would still decide what `batch: Largest` is.
     for variable in ["GPUMEM_CARDS", "GPUMEM_VRAM", "GPUMEM_HEADROOM"] {

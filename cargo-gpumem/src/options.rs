@@ -57,12 +57,29 @@ pub struct Build {
     /// No default features
     #[arg(long)]
     pub no_default_features: bool,
+    /// The profile `release`
+    #[arg(short, long, conflicts_with = "profile")]
+    pub release: bool,
+    /// The profile to build with, instead of `dev`
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
     /// Path to Cargo.toml
     #[arg(long, value_name = "PATH")]
     pub manifest_path: Option<PathBuf>,
     /// No progress
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl Build {
+    /// The profile's name.
+    pub fn profile(&self) -> &str {
+        match &self.profile {
+            Some(name) => name,
+            None if self.release => "release",
+            None => "dev",
+        }
+    }
 }
 
 /// Which program is planned, and how.
@@ -216,6 +233,23 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cargo::command().debug_assert();
+    }
+
+    #[test]
+    fn a_profile_is_named_or_that_of_releases() {
+        let profile = |arguments: &[&str]| {
+            let all = ["cargo", "gpumem", "fit"].iter().chain(arguments);
+            let Cargo::Gpumem(Arguments { command: Command::Fit(fit) }) = Cargo::try_parse_from(all).ok()? else {
+                return None;
+            };
+            Some(fit.build.profile().to_string())
+        };
+        let named = |name: &str| Some(name.to_string());
+        assert_eq!(
+            (profile(&[]), profile(&["-r"]), profile(&["--release"])),
+            (named("dev"), named("release"), named("release"))
+        );
+        assert_eq!((profile(&["--profile", "ci"]), profile(&["-r", "--profile", "ci"])), (named("ci"), None));
     }
 
     #[test]
