@@ -49,40 +49,10 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
     let metadata = metadata.exec()?;
     // A folder of its own: what is built here is not checked, and nobody shall take it for what is.
     let target = target.map_or_else(|| metadata.target_directory.join("gpumem").into_std_path_buf(), Path::to_path_buf);
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(folder).args(["build", "--bins", "--examples"]);
-    // An error where there is none.
-    if has_library(&metadata, build) {
-        command.arg("--lib");
-    }
-    command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(&target);
-    let profile = build.profile();
-    command.args(["--profile", profile]);
-    // What is optimised at the end is no object file before: a library would have no sections.
-    for setting in ["debug=0", "strip=\"none\"", "lto=\"off\""] {
-        command.arg("--config").arg(format!("profile.{profile}.{setting}"));
-    }
-    command.env("__GPUMEM_CHECK", UNCHECKED);
-    // They are for the compiler's check. Without it they would still decide what `batch: Largest` is.
-    for variable in ["GPUMEM_CARDS", "GPUMEM_VRAM", "GPUMEM_HEADROOM"] {
-        command.env_remove(variable);
-    }
-    for (option, given) in [
-        ("--workspace", build.workspace),
-        ("--all-features", build.all_features),
-        ("--no-default-features", build.no_default_features),
-        ("--quiet", build.quiet),
-    ] {
-        if given {
-            command.arg(option);
-        }
-    }
-    command.args(build.package.iter().flat_map(|package| ["--package", package]));
-    command.args(build.features.iter().flat_map(|features| ["--features", features]));
-    if let Some(manifest) = &build.manifest_path {
-        command.arg("--manifest-path").arg(manifest);
-    }
-    let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn()?;
+    let mut child = cargo(build, folder, &target, has_library(&metadata, build))
+        .stdout(Stdio::piped())
+        .stdin(Stdio::null())
+        .spawn()?;
     let output = child.stdout.take().ok_or("cargo has no output")?;
     let mut files = BTreeSet::new();
     for message in Message::parse_stream(BufReader::new(output)) {
@@ -100,6 +70,42 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
         return Err("the build failed; mend what cargo says above".into());
     }
     Ok(files)
+}
+
+/// The build, with everything that records are read from.
+fn cargo(build: &Build, folder: &Path, target: &Path, has_library: bool) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(folder).args(["build", "--bins", "--examples"]);
+    command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(target);
+    let profile = build.profile();
+    command.args(["--profile", profile]);
+    // What is optimised at the end is no object file before: a library would have no sections.
+    for setting in ["debug=0", "strip=\"none\"", "lto=\"off\""] {
+        command.arg("--config").arg(format!("profile.{profile}.{setting}"));
+    }
+    command.env("__GPUMEM_CHECK", UNCHECKED);
+    // They are for the compiler's check. Without it they would still decide what `batch: Largest` is.
+    for variable in ["GPUMEM_CARDS", "GPUMEM_VRAM", "GPUMEM_HEADROOM"] {
+        command.env_remove(variable);
+    }
+    for (option, given) in [
+        // An error where there is none.
+        ("--lib", has_library),
+        ("--workspace", build.workspace),
+        ("--all-features", build.all_features),
+        ("--no-default-features", build.no_default_features),
+        ("--quiet", build.quiet),
+    ] {
+        if given {
+            command.arg(option);
+        }
+    }
+    command.args(build.package.iter().flat_map(|package| ["--package", package]));
+    command.args(build.features.iter().flat_map(|features| ["--features", features]));
+    if let Some(manifest) = &build.manifest_path {
+        command.arg("--manifest-path").arg(manifest);
+    }
+    command
 }
 
 /// The bytes of all sections with records: of an executable or a library, or of every object in an archive. Anything else has none.

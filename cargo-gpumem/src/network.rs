@@ -57,23 +57,12 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Built {
             instances.push(facts);
             continue;
         }
-        let name = facts["name"].as_str().unwrap_or_default().to_string();
         let Some(blueprint) = Blueprint::decode(&blueprint) else {
-            eprintln!("warning: skipped `{name}`: its program was written by another version of gpumem");
+            eprintln!("warning: skipped `{}`: its program was written by another version of gpumem", name(&facts));
             unreadable += 1;
             continue;
         };
-        let (file, line) = place(&facts);
-        let network = Network {
-            declared: (file.clone(), line),
-            file,
-            line,
-            train: written(&facts, "train"),
-            infer: written(&facts, "infer"),
-            blueprint,
-            name,
-        };
-        if facts["generic"] == true { &mut generic } else { &mut found }.push(network);
+        if facts["generic"] == true { &mut generic } else { &mut found }.push(declared(&facts, blueprint));
     }
     for facts in instances {
         match declaration(&generic, &facts) {
@@ -86,6 +75,24 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Built {
     found.append(&mut generic);
     found.sort_by(|a, b| (&a.file, a.line, &a.name).cmp(&(&b.file, b.line, &b.name)));
     Built { networks: found, unreadable }
+}
+
+/// The network of a record with a blueprint.
+fn declared(facts: &Value, blueprint: Blueprint) -> Network {
+    let (file, line) = place(facts);
+    Network {
+        name: name(facts).to_string(),
+        declared: (file.clone(), line),
+        file,
+        line,
+        blueprint,
+        train: written(facts, "train"),
+        infer: written(facts, "infer"),
+    }
+}
+
+fn name(facts: &Value) -> &str {
+    facts["name"].as_str().unwrap_or_default()
 }
 
 /// The file and the line that a record has.
@@ -107,8 +114,7 @@ fn declaration<'n>(generic: &'n [Network], facts: &Value) -> Option<&'n Network>
 
 /// What is said of an instance without its network.
 fn skipped(facts: &Value) -> String {
-    let (file, line) = place(facts);
-    let name = facts["name"].as_str().unwrap_or_default();
+    let ((file, line), name) = (place(facts), name(facts));
     match facts.get("of") {
         Some(_) => {
             format!(
@@ -204,7 +210,7 @@ pub fn single(networks: &[Network]) -> Result<&Network, Failure> {
             let places = networks.iter().map(|network| format!("{}:{}", network.file, network.line));
             let places = places.collect::<Vec<_>>().join(", ");
             Err(format!(
-                "several networks are called `{name}`: {places}; choose one of their packages with `--package`"
+                "several networks are called `{name}`: {places}; choose the package of one with `--package`, or give one another name"
             )
             .into())
         }
@@ -272,7 +278,7 @@ mod tests {
         let message = single(&networks).err().unwrap().to_string();
         assert_eq!(
             message,
-            "several networks are called `Net`: a.rs:3, b.rs:9; choose one of their packages with `--package`"
+            "several networks are called `Net`: a.rs:3, b.rs:9; choose the package of one with `--package`, or give one another name"
         );
     }
 
