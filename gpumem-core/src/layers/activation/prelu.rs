@@ -43,7 +43,7 @@ impl Layer for Prelu {
             ));
             channels
         };
-        let weight = b.parameter("weight", &[slopes], Role::Norm, Init::Constant(self.init));
+        let weight = b.parameter("weight", &[slopes], Role::Weight, Init::Constant(self.init));
         // Aligned with the first axis, behind which all is repeated.
         let mut dims = [1; Shape::MAX_RANK];
         dims[0] = slopes;

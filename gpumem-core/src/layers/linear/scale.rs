@@ -72,12 +72,12 @@ impl Layer for Scale {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let left = x[0].numbers()?;
         let right = self.factors(b, left);
-        let factor = b.parameter("weight", right.dims(), Role::Norm, Init::Constant(self.init));
+        let factor = b.parameter("weight", right.dims(), Role::Weight, Init::Constant(self.init));
         let y = b.op(Binary { function: BinaryFunction::Multiply, left, right }, &[x[0], factor])?;
         if !self.bias {
             return Ok(y);
         }
-        let summand = b.shift(right.dims());
+        let summand = b.parameter("bias", right.dims(), Role::Weight, Init::Constant(0.0));
         b.op(Binary { function: BinaryFunction::Add, left, right }, &[y, summand])
     }
 }
