@@ -153,7 +153,9 @@ fn ends(placed: &Placed, at: usize, value: TensorId) -> bool {
     let program = &placed.program;
     let tensor = program.tensor(value);
     let is_overwritten = program.operations[at].written(Slot::Output) == Some(value);
-    is_overwritten || (tensor.class == Class::Transient && tensor.last as usize == at)
+    // What the host is given is needed after all operations.
+    let is_last = tensor.last as usize == at && !program.results.contains(&value);
+    is_overwritten || (tensor.class == Class::Transient && is_last)
 }
 
 /// Whether nothing reads `tensor` after operation `last`: a pass that fuses the operations up to that one need not write it.

@@ -3,7 +3,7 @@
 
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
-use crate::host::steps_of;
+use crate::host::{CAPABILITY, Reference, Run, compare_programs, prepare_programs, steps_of};
 use crate::norms::forward;
 use crate::{check, check_narrow, gradients};
 use gpumem_core::Precision;
@@ -343,5 +343,43 @@ fn forward_passes_are_fused() {
         let expected: &[(usize, Vec<&str>)] = &[(2, vec!["batch_norm_apply"]), (2, vec!["batch_norm_apply"])];
         assert_eq!(fused(&placed, 3), expected, "{layers}");
         forward(&graph, output, &options, 3, |value| value, 1e-5);
+    }
+}
+
+/// Outputs that the last operation reads: they are there when it has run, though nothing else does.
+#[test]
+fn outputs_of_networks_are_written() {
+    let batch_norm_and = |graph: &mut Graph, input: NodeId| {
+        let first = layer(graph, input, "BatchNorm2d");
+        [first, join(graph, &[first, input], "Add")]
+    };
+    let sum_and = |graph: &mut Graph, input: NodeId| {
+        let branch = layer(graph, input, "Conv2d(3, 1)");
+        let first = join(graph, &[branch, input], "Add");
+        [first, layer(graph, first, "Relu")]
+    };
+    let behind = |text: &'static str, rectifier: &'static str| {
+        move |graph: &mut Graph, input: NodeId| {
+            let first = layer(graph, input, text);
+            [first, layer(graph, first, rectifier)]
+        }
+    };
+    let networks: [(&str, &dyn Fn(&mut Graph, NodeId) -> [NodeId; 2]); 6] = [
+        ("a normalisation", &behind("BatchNorm2d", "Relu")),
+        ("a convolution", &behind("Conv2d(4, 3)", "Relu6")),
+        ("a convolution of points", &behind("Conv2d(8, 1)", "Relu")),
+        ("maxima", &behind("MaxPool2d(2)", "Relu")),
+        ("a normalisation and a sum", &batch_norm_and),
+        ("a sum", &sum_and),
+    ];
+    for (what, build) in networks {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[3, 6, 8])).unwrap();
+        let outputs = build(&mut graph, input);
+        let program = lower(&graph, &outputs, &Options::default()).unwrap();
+        let (batch, optimizer, format) = (2, gradients().1, (Precision::F32, CAPABILITY));
+        prepare_programs(&[format], std::slice::from_ref(&program), batch, optimizer);
+        let run = Run { batch, optimizer, steps: 1, classes: 5, tolerance: 1e-5, reference: Reference::Cpu };
+        compare_programs(format, 0..1, what, [&program, &program], run);
     }
 }
