@@ -140,6 +140,20 @@ fn slopes_of_cosine_embedding() {
     }
 }
 
+/// Vectors that have nothing in common are as far apart as the margin asks, and are still driven apart: as by PyTorch's `clamp`.
+#[test]
+fn a_cosine_at_the_margin_has_a_slope() {
+    let (graph, values) = passed_on(2, &[2], "LeakyRelu(1.0)");
+    let term = Term { from: Some(values[0]), and: Some(values[1]), ..Term::of(Measure::CosineEmbedding) };
+    let mut loaded = Loaded::new(&graph, values[0], training(&[term]), 2, STAY);
+    loaded.set("input", &narrow(&[2.0, 0.0, 0.0, 1.0]));
+    loaded.set("input1", &narrow(&[0.0, 4.0, -8.0, 0.0]));
+    loaded.set("target", &bits(&[-1.0, -1.0]));
+    assert_eq!(loaded.step().unwrap(), 0.0);
+    assert_close("x", &loaded.get("input.gradient").unwrap(), &[0.0, 0.25, -0.5, 0.0], 1e-6);
+    assert_close("y", &loaded.get("input1.gradient").unwrap(), &[0.125, 0.0, 0.0, 0.0625], 1e-6);
+}
+
 /// One value is not trained, and the other's gradient overwrites it; a second term adds to it.
 #[test]
 fn one_side_of_a_pair() {

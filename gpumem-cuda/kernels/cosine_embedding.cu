@@ -31,8 +31,8 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, cons
     // Each root for itself: the product of two small squares would vanish.
     const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = target[blockIdx.x];
     constexpr float margin = (float)(MARGIN);
-    // What is not above the margin may be NaN.
-    const bool is_apart = t == -1.0f && !(cosine <= margin);
+    // What is not below the margin may be NaN. At the margin the slope is 1, as PyTorch's clamp has it.
+    const bool is_apart = t == -1.0f && !(cosine < margin);
     if (threadIdx.x == 0) terms[blockIdx.x] = t == 1.0f ? 1.0f - cosine : is_apart ? cosine - margin : 0.0f;
 #if GRADIENT_X || GRADIENT_Y
     const float slope = t == 1.0f ? -1.0f : is_apart ? 1.0f : 0.0f;

@@ -3,7 +3,7 @@
 //! ```text
 //! c = x y / d,  d = sqrt(m(x) m(y)),  m(x) = x x + 1e-12
 //! target  1: 1 - c                 dx = -(y / d - c x / m(x))
-//! target -1: max(0, c - margin)    dx = y / d - c x / m(x), where c is above the margin
+//! target -1: max(0, c - margin)    dx = y / d - c x / m(x), where c is not below the margin
 //! ```
 //!
 //! All of it over the divisor. Another target has neither loss nor gradient.
@@ -40,8 +40,8 @@ impl Angle {
     fn term(self, target: f32, margin: f64) -> [f64; 2] {
         match target {
             1.0 => [1.0 - self.cosine, -1.0],
-            // What is not above the margin may be NaN.
-            -1.0 if self.cosine <= margin => [0.0, 0.0],
+            // What is not below the margin may be NaN. At the margin the slope is 1, as PyTorch's clamp has it.
+            -1.0 if self.cosine < margin => [0.0, 0.0],
             -1.0 => [self.cosine - margin, 1.0],
             _ => [0.0, 0.0],
         }
