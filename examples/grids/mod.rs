@@ -23,6 +23,9 @@ pub fn write(
             grid[place[0] * columns * wide + place[1]] = (pixel.clamp(0.0, 1.0) * 255.0).round() as u8;
         }
     }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
     let file = std::io::BufWriter::new(std::fs::File::create(path)?);
     let mut encoder = png::Encoder::new(file, (columns * wide) as u32, (rows * tall) as u32);
     encoder.set_color(png::ColorType::Grayscale);

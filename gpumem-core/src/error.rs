@@ -18,6 +18,15 @@ pub enum Error {
         /// Elements that were given.
         found: u64,
     },
+    /// A tensor of another shape than the one of its name in the network that it is meant for.
+    Shape {
+        /// The name of both.
+        name: String,
+        /// The shape that is needed.
+        expected: Vec<u64>,
+        /// The shape that there is.
+        found: Vec<u64>,
+    },
     /// An index in the data that is not below its limit.
     Index {
         /// What the index is: `label`, `token`.
@@ -220,6 +229,12 @@ impl fmt::Display for Error {
             Error::Length { what, expected, found } => {
                 write!(f, "{what} has {expected} elements, but {found} were given")
             }
+            Error::Shape { name, expected, found } => {
+                write!(
+                    f,
+                    "`{name}` has the shape {expected:?} here and {found:?} in the other network; give the layer the same size and options in both"
+                )
+            }
             Error::Index { what, position, value, limit } => {
                 write!(f, "{what} {value} at position {position} is too large: it must be below {limit}")
             }
@@ -384,6 +399,10 @@ mod tests {
             (
                 Error::Name { name: "x".into(), nearest: None },
                 "the network has nothing called `x`; `names()` lists what it has",
+            ),
+            (
+                Error::Shape { name: "fc.weight".into(), expected: vec![32, 64], found: vec![64, 32] },
+                "`fc.weight` has the shape [32, 64] here and [64, 32] in the other network; give the layer the same size and options in both",
             ),
             (
                 Error::Damaged("the plan is damaged"),

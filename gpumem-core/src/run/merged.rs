@@ -1,4 +1,4 @@
-//! A network that was fine-tuned with low-rank adapters, as one without them: the adapters are added to the weights.
+//! What one network takes of another: also of one that was fine-tuned with low-rank adapters, which are added to the weights.
 
 use crate::error::Error;
 use crate::network::Network;
@@ -35,6 +35,21 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(values)
     }
 
+    /// Takes the parameters and running statistics of another network that has all of this one's: of the one that was trained, for
+    /// the one that serves. Both may run on different devices and in different precisions.
+    ///
+    /// # Errors
+    /// [`Error::Name`] if the other has nothing of a name, [`Error::Shape`] if it has another shape there: nothing was taken then.
+    pub fn copy_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
+        let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
+        let names: Vec<String> = self.tensors().filter(is_model).map(|tensor| tensor.name.into()).collect();
+        self.compare(other, &names)?;
+        for name in &names {
+            self.set(name, &other.get(name)?)?;
+        }
+        Ok(())
+    }
+
     /// As [`Net::copy_from`], for a network without low-rank adapters, from one with them: each weight takes its adapter in, and computes
     /// what both did.
     ///
@@ -42,8 +57,22 @@ impl<N: Network, D: Device> Net<N, D> {
     /// As for [`Net::copy_from`].
     pub fn copy_merged_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
         let names: Vec<String> = self.merged_tensors().map(|tensor| tensor.name.into()).collect();
+        self.compare(other, &names)?;
         for name in &names {
             self.set(name, &other.get_merged(name)?)?;
+        }
+        Ok(())
+    }
+
+    /// Whether another network has all of these in the shapes that they have here: a transposed weight has as many elements.
+    fn compare<M: Network, E: Device>(&self, other: &Net<M, E>, names: &[String]) -> Result<(), Error> {
+        for name in names {
+            other.find(name)?;
+            let shapes = [self.shape(name), other.shape(name)].map(|shape| shape.unwrap_or_default().to_vec());
+            if shapes[0] != shapes[1] {
+                let [expected, found] = shapes;
+                return Err(Error::Shape { name: name.clone(), expected, found });
+            }
         }
         Ok(())
     }

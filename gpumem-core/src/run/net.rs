@@ -376,21 +376,6 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.write(offset, &encode(format, values))
     }
 
-    /// Takes the parameters and running statistics of another network that has all of this one's: of the one that was trained, for
-    /// the one that serves. Both may run on different devices and in different precisions.
-    ///
-    /// # Errors
-    /// [`Error::Name`] if the other has nothing of a name, [`Error::Length`] if it has another number of elements; what was taken
-    /// before stays.
-    pub fn copy_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
-        let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
-        let names: Vec<String> = self.tensors().filter(is_model).map(|tensor| tensor.name.into()).collect();
-        for name in &names {
-            self.set(name, &other.get(name)?)?;
-        }
-        Ok(())
-    }
-
     /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
     /// [`Net::names`], for the optimizer's first step differs and dropout draws by the step.
     ///
@@ -454,7 +439,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Number and elements of the tensor of this name.
-    fn find(&self, name: &str) -> Result<(usize, u64), Error> {
+    pub(super) fn find(&self, name: &str) -> Result<(usize, u64), Error> {
         let mut tensors = self.main().program.tensors.iter().enumerate();
         match tensors.find(|(_, tensor)| is_named(tensor) && tensor.name == name) {
             Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
