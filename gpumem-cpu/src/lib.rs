@@ -2,8 +2,8 @@
 //!
 //! [`Cpu`] is a [`Device`]. Loading a [`Job`] allocates the arena, checks both programs against it and binds every
 //! operation to its tensors; what is left at run time is a list of calls. The results are the reference for the other
-//! backends, and they depend on the seed only: every reduction is cut at places that the shapes decide, never the number
-//! of threads.
+//! backends, and on one machine they depend on the seed only: every reduction is cut at places that the shapes decide, never the number
+//! of threads. On another machine products and elementary functions may round in another way.
 //!
 //! | layer of this crate | what it does |
 //! | --- | --- |
@@ -69,7 +69,8 @@
 //!
 //! Unfolded images and packed blocks of matrix products live in buffers of the host that grow to the largest operation
 //! and are reused from step to step; so do the samples of small maps that make one product (4 MiB unfolded, and what goes
-//! into and comes out of it) and partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight).
+//! into and comes out of it), partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight), a gradient that
+//! is clipped, a slice and the weight of a convolution of volumes, and with `emulate()` the tensors of an operation whose channels lie last.
 //! A GPU's budget counts such workspaces; the host's memory is not what this library budgets.
 
 mod arena;
@@ -110,8 +111,12 @@ impl Cpu {
     /// A pool of `threads` threads of its own. The results do not depend on their number.
     ///
     /// # Errors
-    /// Threads that the system does not grant.
+    /// Threads that the system does not grant, and none at all.
     pub fn with_threads(threads: usize) -> Result<Cpu, Error> {
+        if threads == 0 {
+            let what = "nothing runs on 0 threads; use 1 or more, or Cpu::new()".into();
+            return Err(Error::Unsupported { device: DEVICE, what });
+        }
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(|cause| Error::Unsupported {
             device: DEVICE,
             what: format!("{threads} threads cannot be started ({cause}); use fewer, or Cpu::new()"),

@@ -374,3 +374,9 @@ fn a_session_refuses_what_it_was_not_made_for() {
     session.set_optimizer(Optimizer::Adam(Adam::DEFAULT)).unwrap();
     assert!(matches!(session.train(), Err(Error::Unsupported { .. })));
 }
+
+#[test]
+fn no_threads_are_an_error() {
+    let error = Cpu::with_threads(0).unwrap_err().to_string();
+    assert_eq!(error, "the CPU: nothing runs on 0 threads; use 1 or more, or Cpu::new()");
+}

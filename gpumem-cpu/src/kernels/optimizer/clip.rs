@@ -61,9 +61,11 @@ impl Clipped {
 
     /// The gradient so changed, in `memory`. The tensor itself stays as the backward pass has left it.
     pub(super) fn of<'m>(&self, gradient: &'m [f32], memory: &'m mut Vec<f32>) -> &'m [f32] {
+        if let Clipped::Scaled(1.0) = *self {
+            return gradient;
+        }
         memory.clear();
         match *self {
-            Clipped::Scaled(1.0) => return gradient,
             Clipped::Scaled(factor) => memory.extend(gradient.iter().map(|g| g * factor)),
             // What is no number stays none.
             Clipped::Bounded(most) => memory.extend(gradient.iter().map(|&g| g.clamp(-most, most))),
