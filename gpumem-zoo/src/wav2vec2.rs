@@ -43,7 +43,7 @@ blocks! {
         }
 
         fn feature_projection(width: usize) -> Block {
-            [LayerNorm(name = "layer_norm"), Linear(width, name = "projection")]
+            [LayerNorm(name = "layer_norm"), Linear(width, name = "projection"), Dropout(0.1)]
         }
 
         fn encoder(count: usize, width: usize, heads: usize) -> Block {

@@ -2,7 +2,8 @@
 //!
 //! A. Radford and others, "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv:2212.04356), in the size tiny, as
 //! `WhisperForConditionalGeneration` of transformers has it: half a minute of sound as 3000 spectra of 80 bands, and 448 tokens of text.
-//! Two convolutions halve the sound's steps; its positions are sines that are not trained, which the state dict has. The head shares its
+//! Two convolutions halve the sound's steps; its positions are sines that are not trained, which the state dict has: without one, set
+//! `embed_positions.weight` of the encoder, which begins with random numbers and stays as it is. The head shares its
 //! weights with the embedding of the tokens. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
 //!
 //! Names are those of transformers.

@@ -24,8 +24,8 @@ use crate::layers::mistake::Mistake;
 /// * Backward keeps the input, queries, keys and values, the attention's output and one f32 a row and head. There is
 ///   never a T x T tensor in memory.
 ///
-/// PyTorch: `torch.nn.MultiheadAttention(D, heads, dropout, bias, batch_first=True)(x, x, x, is_causal=True)`; with fewer heads of
-/// keys, `scaled_dot_product_attention(.., enable_gqa=True)` between two `torch.nn.Linear`.
+/// PyTorch: `proj(scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True))` with the heads of `qkv(x)` as `q, k, v`, between
+/// two `torch.nn.Linear`; with fewer heads of keys, `enable_gqa=True`.
 #[derive(Clone, Debug)]
 pub struct CausalSelfAttention {
     heads: u64,
