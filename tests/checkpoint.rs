@@ -51,6 +51,8 @@ residual!(ByHandAndAuto, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], hea
 residual!(PlainLargest, { batch: Largest, cards: [GTX_1050_TI], headroom: leave(1.0) },);
 residual!(AutoLargest, { batch: Largest, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(1.0) },);
 
+residual!(HalfLargest, { batch: Largest, checkpoint: Budget(0.9), cards: [GTX_1050_TI], headroom: leave(1.0) },);
+
 /// Bytes of the card that leave an arena of this many MiB.
 const fn leave(room: f64) -> u64 {
     GTX_1050_TI.usable() - GTX_1050_TI.reserve() - mib(room)
@@ -140,6 +142,9 @@ fn the_largest_batch_is_that_of_the_leanest_step() {
     let (plain, auto) = (PlainLargest::TRAIN.batch, AutoLargest::TRAIN.batch);
     assert!(auto > plain, "{auto} {plain}");
     assert!(AutoLargest::BUDGET[Line::Arena] <= mib(1.0));
+    // A share is no more than the card has: of the same batch, what it leaves is too much.
+    assert_eq!(HalfLargest::TRAIN.batch, auto);
+    assert!(HalfLargest::BUDGET[Line::Arena] <= mib(1.0));
 }
 
 #[test]

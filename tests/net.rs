@@ -31,6 +31,17 @@ network! {
 }
 
 network! {
+    /// The weight of `Both` the other way round.
+    pub struct Turned;
+
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(features: Features<3>) -> Features<2> {
+        [Linear(2, transposed = true)]
+    }
+}
+
+network! {
     /// Another batch for inference than for training.
     pub struct Both;
 
@@ -497,11 +508,11 @@ fn sixteen_bit_networks_speak_f32() {
     let whole = f32::from_le_bytes(bytes[master..master + 4].try_into().unwrap());
     let rounded = f32::from_bits(u32::from(u16::from_le_bytes([bytes[copy], bytes[copy + 1]])) << 16);
     assert!(whole != 0.0 && (whole - rounded).abs() <= whole.abs() / 256.0, "{whole} {rounded}");
-    // Inputs and targets are rounded on their way.
-    net.enqueue_step(&Tensor::from_fn(|_| FINE), &Tensor::from_fn(|_| 3.0)).unwrap();
+    // Inputs are rounded on their way, and what they are compared with is not.
+    net.enqueue_step(&Tensor::from_fn(|_| FINE), &Tensor::from_fn(|_| FINE)).unwrap();
     let bytes = &net.runner_mut().0;
     assert_eq!(bytes[placed.offsets[at("input")] as usize..][..24], [0x80, 0x3f].repeat(12));
-    assert_eq!(bytes[placed.offsets[at("target")] as usize..][..16], [0x40, 0x40].repeat(8));
+    assert_eq!(bytes[placed.offsets[at("target")] as usize..][..16], FINE.to_le_bytes().repeat(4));
 }
 
 #[test]
@@ -586,5 +597,10 @@ fn inference_runs_alone_at_its_own_batch() {
     let error = serving.train_again().unwrap_err().to_string();
     assert_eq!(error, "Both: the network has no `const TRAIN`, so it makes no steps");
     let error = serving.copy_from(&mut Frozen::on(&Cpu::new()).unwrap()).unwrap_err().to_string();
-    assert_eq!(error, "`linear.weight` has 6 elements, but 20 were given");
+    assert!(error.starts_with("`linear.weight` has the shape [2, 3] here and [5, 4] in the other network"), "{error}");
+    // A transposed weight has as many elements, and its bias would do: nothing is taken.
+    let before = serving.get("linear.bias").unwrap();
+    let error = serving.copy_from(&mut Turned::on(&Cpu::new()).unwrap()).unwrap_err();
+    let expected = gpumem::Error::Shape { name: "linear.weight".into(), expected: vec![2, 3], found: vec![3, 2] };
+    assert_eq!((error, serving.get("linear.bias").unwrap()), (expected, before));
 }

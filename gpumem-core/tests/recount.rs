@@ -58,7 +58,8 @@ fn recount(program: &Program, compiled: &Compiled, batch: u64, precision: Precis
         sizes.fold((0, 0), |(exact, padded), size| (exact + size, padded + size.next_multiple_of(256)))
     };
     let weights = sum(&[Class::Parameter]);
-    let mixed = matches!(precision, Precision::Mixed(_));
+    // A forward pass reads the weights as they are.
+    let mixed = matches!(precision, Precision::Mixed(_)) && training.is_some();
     let masters = program.tensors.iter().filter(|t| mixed && t.trained && t.role == Role::Weight);
     let master = masters.fold((0, 0), |(exact, padded), tensor| {
         let size = tensor.shape.dims().iter().product::<u64>() * 4;

@@ -307,10 +307,10 @@ fn activations_in_host_memory() {
     let mut deep = blueprint(&format!("{}Flatten | Linear(5)", block.repeat(25)), Term::MSE, Checkpoint::None);
     // Of one sample, which nothing splits, without states, and with recomputation said.
     let steps = deep.training.as_mut().unwrap();
-    (steps.checkpoint, steps.moments) = (Checkpoint::Budget(1.0), 0);
-    let plain = deep.training_for(&setting(1)).unwrap().unwrap();
+    (steps.checkpoint, steps.moments) = (Checkpoint::Cheap, 0);
+    let plain = deep.chosen(&setting(1), u64::MAX).unwrap().unwrap();
     let (parked, _) = offloading(&deep, Offload::Activations);
-    let program = parked.training_for(&setting(1)).unwrap().unwrap();
+    let program = parked.chosen(&setting(1), u64::MAX).unwrap().unwrap();
     let room = arena(&program, 1);
     assert!(room < arena(&plain, 1));
     let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
@@ -327,10 +327,10 @@ fn all_in_host_memory() {
     let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Tanh | ";
     let mut deep = blueprint(&format!("{}Flatten | Linear(5)", block.repeat(25)), Term::MSE, Checkpoint::None);
     let steps = deep.training.as_mut().unwrap();
-    (steps.checkpoint, steps.moments) = (Checkpoint::Budget(1.0), 2);
+    (steps.checkpoint, steps.moments) = (Checkpoint::Cheap, 2);
     let of = |what| {
         let (blueprint, _) = offloading(&deep, what);
-        let program = blueprint.training_for(&setting(1)).unwrap().unwrap();
+        let program = blueprint.chosen(&setting(1), u64::MAX).unwrap().unwrap();
         let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
         let offload = Some(Offloaded { what, moved: 2 * budget.fetched, ms: budget.bus_ms() });
         (Remedy { offload, ..Remedy::as_written(budget[Line::Arena]) }, blueprint, program)
@@ -353,7 +353,7 @@ fn all_in_host_memory() {
     // Optimizers that have no pieces.
     let mut whole = none.1.clone();
     whole.training.as_mut().unwrap().moments = Optimizer::AdamW8bit(AdamW8bit::DEFAULT).moments();
-    let plain = whole.training_for(&setting(1)).unwrap().unwrap();
+    let plain = whole.chosen(&setting(1), u64::MAX).unwrap().unwrap();
     assert_eq!(found(&whole, &plain, 1, arena(&plain, 1) * 2 / 3), []);
 }
 

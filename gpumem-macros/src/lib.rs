@@ -284,7 +284,8 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
 /// 0 where not even one sample fits. Without a card, those of Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are meant.
 ///
 /// The step is the network's own, or its forward pass where it has no `const TRAIN`, with the precision and the headroom that are written
-/// there. A network that is to have this batch itself has `batch: Largest`, which is the largest that fits its own cards.
+/// there, and with as much recomputation as it has at its own batch. A network that is to have this batch itself has `batch: Largest`, which
+/// is the largest that fits its own cards: with `checkpoint: Auto` that of the leanest step.
 #[proc_macro]
 pub fn max_batch(tokens: TokenStream) -> TokenStream {
     instantiation::max_batch(tokens.into()).into()

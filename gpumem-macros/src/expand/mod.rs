@@ -390,9 +390,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// As for `on`, and where `INFER` has another precision, a larger batch or more activations than `TRAIN`.
             #[allow(dead_code)]
             pub fn shared_on<Device: #facade::__private::run::device::Device>(
-                __device: &Device,
+                target_device: &Device,
             ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
-                #facade::Net::load_shared(__device)
+                #facade::Net::load_shared(target_device)
             }
         }
     });
@@ -411,9 +411,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
             pub fn infer_on<Device: #facade::__private::run::device::Device>(
-                __device: &Device,
+                target_device: &Device,
             ) -> ::core::result::Result<#facade::Net<#facade::__private::network::Serving<Self>, Device>, #facade::Error> {
-                #facade::Net::load(__device)
+                #facade::Net::load(target_device)
             }
         }
     });
@@ -432,9 +432,9 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             /// Too little memory, or a precision that the device cannot run.
             #[allow(dead_code)]
             pub fn on<Device: #facade::__private::run::device::Device>(
-                __device: &Device,
+                target_device: &Device,
             ) -> ::core::result::Result<#facade::Net<Self, Device>, #facade::Error> {
-                #facade::Net::load(__device)
+                #facade::Net::load(target_device)
             }
         }
     }

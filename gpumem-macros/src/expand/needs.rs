@@ -2,6 +2,7 @@
 //!
 //! The struct has `#[cfg_attr(doc, doc = gpumem::__needs!(..))]`, so that this macro is called by rustdoc alone.
 
+use super::aimed;
 use super::guesses::{bytes, cards, conv_workspace};
 use super::{Programs, Readings};
 use crate::syntax::{Facade, Field, Source};
@@ -36,7 +37,11 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     let precision = reading.map_or(Precision::F32, |reading| reading.precision);
     let (headroom, workspace) = (bytes(settings, "headroom", 0)?, conv_workspace(settings)?);
     let cards = cards(settings);
-    let program = programs.training.as_ref().unwrap_or(&programs.inference);
+    let program = match programs.levels.last() {
+        // Of steps that compute more and more again, the compiler takes one.
+        Some((_, level)) => aimed::known(source, readings).map(|_| level)?,
+        None => programs.training.as_ref().unwrap_or(&programs.inference),
+    };
     let program = Literal::byte_string(&program.encode());
     let number = Precision::ALL.iter().position(|known| *known == precision)?;
     let [batch, headroom, workspace] = [batch, headroom, workspace].map(Literal::u64_unsuffixed);
@@ -107,5 +112,29 @@ mod tests {
         let inside = call.trim_start().trim_start_matches('(').split_once("))").unwrap().0;
         let said: LitStr = syn::parse2(documentation(inside.parse().unwrap())).unwrap();
         insta::assert_snapshot!(said.value());
+    }
+
+    /// Of a step that is computed again in part, what that needs; and nothing where const evaluation alone knows which it is.
+    #[test]
+    fn the_budget_is_that_of_the_step_that_runs() {
+        let said = |settings: &str| {
+            let network = format!(
+                "pub struct Net;
+                const TRAIN: Train = Train {{ batch: 64, optimizer: Sgd {{ lr: 0.1 }}, loss: CrossEntropy, {settings} }};
+                fn forward(x: Features<64>) -> Logits<10> {{
+                    [repeat(4, [Linear(64), Relu, LayerNorm]), Linear(10)]
+                }}"
+            );
+            let expanded = crate::compile(network.parse().unwrap()).to_string();
+            let (_, call) = expanded.split_once("__needs !")?;
+            let inside = call.trim_start().trim_start_matches('(').split_once("))")?.0.to_string();
+            let said: LitStr = syn::parse2(documentation(inside.parse().unwrap())).unwrap();
+            let line = said.value().lines().find(|line| line.starts_with("activations")).map(String::from);
+            line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok())
+        };
+        let (plain, share) = (said("cards: [T4]").unwrap(), said("cards: [T4], checkpoint: Budget(0.7)").unwrap());
+        assert!(share <= 0.7 * plain, "{share} of {plain}");
+        assert_eq!(said("cards: [T4], checkpoint: Auto"), Some(plain));
+        assert_eq!(said("cards: OURS, checkpoint: Budget(0.7)"), None);
     }
 }
