@@ -8,9 +8,13 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Pass, Program};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
-use harness::filled::trained;
+use gpumem_cpu::Cpu;
+use harness::Loaded;
+use harness::filled::{fill, trained};
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
+use harness::graphs::{chain, join, numbers};
 use proptest::prelude::*;
 
 fn choices(most: usize) -> impl Strategy<Value = Vec<Choice>> {
@@ -61,6 +65,28 @@ fn something_runs_again() {
     assert_eq!(again(&plain(&graph, output)), 0);
     graph.groups = vec![[2, graph.nodes.len() - 2]];
     assert!(again(&plain(&graph, output)) > 0);
+}
+
+/// The gradient of the input lies where a map was. That map is computed again, and its place is another one.
+#[test]
+fn the_gradient_of_the_input_is_found_where_it_lies() {
+    let found = |again: bool| {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(&[3, 4])).unwrap();
+        let table = chain(&mut graph, input, "PositionEmbedding(3)");
+        let map = chain(&mut graph, input, "Affine(0.5) | Tanh");
+        let output = join(&mut graph, &[map, table], "Add");
+        graph.groups = if again { vec![[input + 1, graph.nodes.len()]] } else { Vec::new() };
+        let training = Training { loss: &[Term::MSE], ..options(Update::Separate, true).training.unwrap() };
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        let cpu = Cpu::with_threads(1).unwrap().with_poison(true);
+        let sgd = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT });
+        let mut loaded = Loaded::of(&cpu, &program, BATCH, sgd).unwrap();
+        fill(&mut loaded);
+        loaded.step().unwrap();
+        loaded.get("input.gradient").unwrap()
+    };
+    assert_eq!(found(true), found(false));
 }
 
 proptest! {

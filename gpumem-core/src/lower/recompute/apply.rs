@@ -7,16 +7,21 @@ use super::Draft;
 use super::values::{NONE, Place, Values, reads_saved};
 use crate::lower::front::in_front;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 /// The step that runs the operations of `draft` in this order, by their numbers. Those that come for the first time keep their order, and
 /// only forward operations come a second time. `None` if that is not so, or something would read what is not there.
 pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> Option<Draft> {
+    // The tensor with the gradient of an input may have had values before, each of which is now a tensor of its own.
+    let mut tensors = draft.tensors.clone();
+    let named = draft.input_gradients.iter().map(|&id| core::mem::take(&mut tensors[id as usize].name));
+    let named: Vec<String> = named.collect();
     let mut run = Run {
         draft,
         values,
-        tensors: draft.tensors.clone(),
+        tensors,
         like: (0..draft.tensors.len() as TensorId).collect(),
         of_values: vec![NONE; values.values.len()],
         of_owns: vec![NONE; values.owns.len()],
@@ -45,6 +50,9 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     let mut applied = Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() };
     overwrite(&mut applied);
     sort(&mut applied, &like);
+    for (&id, name) in applied.input_gradients.iter().zip(named) {
+        applied.tensors[id as usize].name = name;
+    }
     Some(applied)
 }
 
