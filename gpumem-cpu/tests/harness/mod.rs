@@ -320,9 +320,15 @@ pub fn assert_class_close(class: Class, found: &mut Loaded, expected: &mut Loade
     let names: Vec<String> = of_class.map(|tensor| tensor.name.clone()).collect();
     let pairs: Vec<[Vec<f32>; 2]> =
         names.iter().map(|name| [found.get(name).unwrap(), expected.get(name).unwrap()]).collect();
+    let named: Vec<(String, [Vec<f32>; 2])> = names.into_iter().zip(pairs).collect();
+    assert_pairs_close(&named, tolerance);
+}
+
+/// The same of tensors that are found and expected.
+pub fn assert_pairs_close(pairs: &[(String, [Vec<f32>; 2])], tolerance: f64) {
     let largest = |values: &[f32]| values.iter().fold(0.0f64, |most, &value| most.max(f64::from(value.abs())));
-    let of_all = pairs.iter().map(|[_, expected]| largest(expected)).fold(0.0, f64::max);
-    for (name, [found, expected]) in names.iter().zip(&pairs) {
+    let of_all = pairs.iter().map(|(_, [_, expected])| largest(expected)).fold(0.0, f64::max);
+    for (name, [found, expected]) in pairs {
         let own = largest(expected);
         let error = relative_error(found, expected) * own.max(1e-30);
         let most = (tolerance * of_all).min(1e-2 * own.max(1e-2 * of_all));
