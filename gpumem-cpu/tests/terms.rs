@@ -563,7 +563,7 @@ fn compare_with_slopes(net: &Net, how: &How) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_overwrites_what_is_read(recipe in recipes(true), how in hows()) {
@@ -581,7 +581,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
     #[test]
     fn gradients_are_slopes_of_the_loss(recipe in recipes(false), how in hows()) {
