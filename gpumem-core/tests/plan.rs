@@ -202,6 +202,16 @@ const fn training<const N: usize>(seed: u64) -> [LiveRange; N] {
     ranges
 }
 
+/// A chain of small tensors, each of which begins while the one before it lives, below which a large one stays: no stack gets to its end.
+#[test]
+fn what_is_no_stack_is_packed() {
+    let mut ranges = vec![range(1000 * 256, 0, 10_000)];
+    ranges.extend((0..45).map(|_| range(256, 0, 3)));
+    ranges.push(range(155 * 256, 1, 1));
+    ranges.extend((0..200).map(|k| range(4 * 256, 10 + k, 50 + k)));
+    assert!(check(&ranges) < 1.2);
+}
+
 /// Sizes here are random from layer to layer, which is harder than any real network.
 #[test]
 fn training_steps_pack_to_the_bound() {

@@ -1,6 +1,6 @@
 //! Networks on the CPU backend and on the kernels: what they leave is compared, tensor by tensor.
 
-use super::tested::{OnCpu, Tested, everyone};
+use super::tested::{OnCpu, Tested, everyone, seen, stored};
 use super::{CAPABILITY, Case, Format, beginning, chains, corrections, filled, harness, job, prepare_programs};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
@@ -138,7 +138,12 @@ pub fn compare_programs(
     let last = program.operations.len() as u32 - 1;
     for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {
         for id in 0..program.tensors.len() {
-            if let Some(words) = beginning(program, id, batch, classes, optimizer) {
+            if let Some(mut words) = beginning(program, id, batch, classes, optimizer) {
+                // A gradient may be what it is compared with, which has 32 bits: rounding to 16 is not what is looked at.
+                let is_target = program.tensors[id].class == Class::Target;
+                if is_target && program.tensors[id].role == gpumem_core::Role::Statistic {
+                    words.iter_mut().for_each(|word| *word = rounded(precision, *word));
+                }
                 tested.put(id, &words);
                 // Rounded to what the kernels got.
                 reference.put(id, &tested.get(id));
@@ -183,6 +188,12 @@ pub fn compare_programs(
             }
         }
     }
+}
+
+/// A number as memory has it in the network's format.
+fn rounded(precision: Precision, word: u32) -> u32 {
+    let bytes = stored(precision.narrow().bytes(), precision, &[word]);
+    seen(precision.narrow().bytes(), precision, &bytes)[0]
 }
 
 /// Which elements are NaN after a step in f32 whose first number is: by the kernels the same as by the CPU backend. Those of everything that

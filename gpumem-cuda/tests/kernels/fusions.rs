@@ -346,6 +346,9 @@ fn forward_passes_are_fused() {
     }
 }
 
+/// What makes two outputs of an input.
+type Outputs = dyn Fn(&mut Graph, NodeId) -> [NodeId; 2];
+
 /// Outputs that the last operation reads: they are there when it has run, though nothing else does.
 #[test]
 fn outputs_of_networks_are_written() {
@@ -364,7 +367,7 @@ fn outputs_of_networks_are_written() {
             [first, layer(graph, first, rectifier)]
         }
     };
-    let networks: [(&str, &dyn Fn(&mut Graph, NodeId) -> [NodeId; 2]); 6] = [
+    let networks: [(&str, &Outputs); 6] = [
         ("a normalisation", &behind("BatchNorm2d", "Relu")),
         ("a convolution", &behind("Conv2d(4, 3)", "Relu6")),
         ("a convolution of points", &behind("Conv2d(8, 1)", "Relu")),

@@ -51,7 +51,7 @@ mod weights;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::train::optim::{Optimizer, Sgd};
-use gpumem_core::{Precision, Update};
+use gpumem_core::{Half, Precision, Update};
 
 /// Gradients of everything, inputs included; parameters stay.
 pub fn gradients() -> (Training<'static>, Optimizer) {
@@ -96,6 +96,12 @@ pub type Way = (host::Format, std::ops::Range<i32>);
 /// As [`check`], with 16-bit numbers, to 1e-2.
 pub fn check_narrow(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
     let ways = [Precision::Bf16, Precision::F16].map(|precision| ((precision, host::CAPABILITY), 0..1));
+    check_formats(what, &ways, batch, build);
+}
+
+/// As [`check_narrow`], where parameters of normalisations have 32 bits.
+pub fn check_mixed(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let ways = [Half::Bf16, Half::F16].map(|half| ((Precision::Mixed(half), host::CAPABILITY), 0..1));
     check_formats(what, &ways, batch, build);
 }
 

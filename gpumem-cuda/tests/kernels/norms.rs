@@ -1,6 +1,6 @@
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::{Simulated, compare, harness, kernels_in, not_a_number, spread};
-use crate::{check, check_narrow, gradients};
+use crate::{check, check_mixed, check_narrow, gradients};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
@@ -338,8 +338,16 @@ fn a_vector_that_is_not_a_number() {
         let output = along(&[3, 7], layers)(&mut graph);
         let found = not_a_number(&graph, output, training, optimizer);
         for (name, is_nan) in found.iter().filter(|(name, _)| name == "input.gradient") {
-            let own = |at: usize| if layers == "L2Norm(-1)" { at < 7 } else { at < 21 && at % 7 == 0 };
+            let own = |at: usize| if layers == "L2Norm(-1)" { at < 7 } else { at < 21 && at.is_multiple_of(7) };
             assert!(is_nan.iter().enumerate().all(|(at, &is_nan)| is_nan == own(at)), "{layers}: {name} {is_nan:?}");
         }
     }
+}
+
+/// Parameters of 32 bits beside numbers of 16.
+#[test]
+fn parameters_of_mixed_precision() {
+    check_mixed("groups", 2, along(&[4, 3, 5], "GroupNorm(2)"));
+    check_mixed("in place", 2, along(&[2, 3, 5], "InplaceAbn(activation_param = 0.5)"));
+    check_mixed("rows", 2, along(&[3, 24], "RmsNorm"));
 }

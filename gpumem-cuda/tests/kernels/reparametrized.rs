@@ -1,7 +1,7 @@
 //! Weights that are made of parameters.
 
 use crate::host::harness::graphs::{again, chain, layer, numbers};
-use crate::{check, check_narrow};
+use crate::{check, check_mixed, check_narrow};
 use gpumem_core::graph::{Graph, NodeId};
 
 fn along(dims: &'static [u64], layers: &'static str) -> impl Fn(&mut Graph) -> NodeId {
@@ -45,4 +45,5 @@ fn gradients_of_all_uses() {
 fn in_sixteen_bits() {
     check_narrow("filters", 2, along(&[4, 5, 5], "Conv2d(8, 3, standardized = true, gamma = 1.5)"));
     check_narrow("taps", 2, along(&[4, 9], "Conv1d(6, 4, weight_norm = 2)"));
+    check_mixed("filters", 2, along(&[4, 5, 5], "Conv2d(8, 3, standardized = true, gamma = 1.5)"));
 }

@@ -2,7 +2,7 @@
 
 use crate::host::CAPABILITY;
 use crate::host::harness::graphs::{join, layer, numbers};
-use crate::{check, check_formats, check_narrow};
+use crate::{check, check_formats, check_mixed, check_narrow};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 
@@ -43,6 +43,7 @@ fn many_states() {
 #[test]
 fn scans_in_16_bits() {
     check_narrow("a scan of several groups", 2, scans(19, 35, 16));
+    check_mixed("a scan of several groups", 2, scans(19, 35, 16));
     let f16 = [((Precision::F16, CAPABILITY), 0..3)];
     check_formats("a scan in all orders", &f16, 1, scans(18, 34, 5));
 }

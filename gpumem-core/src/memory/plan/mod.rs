@@ -153,6 +153,10 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
     let mut offsets = vec![0; ranges.len()];
     let (mut size, peak) = tried(ranges, &mut offsets, &ATTEMPTS[..FIRST])?;
+    if size == u64::MAX {
+        // Stacks may not get to their end. The others do, and what is improved must be a packing.
+        size = tried(ranges, &mut offsets, &ATTEMPTS[FIRST..])?.0;
+    }
     if size > peak.bytes {
         size = search::search(ranges, &mut offsets, size, peak);
     }
