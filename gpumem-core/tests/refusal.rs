@@ -5,12 +5,13 @@ mod chain;
 use chain::{Chain, TENSORS};
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
+use gpumem_core::memory::levels::check_budget;
 use gpumem_core::memory::lives::OwnedTransients;
 use gpumem_core::memory::refusal::{
     Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
 };
 use gpumem_core::memory::tables::{Tables, Workspaces};
-use gpumem_core::{Precision, Role};
+use gpumem_core::{Checkpoint, Precision, Role};
 
 /// 46 million parameters a layer, 12 million elements a sample and layer.
 static CHAIN: Chain = Chain::new(46_000_000, 12_000_000);
@@ -45,6 +46,19 @@ fn refused(batch: u64, cards: &[Card]) -> String {
 fn what_fits_is_not_refused() {
     assert_eq!(text(&STEP, 16, &[RTX_3060, T4], &[RTX_3090], Some("11.5GiB"), 0), None);
     assert_eq!(text(&STEP, 1 << 20, &[], &[], None, 0), None);
+}
+
+/// A share of activations is refused where the leanest step has more of them, and not where it is the cards that it is too large for.
+#[test]
+fn a_share_of_activations() {
+    let plan: Plan<TENSORS> = plan(&STEP, 16, Precision::F32);
+    let least = plan.budget[Line::Activations];
+    let aim = Aim { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
+    let check = |without| check_budget("Chain", Checkpoint::Budget(0.5), without, &plan, &aim);
+    check(2 * least);
+    let panic = std::panic::catch_unwind(|| check(least)).unwrap_err();
+    let message = panic.downcast_ref::<String>().unwrap();
+    assert!(message.ends_with("`Budget(..)` gives it 2.23 GiB: give it a larger share"), "{message}");
 }
 
 #[test]

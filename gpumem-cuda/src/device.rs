@@ -142,7 +142,7 @@ impl Cuda {
                 let stages = if is_first { meter.stages(arena) } else { None };
                 if let Some(stages) = stages {
                     self.card.taken.store(stages.beside(), Ordering::Relaxed);
-                    // Without graphs it took less than it will.
+                    // Without graphs it took less than it will with them.
                     if session.has_graphs() {
                         records.update(|record| record.add(&name, stages));
                     }

@@ -224,7 +224,7 @@ impl Builder<'_> {
             let is_free = self.tensors[value as usize].class == Class::Transient
                 && measurements == 1
                 && !self.is_kept(value)
-                && !self.is_of_chunks(value)
+                && !self.feeds_chunks(value)
                 && !self.holders.contains_key(&value);
             writes.push(self.target(measured, number as u8, &mut reads, is_free.then_some(value)));
         }

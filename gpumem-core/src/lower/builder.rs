@@ -436,7 +436,7 @@ impl<'g> Builder<'g> {
     }
 
     /// Whether a chunk of what the loss measures is computed of the value in `tensor`.
-    pub(super) fn is_of_chunks(&self, tensor: TensorId) -> bool {
+    pub(super) fn feeds_chunks(&self, tensor: TensorId) -> bool {
         let reads = |&id: &NodeId| self.consumers[id].iter().any(|&consumer| self.is_of_chunk(consumer));
         self.held_by(tensor).iter().any(reads)
     }

@@ -99,9 +99,9 @@ pub const fn check_budget<const N: usize>(
     if aim.environment.is_unchecked() || last.error.is_some() {
         return;
     }
-    let least = last.budget.get(Line::Activations);
-    if least <= (without as f64 * share) as u64 {
-        // It is larger than the cards, which are asked beside this.
+    let (least, given) = (last.budget.get(Line::Activations), (without as f64 * share) as u64);
+    if least <= given {
+        // What is larger than the cards is refused elsewhere.
         return;
     }
     let mut text = Message::<512>::new();
@@ -112,7 +112,7 @@ pub const fn check_budget<const N: usize>(
         .text(" for activations with all recomputation that helps, ");
     text.number((100 * least as u128).div_ceil(if without > 0 { without as u128 } else { 1 }) as u64);
     text.text(" % of the ").bytes(without).text(" without it, and `Budget(..)` gives it ");
-    text.bytes((without as f64 * share) as u64);
+    text.bytes(given);
     text.text(": give it a larger share");
     panic!("{}", text.as_str())
 }

@@ -67,9 +67,7 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
     let (last, count) = (first + 1 + updates, updates + 2);
     let Some(next) = operations.get(last) else { return Ok(None) };
     let Action::Run { op: Op::Pointwise(activation), pass: Pass::Backward } = &next.action else { return Ok(None) };
-    let [of_input, of_weight] = [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some());
-    let is_alone = of_input && !of_weight;
-    if activation.function != Function::GeluTanh || !is_alone {
+    if activation.function != Function::GeluTanh || of_input_and_weight(&context) != [true, false] {
         return Ok(None);
     }
     let product = input_gradient(&context, op)?;
@@ -104,14 +102,16 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
 pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let Some(sums) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
-    let [of_input, of_weight] = [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some());
-    // The weight may be frozen, and the bias trained.
-    let is_alone = of_weight && !of_input;
-    if op.transposed || context.adds(Slot::InputGradient(2)) == 1 || !is_alone {
+    if op.transposed || context.adds(Slot::InputGradient(2)) == 1 || of_input_and_weight(&context) != [false, true] {
         return Ok(None);
     }
     let product = weight_gradient(&context, op)?;
     // dW = dy^T x makes dy the library's B, with dW's rows as columns of D.
     let epilogue = Epilogue::BiasGradientB(sums);
     Ok(Some((1, vec![Product { epilogue, ..product }.into()])))
+}
+
+/// Whether the gradients of input and weight are wanted. Where the weight is frozen, that of a bias alone may be.
+fn of_input_and_weight(context: &Context<'_>) -> [bool; 2] {
+    [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some())
 }

@@ -1,7 +1,9 @@
 //! Networks on the CPU backend and on the kernels: what they leave is compared, tensor by tensor.
 
-use super::tested::{OnCpu, Tested, everyone, seen, stored};
-use super::{CAPABILITY, Case, Format, beginning, chains, corrections, filled, harness, job, prepare_programs};
+use super::tested::{OnCpu, Tested, everyone};
+use super::{
+    CAPABILITY, Case, Format, beginning, chains, corrections, filled, harness, job, narrow, prepare_programs, widen,
+};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};
@@ -192,17 +194,17 @@ pub fn compare_programs(
 
 /// A number as memory has it in the network's format.
 fn rounded(precision: Precision, word: u32) -> u32 {
-    let bytes = stored(precision.narrow().bytes(), precision, &[word]);
-    seen(precision.narrow().bytes(), precision, &bytes)[0]
+    if precision == Precision::F32 { word } else { widen(precision, narrow(precision, word)) }
 }
 
-/// Which elements are NaN after a step in f32 whose first number is: by the kernels the same as by the CPU backend. Those of everything that
-/// lasts, by name.
+/// Which elements are NaN after a step in f32 in which the first number of the input or the target is: by the kernels the same as by the CPU
+/// backend. Those of everything that lasts, by name.
 pub fn not_a_number(
     graph: &Graph,
     output: NodeId,
     training: Training<'_>,
     optimizer: Optimizer,
+    class: Class,
 ) -> Vec<(String, Vec<bool>)> {
     let (batch, format) = (2, (Precision::F32, CAPABILITY));
     let program = lower(graph, &[output], &Options { training: Some(training) }).unwrap();
@@ -218,7 +220,7 @@ pub fn not_a_number(
     for (who, mut tested) in all {
         for (id, tensor) in program.tensors.iter().enumerate() {
             let Some(mut words) = beginning(&program, id, batch, 5, optimizer) else { continue };
-            if tensor.class == Class::Input {
+            if tensor.class == class {
                 words[0] = f32::NAN.to_bits();
             }
             tested.put(id, &words);

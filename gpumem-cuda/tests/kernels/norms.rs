@@ -336,7 +336,7 @@ fn a_vector_that_is_not_a_number() {
     for layers in ["L2Norm(-1)", "L2Norm(1)"] {
         let mut graph = Graph::default();
         let output = along(&[3, 7], layers)(&mut graph);
-        let found = not_a_number(&graph, output, training, optimizer);
+        let found = not_a_number(&graph, output, training, optimizer, Class::Input);
         for (name, is_nan) in found.iter().filter(|(name, _)| name == "input.gradient") {
             let own = |at: usize| if layers == "L2Norm(-1)" { at < 7 } else { at < 21 && at.is_multiple_of(7) };
             assert!(is_nan.iter().enumerate().all(|(at, &is_nan)| is_nan == own(at)), "{layers}: {name} {is_nan:?}");

@@ -126,10 +126,14 @@ fn what_does_not_tell_is_not_kept() {
             ("takes", "cuMemAlloc_v2:100"),
             ("second", ""),
             ("facts", ""),
+            ("blocking", ""),
             ("alone", ""),
         ] {
             let folder = Folder::new(what);
-            let variables = [(part, what), takes, folder.variable(), ("GPUMEM_SIMULATED_NEIGHBOUR", neighbour)];
+            // Without graphs it takes less than it will with them.
+            let blocking = ("GPUMEM_LAUNCH_BLOCKING", if what == "blocking" { "1" } else { "0" });
+            let neighbour = ("GPUMEM_SIMULATED_NEIGHBOUR", neighbour);
+            let variables = [(part, what), takes, folder.variable(), neighbour, blocking];
             assert!(!on_a_simulated_card(name, &variables));
         }
         return;

@@ -132,6 +132,20 @@ fn training_settings() {
     );
 }
 
+/// A batch that nobody has is expanded as any other, and refused by its numbers.
+#[test]
+fn enormous_batches() {
+    for batch in ["1_000_000_000_000", "18446744073709551615"] {
+        let fields = format!("batch: {batch}, optimizer: Adam {{ lr: 1e-3 }}, loss: CrossEntropy, cards: [GTX_1650]");
+        let network = format!(
+            "struct Net; const TRAIN: Train = Train {{ {fields} }};
+             fn forward(x: Features<64>) -> Logits<10> {{ [Linear(64), Relu, Linear(10)] }}"
+        );
+        let expanded = crate::compile(network.parse().unwrap()).to_string();
+        assert!(expanded.contains("__TRAINING") && !expanded.contains("compile_error"));
+    }
+}
+
 #[test]
 fn generic_batches() {
     let network = |constant: &str| {
