@@ -192,7 +192,7 @@ impl Bench {
         N::Target: Synthetic,
     {
         let mut net = Net::<N, Cuda>::load(&self.card)?;
-        let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
+        let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
         for _ in 0..self.warm_up {
             net.train_step(input.given(), target.given())?;
         }
@@ -220,7 +220,7 @@ impl Bench {
         let loading = Instant::now();
         let mut net = Net::<N, Cuda>::load(&self.card)?;
         let load_seconds = loading.elapsed().as_secs_f64();
-        let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
+        let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
         let first_loss = net.train_step(input.given(), target.given())?;
         for _ in 1..self.warm_up {
             net.train_step(input.given(), target.given())?;

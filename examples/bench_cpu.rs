@@ -127,14 +127,14 @@ where
     N::Target: Synthetic,
 {
     let mut net = Net::<N, Cpu>::load(cpu)?;
-    let (input, target) = (N::Input::synthetic(limit), N::Target::synthetic(limit));
+    let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
     answer(|| net.train_step(input.given(), target.given()))
 }
 
 /// Forward passes of one image.
 fn infer(cpu: &Cpu) -> Result<(), Failure> {
     let mut net = ResNet18::<1>::on(cpu)?;
-    let input = <ResNet18<1> as Network>::Input::synthetic(0);
+    let input = <ResNet18<1> as Network>::Input::synthetic(0, 0);
     answer(|| net.forward(input.given()).map(|logits| logits.as_slice()[0]))
 }
 

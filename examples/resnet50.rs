@@ -119,7 +119,7 @@ where
         net.set_lr(train.optimizer.lr() * N::PROGRAM.batch as f64 / RECIPE_BATCH)?;
     }
     let loaded = free();
-    let (images, labels) = (N::Input::synthetic(0), N::Target::synthetic(1000));
+    let (images, labels) = (N::Input::synthetic(0, 0), N::Target::synthetic(1000, 1));
 
     let batch = N::PROGRAM.batch;
     let warm_up = WARM_UP.min(steps - 1);

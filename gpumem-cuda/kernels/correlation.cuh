@@ -65,6 +65,16 @@
 #define POINTWISE                                                                                                       \
     (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0)
 
+// Whether a block finds out once which taps there are. Else a thread does it for each element of a window that it reads, which takes four
+// times as many instructions as reading it.
+#undef TABLED
+#if TENSOR_CORES && !defined(WEIGHT_LAST) && KERNEL_HEIGHT * KERNEL_WIDTH > 1 \
+    && IMAGE_CHANNELS * KERNEL_HEIGHT * KERNEL_WIDTH <= 512
+#define TABLED 1
+#else
+#define TABLED 0
+#endif
+
 #define GATHER 0
 #define SCATTER 1
 #define WEIGH 2
@@ -205,6 +215,30 @@ struct WindowColumns : Windows {
         return read_eight(data(place, depth), inside(place, depth));
     }
 };
+
+#if TABLED
+struct TabledColumns : Windows {
+    struct alignas(16) Entry {
+        int offset, y, x, unused;
+    };
+    // As many as are asked for: those of whole tiles.
+    static constexpr u32 COUNT = (FILTER + TILE_K - 1) / TILE_K * TILE_K;
+    typedef Window Place;
+    typedef Tap Depth;
+    const Entry *entries;
+
+    __device__ __forceinline__ TabledColumns(const real *group, Entry *table) : Windows{group}, entries(table) {
+        for (u32 k = threadIdx.x; k < COUNT; k += TILE_THREADS) {
+            const Tap known = tap(k);
+            table[k] = {known.offset, known.y, known.x, 0};
+        }
+        __syncthreads();
+    }
+    __device__ __forceinline__ Place place(u32 n) const { return window(n); }
+    __device__ __forceinline__ Depth depth(u32 k) const { return {entries[k].offset, entries[k].y, entries[k].x}; }
+    static __device__ __forceinline__ real at(const Place &place, const Depth &depth) { return read(place, depth); }
+};
+#endif
 
 struct TapColumns : Windows {
     typedef Tap Place;
@@ -478,7 +512,13 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
     typedef WindowColumns Columns;
     constexpr bool ALONG_K = Images::LAST && CHANNELS_INNERMOST, TOGETHER = ALONG_K && Images::TOGETHER;
 #endif
-    typename Carrier<TOGETHER, TILE_PIXELS, ALONG_K, Columns>::Type b(images + group * IMAGE_CHANNELS * IMAGE_CHANNEL, pixel);
+    images += group * IMAGE_CHANNELS * IMAGE_CHANNEL;
+#if TABLED
+    __shared__ TabledColumns::Entry taps[TabledColumns::COUNT];
+    typename Carrier<false, TILE_PIXELS, false, TabledColumns>::Type b(TabledColumns(images, taps), pixel);
+#else
+    typename Carrier<TOGETHER, TILE_PIXELS, ALONG_K, Columns>::Type b(images, pixel);
+#endif
     const Map<Positions, AllPixels<Positions>> map = {positions + first * POSITION_CHANNEL, addend(bias, first)};
     put_products(a, b, FILTER, map, channel, pixel, tiles);
 }

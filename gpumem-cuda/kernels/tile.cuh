@@ -57,7 +57,12 @@ template <class Half> static __device__ __forceinline__ void put4(const float *f
 #pragma unroll
     for (int i = 0; i < 4; i++) narrow(from[i], &halves[i]);
     const u32 low = halves[0].bits | (u32)halves[1].bits << 16, high = halves[2].bits | (u32)halves[3].bits << 16;
+    // As two words: of one of 64 bits that is made of four numbers of binary16, ptxas 13.0 stores the low half alone.
+#ifdef __CUDA_ARCH__
+    __stwb((uint2 *)to, make_uint2(low, high));
+#else
     *(u64 *)to = (u64)high << 32 | low;
+#endif
 }
 
 // What sources give where VECTOR elements lie together: four widened, or eight of 16 bits as they are. Zeros outside.

@@ -102,6 +102,11 @@ impl Cuda {
         self.card.name()
     }
 
+    /// The card's compute capability: its major and its minor number.
+    pub fn capability(&self) -> (i32, i32) {
+        self.card.capability
+    }
+
     /// Free and total memory of the card in bytes.
     ///
     /// # Errors

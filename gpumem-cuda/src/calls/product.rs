@@ -243,6 +243,12 @@ impl Factor {
 }
 
 impl Product {
+    /// Terms of all of its sums.
+    pub(crate) fn terms(&self) -> u64 {
+        let count = self.batch.map_or(1, |batch| batch.count);
+        [self.n, self.k, count].into_iter().fold(self.m, u64::saturating_mul)
+    }
+
     /// The same product of any tensors: what the kernel that computes it depends on.
     pub(crate) fn of_any(self) -> Product {
         let any = |matrix: Matrix| Matrix { tensor: 0, ..matrix };

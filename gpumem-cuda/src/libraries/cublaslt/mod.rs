@@ -5,6 +5,8 @@
 //! product of each kind is tried once on the network's own memory while there is nothing in it yet, and waited for: the library
 //! loads a kernel when it is first launched, which it could not do while a graph is captured.
 
+mod parts;
+
 use super::plans::{Address, Planned};
 use crate::calls::Argument;
 use crate::calls::product::{Batch, Element, Epilogue, Product};
@@ -23,6 +25,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use parts::{Part, parts};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// Bytes that the start of a workspace must be a multiple of, and the largest alignment that an algorithm asks for.
@@ -138,8 +141,8 @@ struct Places {
 }
 
 impl Places {
-    fn of(product: &Product, address: &Address<'_>) -> Result<Places, Error> {
-        let Product { a, b, c, d, epilogue, workspace, .. } = product;
+    fn of(part: &Part, address: &Address<'_>) -> Result<Places, Error> {
+        let Product { a, b, c, d, element, epilogue, workspace, .. } = &part.product;
         let at = |tensor: Option<Argument>| tensor.map_or(Ok(0), address);
         let start = at(workspace.map(|workspace| workspace.tensor))?;
         if !start.is_multiple_of(ALIGNMENT) {
@@ -147,9 +150,11 @@ impl Places {
         }
         let size = usize::try_from(workspace.map_or(0, |workspace| workspace.bytes));
         let size = size.map_err(|_| Error::Damaged("the workspace of a product is larger than any memory"))?;
+        let from = |tensor: Argument, elements: u64| Ok::<_, Error>(address(tensor)? + elements * element.bytes());
+        let d_at = |tensor: Argument| from(tensor, part.d);
         Ok(Places {
-            matrices: [address(a.tensor)?, address(b.tensor)?, address(c.unwrap_or(*d))?, address(*d)?],
-            vector: at(epilogue.vector())?,
+            matrices: [from(a.tensor, part.a)?, from(b.tensor, part.b)?, d_at(c.unwrap_or(*d))?, d_at(*d)?],
+            vector: epilogue.vector().map_or(Ok(0), |vector| from(vector, part.vector))?,
             auxiliary: at(epilogue.auxiliary().map(|matrix| matrix.tensor))?,
             workspace: (start, size),
         })
@@ -281,9 +286,48 @@ fn alignment(address: CUdeviceptr) -> u32 {
     1 << address.trailing_zeros().min(ALIGNMENT.trailing_zeros())
 }
 
-/// A product with its addresses and its algorithm.
+/// A product that is ready to run: itself, or all of its parts in their order.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    first: Matmul,
+    rest: Vec<Matmul>,
+}
+
+impl Plan {
+    /// `None` if the library has no algorithm for the product.
+    fn new(library: &Library, product: &Product, address: &Address<'_>) -> Result<Option<Plan>, Error> {
+        let matmul = |part: &Part| Matmul::new(library, part, address);
+        if let [first, rest @ ..] = &parts(product)[..]
+            && !rest.is_empty()
+            && let Some(first) = matmul(first)?
+            && let Some(rest) = rest.iter().map(matmul).collect::<Result<Option<Vec<_>>, Error>>()?
+        {
+            return Ok(Some(Plan { first, rest }));
+        }
+        Ok(matmul(&Part::from(*product))?.map(|first| Plan { first, rest: Vec::new() }))
+    }
+
+    /// How the library computes it, or the largest part of it.
+    pub(crate) fn choice(&self) -> Choice {
+        fn larger<'m>(one: &'m Matmul, other: &'m Matmul) -> &'m Matmul {
+            if other.terms > one.terms { other } else { one }
+        }
+        self.rest.iter().fold(&self.first, larger).choice()
+    }
+
+    /// Enqueues the product.
+    ///
+    /// # Errors
+    /// [`Error::Device`] with the product and what the library said.
+    pub(crate) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+        self.first.launch(stream)?;
+        self.rest.iter().try_for_each(|part| part.launch(stream))
+    }
+}
+
+/// A product, or a part of one, with its addresses and its algorithm.
+#[derive(Debug)]
+struct Matmul {
     // Fields are dropped in this order: the handle last.
     descriptor: Descriptor,
     layouts: [Layout; 3],
@@ -295,20 +339,22 @@ pub(crate) struct Plan {
     workspace: (CUdeviceptr, usize),
     /// What C is multiplied with.
     beta: f32,
+    /// Terms of all of its sums.
+    terms: u64,
     name: String,
     library: Library,
 }
 
 // SAFETY: descriptors and layouts are memory of the library's that belongs to this plan and is not changed after `new`; the
 // addresses are numbers to the host.
-unsafe impl Send for Plan {}
+unsafe impl Send for Matmul {}
 // SAFETY: as above.
-unsafe impl Sync for Plan {}
+unsafe impl Sync for Matmul {}
 
-impl Plan {
-    /// `None` if the library has no algorithm for the product.
-    fn new(library: &Library, product: &Product, address: &Address<'_>) -> Result<Option<Plan>, Error> {
-        let places = Places::of(product, address)?;
+impl Matmul {
+    /// `None` if the library has no algorithm for it.
+    fn new(library: &Library, part: &Part, address: &Address<'_>) -> Result<Option<Matmul>, Error> {
+        let (product, places) = (&part.product, Places::of(part, address)?);
         let Places { matrices, workspace, .. } = places;
         let name = product.to_string();
         let described = || -> Result<_, CublasError> {
@@ -331,8 +377,8 @@ impl Plan {
             Err(error) => return Err(failure(format!("choosing an algorithm for {name}"))(error)),
         };
         let beta = if product.c.is_some() { 1.0 } else { 0.0 };
-        let library = library.clone();
-        let plan = Plan { descriptor, layouts, algorithm, takes, matrices, workspace, beta, name, library };
+        let (terms, library) = (product.terms(), library.clone());
+        let plan = Matmul { descriptor, layouts, algorithm, takes, matrices, workspace, beta, terms, name, library };
         Ok(plan.works(product)?.then_some(plan))
     }
 
@@ -359,7 +405,7 @@ impl Plan {
     }
 
     /// How the library computes it: settings that this version of it does not know are left out.
-    pub(crate) fn choice(&self) -> Choice {
+    fn choice(&self) -> Choice {
         let id = setting(&self.algorithm, Config::CUBLASLT_ALGO_CONFIG_ID, 4);
         let algorithm = id.map_or("unknown".into(), |id| format!("algorithm {id}"));
         let known = |&(name, attribute, bytes): &(&str, Config, usize)| {
@@ -369,11 +415,7 @@ impl Plan {
         Choice { library: "cuBLASLt", algorithm, settings, workspace: self.takes as u64 }
     }
 
-    /// Enqueues the product.
-    ///
-    /// # Errors
-    /// [`Error::Device`] with the product and what the library said.
-    pub(crate) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
+    fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         self.enqueue(stream).map_err(|error| failure(self.name.clone())(error))
     }
 

@@ -44,19 +44,19 @@ fn what_a_product_has_not_has_no_address() {
     let [a, b, d] = [0, 1, 2].map(|tensor| address(tensor).unwrap());
     // A of the library's is our second factor.
     let expected = Places { matrices: [b, a, d, d], vector: 0, auxiliary: 0, workspace: (0, 0) };
-    assert_eq!(Places::of(&plain, &address), Ok(expected));
+    assert_eq!(Places::of(&plain.into(), &address), Ok(expected));
     let full = Product { c: Some(6), ..product(Element::F32, epilogues()[7]) };
     let [vector, auxiliary, scratch, c] = [3, 4, 5, 6].map(|tensor| address(tensor).unwrap());
     let expected = Places { matrices: [b, a, c, d], vector, auxiliary, workspace: (scratch, 4 << 20) };
-    assert_eq!(Places::of(&full, &address), Ok(expected));
+    assert_eq!(Places::of(&full.into(), &address), Ok(expected));
 }
 
 #[test]
 fn a_workspace_in_the_wrong_place_is_an_error() {
-    let error = Places::of(&product(Element::F32, Epilogue::None), &|_| Ok(128)).unwrap_err();
+    let error = Places::of(&product(Element::F32, Epilogue::None).into(), &|_| Ok(128)).unwrap_err();
     assert!(error.to_string().contains("multiple of 256 bytes"), "{error}");
     let outside = Error::Range { offset: 1, length: 2, arena: 2 };
-    let error = Places::of(&product(Element::F32, Epilogue::None), &|_| Err(outside.clone())).unwrap_err();
+    let error = Places::of(&product(Element::F32, Epilogue::None).into(), &|_| Err(outside.clone())).unwrap_err();
     assert_eq!(error, outside);
 }
 
@@ -135,7 +135,7 @@ fn the_library_takes_every_description() {
     for element in [Element::F32, Element::Bf16, Element::F16] {
         for kind in epilogues() {
             let product = product(element, kind);
-            let places = Places::of(&product, &address).unwrap();
+            let places = Places::of(&product.into(), &address).unwrap();
             let descriptor = Descriptor::new(&product, &places).unwrap();
             use Attribute as At;
             assert_eq!(descriptor.get::<i32>(At::CUBLASLT_MATMUL_DESC_TRANSA), 1);
@@ -152,7 +152,7 @@ fn the_library_takes_every_description() {
         }
     }
     let tf32 = Product { tf32: true, ..product(Element::F32, Epilogue::None) };
-    let descriptor = Descriptor::new(&tf32, &Places::of(&tf32, &address).unwrap()).unwrap();
+    let descriptor = Descriptor::new(&tf32, &Places::of(&tf32.into(), &address).unwrap()).unwrap();
     let compute = descriptor.get::<i32>(Attribute::CUBLASLT_MATMUL_DESC_COMPUTE_TYPE);
     assert_eq!(compute, Compute::CUBLAS_COMPUTE_32F_FAST_TF32 as i32);
     let error = descriptor.set(Attribute::CUBLASLT_MATMUL_DESC_TRANSA, 1u8).unwrap_err();
