@@ -143,11 +143,13 @@ pub fn compare_programs(
     chains::same_bits(what, arranged, batch, (precision, capability), classes, optimizer);
     let mut reference = match reference {
         Reference::Cpu => OnCpu::boxed(job(program, batch, Precision::F32, optimizer)),
-        Reference::Kernels => match everyone(&job(program, batch, precision, optimizer), capability, 0..1).into_iter().next() {
-            Some((_, first)) => first,
-            // Kernels of another card, without the shim.
-            None => return,
-        },
+        Reference::Kernels => {
+            match everyone(&job(program, batch, precision, optimizer), capability, 0..1).into_iter().next() {
+                Some((_, first)) => first,
+                // Kernels of another card, without the shim.
+                None => return,
+            }
+        }
     };
     let last = program.operations.len() as u32 - 1;
     for (who, mut tested) in everyone(&job(arranged, batch, precision, optimizer), capability, orders) {

@@ -1,9 +1,9 @@
 //! What runs a program and can be compared: the kernels through the shim, a card, the CPU backend.
 
 use super::harness::layouts::{dense, is_turned, turned};
+use super::*;
 use gpumem_core::program::Tensor;
 use gpumem_cuda::operations::order;
-use super::*;
 
 /// Something that runs the kernels.
 pub trait Tested {

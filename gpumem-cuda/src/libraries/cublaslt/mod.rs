@@ -23,9 +23,9 @@ use cudarc::cublaslt::sys::{
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
+use parts::{Part, parts};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use parts::{Part, parts};
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
 /// Bytes that the start of a workspace must be a multiple of, and the largest alignment that an algorithm asks for.
