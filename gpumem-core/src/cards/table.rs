@@ -376,8 +376,8 @@ pub const L20: Card = Card { slug: "l20", constant: "L20", short_name: "L20", na
     memory: "GDDR6", bus_bits: Some(384), bandwidth_gbs: Some(864.0), multiprocessors: Some(92), cuda_cores: Some(11_776), fp32_tflops: Some(59.35), tensor_fp16_tflops: Some(119.5), notes: "ecc on", };
 /// NVIDIA H100 80GB HBM3 (SXM5): 81,079 MiB usable (measured). Cargo feature `h100-sxm`.
 pub const H100_SXM: Card = Card { slug: "h100-sxm", constant: "H100_SXM", short_name: "H100-SXM", name: "NVIDIA H100 80GB HBM3 (SXM5)",
-    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 81_920, usable_mib: 81_079, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",
-    memory: "HBM3", bus_bits: Some(5120), bandwidth_gbs: Some(3352.0), multiprocessors: Some(132), cuda_cores: Some(16_896), fp32_tflops: Some(66.9), tensor_fp16_tflops: Some(989.4), notes: "range 81079-81106; nvidia-smi total 81559", };
+    architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 81_920, usable_mib: 81_079, basis: Basis::Measured, source: "gpumem::calibrate; driver 580.159.04; CUDA 13.0; NVRTC 13.0; cuBLASLt 13.1; cuDNN 9.14", host_mib: 0, host_source: "",
+    memory: "HBM3", bus_bits: Some(5120), bandwidth_gbs: Some(3352.0), multiprocessors: Some(132), cuda_cores: Some(16_896), fp32_tflops: Some(66.9), tensor_fp16_tflops: Some(989.4), notes: "range 81079-81106 in public Linux logs; nvidia-smi total 81559; bytes: context 266338304; given back by limits 276824064; probe: handles 10485760, trials 2097152, modules 2097152, graphs 0; most beside arena and context 25165824", };
 /// NVIDIA H100 PCIe 80GB: 81,008 MiB usable (measured). Cargo feature `h100-pcie`.
 pub const H100_PCIE: Card = Card { slug: "h100-pcie", constant: "H100_PCIE", short_name: "H100-PCIe", name: "NVIDIA H100 PCIe 80GB",
     architecture: Architecture::Hopper, compute_capability: (9, 0), spec_mib: 81_920, usable_mib: 81_008, basis: Basis::Measured, source: "smallest figure read in public Linux logs, Nov 2026", host_mib: 0, host_source: "",

@@ -43,8 +43,9 @@ fn split(product: &Product) -> Vec<Part> {
         return vec![whole];
     }
     let (m_left, n_left, k_left) = (m % PIECE, n % PIECE, k % PIECE);
-    // Sums in parts are rounded in between: the few terms come first, so that it is their sum that is rounded.
-    if k_left > 0 && k > k_left && epilogue == Epilogue::None {
+    // Where a factor has the terms of a sum one after the other. Sums in parts are rounded in between: the few terms come first, so that it
+    // is their sum that is rounded.
+    if k_left > 0 && k > k_left && (a.transposed || !b.transposed) && epilogue == Epilogue::None {
         let from = k - k_left;
         let few = Part {
             product: Product { k: k_left, ..*product },
@@ -55,6 +56,7 @@ fn split(product: &Product) -> Vec<Part> {
         let many = Part { product: Product { k: from, c: Some(product.d), ..*product }, ..whole };
         return vec![few, many];
     }
+    // The result always has its rows one after the other.
     if m_left > 0 && m > m_left && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = m - m_left;
         let few = Part {
@@ -66,7 +68,7 @@ fn split(product: &Product) -> Vec<Part> {
         };
         return vec![Part { product: Product { m: from, ..*product }, ..whole }, few];
     }
-    // What is contiguous in a B that is not transposed are its terms.
+    // Those of B, where it is transposed.
     if n_left > 0 && n > n_left && b.transposed && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = n - n_left;
         let few = Part { product: Product { n: n_left, ..*product }, b: from, d: from * ldd, ..whole };
@@ -124,9 +126,8 @@ mod tests {
         }
     }
 
-    fn result(parts: &[Part]) -> Vec<i64> {
-        let ldd = parts[0].product.ldd;
-        let mut d = vec![1000; (ldd * parts[0].product.n) as usize];
+    fn result(whole: &Product, parts: &[Part]) -> Vec<i64> {
+        let mut d = vec![1000; (whole.ldd * whole.n) as usize];
         parts.iter().for_each(|part| run(part, &mut d));
         d
     }
@@ -138,11 +139,11 @@ mod tests {
                 for (c, epilogue) in [(None, Epilogue::None), (Some(3), Epilogue::None), (None, Epilogue::Bias(4))] {
                     let whole = Product { c, epilogue, ..product(sizes, transposed) };
                     let parts = split(&whole);
-                    let is_odd = !sizes[0].is_multiple_of(PIECE)
-                        || sizes[1] > PIECE && !sizes[1].is_multiple_of(PIECE) && transposed[1]
-                        || !sizes[2].is_multiple_of(PIECE) && epilogue == Epilogue::None;
+                    let [m, n, k] = sizes.map(|size| size > PIECE && !size.is_multiple_of(PIECE));
+                    let is_odd =
+                        m || n && transposed[1] || k && (transposed[0] || !transposed[1]) && epilogue == Epilogue::None;
                     assert_eq!(parts.len(), 1 + usize::from(is_odd), "{whole}");
-                    assert_eq!(result(&parts), result(&[Part::from(whole)]), "{whole}");
+                    assert_eq!(result(&whole, &parts), result(&whole, &[Part::from(whole)]), "{whole}");
                 }
             }
         }
