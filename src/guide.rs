@@ -36,6 +36,7 @@ pub mod save_resume_serve {}
 pub mod ci {}
 
 /// [memory-model]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md
+/// [gpu-results]: https://github.com/gpumem/gpumem/blob/HEAD/docs/gpu-results.md
 #[doc = ""]
 #[doc = include_str!("../docs/cards.md")]
 pub mod cards {}
