@@ -19,7 +19,7 @@ import time
 # Tests of one process, at most.
 TOGETHER = 6
 # Seconds after which a test is taken for one that never ends.
-EACH = 40
+EACH = 120
 # Characters of a line that are shown: tensors are printed whole.
 WIDTH = 800
 VERDICT = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)", re.MULTILINE)
@@ -35,7 +35,7 @@ def listed(program, names, skipped):
 
 def run(program, tests, end):
     """What tests print, run one after the other in one process, which of them are well, and the seconds that it took."""
-    seconds = min(EACH * min(len(tests), 3), end - time.monotonic())
+    seconds = min(EACH * min(len(tests), 2), end - time.monotonic())
     if seconds <= 0:
         return "not run: there was no time left\n", set(), 0.0
     command = [program, "--include-ignored", "--test-threads", "1", "--exact", *tests]
