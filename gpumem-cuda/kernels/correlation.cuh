@@ -65,8 +65,8 @@
 #define POINTWISE                                                                                                       \
     (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0)
 
-// Whether a block finds out once which taps there are. Else a thread does it for each element of a window that it reads, which takes four
-// times as many instructions as reading it.
+// Whether a block finds out once which taps there are. Else a thread does it for each element of a window that it reads, which takes more
+// instructions than to read it.
 #undef TABLED
 #if TENSOR_CORES && !defined(WEIGHT_LAST) && KERNEL_HEIGHT * KERNEL_WIDTH > 1 \
     && IMAGE_CHANNELS * KERNEL_HEIGHT * KERNEL_WIDTH <= 512

@@ -283,7 +283,7 @@ fn kernels_compile_for_every_architecture_without_spills() {
         "run the other tests of this crate first: they note down what they ran"
     );
     let groups: &[&[(i32, i32)]] = if version.0 >= 13 { &ARCHITECTURES } else { &OF_VERSION_12 };
-    // The architectures of a group take turns: each instance is compiled for all of them, in one format or another.
+    // The architectures of a group take turns, from one instance and format to the next.
     let each = instances
         .iter()
         .enumerate()

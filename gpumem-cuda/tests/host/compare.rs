@@ -178,7 +178,7 @@ pub fn compare_programs(
                 if tensor.class == Class::Transient && tensor.last != last {
                     continue;
                 }
-                let (found, mut expected) = (in_order(&arranged.tensors[id], tested.get(id)), reference.get(id));
+                let (found, mut expected) = (tested.get(id), reference.get(id));
                 let label = format!("{what}, {who}, step {step}: {}", program.tensor_name(tensor));
                 if matches!(tensor.role, gpumem_core::Role::Index | gpumem_core::Role::State) {
                     if tensor.class == Class::State && precision.scales_loss() {
@@ -272,10 +272,4 @@ fn assert_codes(label: &str, (precision, tolerance): (Precision, f64), found: &[
         others += 1;
     }
     assert!(precision != Precision::F32 || 50 * others <= found.len(), "{label}: {others} of {} codes", found.len());
-}
-
-/// What a tensor holds in the order that its shape is written in, if the host does not have it so anyway.
-fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
-    let is_seen = tensor.layout.is_dense() || harness::layouts::is_turned(tensor);
-    if is_seen { stored } else { harness::layouts::dense(tensor, &stored) }
 }

@@ -8,6 +8,7 @@ use gpumem_cuda::operations::order;
 /// Something that runs the kernels.
 pub trait Tested {
     fn put(&mut self, id: usize, words: &[u32]);
+    /// What a tensor holds, in the order that its shape is written in.
     fn get(&mut self, id: usize) -> Vec<u32>;
     /// Part of a step, not the last, of a batch that is split.
     fn accumulate(&mut self, part: u64);
@@ -29,8 +30,7 @@ impl Tested for Simulated {
 
     fn get(&mut self, id: usize) -> Vec<u32> {
         let stored = self.read(id);
-        let tensor = &self.placed.program.tensors[id];
-        if is_turned(tensor) { dense(tensor, &stored) } else { stored }
+        in_order(&self.placed.program.tensors[id], stored)
     }
 
     fn accumulate(&mut self, part: u64) {
@@ -46,8 +46,6 @@ impl Tested for Simulated {
 struct OnCard {
     session: Session,
     placed: Placed,
-    /// As the test knows it.
-    given: Placed,
     precision: Precision,
     trains: bool,
 }
@@ -91,12 +89,9 @@ impl Tested for OnCard {
         let mut bytes = vec![0; self.placed.bytes[id] as usize];
         self.session.read(self.placed.offsets[id], &mut bytes).unwrap();
         let words = seen(self.width(id), self.precision, &bytes);
-        let [own, given] = [&self.placed, &self.given].map(|placed| &placed.program.tensors[id]);
-        if own.layout == given.layout || is_turned(own) {
-            return words;
-        }
-        let words = if own.layout.is_dense() { words } else { dense(own, &words) };
-        if given.layout.is_dense() || is_turned(given) { words } else { stored_as(given, &words, bytes.len()) }
+        let tensor = &self.placed.program.tensors[id];
+        // A session has turned weights already.
+        if is_turned(tensor) { words } else { in_order(tensor, words) }
     }
 
     fn accumulate(&mut self, part: u64) {
@@ -114,13 +109,8 @@ impl Tested for OnCard {
     }
 }
 
-/// The elements of a tensor in the order of its shape, where its layout has them; it has up to `most` elements.
-fn stored_as(tensor: &Tensor, dense: &[u32], most: usize) -> Vec<u32> {
-    let numbers: Vec<usize> = (0..most).collect();
-    let places = super::harness::layouts::dense(tensor, &numbers);
-    let mut stored = vec![0; places.iter().max().map_or(0, |last| last + 1)];
-    places.into_iter().zip(dense).for_each(|(at, &word)| stored[at] = word);
-    stored
+fn in_order(tensor: &Tensor, stored: Vec<u32>) -> Vec<u32> {
+    if tensor.layout.is_dense() { stored } else { dense(tensor, &stored) }
 }
 
 /// A network on the CPU backend, in f32.
@@ -212,11 +202,11 @@ pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>)
                     let chosen = card.clone().with_library(library).with_cudnn(library);
                     let mut job = job.clone();
                     job.train = job.train.filter(|_| trains);
-                    let (given, mut placed, precision) = (job.infer.clone(), job.infer.clone(), job.precision);
+                    let (mut placed, precision) = (job.infer.clone(), job.precision);
                     // As a session does.
                     order(&mut [&mut placed], precision, card.capability());
                     let session = chosen.load(job).unwrap();
-                    let tested = OnCard { session, placed, given, precision, trains };
+                    let tested = OnCard { session, placed, precision, trains };
                     all.push((format!("card, libraries: {library}"), Box::new(tested)));
                 }
             }

@@ -178,11 +178,9 @@ impl Places {
 }
 
 /// Whether another way may do where this one failed: the library knows no such thing, or takes a parameter for wrong, which is
-/// what it says of some combinations that it does not support. Versions that do not know a kind of descriptor say that there is no memory
-/// of the host for it: cuDNN 9.14 does so of attention.
+/// what it says of some combinations that it does not support.
 fn is_refused(error: CudnnError) -> bool {
-    let is_unknown = error.0 == Status::CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED;
-    is_unknown || is_unsupported(error) || (2000..3000).contains(&(error.0 as u32))
+    is_unsupported(error) || (2000..3000).contains(&(error.0 as u32))
 }
 
 fn data_type(element: Element) -> DataType {

@@ -3,7 +3,7 @@
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys::{
     self, cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type,
-    cudnnBackendDescriptorType_t as Kind,
+    cudnnBackendDescriptorType_t as Kind, cudnnStatus_t as Status,
 };
 use std::ffi::c_void;
 
@@ -67,11 +67,20 @@ attributes! {
     sys::cudnnNanPropagation_t => CUDNN_TYPE_NAN_PROPOGATION,
 }
 
+/// What the library says when it makes a descriptor, as what it means: one that is older than a kind says that the host has no memory
+/// for it, as cuDNN 9.14 does of those of attention's gradient and mask.
+pub(super) fn of_kind(error: CudnnError) -> CudnnError {
+    match error.0 {
+        Status::CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED => CudnnError(Status::CUDNN_STATUS_NOT_SUPPORTED),
+        _ => error,
+    }
+}
+
 impl Descriptor {
     pub(super) fn new(kind: Kind) -> Result<Descriptor, CudnnError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: `raw` is a place for the handle that is written.
-        unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) }.result()?;
+        unsafe { sys::cudnnBackendCreateDescriptor(kind, &mut raw) }.result().map_err(of_kind)?;
         Ok(Descriptor(raw))
     }
 

@@ -29,6 +29,13 @@ fn engines_keep_to_what_is_asked() {
 }
 
 #[test]
+fn a_kind_that_an_older_version_does_not_know_is_refused() {
+    let refuses = |status| is_refused(backend::of_kind(CudnnError(status)));
+    assert!(refuses(Status::CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED));
+    assert!(!refuses(Status::CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED));
+}
+
+#[test]
 fn tensors_lie_as_they_are_said_to() {
     assert_eq!(lie([2, 3, 4, 5], false), Ok([[2, 3, 4, 5], [60, 20, 5, 1]]));
     assert_eq!(lie([2, 3, 4, 5], true), Ok([[2, 3, 4, 5], [60, 1, 15, 3]]));
