@@ -12,16 +12,17 @@ pub(crate) const GRAIN: usize = 1 << 14;
 /// Elements of a piece where nothing else says how long it is.
 pub(crate) const PIECE: usize = 1024;
 
+/// What is done with a piece: its number, its part of `x` if there is one, and its part of `y`.
+type Piece<'a> = dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync + 'a;
+
 /// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one; returns the sum
 /// of the results.
 pub(crate) fn pieces<F>(x: Option<&[f32]>, y: &mut [f32], length: usize, f: F) -> f64
 where
     F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
 {
-    fn halves<F>(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &F) -> f64
-    where
-        F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
-    {
+    // Compiled once for all that is done with pieces: there are hundreds of closures, and each would bring its own threads' tasks.
+    fn halves(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &Piece<'_>) -> f64 {
         let count = y.len().div_ceil(length);
         if count > 1 && y.len() > GRAIN {
             let cut = count / 2 * length;
@@ -42,7 +43,7 @@ where
 }
 
 /// The sum of `f` over parts of `range` of at most `grain` indices.
-pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(impl Fn(Range<usize>) -> f64 + Sync)) -> f64 {
+pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(dyn Fn(Range<usize>) -> f64 + Sync)) -> f64 {
     if range.len() <= grain.max(1) {
         return f(range);
     }

@@ -537,11 +537,11 @@ pub fn prepare_programs(formats: &[Format], programs: &[Program], batch: u64, op
     if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
         return;
     }
-    let all = [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor, Products::Apart];
     let each = formats.iter().flat_map(|format| programs.iter().map(move |program| (*format, program)));
     let steps = each.flat_map(|((precision, capability), program)| {
-        let placed = job(program, batch, precision, optimizer).infer;
-        all.map(|products| products.steps(&placed, batch, (precision, capability), optimizer))
+        let job = job(program, batch, precision, optimizer);
+        let ways = tested::ways(&job, capability).into_iter().map(|(_, steps)| steps);
+        ways.chain(tested::steps_without_chains(&job, capability))
     });
     Machine::new(steps.flat_map(|steps| kernels(&steps)));
 }

@@ -153,41 +153,55 @@ impl Tested for OnCpu {
     }
 }
 
+/// The steps of a job's program by each way in which they differ, beginning with the project's own kernels.
+pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<Step>)> {
+    let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
+    let [own, library, without, poor] =
+        [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor].map(steps);
+    let products = |steps: &[Step]| {
+        let calls = steps.iter().flat_map(|step| &step.calls);
+        calls.filter(|call| matches!(call, Call::Product(_))).count()
+    };
+    let differs = [library != own, products(&without) > products(&library), poor != library];
+    let others = [(Products::Library, library), (Products::WithoutCudnn, without), (Products::Poor, poor)];
+    let others = others.into_iter().zip(differs).filter(|(_, differs)| *differs).map(|(other, _)| other);
+    [(Products::Own, own)].into_iter().chain(others).collect()
+}
+
+/// The steps with a launch for each operation of what is otherwise a chain, if there is one. Not for the sanitizers, which see these
+/// launches in tests of single operations.
+pub fn steps_without_chains(job: &Job, capability: (i32, i32)) -> Option<Vec<Step>> {
+    let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
+    let [own, apart] = [Products::Own, Products::Apart].map(steps);
+    Some(apart).filter(|apart| own != *apart && !is_apart())
+}
+
+/// The host shim that runs these steps, its warps in this order.
+fn simulated(job: &Job, steps: &[Step], order: i32) -> Box<dyn Tested> {
+    Box::new(Simulated::with_steps(job.infer.clone(), steps.to_vec(), job.batch, job.arena, job.precision, order))
+}
+
+/// The host shim without chains, if there are any.
+pub fn without_chains(job: &Job, capability: (i32, i32)) -> Option<(String, Box<dyn Tested>)> {
+    let steps = steps_without_chains(job, capability).filter(|_| std::env::var_os("GPUMEM_SKIP_HOST").is_none())?;
+    Some(("without chains".into(), simulated(job, &steps, 0)))
+}
+
 /// Everything that can run the kernels here: the host shim in several orders of warps, with the library's products played by
 /// the host where there are any, and the first card with and without the library. On a machine with
 /// a card and no C++ compiler, `GPUMEM_SKIP_HOST` leaves the shim out; `GPUMEM_REQUIRE_GPU` makes a missing card a failure.
 pub fn everyone(job: &Job, capability: (i32, i32), orders: std::ops::Range<i32>) -> Vec<(String, Box<dyn Tested>)> {
     let mut all: Vec<(String, Box<dyn Tested>)> = Vec::new();
     if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
-        let Job { batch, arena, optimizer, precision, .. } = *job;
-        let format = (precision, capability);
-        let placed = &job.infer;
-        let steps = |products: Products| products.steps(placed, batch, format, optimizer);
-        let simulated = |steps: &[Step], order: i32| -> Box<dyn Tested> {
-            Box::new(Simulated::with_steps(placed.clone(), steps.to_vec(), batch, arena, precision, order))
-        };
-        // Every order touches the same bytes.
-        let orders = if is_apart() { orders.end - 1..orders.end } else { orders };
-        let [own, library, poor] = [Products::Own, Products::Library, Products::Poor].map(steps);
-        let apart = steps(Products::Apart);
-        if apart != own {
-            all.push(("without chains".into(), simulated(&apart, 0)));
-        }
-        all.extend(orders.map(|order| (format!("order {order}"), simulated(&own, order))));
-        if library != own {
-            all.push(("library".into(), simulated(&library, 0)));
-        }
-        // Where convolutions are products then.
-        let without = steps(Products::WithoutCudnn);
-        let products = |steps: &[Step]| {
-            let calls = steps.iter().flat_map(|step| &step.calls);
-            calls.filter(|call| matches!(call, Call::Product(_))).count()
-        };
-        if products(&without) > products(&library) {
-            all.push(("without cuDNN".into(), simulated(&without, 0)));
-        }
-        if poor != library {
-            all.push(("poor library".into(), simulated(&poor, 0)));
+        for (products, steps) in ways(job, capability) {
+            match products {
+                // Every order touches the same bytes.
+                Products::Own => {
+                    let orders = if is_apart() { orders.end - 1..orders.end } else { orders.clone() };
+                    all.extend(orders.map(|order| (format!("order {order}"), simulated(job, &steps, order))));
+                }
+                other => all.push((format!("{other:?}"), simulated(job, &steps, 0))),
+            }
         }
     }
     // Pieces without anything in them, which the language refuses.

@@ -78,12 +78,13 @@ fn results_do_not_depend_on_any_layouts() {
     }
 }
 
-/// On tensor cores.
+/// On tensor cores. Each case in every second way: in 32 bits it is in all of them.
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
 fn layouts_of_sixteen_bits() {
-    for case in cases() {
-        check(case, (Precision::Bf16, CAPABILITY), 0..WAYS, 1e-2);
+    for (index, (what, build)) in cases().into_iter().enumerate() {
+        let ways: Vec<usize> = (index % 2..WAYS).step_by(2).collect();
+        compare_ways(what, &program(build), (Precision::Bf16, CAPABILITY), &ways, 1e-2);
     }
 }
 

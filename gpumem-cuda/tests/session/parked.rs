@@ -75,7 +75,7 @@ fn steps_are_those_of_activations_on_the_card() {
     if !on_a_simulated_card("parked::steps_are_those_of_activations_on_the_card", &[]) {
         return;
     }
-    for precision in [Precision::F32, Precision::Mixed(Half::F16), Precision::Bf16] {
+    for precision in [Precision::F32, Precision::Mixed(Half::F16)] {
         let here = Way::of(Offload::None, precision).job();
         let expected = trained(&here);
         for offload in [Offload::Activations, Offload::All] {

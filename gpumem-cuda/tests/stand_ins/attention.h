@@ -86,7 +86,7 @@ static size_t engine_takes(const Attends &it) {
 
 static void attend(void *data) {
     Attends &it = *(Attends *)data;
-    memset(it.workspace, 0xff, it.bytes);
+    spoil(it.workspace, it.bytes);
     const int type = it.q.type;
     const auto get = [&](const Heads &heads, int64_t b, int64_t h, int64_t t, int64_t w) {
         return (double)Of::load(heads.type, it.places.at(heads.id), heads.at(b, h, t, w));
@@ -142,7 +142,7 @@ static void attend(void *data) {
                     set(it.dv, b, h / group, j, w, dv[j * W + w]);
                 }
         }
-    memset(it.workspace, 0xff, it.bytes);
+    spoil(it.workspace, it.bytes);
     (void)type;
 }
 

@@ -244,7 +244,7 @@ static void run(void *data) {
     if (lists("GPUMEM_SIMULATED_CUDNN_CRASHES", NAMES[call.pass])) return (void)driver<int (*)()>("simulated_fail")();
     const Windows &it = call.it;
     const int type = call.x.type;
-    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
     const Tensor &written = call.pass == FORWARD ? call.y : call.pass == DATA ? call.x : call.w;
     void *to = call.pass == FORWARD ? call.Y : call.pass == DATA ? call.X : call.W;
     std::vector<double> sums(written.count());
@@ -276,7 +276,7 @@ static void run(void *data) {
         if (call.following == RELU && value < 0) value = 0;
         Of::store(type, to, index, value);
     }
-    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
 }
 
 // The card's queue. Work that is captured into a graph runs any number of times, so what it works on is never freed.

@@ -28,3 +28,15 @@ template <int F32, int BF16> struct Elements {
         }
     }
 };
+
+// A workspace holds nothing before a call and after it. Of a large one, a part of each page shows that as well.
+static inline void spoil(void *workspace, size_t bytes) {
+    constexpr size_t SMALL = 1 << 20, PAGE = 4096, PART = 64;
+    char *memory = (char *)workspace;
+    if (bytes <= SMALL) {
+        if (bytes) memset(memory, 0xff, bytes);
+        return;
+    }
+    for (size_t at = 0; at + PART <= bytes; at += PAGE) memset(memory + at, 0xff, PART);
+    memset(memory + bytes - PART, 0xff, PART);
+}

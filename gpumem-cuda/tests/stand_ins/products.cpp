@@ -188,7 +188,7 @@ static void run(void *data) {
     const auto B = [&](uint64_t l, uint64_t j) {
         return Of::load(type, call.B, sample * call.b.get(6) + (tb ? l * call.b.ld + j : j * call.b.ld + l));
     };
-    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
     for (; sample < (uint64_t)call.d.get(5, 1); sample++)
     for (uint64_t j = 0; j < n; j++)
         for (uint64_t i = 0; i < m; i++) {
@@ -212,7 +212,7 @@ static void run(void *data) {
         for (uint64_t l = 0; l < k; l++) sum += B(l, j);
         Of::store(type, vector, j, sum);
     }
-    if (call.bytes) memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
 }
 
 API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A, Layout *a, const void *B, Layout *b,

@@ -233,7 +233,7 @@ struct Way {
 static void recur(void *data) {
     Recurrent &call = *(Recurrent *)data;
     const int64_t arriving = (int64_t)call.x.batch * call.x.steps * call.it.inputs;
-    memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
     std::vector<double> dx((size_t)(call.pass == SLOPES ? arriving : 0));
     for (int sample = 0; sample < call.x.batch; sample++) {
         if (call.lengths[sample] != call.x.steps) driver<int (*)()>("simulated_fail")();
@@ -243,7 +243,7 @@ static void recur(void *data) {
         }
     }
     for (size_t at = 0; at < dx.size(); at++) Of::store(call.it.type, call.dX, (int64_t)at, (float)dx[at]);
-    memset(call.workspace, 0xff, call.bytes);
+    spoil(call.workspace, call.bytes);
 }
 
 static int recur(Handle *with, Layer *it, Sequences *x, Sequences *y, size_t weights, size_t reserve, Recurrent call) {
