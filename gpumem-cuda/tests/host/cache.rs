@@ -87,7 +87,7 @@ static COMPILER: LazyLock<Compiler> = LazyLock::new(|| {
     let program = std::env::var("CXX").unwrap_or("c++".into());
     // A kernel runs a few times only: to optimise it more takes longer than it saves.
     let mut flags: Vec<String> =
-        ["-std=c++17", "-Og", "-fPIC", "-fvisibility-inlines-hidden", "-w", "-ffp-contract=off"]
+        ["-std=c++17", "-Og", "-pipe", "-fPIC", "-fvisibility-inlines-hidden", "-w", "-ffp-contract=off"]
             .map(String::from)
             .into_iter()
             .collect();
