@@ -168,12 +168,11 @@ pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<Step>)> {
     [(Products::Own, own)].into_iter().chain(others).collect()
 }
 
-/// The steps with a launch for each operation of what is otherwise a chain, if there is one. Not for the sanitizers, which see these
-/// launches in tests of single operations.
+/// The steps with a launch for each operation of what is otherwise a chain, if there is one.
 pub fn steps_without_chains(job: &Job, capability: (i32, i32)) -> Option<Vec<Step>> {
     let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
     let [own, apart] = [Products::Own, Products::Apart].map(steps);
-    Some(apart).filter(|apart| own != *apart && !is_apart())
+    Some(apart).filter(|apart| own != *apart)
 }
 
 /// The host shim that runs these steps, its warps in this order.
