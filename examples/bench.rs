@@ -265,7 +265,7 @@ impl Bench {
         };
         // Long enough that waiting at its end does not count, short enough that there are several.
         let one: f64 = block(1)?;
-        let size = ((0.05 / one) as u64).clamp(1, 200).min(self.steps.div_ceil(5));
+        let size = ((0.05 / one) as u64).clamp(4, 200).min(self.steps.div_ceil(5));
         let (start, mut blocks, mut timed) = (Instant::now(), Vec::new(), 0);
         while timed < self.steps && (blocks.len() < 3 || start.elapsed() < self.patience) {
             blocks.push(block(size)?);

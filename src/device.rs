@@ -2,7 +2,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::run::device::{Device, Job, Runner};
+use gpumem_core::run::device::{Device, Fill, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 
 /// A device of any kind that is built in: what [`default_device`] returns.
@@ -92,7 +92,7 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.read(offset, bytes))
     }
 
-    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+    fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.feed_with(offset, length, put))
     }
 

@@ -3,6 +3,7 @@
 use crate::DEVICE;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::on_host;
+use gpumem_core::run::device::Fill;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -100,11 +101,11 @@ impl Arena {
     ///
     /// # Safety
     /// No slice over the arena is alive.
-    pub(crate) unsafe fn write_with(&self, offset: u64, length: u64, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+    pub(crate) unsafe fn write_with(&self, offset: u64, length: u64, put: &Fill<'_>) -> Result<(), Error> {
         let range = self.range(offset, length)?;
         let start = self.pointer::<u8>(range.start, range.len());
         // SAFETY: `range` checked the bounds; all bytes of the arena have been given a value; no other slice is alive.
-        put(unsafe { std::slice::from_raw_parts_mut(start, range.len()) });
+        put(0, unsafe { std::slice::from_raw_parts_mut(start, range.len()) });
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::turned::Turned;
-use gpumem_core::run::device::{Job, Runner, Served};
+use gpumem_core::run::device::{Fill, Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Runner for Session {
         unsafe { self.machine.arena.write(offset, &bytes) }
     }
 
-    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+    fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
         // Inputs and targets lie here as the host has them.
         // SAFETY: as in `write`.
         unsafe { self.machine.arena.write_with(offset, length as u64, put) }

@@ -69,6 +69,10 @@ pub trait Device {
     }
 }
 
+/// Writes the bytes of a tensor from this one on, as many as there is room for. The first one is a multiple of 64, but for calls that ask for
+/// all of them.
+pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
+
 /// A network loaded onto a device: an arena and the programs that run in it.
 pub trait Runner {
     /// Copies `bytes` into the arena at byte `offset`, or into the host memory beside it, where `offset` is a
@@ -79,14 +83,14 @@ pub trait Runner {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
     /// Gives the next training step its input or target, whose first place is at byte `offset`: `length` bytes, which `put` writes
-    /// to where the device takes them from. They may be copied while an earlier step runs. Whoever feeds one tensor of a step feeds
-    /// all of them.
+    /// to where the device takes them from, perhaps in several threads. They may be copied while an earlier step runs. Whoever feeds one
+    /// tensor of a step feeds all of them.
     ///
     /// # Errors
     /// A range outside the arena, or invalid data such as a label beyond the last class.
-    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+    fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
         let mut bytes = vec![0; length];
-        put(&mut bytes);
+        put(0, &mut bytes);
         self.write(offset, &bytes)
     }
 
@@ -95,7 +99,7 @@ pub trait Runner {
     /// # Errors
     /// As for [`Runner::feed_with`].
     fn feed(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.feed_with(offset, bytes.len(), &|to| to.copy_from_slice(bytes))
+        self.feed_with(offset, bytes.len(), &|first, to| to.copy_from_slice(&bytes[first..first + to.len()]))
     }
 
     /// The loss of the last training step, which is at byte `offset`, as soon as it is known.

@@ -78,7 +78,9 @@ impl Divisors {
     /// # Errors
     /// As there.
     pub(super) fn feed(&self, runner: &mut impl Runner) -> Result<(), Error> {
-        self.all.iter().try_for_each(|divisor| runner.feed_with(divisor.offset, divisor.length, &|to| divisor.put(to)))
+        self.all
+            .iter()
+            .try_for_each(|divisor| runner.feed_with(divisor.offset, divisor.length, &|_, to| divisor.put(to)))
     }
 
     /// The same for a part that is evaluated.

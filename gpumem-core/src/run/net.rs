@@ -205,7 +205,9 @@ impl<N: Network, D: Device> Net<N, D> {
             let mut feed = |class, index, elements: usize, put: &Put<'_>| {
                 let Spot { offset, format } = nth_of(train, class, index, precision)?;
                 let elements = elements / parts;
-                runner.feed_with(offset, elements * format.bytes() as usize, &|to| put(format, part * elements, to))
+                let each = format.bytes() as usize;
+                let fill = |first: usize, to: &mut [u8]| put(format, part * elements + first / each, to);
+                runner.feed_with(offset, elements * each, &fill)
             };
             N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
             N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;

@@ -17,7 +17,7 @@ pub struct Tensor<T, S> {
 }
 
 /// A shape that is known to the type system: a tuple of [`D`].
-pub trait HostShape {
+pub trait HostShape: Send + Sync {
     /// The dimensions, outermost first.
     const DIMS: &'static [usize];
     /// Number of elements.
@@ -35,7 +35,7 @@ macro_rules! host_shapes {
 host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F, G) (A, B, C, E, F, G, H) }
 
 /// A type that tensors are made of: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
-pub trait Element: Copy + Default + fmt::Debug {
+pub trait Element: Copy + Default + fmt::Debug + Send + Sync {
     /// Writes elements as `format` has them, little end first, as far as there is room.
     fn encode(elements: &[Self], format: Format, out: &mut [u8]);
     /// The elements that these bytes are in `format`.
@@ -250,7 +250,7 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
     message = "`{Self}` is no tensor on the host",
     label = "what goes into a network and comes out of it is a `gpumem::Tensor`"
 )]
-pub trait Host: Sized {
+pub trait Host: Sized + Sync {
     /// Number of elements.
     const ELEMENTS: usize;
     /// Writes the elements from number `first` on as `format` has them, as far as there is room.
@@ -302,7 +302,7 @@ pub trait Hosts: Sized {
 }
 
 /// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
-pub type PutEach<'a> = dyn FnMut(usize, usize, &dyn Fn(Format, usize, &mut [u8])) -> Result<(), Error> + 'a;
+pub type PutEach<'a> = dyn FnMut(usize, usize, &(dyn Fn(Format, usize, &mut [u8]) + Sync)) -> Result<(), Error> + 'a;
 
 /// Gives the bytes of a tensor by its number, and what they are.
 pub type TakeEach<'a> = dyn FnMut(usize) -> Result<(Format, Vec<u8>), Error> + 'a;

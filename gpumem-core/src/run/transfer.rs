@@ -37,7 +37,7 @@ pub(super) fn nth_of(placed: &Placed, class: Class, index: usize, precision: Pre
 }
 
 /// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
-pub(super) type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + 'a;
+pub(super) type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + Sync + 'a;
 
 /// A part of a tensor of the host.
 pub(super) struct Part<'a> {

@@ -12,8 +12,11 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::budget::padded;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, StateWord};
+use gpumem_core::run::device::Fill;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::num::NonZero;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 /// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
 #[derive(Debug)]
@@ -175,7 +178,7 @@ impl Feeding {
         &mut self,
         arena: &Arena,
         place: (u64, usize),
-        put: &dyn Fn(&mut [u8]),
+        put: &Fill<'_>,
         check: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let fed = self.take(arena, place, put, check);
@@ -195,7 +198,7 @@ impl Feeding {
         &mut self,
         arena: &Arena,
         (offset, length): (u64, usize),
-        put: &dyn Fn(&mut [u8]),
+        put: &Fill<'_>,
         check: impl FnOnce(&[u8]) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if self.other_half(offset).is_none() {
@@ -215,7 +218,7 @@ impl Feeding {
         let shift = self.current as u64 * self.length;
         let address = arena.address(offset + shift, length as u64)?;
         let at = (offset - self.start + shift) as usize;
-        self.staging.fill(at, length, put)?;
+        self.staging.fill(at, length, |to| fill(to, put))?;
         // SAFETY: the next write to these bytes waits for `copied`, or for a step that waited for it.
         let staged = unsafe { self.staging.slice(at, length) }?;
         check(staged)?;
@@ -332,5 +335,54 @@ impl Feeding {
     /// Waits for the copies.
     pub(super) fn wait(&self) -> Result<(), Error> {
         self.copies.synchronize().map_err(failure("copying to the card"))
+    }
+}
+
+/// Bytes that a thread writes at a time, a multiple of 64, and threads at most: more of them wait for memory.
+const PIECE: usize = 1 << 20;
+const THREADS: usize = 8;
+
+/// Lets `put` write all these bytes, many of them in several threads: one alone takes longer to convert a batch of images than a card to
+/// train on it.
+fn fill(to: &mut [u8], put: &Fill<'_>) {
+    let cores = thread::available_parallelism().map_or(1, NonZero::get);
+    let others = cores.min(THREADS).min(to.len() / PIECE).saturating_sub(1);
+    if others == 0 {
+        return put(0, to);
+    }
+    let pieces = Mutex::new(to.chunks_mut(PIECE).enumerate());
+    let next = || pieces.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        while let Some((index, piece)) = next() {
+            put(index * PIECE, piece);
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..others {
+            // Where there is no thread to be had, the others do its share.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn every_byte_is_written_once() {
+        for length in [0, 1, PIECE - 1, 2 * PIECE, 5 * PIECE + 12] {
+            let (mut bytes, written) = (vec![0; length], AtomicUsize::new(0));
+            fill(&mut bytes, &|first, to| {
+                written.fetch_add(to.len(), Ordering::Relaxed);
+                for (at, byte) in to.iter_mut().enumerate() {
+                    *byte = ((first + at) % 251) as u8 + 1;
+                }
+            });
+            assert_eq!(written.into_inner(), length);
+            assert!(bytes.iter().enumerate().all(|(at, &byte)| byte == (at % 251) as u8 + 1), "{length} bytes");
+        }
     }
 }

@@ -31,7 +31,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Class, StateWord};
-use gpumem_core::run::device::{Job, Runner};
+use gpumem_core::run::device::{Fill, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use lanes::Lanes;
 use modules::Modules;
@@ -266,7 +266,7 @@ impl Runner for Session {
         self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), &bytes)
     }
 
-    fn feed_with(&mut self, offset: u64, length: usize, put: &dyn Fn(&mut [u8])) -> Result<(), Error> {
+    fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
         if self.input_in_use {
             self.wait()?;
             self.input_in_use = false;
@@ -274,7 +274,7 @@ impl Runner for Session {
         bind(self.stream.context())?;
         let Some(train) = &mut self.train else {
             let mut bytes = vec![0; length];
-            put(&mut bytes);
+            put(0, &mut bytes);
             return self.write(offset, &bytes);
         };
         let checks = &self.checks;
