@@ -16,6 +16,7 @@
 //! `--profile FOLDER` measures each launch in place of the steps: a file `FOLDER/NETWORK.json` with the programs' launches, which library
 //! or kernel computes each and how, the nodes of graphs, the time of each launch of a training step beside the card's roof, and what
 //! the card says of itself. With `--own` the project's own kernels compute everything, and the file is `NETWORK-own.json`.
+//! With `--autotune` algorithms of the libraries are chosen by their time, and the file is `NETWORK-autotune.json`.
 //!
 //! A network that the device refuses has `refused` instead, one that fails `failed`; the others run all the same.
 
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
 /// Whether no network failed.
 fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std::error::Error>> {
     let (mut warm_up, mut steps, mut seconds, mut chosen) = (5, 50, 30, Vec::new());
-    let (mut folder, mut own) = (None, false);
+    let (mut folder, mut own, mut autotune) = (None, false, false);
     while let Some(argument) = arguments.next() {
         if argument == "--profile" {
             let given = arguments.next().filter(|given| !given.starts_with('-'));
@@ -92,6 +93,7 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
             "--steps" => steps = number()?,
             "--seconds" => seconds = number()?,
             "--own" => own = true,
+            "--autotune" => autotune = true,
             name => match CASES.iter().find(|(known, _)| *known == name) {
                 Some(case) => chosen.push(*case),
                 None => {
@@ -103,12 +105,19 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
     }
     let before = smi::usage().map_or(0, |usage| usage.card);
     let card = Cuda::new(0)?;
-    let card = card.with_library(!own).with_cudnn(!own);
+    let card = card.with_library(!own).with_cudnn(!own).with_autotuning(autotune);
     let (free, total) = card.memory()?;
     println!("{}", json!({ "card": card.name()?, "free": free, "total": total }));
     // As many as PyTorch is given at least: caches and clocks settle in them.
     let (warm_up, patience) = (warm_up.max(3), Duration::from_secs(seconds) / 3);
-    let bench = Bench { card, own, folder, before, warm_up, steps, patience };
+    let suffix = if own {
+        "-own"
+    } else if autotune {
+        "-autotune"
+    } else {
+        ""
+    };
+    let bench = Bench { card, suffix, folder, before, warm_up, steps, patience };
     let chosen = if chosen.is_empty() { CASES.to_vec() } else { chosen };
     let mut well = true;
     for (_, case) in chosen {
@@ -122,8 +131,8 @@ fn run(mut arguments: impl Iterator<Item = String>) -> Result<bool, Box<dyn std:
 /// What all networks are measured with.
 struct Bench {
     card: Cuda,
-    /// Whether nothing goes to the libraries.
-    own: bool,
+    /// Of the files of profiles: what they were measured with.
+    suffix: &'static str,
     /// Where profiles are written, in place of timing steps.
     folder: Option<PathBuf>,
     /// Bytes that others held before this process had a context.
@@ -170,7 +179,7 @@ impl Bench {
 
     /// Writes a network's profile to its file; what is left to print.
     fn write(&self, folder: &Path, name: &str, mut profile: Value) -> Value {
-        let file = folder.join(format!("{name}{}.json", if self.own { "-own" } else { "" }));
+        let file = folder.join(format!("{name}{}.json", self.suffix));
         let text = profile.to_string() + "\n";
         let written = std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&file, text));
         let Value::Object(line) = &mut profile else { return profile };

@@ -10,7 +10,7 @@ own: one that fails is a line that says why. Results are in compare.json and com
 
 PyTorch gets what it is fastest with in the same arithmetic: `Bf16` is a bfloat16 model and optimizer, `Mixed(Bf16)` is
 autocast over f32 parameters, f32 is without TF32; 16-bit convolutional networks are channels_last, cuDNN picks its algorithms
-by trying, optimizers are fused, gradients are set to None. What is compiled is the network with its loss, so that the two are
+by trying, as `autotune` lets ours do; optimizers are fused, gradients are set to None. What is compiled is the network with its loss, so that the two are
 fused as well; `compile-graphs` replays CUDA graphs (`mode="reduce-overhead"`).
 """
 
@@ -43,7 +43,9 @@ CASES = {
     "gpt2-mixed": ("gpt2", "Mixed(Bf16)", 16, 124_439_808),
 }
 CUSTOMARY = ["digits", "resnet50", "gpt2", "vgg16-bf16", "vgg16"]
+# PyTorch's, and ours with algorithms of the libraries chosen by their time.
 MODES = {"eager": None, "compile": "default", "compile-graphs": "reduce-overhead"}
+AUTOTUNE = "autotune"
 
 
 # ---------------------------------------------------------------------------------------------------------------- models
@@ -405,7 +407,9 @@ def compare(options):
     for name in options.networks:
         commands = {"ours": [str(options.bench), *given, name]}
         own = [sys.executable, str(pathlib.Path(__file__).resolve()), "--case", name]
-        commands |= {mode: [*own, "--mode", mode, *given] for mode in options.modes}
+        for mode in options.modes:
+            tuned = [str(options.bench), *given, "--autotune", name]
+            commands[mode] = tuned if mode == AUTOTUNE else [*own, "--mode", mode, *given]
         found = results["networks"][name] = {}
         for who, command in commands.items():
             left = deadline - time.monotonic()
@@ -500,7 +504,7 @@ def main():
     beside = HERE / "bench"
     built = HERE.parent / "target/release/examples/bench"
     parser.add_argument("--bench", type=pathlib.Path, default=beside if beside.exists() else built, help="our program")
-    parser.add_argument("--modes", default="eager,compile,compile-graphs", help=f"comma-separated, of {', '.join(MODES)}")
+    parser.add_argument("--modes", default=f"{AUTOTUNE},eager,compile,compile-graphs", help=f"comma-separated, of {AUTOTUNE}, {', '.join(MODES)}")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before the first timed one")
     parser.add_argument("--steps", type=int, default=50, help="timed steps")
     parser.add_argument("--seconds", type=int, default=15, help="most seconds of timed steps")
@@ -513,7 +517,7 @@ def main():
     options = parser.parse_args()
     options.modes = [mode for mode in options.modes.split(",") if mode]
     options.networks = options.networks or CUSTOMARY
-    for given, known in [(options.networks, CASES), (options.modes, MODES)]:
+    for given, known in [(options.networks, CASES), (options.modes, [AUTOTUNE, *MODES])]:
         unknown = [name for name in given if name not in known]
         if unknown:
             parser.error(f"there is no {unknown[0]!r}; there are {', '.join(known)}")

@@ -25,6 +25,8 @@ pub(crate) struct Card {
     pub(crate) library: bool,
     /// Whether convolutions go to cuDNN.
     pub(crate) cudnn: bool,
+    /// Whether algorithms of these libraries are timed.
+    pub(crate) autotune: bool,
     /// How NVML knows the card.
     pub(crate) uuid: Option<[u8; 16]>,
     /// The driver's version as its package has it, if NVML tells.

@@ -70,6 +70,7 @@ impl Cuda {
             cache,
             library: true,
             cudnn,
+            autotune: false,
             uuid,
             driver,
             is_new,
@@ -92,6 +93,17 @@ impl Cuda {
     pub fn with_cudnn(self, cudnn: bool) -> Cuda {
         let cudnn = cudnn && preflight::cudnn().is_some();
         Cuda { card: Card { cudnn, ..self.card }, ..self }
+    }
+
+    /// The same card with algorithms of cuBLASLt and cuDNN chosen by their time on it: when a network is loaded, up to eight of those that
+    /// the library ranks highest for each product and convolution run in the network's own memory, none of which is added for them. What
+    /// PyTorch calls `torch.backends.cudnn.benchmark`, for products too.
+    ///
+    /// As from the start, the library's ranking decides: the same network then gets the same algorithms, and the same bits, each time
+    /// that it is loaded. Networks that are `deterministic` keep to that in any case. Loading takes seconds longer, and the kernels that
+    /// lose stay on the card beside those that win: what the libraries take of its memory grows.
+    pub fn with_autotuning(self, autotune: bool) -> Cuda {
+        Cuda { card: Card { autotune, ..self.card }, ..self }
     }
 
     /// The card's name.

@@ -6,6 +6,8 @@ mod recorded;
 
 #[path = "session/attention.rs"]
 mod attention;
+#[path = "session/autotune.rs"]
+mod autotune;
 #[path = "session/cached.rs"]
 mod cached;
 #[path = "session/convolutions.rs"]

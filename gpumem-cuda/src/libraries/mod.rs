@@ -7,7 +7,7 @@
 //! | `driver` | what of the driver is called by hand |
 //! | `nvrtc`, `nvml` | functions that are looked up by hand: the compiler, and who holds memory of a card |
 //! | `cublaslt`, `cudnn` | how matrix products and convolutions are asked for |
-//! | `plans`, `owned` | what both have in common: what is made ready once a program, and what is to be destroyed |
+//! | `plans`, `race`, `owned` | what both have in common: what is made ready once a program, which of several algorithms is taken, and what is to be destroyed |
 
 #[macro_use]
 mod owned;
@@ -20,3 +20,4 @@ pub(crate) mod nvml;
 pub(crate) mod nvrtc;
 pub(crate) mod plans;
 pub mod preflight;
+mod race;

@@ -169,8 +169,17 @@ pub(crate) fn network(job: &Job, card: &Card) -> String {
     let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
     let operations: Vec<usize> = programs.map(|placed| placed.program.operations.len()).collect();
     let what = format!(
-        "{} {} {:?} {:?} {:?} {} {} {} {}",
-        job.arena, job.batch, job.precision, served, operations, job.tf32, job.deterministic, card.library, card.cudnn
+        "{} {} {:?} {:?} {:?} {} {} {} {} {}",
+        job.arena,
+        job.batch,
+        job.precision,
+        served,
+        operations,
+        job.tf32,
+        job.deterministic,
+        card.library,
+        card.cudnn,
+        card.autotune
     );
     key(&[env!("CARGO_PKG_VERSION"), job.name, &what])
 }

@@ -37,11 +37,11 @@ impl Cuda {
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
         let device_property = || {
-            let library = if card.cudnn { cudnn::Library::new(&stream)? } else { None };
+            let library = if card.cudnn { cudnn::Library::new(&stream, false)? } else { None };
             library.as_ref().map_or(Ok(None), device_property)
         };
         let nan_products = || {
-            let library = if card.library { Library::new(&stream)? } else { None };
+            let library = if card.library { Library::new(&stream, false)? } else { None };
             library.map_or(Ok(Vec::new()), |library| nan_products(card, &library, &stream))
         };
         Ok(CardFacts {

@@ -77,13 +77,13 @@ impl Session {
         let offloading = job.train.as_ref().filter(|placed| placed.host() > 0);
         let lanes = offloading.map(|placed| Lanes::new(&card.context, placed).map(Arc::new)).transpose()?;
         meter.ended(Stage::Arena)?;
-        let products = if card.library { Library::new(&stream)? } else { None };
+        let products = if card.library { Library::new(&stream, card.autotune)? } else { None };
         // A handle takes memory of the card.
         let attends = |placed: &Placed| attends(placed, precision, card.capability) && !deterministic;
         let recurs = |placed: &Placed| recurs(placed) && !deterministic;
         let is_used = |placed: &Placed| convolves(placed) || attends(placed) || recurs(placed);
         let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(is_used);
-        let convolutions = if convolves { cudnn::Library::new(&stream)? } else { None };
+        let convolutions = if convolves { cudnn::Library::new(&stream, card.autotune)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
         let multiprocessors = card.multiprocessors;

@@ -11,6 +11,7 @@
 // | GPUMEM_SIMULATED_CUDNN_CRASHES | the same names: what reads a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_CUDNN_OLD | functions that do not support the card |
 // | GPUMEM_SIMULATED_CUDNN_BREAKS=1 | the choice of an algorithm |
+// | GPUMEM_SIMULATED_SLOW | nothing: some algorithms and engines take longer, see elements.h |
 //
 // graphs.h has the functions for convolutions in 16 bits, recurrences.h those for recurrent layers.
 #include "elements.h"
@@ -280,9 +281,11 @@ static void run(void *data) {
 }
 
 // The card's queue. Work that is captured into a graph runs any number of times, so what it works on is never freed.
-static int enqueue(Handle *with, int kind, void (*work)(void *), void *data) {
+static int enqueue(Handle *with, int kind, void (*work)(void *), void *data, int algorithm = -1) {
     const auto to = driver<int (*)(void *, void (*)(void *), void *)>("simulated_enqueue");
     if (!to || !with->stream) return EXECUTION_FAILED;
+    for (int left = delay(algorithm); left > 0; left--)
+        if (to(with->stream, nothing, nullptr)) return EXECUTION_FAILED;
     enqueued[kind]++;
     return to(with->stream, work, data) ? EXECUTION_FAILED : SUCCESS;
 }
@@ -309,7 +312,7 @@ static int start(Handle *with, int algorithm, const Call &call) {
     for (const Tensor *it : {&call.x, (const Tensor *)&call.w, &call.y}) kernel.insert(kernel.end(), it->size, it->size + 4);
     if (!load(kernel)) return INTERNAL_ERROR;
     const int kind = call.pass == FORWARD ? (call.bias ? 1 : 0) : call.pass == DATA ? 3 : 4;
-    return enqueue(with, kind, run, new Call(call));
+    return enqueue(with, kind, run, new Call(call), algorithm);
 }
 API cudnnConvolutionForward(Handle *with, const float *alpha, Tensor *x, void *X, Filter *w, void *W, Windows *it, int algorithm,
                             void *workspace, size_t bytes, const float *beta, Tensor *y, void *Y) {

@@ -1,6 +1,8 @@
-// Elements of the stand-ins' tensors, by the numbers that a library gives their types.
+// What the libraries' stand-ins have in common: elements of tensors, by the numbers that a library gives their types, and how long
+// algorithms take.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 
 template <int F32, int BF16> struct Elements {
@@ -28,6 +30,20 @@ template <int F32, int BF16> struct Elements {
         }
     }
 };
+
+// Things that an algorithm gives the stream before its own work, which the card takes as long for as for that: GPUMEM_SIMULATED_SLOW has
+// pairs of algorithms and such numbers, "0:3,2:1".
+static inline int delay(int algorithm) {
+    const char *list = getenv("GPUMEM_SIMULATED_SLOW");
+    while (list && *list) {
+        char *rest;
+        const long number = strtol(list, &rest, 10), things = *rest == ':' ? strtol(rest + 1, &rest, 10) : 0;
+        if (number == algorithm) return (int)things;
+        list = *rest ? rest + 1 : rest;
+    }
+    return 0;
+}
+static inline void nothing(void *) {}
 
 // A workspace holds nothing before a call and after it. Of a large one, a part of each page shows that as well.
 static inline void spoil(void *workspace, size_t bytes) {

@@ -221,5 +221,5 @@ API cudnnBackendExecute(Handle *with, Backend *plan, Backend *pack) {
     for (const Tensor *tensor : {(const Tensor *)&call.x, (const Tensor *)&call.w, (const Tensor *)&call.y}) kernel.insert(kernel.end(), tensor->size, tensor->size + 4);
     if (!load(kernel)) return INTERNAL_ERROR;
     const int kind = call.pass == FORWARD ? (call.bias ? 1 : 0) : call.pass == DATA ? 3 : 4;
-    return enqueue(with, kind, run, new Call(call));
+    return enqueue(with, kind, run, new Call(call), plan->engine);
 }

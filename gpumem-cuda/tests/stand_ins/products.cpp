@@ -8,6 +8,7 @@
 // | GPUMEM_SIMULATED_CRASHES | those that read a wrong address when the card gets there |
 // | GPUMEM_SIMULATED_BREAKS=1 | the choice of an algorithm |
 // | GPUMEM_SIMULATED_LOADS_EACH_TIME=1 | every launch loads a kernel, which no capture allows |
+// | GPUMEM_SIMULATED_SLOW | nothing: there are three algorithms, of which some take longer, see elements.h |
 // | GPUMEM_SIMULATED_KEEPS_NAN=1 | nothing: a Relu gives NaN for NaN, where it gives 0 otherwise |
 // | GPUMEM_SIMULATED_OLD | the function that does not support the card |
 #include "elements.h"
@@ -56,7 +57,7 @@ struct Layout : Attributes {
     int64_t ld;
 };
 struct Algorithm {
-    uint64_t mark, workspace, rest[6];
+    uint64_t mark, workspace, number, rest[5];
 };
 struct Result {
     Algorithm algorithm;
@@ -149,16 +150,21 @@ API cublasLtMatmulAlgoGetHeuristic(void *with, Descriptor *it, Layout *a, Layout
     if (wanted < 1 || c != d || !consistent(*it, *a, *b, *d)) return INVALID_VALUE;
     if (getenv("GPUMEM_SIMULATED_BREAKS")) return INTERNAL_ERROR;
     if (lists("GPUMEM_SIMULATED_REFUSES", *it)) return NOT_SUPPORTED;
-    memset(results, 0, sizeof *results);
-    results->algorithm.mark = MARK;
-    results->algorithm.workspace = results->workspace = (size_t)wishes->get(1);
-    return *count = 1, SUCCESS;
+    // There are three, if it matters.
+    const int known = getenv("GPUMEM_SIMULATED_SLOW") ? 3 : 1;
+    for (*count = 0; *count < wanted && *count < known; ++*count) {
+        Result &result = results[*count];
+        memset(&result, 0, sizeof result);
+        result.algorithm.mark = MARK, result.algorithm.number = (uint64_t)*count;
+        result.algorithm.workspace = result.workspace = (size_t)wishes->get(1);
+    }
+    return SUCCESS;
 }
 
-// Ten times the setting and one. The last two are of 16 bits, the last of all is not known to this version.
+// The algorithm's number, and ten times the setting and one. The last two are of 16 bits, the last of all is not known to this version.
 API cublasLtMatmulAlgoConfigGetAttribute(const Algorithm *algorithm, int attribute, void *value, size_t bytes, size_t *written) {
     if (algorithm->mark != MARK || attribute > 7 || bytes != (attribute < 7 ? 4 : 2)) return INVALID_VALUE;
-    const uint32_t answer = (uint32_t)attribute * 10 + 1;
+    const uint32_t answer = (uint32_t)attribute * 10 + 1 + (uint32_t)algorithm->number;
     return memcpy(value, &answer, bytes), *written = bytes, SUCCESS;
 }
 
@@ -234,5 +240,7 @@ API cublasLtMatmul(void *with, Descriptor *it, const float *alpha, const void *A
     if ((!kernels.count(kernel) || getenv("GPUMEM_SIMULATED_LOADS_EACH_TIME")) && driver<int (*)()>("simulated_load")()) return INTERNAL_ERROR;
     kernels.insert(kernel);
     enqueued++;
+    for (int left = delay((int)algorithm->number); left > 0; left--)
+        if (enqueue(stream, nothing, nullptr)) return EXECUTION_FAILED;
     return enqueue(stream, run, new Call{*it, *a, *b, *d, *alpha, *beta, A, B, C, D, workspace, bytes}) ? EXECUTION_FAILED : SUCCESS;
 }

@@ -8,6 +8,7 @@
 mod parts;
 
 use super::plans::{Address, Planned};
+use super::race::{CANDIDATES, Race};
 use crate::calls::Argument;
 use crate::calls::product::{Batch, Element, Epilogue, Product};
 use crate::context::bind;
@@ -25,8 +26,8 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
 use parts::{Part, parts};
 use std::collections::BTreeMap;
-use std::ffi::c_void;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 /// Bytes that the start of a workspace must be a multiple of, and the largest alignment that an algorithm asks for.
 const ALIGNMENT: u64 = 256;
@@ -53,13 +54,18 @@ fn refused_card(error: CublasError) {
 #[derive(Clone, Debug)]
 pub(crate) struct Library(Arc<Handle>);
 
+/// A product of any tensors, and the alignment of all addresses: what the choice of an algorithm depends on.
+type Kind = (Product, [u32; 6]);
+
 #[derive(Debug)]
 struct Handle {
     handle: sys::cublasLtHandle_t,
-    /// Whether the library computes products of any tensors, for those that were tried.
-    tried: Mutex<BTreeMap<Product, bool>>,
+    /// How products of any tensors at addresses of some alignment are computed, with `None` for those that there is no algorithm for.
+    chosen: Mutex<BTreeMap<Kind, Option<Algorithm>>>,
     /// The stream of the network's work.
     stream: Arc<CudaStream>,
+    /// Whether algorithms are timed.
+    autotune: bool,
     /// Said once: it does not support the card.
     told: Once,
 }
@@ -80,15 +86,19 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Library {
-    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. `None` if
-    /// it does not support the card, which is said on stderr.
+    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. With `autotune`,
+    /// algorithms are timed. `None` if it does not support the card, which is said on stderr.
     ///
     /// # Errors
     /// [`Error::Device`] if it does not start.
-    pub(crate) fn new(stream: &Arc<CudaStream>) -> Result<Option<Library>, Error> {
+    pub(crate) fn new(stream: &Arc<CudaStream>, autotune: bool) -> Result<Option<Library>, Error> {
         bind(stream.context())?;
-        let (tried, stream, told) = (Mutex::default(), stream.clone(), Once::new());
-        Ok(handle()?.map(|handle| Library(Arc::new(Handle { handle, tried, stream, told }))))
+        let (chosen, stream, told) = (Mutex::default(), stream.clone(), Once::new());
+        Ok(handle()?.map(|handle| Library(Arc::new(Handle { handle, chosen, stream, autotune, told }))))
+    }
+
+    fn chosen(&self) -> MutexGuard<'_, BTreeMap<Kind, Option<Algorithm>>> {
+        self.0.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Says it if it is the card that the library does not support.
@@ -269,8 +279,8 @@ impl Wishes {
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ];
-        for (attribute, address) in minimum.into_iter().zip(matrices) {
-            wishes.set(attribute, alignment(address))?;
+        for (attribute, alignment) in minimum.into_iter().zip(matrices.map(alignment)) {
+            wishes.set(attribute, alignment)?;
         }
         Ok(wishes)
     }
@@ -325,15 +335,21 @@ impl Plan {
     }
 }
 
+/// How the library computes a product.
+#[derive(Clone, Copy, Debug)]
+struct Algorithm {
+    it: sys::cublasLtMatmulAlgo_t,
+    /// Bytes of scratch memory that it takes, of those that there are.
+    takes: usize,
+}
+
 /// A product, or a part of one, with its addresses and its algorithm.
 #[derive(Debug)]
 struct Matmul {
     // Fields are dropped in this order: the handle last.
     descriptor: Descriptor,
     layouts: [Layout; 3],
-    algorithm: sys::cublasLtMatmulAlgo_t,
-    /// Bytes of scratch memory that it takes, of those that there are.
-    takes: usize,
+    algorithm: Algorithm,
     /// As in [`Places`].
     matrices: [CUdeviceptr; 4],
     workspace: (CUdeviceptr, usize),
@@ -361,58 +377,57 @@ impl Matmul {
             Ok((Descriptor::new(product, &places)?, Layout::of(product)?, Wishes::new(product, matrices)?))
         };
         let (descriptor, layouts, wishes) = described().map_err(failure(format!("describing {name}")))?;
-        let [a, b, d] = &layouts;
-        // SAFETY: handle, descriptor, layouts and preferences were made above and are alive; C has the layout of D. The
-        // pointers in the descriptor are looked at for their alignment only.
-        let found =
-            unsafe { result::get_matmul_algo_heuristic(library.0.handle, descriptor.0, a.0, b.0, d.0, d.0, wishes.0) };
-        let (algorithm, takes) = match found {
-            Ok(found) if found.workspaceSize <= workspace.1 => (found.algo, found.workspaceSize),
-            // The last is what some combinations of types and epilogues get.
-            Ok(_) | Err(CublasError(Status::CUBLAS_STATUS_INVALID_VALUE)) => return Ok(None),
-            Err(error) if is_unsupported(error) => {
-                library.note(error);
-                return Ok(None);
-            }
-            Err(error) => return Err(failure(format!("choosing an algorithm for {name}"))(error)),
-        };
         let beta = if product.c.is_some() { 1.0 } else { 0.0 };
         let (terms, library) = (product.terms(), library.clone());
-        let plan = Matmul { descriptor, layouts, algorithm, takes, matrices, workspace, beta, terms, name, library };
-        Ok(plan.works(product)?.then_some(plan))
+        let [a, b, c, d] = matrices;
+        let kind = (product.of_any(), [a, b, c, d, places.vector, places.auxiliary].map(alignment));
+        let known = library.chosen().get(&kind).copied();
+        let ranked = match known {
+            Some(known) => known.into_iter().collect(),
+            None => ranked(&library, (&descriptor, &layouts, &wishes), workspace.1, &name)?,
+        };
+        let Some(&algorithm) = ranked.first() else { return Ok(None) };
+        let mut plan = Matmul { descriptor, layouts, algorithm, matrices, workspace, beta, terms, name, library };
+        if known.is_none() {
+            let chosen = plan.choose(ranked, product.deterministic)?;
+            plan.library.chosen().insert(kind, chosen);
+            let Some(chosen) = chosen else { return Ok(None) };
+            plan.algorithm = chosen;
+        }
+        Ok(Some(plan))
     }
 
-    /// Whether the library computes the product after all: one of its kind is tried. That leaves nothing of worth in the
-    /// tensors.
-    fn works(&self, product: &Product) -> Result<bool, Error> {
-        let Handle { tried, stream, .. } = &*self.library.0;
-        let mut tried = tried.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(works) = tried.get(&product.of_any()) {
-            return Ok(*works);
-        }
+    /// The first of these algorithms, or the fastest of them, that the library has after all: each is tried, which leaves nothing of
+    /// worth in the tensors.
+    fn choose(&mut self, ranked: Vec<Algorithm>, deterministic: bool) -> Result<Option<Algorithm>, Error> {
+        let Handle { stream, autotune, .. } = &*self.library.0.clone();
+        let mut race = Race::new(stream, *autotune && !deterministic);
         let what = format!("trying {}", self.name);
-        let works = match self.enqueue(stream) {
-            Ok(()) => true,
-            Err(error) if is_unsupported(error) => {
-                self.library.note(error);
-                false
+        for algorithm in ranked {
+            self.algorithm = algorithm;
+            match self.enqueue(stream) {
+                Ok(()) => {
+                    stream.synchronize().map_err(crate::error::failure(&format!("cuBLASLt: {what}")))?;
+                    if let Some(winner) = race.enter(algorithm, |_| self.launch(stream))? {
+                        return Ok(Some(winner));
+                    }
+                }
+                Err(error) if is_unsupported(error) => self.library.note(error),
+                Err(error) => return Err(failure(what)(error)),
             }
-            Err(error) => return Err(failure(what)(error)),
-        };
-        stream.synchronize().map_err(crate::error::failure(&format!("cuBLASLt: {what}")))?;
-        tried.insert(product.of_any(), works);
-        Ok(works)
+        }
+        Ok(race.winner())
     }
 
     /// How the library computes it: settings that this version of it does not know are left out.
     fn choice(&self) -> Choice {
-        let id = setting(&self.algorithm, Config::CUBLASLT_ALGO_CONFIG_ID, 4);
+        let id = setting(&self.algorithm.it, Config::CUBLASLT_ALGO_CONFIG_ID, 4);
         let algorithm = id.map_or("unknown".into(), |id| format!("algorithm {id}"));
         let known = |&(name, attribute, bytes): &(&str, Config, usize)| {
-            Some((name.to_string(), setting(&self.algorithm, attribute, bytes)?))
+            Some((name.to_string(), setting(&self.algorithm.it, attribute, bytes)?))
         };
         let settings = SETTINGS.iter().filter_map(known).collect();
-        Choice { library: "cuBLASLt", algorithm, settings, workspace: self.takes as u64 }
+        Choice { library: "cuBLASLt", algorithm, settings, workspace: self.algorithm.takes as u64 }
     }
 
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
@@ -440,13 +455,57 @@ impl Matmul {
                 d_layout.0,
                 d as *mut c_void,
                 d_layout.0,
-                &self.algorithm,
+                &self.algorithm.it,
                 workspace as *mut c_void,
                 size,
                 stream.cu_stream().cast(),
             )
         }
     }
+}
+
+/// Algorithms for a product that keep within `room` bytes of scratch memory, the fastest first as the library sees it: one, or as many as are timed.
+fn ranked(
+    library: &Library,
+    (descriptor, [a, b, d], wishes): (&Descriptor, &[Layout; 3], &Wishes),
+    room: usize,
+    name: &str,
+) -> Result<Vec<Algorithm>, Error> {
+    let asked = if library.0.autotune { CANDIDATES } else { 1 };
+    // SAFETY: zeros are a valid value of it: numbers, and a status that has a 0.
+    let mut found = [unsafe { std::mem::zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; CANDIDATES];
+    let mut count = 0;
+    // SAFETY: handle, descriptor, layouts and preferences are alive; C has the layout of D; there is room for as many results as are asked
+    // for. The pointers in the descriptor are looked at for their alignment only.
+    let code = unsafe {
+        sys::cublasLtMatmulAlgoGetHeuristic(
+            library.0.handle,
+            descriptor.0,
+            a.0,
+            b.0,
+            d.0,
+            d.0,
+            wishes.0,
+            asked as c_int,
+            found.as_mut_ptr(),
+            &mut count,
+        )
+    };
+    match code.result() {
+        Ok(()) => {}
+        // What some combinations of types and epilogues get.
+        Err(CublasError(Status::CUBLAS_STATUS_INVALID_VALUE)) => return Ok(Vec::new()),
+        Err(error) if is_unsupported(error) => {
+            library.note(error);
+            return Ok(Vec::new());
+        }
+        Err(error) => return Err(failure(format!("choosing an algorithm for {name}"))(error)),
+    }
+    let found = found.iter().take(usize::try_from(count).unwrap_or(0).min(asked));
+    Ok(found
+        .filter(|found| found.state == Status::CUBLAS_STATUS_SUCCESS && found.workspaceSize <= room)
+        .map(|found| Algorithm { it: found.algo, takes: found.workspaceSize })
+        .collect())
 }
 
 /// The settings of an algorithm, with their bytes.

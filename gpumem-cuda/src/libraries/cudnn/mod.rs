@@ -5,8 +5,8 @@
 //! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An
 //! algorithm is chosen by the library's heuristics among those that this is enough for, and tried once on the network's own
 //! memory while there is nothing in it yet, since the library says only then what it does not support after all. Each trial
-//! is waited for before anything else is decided. Nothing is timed: the same network gets the same algorithms on the same
-//! card.
+//! is waited for before anything else is decided. Nothing is timed unless it is asked for ([`Race`](super::race::Race)): the same network
+//! gets the same algorithms on the same card.
 //!
 //! Recurrent layers ([`recurrence`]) have one algorithm, and the memory that the network has planned for it.
 //!
@@ -72,6 +72,8 @@ struct Handle {
     attentions: graph::Known<Attention>,
     /// The stream that the handle works on.
     stream: Arc<CudaStream>,
+    /// Whether algorithms are timed.
+    autotune: bool,
     /// Said once: it does not support the card.
     told: Once,
 }
@@ -93,12 +95,12 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Library {
-    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. `None` if
-    /// it does not support the card, which is said on stderr.
+    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. With `autotune`,
+    /// algorithms are timed. `None` if it does not support the card, which is said on stderr.
     ///
     /// # Errors
     /// [`Error::Device`] if it does not start.
-    pub(crate) fn new(stream: &Arc<CudaStream>) -> Result<Option<Library>, Error> {
+    pub(crate) fn new(stream: &Arc<CudaStream>, autotune: bool) -> Result<Option<Library>, Error> {
         bind(stream.context())?;
         let Some(handle) = handle()? else { return Ok(None) };
         let handle = Handle {
@@ -108,6 +110,7 @@ impl Library {
             recurrences: Mutex::default(),
             attentions: Mutex::default(),
             stream: stream.clone(),
+            autotune,
             told: Once::new(),
         };
         // SAFETY: both were made for this context, and the handle holds the stream.

@@ -182,6 +182,10 @@ impl Question for Attention {
     fn room(&self) -> u64 {
         self.workspace.map_or(0, |workspace| workspace.bytes)
     }
+
+    fn is_deterministic(&self) -> bool {
+        false
+    }
 }
 
 /// Where everything is; 0 for what is not there.

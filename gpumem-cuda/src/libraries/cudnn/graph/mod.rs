@@ -13,6 +13,7 @@ use super::{Library, Places, data_type, failure, is_refused};
 use crate::calls::Convolution;
 use crate::calls::convolution::Pass;
 use crate::libraries::plans::Address;
+use crate::libraries::race::Race;
 use crate::profile::Choice;
 use backend::{Descriptor, Pointer, Reference};
 use cudarc::cudnn::result::CudnnError;
@@ -328,6 +329,9 @@ trait Question: Copy + Ord + Display {
 
     /// Bytes of scratch memory that there are.
     fn room(&self) -> u64;
+
+    /// Whether every run must give the same bits, and so every choice of an engine the same one.
+    fn is_deterministic(&self) -> bool;
 }
 
 impl Question for Convolution {
@@ -341,6 +345,10 @@ impl Question for Convolution {
 
     fn room(&self) -> u64 {
         self.workspace.map_or(0, |workspace| workspace.bytes)
+    }
+
+    fn is_deterministic(&self) -> bool {
+        self.deterministic
     }
 }
 
@@ -449,11 +457,12 @@ impl Plan {
             return found.map(bound).transpose();
         }
         let target = Target::Handle(library.0.handle);
-        let plan = choose(question, question.room(), target, |executable| {
+        let mut race = Race::new(&library.0.stream, library.0.autotune && !question.is_deterministic());
+        let first = choose(question, question.room(), target, |executable| {
             let plan = bound(Arc::new(executable))?;
             match plan.run() {
                 // A kernel that fails has broken the context: there is no other engine to try.
-                Ok(()) => library.wait(&plan.name).map(|()| Some(plan)),
+                Ok(()) => library.wait(&plan.name).and_then(|()| race.enter(plan, Plan::launch)),
                 Err(error) if is_refused(error) => {
                     library.note(error);
                     Ok(None)
@@ -461,6 +470,7 @@ impl Plan {
                 Err(error) => Err(failure(format!("trying {}", plan.name))(error)),
             }
         })?;
+        let plan = first.or_else(|| race.winner());
         map().insert(of_any, plan.as_ref().map(|plan| plan.executable.clone()));
         Ok(plan)
     }

@@ -6,6 +6,7 @@ mod descriptors;
 use super::{Library, Places, failure, is_refused, is_unsupported};
 use crate::calls::Convolution;
 use crate::libraries::plans::Address;
+use crate::libraries::race::Race;
 pub(super) use algorithms::Choice;
 use algorithms::{Algorithm, Tail, ranked, tails, workspace};
 use cudarc::cudnn::result::{self, CudnnError};
@@ -78,8 +79,8 @@ impl Plan {
         self.description.windows.set_math(choice.math)
     }
 
-    /// The first way to compute the convolution, in the order of the library's heuristics, that keeps within the workspace and
-    /// that the library does not refuse when it is tried. What is tried leaves nothing of worth in the tensors.
+    /// The first way to compute the convolution, in the order of the library's heuristics, or the fastest of them, that keeps within the
+    /// workspace and that the library does not refuse when it is tried. What is tried leaves nothing of worth in the tensors.
     fn choose(&mut self, convolution: &Convolution) -> Result<Option<Choice>, Error> {
         let failure = |name: &str| failure(format!("choosing an algorithm for {name}"));
         let handle = self.library.0.handle;
@@ -92,6 +93,8 @@ impl Plan {
             Err(error) => return Err(failure(&self.name)(error)),
         };
         let bytes = self.places.workspace.1;
+        let stream = self.library.0.stream.clone();
+        let mut race = Race::new(&stream, self.library.0.autotune && !convolution.deterministic);
         for candidate in ranked {
             let Some(math) = candidate.usable(convolution, bytes) else { continue };
             let algorithm = candidate.algorithm;
@@ -101,7 +104,11 @@ impl Plan {
                     Ok(Some(choice)) => {
                         // A kernel that fails has broken the context: there is no other algorithm to try.
                         self.library.wait(&self.name)?;
-                        return Ok(Some(choice));
+                        if let Some(choice) = race.enter(choice, |_| self.launch())? {
+                            return Ok(Some(choice));
+                        }
+                        // What differs in how it adds the bias alone is slower.
+                        break;
                     }
                     Ok(None) => {}
                     Err(error) if is_refused(error) => self.library.note(error),
@@ -109,7 +116,7 @@ impl Plan {
                 }
             }
         }
-        Ok(None)
+        Ok(race.winner())
     }
 
     /// Tries a choice, with the scratch memory that the library says it takes; `None` if there is less.
