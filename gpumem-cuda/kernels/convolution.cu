@@ -11,7 +11,7 @@
 #include "correlation.cuh"
 
 #if PASS == GATHER
-KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_forward)
+KERNEL(__launch_bounds__(TILE_THREADS, RESIDENT) convolution_forward)
 (const real *__restrict__ x, const real *__restrict__ weight, const real *__restrict__ bias, real *y) {
     gather(x, weight, bias, y);
 }
@@ -19,15 +19,19 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_forward)
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
-KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_filter)
+KERNEL(__launch_bounds__(TILE_THREADS, RESIDENT) convolution_backward_filter)
 (const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
     weigh(x, dy, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution_backward_filter_sum)(const float *partial, real *dweight) { sum_parts<WEIGHTS>(partial, dweight); }
+KERNEL(__launch_bounds__(256) convolution_backward_filter_sum)(const float *partial, real *dweight) {
+    __shared__ float scratch[256];
+    sum_parts<WEIGHTS>(partial, dweight, scratch);
+}
 #elif PASS == SUM_CHANNEL_PARTS
-KERNEL(convolution_backward_bias_sum)(const float *partial, real *dbias) {
-    sum_parts<(u64)(GROUPS)*Positions::CHANNELS>(partial, dbias);
+KERNEL(__launch_bounds__(256) convolution_backward_bias_sum)(const float *partial, real *dbias) {
+    __shared__ float scratch[256];
+    sum_parts<(u64)(GROUPS)*Positions::CHANNELS>(partial, dbias, scratch);
 }
 #elif PARTS > 1
 KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, float *partial) {

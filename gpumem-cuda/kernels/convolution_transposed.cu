@@ -25,10 +25,14 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_transposed_bac
     weigh(dy, x, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution_transposed_backward_filter_sum)(const float *partial, real *dweight) { sum_parts<WEIGHTS>(partial, dweight); }
+KERNEL(__launch_bounds__(256) convolution_transposed_backward_filter_sum)(const float *partial, real *dweight) {
+    __shared__ float scratch[256];
+    sum_parts<WEIGHTS>(partial, dweight, scratch);
+}
 #elif PASS == SUM_CHANNEL_PARTS
-KERNEL(convolution_transposed_backward_bias_sum)(const float *partial, real *dbias) {
-    sum_parts<(u64)(GROUPS)*Images::CHANNELS>(partial, dbias);
+KERNEL(__launch_bounds__(256) convolution_transposed_backward_bias_sum)(const float *partial, real *dbias) {
+    __shared__ float scratch[256];
+    sum_parts<(u64)(GROUPS)*Images::CHANNELS>(partial, dbias, scratch);
 }
 #elif PARTS > 1
 KERNEL(__launch_bounds__(512) convolution_transposed_backward_bias)(const real *__restrict__ dy, float *partial) {

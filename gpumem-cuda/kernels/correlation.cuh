@@ -23,6 +23,7 @@
 // EXCHANGED                         defined where the channels of what decides lie side by side. Gather and scatter, whose results
 //                                   decide, compute the transposed product: M and N below, and what TILE_M and TILE_N are, change
 //                                   places. Sums of channels, and weigh where C is 1 and both sides decide, have blocks of many channels
+// NARROW                            defined where gather and weigh are those of narrow.cuh
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
 // TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
@@ -51,7 +52,7 @@
 // blocks of 256; weigh has a block for each output channel (x; with EXCHANGED for 32 of them) and row of its kernel (y).
 //
 // Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
-// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up in their order. So
+// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up, in the same order in every run. So
 // do sums of channels, with EXCHANGED: a part is one of PART pixels (y), partial is [PARTS, channels].
 // A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
 //
@@ -300,29 +301,35 @@ struct PixelColumns {
         constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
         return {o * POSITION_CHANNEL, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
-    // The position whose window has the tap there, or null.
-    static __device__ __forceinline__ const real *find(const Place &place, const Depth &depth) {
+    // The position whose window has the tap there, if one does. No null pointer stands for none: of one that is compared with null, ptxas
+    // 13.0 reads the low half before it is there (a 64-bit zero that is replaced under a predicate), and null was read.
+    struct Spot {
+        const real *data;
+        bool exists;
+    };
+    static __device__ __forceinline__ Spot find(const Place &place, const Depth &depth) {
         const int y = place.y - depth.y, x = place.x - depth.x;
 #if PHASED
         const u32 p = (u32)y, q = (u32)x;
+        const bool exists = p < POSITION_HEIGHT && q < POSITION_WIDTH;
 #else
-        if (y < 0 || x < 0 || y % STRIDE_Y != 0 || x % STRIDE_X != 0) return nullptr;
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
+        const bool is_whole = y >= 0 && x >= 0 && y % STRIDE_Y == 0 && x % STRIDE_X == 0;
+        const bool exists = is_whole && p < POSITION_HEIGHT && q < POSITION_WIDTH;
 #endif
-        if (p >= POSITION_HEIGHT || q >= POSITION_WIDTH) return nullptr;
-        return place.sample + (depth.offset + p * POSITION_ROW + q * POSITION_COLUMN);
+        return {place.sample + (depth.offset + p * POSITION_ROW + q * POSITION_COLUMN), exists};
     }
     static __device__ __forceinline__ real at(const Place &place, const Depth &depth) {
-        const real *data = find(place, depth);
-        return data ? *data : real();
+        const Spot spot = find(place, depth);
+        return spot.exists ? *spot.data : real();
     }
     static __device__ __forceinline__ void four(const Place &place, const Depth &depth, float *to) {
-        const real *data = find(place, depth);
-        read_four(data, data != nullptr, to);
+        const Spot spot = find(place, depth);
+        read_four(spot.data, spot.exists, to);
     }
     static __device__ __forceinline__ uint4 eight(const Place &place, const Depth &depth) {
-        const real *data = find(place, depth);
-        return read_eight(data, data != nullptr);
+        const Spot spot = find(place, depth);
+        return read_eight(spot.data, spot.exists);
     }
 };
 
@@ -494,8 +501,14 @@ static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
 static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
 #endif
 
+#ifndef NARROW
+constexpr int RESIDENT = TILE_RESIDENT;
+#endif
+
 #if PASS >= CHANNEL_SUMS || IMAGE_CHANNELS == 1
 #include "correlation_sums.cuh"
+#elif defined(NARROW)
+#include "narrow.cuh"
 #elif PASS == GATHER
 
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {

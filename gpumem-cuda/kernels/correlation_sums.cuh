@@ -159,14 +159,11 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
 
 #elif PASS == SUM_PARTS || PASS == SUM_CHANNEL_PARTS
 
-// A thread for each of COUNT sums.
-template <u64 COUNT> static __device__ __forceinline__ void sum_parts(const float *partial, real *sums) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= COUNT) return;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (u32 part = 0; part < PARTS; part++) sum += partial[part * COUNT + i];
-    finish(sum, &sums[i]);
+#include "parts.cuh"
+
+template <u64 COUNT> static __device__ __forceinline__ void sum_parts(const float *partial, real *sums, float *scratch) {
+    const float sum = sum_of_parts<COUNT>(partial, scratch);
+    if (has_sum() && own_sum() < COUNT) finish(sum, &sums[own_sum()]);
 }
 
 #elif defined(EXCHANGED)

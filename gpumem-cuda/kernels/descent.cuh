@@ -24,13 +24,14 @@ static __device__ __forceinline__ float rate_of(const u32 *state) {
 
 // Makes an element of a gradient what the rule is given. Gradients carry the loss scale.
 struct Gradients {
-    float scale;
+    // One over the loss scale: that is a power of two, but where a user says otherwise.
+    float inverse;
 #ifdef CLIP_NORM
     float factor;
 #endif
 
     __device__ __forceinline__ float operator()(float g) const {
-        g /= scale;
+        g *= inverse;
 #ifdef CLIP_NORM
         g *= factor;
 #endif
@@ -45,7 +46,7 @@ struct Gradients {
 
 static __device__ __forceinline__ Gradients gradients_of(const u32 *state) {
     Gradients gradients;
-    gradients.scale = from_bits(state[STATE_LOSS_SCALE]);
+    gradients.inverse = 1.0f / from_bits(state[STATE_LOSS_SCALE]);
 #ifdef CLIP_NORM
     gradients.factor = from_bits(state[STATE_CLIP]);
 #endif

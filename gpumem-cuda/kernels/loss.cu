@@ -121,21 +121,25 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
+// exp(x) of numbers below those whose exponential is too large. Its rows' time is that of its instructions.
+static __device__ __forceinline__ float exponential(float x) { return exp2f(x * 1.4426950408889634f); }
+
 // The largest number that a thread has seen, and the sum of exp(x - largest) over all of them: of -INFINITY alone it is 0, and NaN stays.
 struct Sum {
     float largest, sum;
 
-    __device__ __forceinline__ static float below(float x, float largest) {
-        return expf(x - (largest == -__int_as_float(0x7f800000) ? 0.0f : largest));
-    }
+    // What is taken from all numbers.
+    __device__ __forceinline__ static float base(float largest) { return largest == -__int_as_float(0x7f800000) ? 0.0f : largest; }
+
     // MANY numbers, after which the sum refers to the largest so far.
     template <int MANY> __device__ __forceinline__ void add(const real *from) {
         float most = largest;
 #pragma unroll
         for (int k = 0; k < MANY; k++) most = fmaxf(most, widen(from[k]));
-        sum *= below(largest, most);
+        const float less = base(most);
+        sum *= exponential(largest - less);
 #pragma unroll
-        for (int k = 0; k < MANY; k++) sum += below(widen(from[k]), most);
+        for (int k = 0; k < MANY; k++) sum += exponential(widen(from[k]) - less);
         largest = most;
     }
 };
@@ -173,7 +177,8 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 #else
     const u64 label = target[place(row)];
     const bool is_counted = counts((u32)label);
-    const auto hit = [&](u64 c) { return c == label ? 1.0f : 0.0f; };
+    // Classes are counted in 32 bits, as labels are.
+    const auto hit = [&](u64 c) { return (u32)c == (u32)label ? 1.0f : 0.0f; };
 #endif
     const auto share = [&](u64 c) { return ((1.0f - SMOOTHING) * hit(c) + SHARE) * weight_of(c); };
     // All shares, and all shares times logits, as far as they are not those of the one right class.
@@ -198,7 +203,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
         if (HAS_SHARES || SMOOTHING != 0.0f) look(c, logits[c]);
     }
     const float largest = IS_LIKELIHOOD ? 0.0f : all.max(own.largest);
-    const float sum = IS_LIKELIHOOD ? 1.0f : all.sum(own.sum * Sum::below(own.largest, largest));
+    const float sum = IS_LIKELIHOOD ? 1.0f : all.sum(own.sum * exponential(own.largest - Sum::base(largest)));
     if (HAS_SHARES) mass = all.sum(mass);
     if (HAS_SHARES || SMOOTHING != 0.0f) spread = all.sum(spread);
 #ifndef PROBABILITIES
@@ -212,11 +217,11 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 #endif
     all.wait();
 #if GRADIENT
-    const float scale = factor(state) / divisor;
+    const float scale = factor(state) / divisor, inverse = 1.0f / sum;
     real *gradient = dx + row / INNER * (u64)(INNER == 1 ? GRADIENT_PITCH : CLASSES * INNER) + row % INNER;
     // That of class c, where the logit x was and `to` is.
     const auto give = [&](u64 c, real x, real *to) {
-        const float p = IS_LIKELIHOOD ? 0.0f : expf(widen(x) - largest) / sum;
+        const float p = IS_LIKELIHOOD ? 0.0f : exponential(widen(x) - largest) * inverse;
         const float slope = PLAIN ? p - hit(c) : p * mass - share(c);
         put(is_counted ? slope * scale : 0.0f, to);
     };
@@ -256,14 +261,14 @@ KERNEL(__launch_bounds__(1024) loss_divisor)(const u32 *target, float *divisor) 
 }
 
 // A block for each row, with that divisor.
-KERNEL(cross_entropy_rows_counted)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss, const float *divisor) {
+KERNEL(__launch_bounds__(1024) cross_entropy_rows_counted)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss, const float *divisor) {
     __shared__ float scratch[32];
     const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, divisor[0], dx);
     if (threadIdx.x == 0) row_loss[blockIdx.x] = term;
 }
 #else
 // A block for each row.
-KERNEL(cross_entropy_rows)(const real *x, const row_target *target, const u32 *state, real *dx, float *row_loss) {
+KERNEL(__launch_bounds__(1024) cross_entropy_rows)(const real *x, const row_target *target, const u32 *state, real *dx, float *row_loss) {
     __shared__ float scratch[32];
     const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, (float)(DIVISOR), dx);
     if (threadIdx.x == 0) row_loss[blockIdx.x] = term;

@@ -14,6 +14,8 @@
 // RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
 // ADD                      whether the gradient is added to what is there
 // PACK                     channels that a thread takes: see planes.cuh
+// BLOCKS_H, BLOCKS_W       given where a thread of backward takes the elements of x between two windows, STRIDE_H x STRIDE_W: how many
+//                          such blocks there are along each axis. Each window is then read once for all of them
 // CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
@@ -126,6 +128,48 @@ add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const Place *pl
     }
 }
 
+#ifdef BLOCKS_H
+
+KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, real *dx) {
+    const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= COUNT / PACK / (HEIGHT * WIDTH) * BLOCKS_H * BLOCKS_W) return;
+    const Site at = site(i, BLOCKS_H, BLOCKS_W);
+    // The window that begins at the block: only it and some before it reach there.
+    const int own_o = (int)at.row + PADDING_H / STRIDE_H, own_p = (int)at.column + PADDING_W / STRIDE_W;
+    float sums[STRIDE_H][STRIDE_W][PACK] = {};
+#pragma unroll
+    for (int m = (KERNEL_H - 1) / STRIDE_H; m >= 0; m--)
+#pragma unroll
+        for (int n = (KERNEL_W - 1) / STRIDE_W; n >= 0; n--) {
+            const int o = own_o - m, p = own_p - n;
+            if (o < 0 || o >= OUT_HEIGHT || p < 0 || p >= OUT_WIDTH) continue;
+            const Places found = ((const Places *)places)[place(S_MAP, at, (u32)o, (u32)p) / PACK];
+            const Pack gradients = load(dy, y_place(at, (u32)o, (u32)p));
+            Pack outputs = gradients;
+            if (!SAME<RECTIFIER, Identity>) outputs = load(y, y_place(at, (u32)o, (u32)p));
+#pragma unroll
+            for (int e = 0; e < PACK; e++) {
+                float gradient = element(gradients, e);
+                if (!SAME<RECTIFIER, Identity>) gradient *= rectifier_slope(element(outputs, e));
+#pragma unroll
+                for (int h = 0; h < STRIDE_H && m * STRIDE_H + h < KERNEL_H; h++)
+#pragma unroll
+                    for (int w = 0; w < STRIDE_W && n * STRIDE_W + w < KERNEL_W; w++)
+                        if (found.at[e] == (u32)((m * STRIDE_H + h) * KERNEL_W + n * STRIDE_W + w)) sums[h][w][e] += gradient;
+            }
+        }
+#pragma unroll
+    for (int h = 0; h < STRIDE_H; h++)
+#pragma unroll
+        for (int w = 0; w < STRIDE_W; w++) {
+            const int row = own_o * STRIDE_H - PADDING_H + h, column = own_p * STRIDE_W - PADDING_W + w;
+            if (row < 0 || row >= HEIGHT || column < 0 || column >= WIDTH) continue;
+            store_gradient(sums[h][w], dx, x_place(at, (u32)row, (u32)column));
+        }
+}
+
+#else
+
 KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
@@ -163,3 +207,5 @@ KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, re
 #endif
     store_gradient(sum, dx, x_place(at, at.row, at.column));
 }
+
+#endif

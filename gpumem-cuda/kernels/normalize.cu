@@ -30,6 +30,7 @@
 // Rows are read once from memory and then again from the cache.
 #include "base.cuh"
 #include "real.cuh"
+#include "parts.cuh"
 
 typedef NORM_REAL Norm;
 
@@ -232,16 +233,12 @@ KERNEL(__launch_bounds__(1024) normalize_parameters)
 }
 #endif
 
-// A thread for each column.
-KERNEL(__launch_bounds__(1024) normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
-    const u64 column = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= PARAMETERS) return;
-    float sum = 0.0f, product = 0.0f;
-#pragma unroll 8
-    for (u32 part = 0; part < PARTS; part++) {
-        sum += partial[part * PARAMETERS + column];
-        product += partial[(PARTS + part) * PARAMETERS + column];
-    }
+KERNEL(__launch_bounds__(256) normalize_sum)(const float *partial, Norm *dweight, Norm *dbias) {
+    __shared__ float scratch[256];
+    const float sum = sum_of_parts<PARAMETERS>(partial, scratch);
+    const float product = sum_of_parts<PARAMETERS>(partial + (u64)(PARTS)*PARAMETERS, scratch);
+    const u64 column = own_sum();
+    if (!has_sum() || column >= PARAMETERS) return;
     if (dweight != nullptr) narrow(ADD_WEIGHT ? widen(dweight[column]) + product : product, &dweight[column]);
     if (dbias != nullptr) narrow(ADD_BIAS ? widen(dbias[column]) + sum : sum, &dbias[column]);
 }

@@ -85,7 +85,9 @@ struct Moments {
         v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
         float square = v;
         if (is_amsgrad) square = largest = fmaxf(largest, v);
-        w -= step.lr / step.corrections[0] * m / (sqrtf(square / step.corrections[1]) + (float)eps);
+        // What is the same for all elements is computed once: a division takes as long as all else.
+        const float rate = step.lr / step.corrections[0], root = 1.0f / sqrtf(step.corrections[1]);
+        w -= rate * m / (sqrtf(square) * root + (float)eps);
     }
 };
 

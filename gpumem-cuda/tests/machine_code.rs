@@ -135,15 +135,54 @@ struct Code {
     widest: u32,
     /// Products of f32, and those that are one instruction with a sum.
     products: [u32; 2],
+    /// Comparisons of a pointer with null before it is there: see [`early`].
+    early: u32,
+}
+
+/// Cycles that a zero of 64 bits takes until it may be read: in a thousand kernels for Hopper, ptxas leaves as many or more, but where
+/// something replaces the zero under a predicate.
+const CYCLES_OF_ZERO: u32 = 6;
+
+/// A number within an instruction.
+fn bits(word: u128, first: u32, count: u32) -> u32 {
+    (word >> first & ((1 << count) - 1)) as u32
+}
+
+/// Comparisons of what may be a zero of 64 bits, by CS2R, that was to be replaced under a predicate, before the zero is there. ptxas 13.0 makes
+/// such code for Hopper of a pointer that is null or not: a card read address 0.
+///
+/// Of an instruction of 16 bytes, bits 12 to 14 are the predicate (7: none), 16 to 23 the register that is written, 24 to 31 the first that is
+/// read, and 105 to 108 the cycles until the next one.
+fn early(words: &[u128]) -> u32 {
+    let is_zero = |word: u128| bits(word, 0, 12) == 0x805 && bits(word, 72, 8) == 0xff;
+    let is_early = |at: usize| {
+        let (register, mut cycles, mut is_replaced) = (bits(words[at], 16, 8), bits(words[at], 105, 4), false);
+        for &word in &words[at + 1..] {
+            let operation = bits(word, 0, 12);
+            // Branches and the like end it, and so do so many cycles.
+            if cycles >= CYCLES_OF_ZERO || matches!(operation, 0x941..=0x95f) {
+                return false;
+            }
+            // ISETP of two registers, or of one and a number.
+            if matches!(operation, 0x20c | 0x80c) && is_replaced && bits(word, 24, 8) == register {
+                return true;
+            }
+            is_replaced |= bits(word, 12, 3) != 7 && bits(word, 16, 8) == register;
+            cycles += bits(word, 105, 4);
+        }
+        false
+    };
+    (0..words.len()).filter(|&at| is_zero(words[at]) && is_early(at)).count() as u32
 }
 
 impl Code {
     /// Of instructions of 16 bytes each, as all cards from Volta on have them: the operation in bits 0 to 11, the width of an access to
     /// memory in bits 73 to 75.
     fn of(text: &[u8]) -> Code {
-        let mut code = Code::default();
-        for instruction in text.chunks_exact(16) {
-            let word = u128::from_le_bytes(instruction.try_into().unwrap());
+        let words = text.chunks_exact(16).map(|instruction| u128::from_le_bytes(instruction.try_into().unwrap()));
+        let words: Vec<u128> = words.collect();
+        let mut code = Code { early: early(&words), ..Code::default() };
+        for word in words {
             let bytes = [1, 1, 2, 2, 4, 8, 16, 32][(word >> 73 & 7) as usize];
             match word & 0xfff {
                 // LDG and LDGSTS.
@@ -228,6 +267,7 @@ fn lines(card: &Card) -> BTreeMap<(&'static str, &'static str), Line> {
         line.has_tensor_cores |= has_tensor_cores;
         line.code.registers = line.code.registers.max(code.registers);
         line.code.local = line.code.local.max(code.local);
+        line.code.early = line.code.early.max(code.early);
         line.code.tensor = line.code.tensor.min(code.tensor);
         line.code.widest = line.code.widest.min(code.widest);
     }
@@ -335,6 +375,25 @@ fn products_of_a_chain_are_rounded_before_sums() {
     }
 }
 
+/// What ptxas 13.0 made for Hopper of a pointer that is null or not: `CS2R R22, SRZ`, `@!P2 IMAD.WIDE.U32 R22, R49, 0x2, R32`, `PRMT`, and
+/// `ISETP.NE.U32.AND P3, PT, R22, RZ, PT` five cycles behind the first.
+#[test]
+fn pointers_that_are_compared_too_early_are_found() {
+    let found: [u128; 4] = [
+        0x000fe4000001ff000000000000167805,
+        0x000fe200078e0020000000023116a825,
+        0x000fc4000000002d00007610ff2d7816,
+        0x000fc80003f65070000000ff1600720c,
+    ];
+    assert_eq!(early(&found), 1);
+    // A cycle later; not replaced; replaced without a predicate; another register.
+    let later = found[2] + (1 << 105);
+    assert_eq!(early(&[found[0], found[1], later, found[3]]), 0);
+    assert_eq!(early(&[found[0], found[2], found[2], found[3]]), 0);
+    assert_eq!(early(&[found[0], found[1] | 7 << 12, found[2], found[3]]), 0);
+    assert_eq!(early(&[found[0], found[1], found[2], found[3] ^ 1 << 24]), 0);
+}
+
 #[test]
 fn kernels_of_whole_networks() {
     if !has_compiler() {
@@ -358,8 +417,13 @@ fn kernels_of_whole_networks() {
             let is_narrow = STREAMING.contains(&entry) && code.widest < 16;
             // Such launches count on two blocks a multiprocessor.
             let wanted = if kernels.iter().flatten().any(|(name, _)| *name == "TOGETHER") { 2 } else { 1 };
-            if code.local > 0 || blocks < wanted || (has_tensor_cores && code.tensor == 0) || is_narrow {
-                let _ = write!(wrong, "{} accesses to local memory: {line}", code.local);
+            if code.local > 0
+                || blocks < wanted
+                || (has_tensor_cores && code.tensor == 0)
+                || is_narrow
+                || code.early > 0
+            {
+                let _ = write!(wrong, "{} accesses to local memory, {} early reads: {line}", code.local, code.early);
             }
             text.push_str(&line);
         }

@@ -63,6 +63,9 @@ pub(super) fn threads(items: u64) -> u32 {
 /// Blocks that keep the largest cards busy: four on each of 132 multiprocessors.
 pub(super) const BLOCKS: u64 = 528;
 
+/// Sums that a block of 256 threads makes of parts: `SUMS_OF_BLOCK` of `parts.cuh`.
+pub(super) const SUMS_OF_BLOCK: u64 = 32;
+
 /// Parts that `items` items are split into so that about [`BLOCKS`] blocks run where each part needs `blocks` of them: at
 /// most `most`, each with `least` items or more, none empty.
 pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {

@@ -3,6 +3,7 @@
 use super::context::Context;
 use super::optimizer::prepared;
 use crate::calls::{Argument, Kernel, Launch};
+use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::loss::{Compares, LossOptions, Over, Reduction};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Slot, TensorId};
@@ -13,6 +14,8 @@ const FILE: &str = "loss.cu";
 const THREADS: u32 = 256;
 /// Threads of one block that does all.
 const ALL: u64 = 1024;
+/// Bytes of a row from which on as many threads work on it: fewer rows are under way then, and a row is in the cache when it is read again.
+const LONG_ROW: u64 = 32 << 10;
 
 /// The argument of a launch that ends a loss for the words in the host's memory that it is sent to: a null pointer, unless a session
 /// puts their address there.
@@ -106,8 +109,11 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     let mut ends = also(vec![Some(terms), Some(loss), state]);
     ends.push(RING);
+    let row = criterion.classes.saturating_mul(Role::Activation.bytes(context.setting.precision));
+    let is_long = criterion.kind.row().over == Over::Positions && row >= LONG_ROW;
+    let row_threads = if is_long { ALL as u32 } else { THREADS };
     let all = [
-        launch(entry, blocks, THREADS, also(vec![Some(x), target, state, gradient, Some(terms)])),
+        launch(entry, blocks, row_threads, also(vec![Some(x), target, state, gradient, Some(terms)])),
         launch(total, 1, THREADS, ends),
     ];
     Ok(before.into_iter().chain(all).collect())

@@ -57,6 +57,22 @@ pub(crate) fn forward_to(
     Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(x), Some(y), places])])
 }
 
+/// Elements of a block that a thread has sums for, at most.
+const MOST_SUMS: u64 = 4;
+
+/// Blocks of elements between the beginnings of two windows, along each axis, if a thread may take one: several elements, so that no
+/// window is read for each of them.
+fn blocks(op: &MaxPool) -> Option<[u64; 2]> {
+    let window = &op.window;
+    let elements = window.stride[0].saturating_mul(window.stride[1]);
+    let fits = !op.adaptive && window.dilation == [1, 1] && (2..=MOST_SUMS).contains(&elements);
+    let along = |axis: usize| {
+        let (padding, stride) = (window.padding[axis], window.stride[axis]);
+        (op.input[axis] - 1 + padding) / stride - padding / stride + 1
+    };
+    fits.then(|| [along(0), along(1)])
+}
+
 pub(super) fn backward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>, Error> {
     backward_through(context, op, context.read(Slot::Gradient)?, None)
 }
@@ -75,5 +91,15 @@ pub(crate) fn backward_through(
     let kernel = kernel.with("RECTIFIER", behind.map_or(Rectifier::NONE, |(rectifier, _)| rectifier));
     let (kernel, pack) = lie(context, op, kernel, dx, dy, places)?;
     let y = behind.map(|(_, y)| y);
-    Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(dy), Some(places), y, Some(dx)])])
+    let (kernel, threads) = match blocks(op).filter(|_| pack > 1) {
+        Some([rows, columns]) => {
+            let planes = (count / pack).checked_div(op.input[0].saturating_mul(op.input[1])).unwrap_or(0);
+            (
+                kernel.with("BLOCKS_H", rows).with("BLOCKS_W", columns),
+                planes.saturating_mul(rows).saturating_mul(columns),
+            )
+        }
+        None => (kernel, count / pack),
+    };
+    Ok(vec![Launch::elementwise(kernel, threads, vec![Some(dy), Some(places), y, Some(dx)])])
 }

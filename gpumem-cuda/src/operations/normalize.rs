@@ -1,7 +1,7 @@
 //! Rows normalised by their own statistics: `kernels/normalize.cu`.
 
 use super::context::Context;
-use super::grid::{Rows, norm_real, pack, parts, threads};
+use super::grid::{Rows, SUMS_OF_BLOCK, norm_real, pack, parts, threads};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Normalize;
@@ -107,9 +107,9 @@ impl<'a> Plan<'a> {
     /// The sums of all parts.
     fn sum(&self, add: [u8; 3], partial: Option<TensorId>, written: [Option<TensorId>; 2]) -> Launch {
         let kernel = self.kernel("normalize_sum", add);
-        let blocks = u32::try_from(self.op.parameters().div_ceil(64)).unwrap_or(u32::MAX);
+        let blocks = u32::try_from(self.op.parameters().div_ceil(SUMS_OF_BLOCK)).unwrap_or(u32::MAX);
         let arguments = vec![partial, written[0], written[1]];
-        Launch { kernel, grid: [blocks, 1, 1], block: [64, 1, 1], arguments, numbers: Vec::new() }
+        Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }
     }
 
     /// The same with blocks for all gradients at once, if rows are short enough to keep a warp's sums in registers, and many enough.

@@ -50,7 +50,7 @@ fn check_others(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy)
 }
 
 /// The kernels of a training step with all maps channels last.
-fn kernels(build: impl Fn(&mut Graph) -> NodeId, format: Format) -> Vec<Kernel> {
+pub fn kernels(build: impl Fn(&mut Graph) -> NodeId, format: Format) -> Vec<Kernel> {
     let mut program = program(build);
     arrange(&mut program, LAST);
     let steps = Products::Own.steps(&compile(&program, 2), 2, format, gradients().1);
@@ -192,9 +192,12 @@ fn batch_norm_adds_gradients() {
     }
 }
 
-const POOLS: [&str; 14] = [
+const POOLS: [&str; 17] = [
     "MaxPool2d(3, 2, padding = 1) | Relu",
     "MaxPool2d([3; 2], stride = [2; 3], padding = [1; 0], dilation = [2; 1], ceil_mode = true)",
+    "MaxPool2d([3; 2], stride = [1; 3], padding = [1; 1]) | Relu",
+    "MaxPool2d(2)",
+    "MaxPool2d(4, 2, padding = 2)",
     "AvgPool2d(3, 2, padding = 1, ceil_mode = true)",
     "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)",
     "AdaptiveAvgPool2d([3; 2])",

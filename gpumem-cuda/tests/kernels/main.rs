@@ -29,6 +29,7 @@ mod losses;
 mod micro_batches;
 mod movement;
 mod muon;
+mod narrow;
 mod norms;
 mod offload;
 mod optimizers;

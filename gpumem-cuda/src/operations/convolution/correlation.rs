@@ -2,7 +2,7 @@
 
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::{Context, in_braces, other_layout};
-use crate::operations::grid::{small, tile};
+use crate::operations::grid::{SUMS_OF_BLOCK, small, tile};
 use crate::operations::pointwise::Rectifier;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Layout, Order, Slot, TensorId};
@@ -54,7 +54,7 @@ fn too_large() -> Error {
 }
 
 /// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
-const FILTER_BLOCKS: u64 = 264;
+pub(super) const FILTER_BLOCKS: u64 = 264;
 /// Products of a part, at least, and parts, at most.
 const LEAST_PART: u64 = 1024;
 const MOST_PARTS: u64 = 64;
@@ -63,14 +63,14 @@ const MOST_CHANNEL_PARTS: u64 = 128;
 
 /// How the products of a filter's gradient are split, and the products of a part: a multiple of 64.
 #[derive(Clone, Copy)]
-struct Parts {
-    count: u64,
-    length: u64,
+pub(super) struct Parts {
+    pub(super) count: u64,
+    pub(super) length: u64,
 }
 
 impl Parts {
     /// What launches have that sum everything at once.
-    const ONE: Parts = Parts { count: 1, length: 0 };
+    pub(super) const ONE: Parts = Parts { count: 1, length: 0 };
 
     /// `products` products in `count` parts or fewer, none of them empty.
     fn new(products: u64, count: u64) -> Parts {
@@ -99,7 +99,7 @@ impl Tail {
 
 /// Pixels of an image that are a stride apart, and the taps that reach them.
 #[derive(Clone, Copy)]
-struct Phase {
+pub(super) struct Phase {
     first: [u64; 2],
     /// The first tap, or the size of the kernel if there is none.
     tap: [u64; 2],
@@ -110,14 +110,37 @@ struct Phase {
 const MOST_PHASES: u64 = 4;
 
 /// The shape of a launch: tile, blocks along x, y, z and threads.
-struct Shape {
-    tile: [u64; 2],
-    /// Whether the rows of the product are pixels, not channels.
-    exchanged: bool,
-    parts: Parts,
-    phase: Option<Phase>,
-    grid: [u64; 3],
-    threads: u32,
+pub(super) struct Shape {
+    pub(super) tile: [u64; 2],
+    pub(super) kind: Kind,
+    pub(super) parts: Parts,
+    pub(super) phase: Option<Phase>,
+    pub(super) grid: [u64; 3],
+    pub(super) threads: u32,
+}
+
+/// Which variant of a kernel is meant.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    Plain,
+    /// The rows of the product are pixels, not channels.
+    Exchanged,
+    /// That of `narrow.cuh`.
+    Narrow,
+}
+
+impl Kind {
+    fn exchanged_if(is: bool) -> Kind {
+        if is { Kind::Exchanged } else { Kind::Plain }
+    }
+
+    fn constant(self) -> Option<&'static str> {
+        match self {
+            Kind::Plain => None,
+            Kind::Exchanged => Some("EXCHANGED"),
+            Kind::Narrow => Some("NARROW"),
+        }
+    }
 }
 
 impl Correlation {
@@ -149,7 +172,7 @@ impl Correlation {
     }
 
     /// Elements of the weight of an output channel.
-    fn filter(&self) -> u64 {
+    pub(super) fn filter(&self) -> u64 {
         self.images.saturating_mul(area(self.kernel))
     }
 
@@ -159,7 +182,7 @@ impl Correlation {
     }
 
     /// Whether images are what a forward pass makes.
-    fn is_transposed(&self) -> bool {
+    pub(super) fn is_transposed(&self) -> bool {
         self.kernels.transposed
     }
 
@@ -212,19 +235,24 @@ impl Correlation {
         let tile = tile(rows, columns, self.groups, 128);
         let [of_channels, of_pixels] = if exchanged { [tile[1], tile[0]] } else { tile };
         let grid = [pixels.div_ceil(of_pixels), channels.div_ceil(of_channels), self.groups];
-        Shape { tile, exchanged, parts: Parts::ONE, phase: None, grid, threads: 256 }
+        Shape { tile, kind: Kind::exchanged_if(exchanged), parts: Parts::ONE, phase: None, grid, threads: 256 }
     }
 
     /// A thread for each of `count` elements.
     fn each(&self, count: u64) -> Shape {
         Shape {
             tile: [32, 32],
-            exchanged: false,
+            kind: Kind::Plain,
             parts: Parts::ONE,
             phase: None,
             grid: [count.div_ceil(256), 1, 1],
             threads: 256,
         }
+    }
+
+    /// So many sums of parts.
+    fn sums(&self, count: u64, parts: Parts) -> Shape {
+        Shape { parts, grid: [count.div_ceil(SUMS_OF_BLOCK), 1, 1], ..self.each(count) }
     }
 
     /// The gradient of the weight, with the operation's workspace for sums of parts.
@@ -249,7 +277,7 @@ impl Correlation {
         let parts = Parts::new(products, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
         let grid = [grid[0], grid[1], grid[2].saturating_mul(parts.count)];
-        Shape { tile, exchanged, parts, phase: None, grid, threads: 256 }
+        Shape { tile, kind: Kind::exchanged_if(exchanged), parts, phase: None, grid, threads: 256 }
     }
 
     /// Whether the weight that a pass reads or writes lies channels last and that makes a difference.
@@ -273,7 +301,7 @@ impl Correlation {
     ) -> Result<Launch, Error> {
         let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
         let kernel = self.lie(context, kernel, sides)?;
-        let kernel = if shape.exchanged { kernel.with("EXCHANGED", 1) } else { kernel };
+        let kernel = shape.kind.constant().map_or(kernel.clone(), |constant| kernel.with(constant, 1));
         let kernel = if self.is_turned(context, pass) { kernel.with("WEIGHT_LAST", 1) } else { kernel };
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {
@@ -299,6 +327,8 @@ impl Correlation {
         let columns = self.batch * area(self.position);
         let shape = if self.is_direct() {
             self.each(columns * self.groups * self.positions)
+        } else if let Some(shape) = self.narrow_gather(context, tail.to) {
+            shape
         } else {
             self.tiled(context, tail.to, self.positions, columns)
         };
@@ -375,17 +405,17 @@ impl Correlation {
         let mut launches = Vec::new();
         if let Some(dw) = context.operation.written(Slot::InputGradient(1)) {
             let x = context.read(Slot::Input(0))?;
-            let shape = self.split(context, [x, dy]);
+            let shape = self.narrow_weigh(context, dy).unwrap_or_else(|| self.split(context, [x, dy]));
             let sides = if self.is_transposed() { [Some(dy), Some(x)] } else { [Some(x), Some(dy)] };
             let tail = Tail::plain(dw, context.adds(Slot::InputGradient(1)));
-            if shape.parts.count > 1 {
+            if shape.parts.count > 1 || shape.kind == Kind::Narrow {
                 let partial = Some(context.written(Slot::Workspace)?);
                 let arguments = vec![Some(x), Some(dy), partial, None];
                 // Added to what is there when the parts are added up.
                 let part = Tail::plain(dw, 0);
                 launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, sides, arguments)?);
                 let weights = self.groups * self.positions * self.filter();
-                let each = Shape { parts: shape.parts, ..self.each(weights) };
+                let each = self.sums(weights, shape.parts);
                 let arguments = vec![partial, Some(dw)];
                 launches.push(self.launch(context, (sum, "SUM_PARTS"), &each, &tail, [None; 2], arguments)?);
             } else {
@@ -413,7 +443,7 @@ impl Correlation {
         // Added to what is there when the parts are added up.
         let part = Tail::plain(db, 0);
         let sums = self.launch(context, (entry, "CHANNEL_SUMS"), &shape, &part, sides, vec![Some(dy), partial])?;
-        let each = Shape { parts: shape.parts, ..self.each(context.elements(db)) };
+        let each = self.sums(context.elements(db), shape.parts);
         let arguments = vec![partial, Some(db)];
         Ok(vec![sums, self.launch(context, (sum, "SUM_CHANNEL_PARTS"), &each, &tail, [None; 2], arguments)?])
     }
@@ -421,7 +451,7 @@ impl Correlation {
     /// Sums of the channels of a map: a block for each, or where they lie side by side for many, and for parts of the pixels.
     fn channel_sums(&self, context: &Context<'_>, map: TensorId, channels: u64) -> Shape {
         let whole =
-            |grid| Shape { tile: [32, 32], exchanged: false, parts: Parts::ONE, phase: None, grid, threads: 512 };
+            |grid| Shape { tile: [32, 32], kind: Kind::Plain, parts: Parts::ONE, phase: None, grid, threads: 512 };
         if !is_last(context, map) {
             return whole([channels, 1, 1]);
         }
@@ -433,6 +463,6 @@ impl Correlation {
         let parts = Parts::new(pixels, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
         // Of one part the length is that of the map.
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
-        Shape { tile: [32, wide], exchanged: true, parts, ..whole([blocks, parts.count, 1]) }
+        Shape { tile: [32, wide], kind: Kind::Exchanged, parts, ..whole([blocks, parts.count, 1]) }
     }
 }

@@ -6,6 +6,7 @@
 
 mod correlation;
 pub(crate) mod library;
+mod narrow;
 pub(crate) mod product;
 
 use super::context::Context;
