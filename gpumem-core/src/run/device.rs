@@ -69,8 +69,7 @@ pub trait Device {
     }
 }
 
-/// Writes the bytes of a tensor from this one on, as many as there is room for. The first one is a multiple of 64, but for calls that ask for
-/// all of them.
+/// Writes the bytes of a tensor from this one on, as many as there is room for: all of them, or pieces, which begin at multiples of 64.
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 
 /// A network loaded onto a device: an arena and the programs that run in it.

@@ -68,7 +68,7 @@ fn blocks(op: &MaxPool) -> Option<[u64; 2]> {
     let fits = !op.adaptive && window.dilation == [1, 1] && (2..=MOST_SUMS).contains(&elements);
     let along = |axis: usize| {
         let (padding, stride) = (window.padding[axis], window.stride[axis]);
-        (op.input[axis] - 1 + padding) / stride - padding / stride + 1
+        (op.input[axis] + padding).saturating_sub(1) / stride - padding / stride + 1
     };
     fits.then(|| [along(0), along(1)])
 }

@@ -15,7 +15,7 @@ use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::Fill;
 use std::borrow::Cow;
 use std::num::NonZero;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 /// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
@@ -345,8 +345,11 @@ const THREADS: usize = 8;
 /// Lets `put` write all these bytes, many of them in several threads: one alone takes longer to convert a batch of images than a card to
 /// train on it.
 fn fill(to: &mut [u8], put: &Fill<'_>) {
-    let cores = thread::available_parallelism().map_or(1, NonZero::get);
-    let others = cores.min(THREADS).min(to.len() / PIECE).saturating_sub(1);
+    // To count the cores reads files, for which memory is allocated: not in each step, and in none of small batches.
+    static CORES: OnceLock<usize> = OnceLock::new();
+    let cores = || *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
+    let pieces = (to.len() / PIECE).min(THREADS);
+    let others = if pieces > 1 { cores().min(pieces).saturating_sub(1) } else { 0 };
     if others == 0 {
         return put(0, to);
     }

@@ -5,7 +5,7 @@
 //! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An
 //! algorithm is chosen by the library's heuristics among those that this is enough for, and tried once on the network's own
 //! memory while there is nothing in it yet, since the library says only then what it does not support after all. Each trial
-//! is waited for before anything else is decided. Nothing is timed unless it is asked for ([`Race`](super::race::Race)): the same network
+//! is waited for before anything else is decided. Unless it is asked for, nothing is timed ([`Race`](super::race::Race)): the same network
 //! gets the same algorithms on the same card.
 //!
 //! Recurrent layers ([`recurrence`]) have one algorithm, and the memory that the network has planned for it.

@@ -23,7 +23,8 @@ const MOST_SEEN: u64 = 24 * 256;
 const SHARED: u64 = 48 << 10;
 
 impl Correlation {
-    /// Whether these kernels know the convolution: its positions lie channels last, in pieces of 16 bytes.
+    /// Whether these kernels know the convolution: its positions lie channels last, in pieces of 16 bytes. The sizes of windows and strides are
+    /// less than those of images then.
     fn is_narrow(&self, context: &Context<'_>, positions: TensorId) -> bool {
         let tensor = context.tensor(positions);
         let lies = tensor.layout.order == Order::ChannelsLast && tensor.layout.pitch.is_multiple_of(8);
@@ -31,7 +32,8 @@ impl Correlation {
         let is_large = self.position.iter().all(|&size| size >= LEAST_POSITIONS);
         let is_plain = self.groups == 1 && !self.is_transposed();
         let has_cores = context.tensor_core_terms() > 0;
-        has_cores && is_plain && fits && is_large && lies && self.positions.is_multiple_of(8)
+        let is_known = has_cores && is_plain && fits && is_large && lies && self.positions.is_multiple_of(8);
+        is_known && self.seen(LINES) <= MOST_SEEN
     }
 
     /// Words of the part of the image that a tile of so many lines sees.
@@ -53,10 +55,13 @@ impl Correlation {
 
     /// The launch that computes positions, if these kernels do.
     pub(super) fn narrow_gather(&self, context: &Context<'_>, positions: TensorId) -> Option<Shape> {
+        if !self.is_narrow(context, positions) {
+            return None;
+        }
         let channels = self.narrow_channels();
         let steps = (self.images * self.kernel[0] * self.kernel[1].next_power_of_two().max(2)).div_ceil(16);
         let bytes = 4 * self.seen(LINES) + 4 * steps * 16 / 2 * channels;
-        if !self.is_narrow(context, positions) || bytes > SHARED || self.seen(LINES) > MOST_SEEN {
+        if bytes > SHARED {
             return None;
         }
         let grid = [self.tiles().min(FORWARD_BLOCKS), self.positions.div_ceil(channels), 1];
@@ -65,10 +70,13 @@ impl Correlation {
 
     /// The launch that computes the gradient of the weight, in as many parts as the operation's workspace has room for: at least one.
     pub(super) fn narrow_weigh(&self, context: &Context<'_>, positions: TensorId) -> Option<Shape> {
+        if !self.is_narrow(context, positions) {
+            return None;
+        }
         let channels = self.narrow_channels();
         let bytes = 4 * self.seen(LINES - 1) + 2 * 2 * LINES * (COLUMNS * (channels + 8) + 32);
-        let room = context.workspace_bytes() / 4 / (self.positions * self.filter()).max(1);
-        if !self.is_narrow(context, positions) || bytes > SHARED || self.seen(LINES) > MOST_SEEN || room == 0 {
+        let room = context.workspace_bytes() / 4 / (self.positions * self.filter());
+        if bytes > SHARED || room == 0 {
             return None;
         }
         let across = self.positions.div_ceil(channels);
