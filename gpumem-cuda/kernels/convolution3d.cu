@@ -24,7 +24,10 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution3d_backward_fil
     weigh(x, dy, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution3d_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
+KERNEL(__launch_bounds__(256) convolution3d_backward_filter_sum)(const float *partial, real *dweight) {
+    __shared__ float scratch[256];
+    sum_parts(partial, dweight, scratch);
+}
 #else
 KERNEL(__launch_bounds__(512) convolution3d_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];

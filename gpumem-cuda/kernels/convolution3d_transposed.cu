@@ -25,7 +25,10 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution3d_transposed_b
     weigh(dy, x, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(convolution3d_transposed_backward_filter_sum)(const float *partial, real *dweight) { sum_parts(partial, dweight); }
+KERNEL(__launch_bounds__(256) convolution3d_transposed_backward_filter_sum)(const float *partial, real *dweight) {
+    __shared__ float scratch[256];
+    sum_parts(partial, dweight, scratch);
+}
 #else
 KERNEL(__launch_bounds__(512) convolution3d_transposed_backward_bias)(const real *__restrict__ dy, real *dbias) {
     __shared__ float scratch[32];

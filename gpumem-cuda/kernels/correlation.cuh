@@ -301,8 +301,7 @@ struct PixelColumns {
         constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
         return {o * POSITION_CHANNEL, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
-    // The position whose window has the tap there, if one does. No null pointer stands for none: of one that is compared with null, ptxas
-    // 13.0 reads the low half before it is there (a 64-bit zero that is replaced under a predicate), and null was read.
+    // The position whose window has the tap there, if one does. Null does not stand for none: ptxas 13.0 compares it before it is there.
     struct Spot {
         const real *data;
         bool exists;
@@ -314,8 +313,7 @@ struct PixelColumns {
         const bool exists = p < POSITION_HEIGHT && q < POSITION_WIDTH;
 #else
         const u32 p = (u32)y / STRIDE_Y, q = (u32)x / STRIDE_X;
-        const bool is_whole = y >= 0 && x >= 0 && y % STRIDE_Y == 0 && x % STRIDE_X == 0;
-        const bool exists = is_whole && p < POSITION_HEIGHT && q < POSITION_WIDTH;
+        const bool exists = y >= 0 && x >= 0 && y % STRIDE_Y == 0 && x % STRIDE_X == 0 && p < POSITION_HEIGHT && q < POSITION_WIDTH;
 #endif
         return {place.sample + (depth.offset + p * POSITION_ROW + q * POSITION_COLUMN), exists};
     }
@@ -504,7 +502,6 @@ static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? 
 #ifndef NARROW
 constexpr int RESIDENT = TILE_RESIDENT;
 #endif
-
 #if PASS >= CHANNEL_SUMS || IMAGE_CHANNELS == 1
 #include "correlation_sums.cuh"
 #elif defined(NARROW)

@@ -37,7 +37,7 @@
 //
 // A block along x for each tile of N, along y for each tile of M, along z for each group. Every element is summed in the same order
 // in every run. With several parts, weigh has as many blocks for each tile (z = group PARTS + part), which leave their sums in
-// partial [PARTS, G O, C, T, R, S], in f32; sum_parts adds them up in their order. A scatter with strides is a launch for each phase,
+// partial [PARTS, G O, C, T, R, S], in f32; sum_parts adds them up, in the same order in every run. A scatter with strides is a launch for each phase,
 // or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
@@ -374,14 +374,11 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
 
 #elif PASS == SUM_PARTS
 
-// A thread for each element of the weight.
-static __device__ __forceinline__ void sum_parts(const float *partial, real *weight) {
-    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= WEIGHTS) return;
-    float sum = 0.0f;
-#pragma unroll 8
-    for (u32 part = 0; part < PARTS; part++) sum += partial[part * WEIGHTS + i];
-    finish(sum, &weight[i]);
+#include "parts.cuh"
+
+static __device__ __forceinline__ void sum_parts(const float *partial, real *weight, float *scratch) {
+    const float sum = sum_of_parts<WEIGHTS>(partial, scratch);
+    if (has_sum() && own_sum() < WEIGHTS) finish(sum, &weight[own_sum()]);
 }
 
 #else

@@ -121,7 +121,7 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// exp(x) of numbers below those whose exponential is too large. Its rows' time is that of its instructions.
+// e to the power of x. A row takes as long as its instructions: this has few, and none that is slower for small results.
 static __device__ __forceinline__ float exponential(float x) { return exp2f(x * 1.4426950408889634f); }
 
 // The largest number that a thread has seen, and the sum of exp(x - largest) over all of them: of -INFINITY alone it is 0, and NaN stays.

@@ -211,7 +211,7 @@ static __device__ __forceinline__ void clear(Accumulator sums[CHANNEL_FRAGMENTS]
             for (int e = 0; e < 4; e++) sums[i][j].at[e] = 0.0f;
 }
 
-// The products of a tile are two lines of eight positions at a time, one above the other side by side.
+// The products of a tile are those of eight positions and the eight below them at a time, each beside the one below it.
 static __device__ __forceinline__ void
 weigh(const real *images, const real *positions, float *partial, real *) {
     __shared__ u32 words[SEEN];

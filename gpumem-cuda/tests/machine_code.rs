@@ -139,8 +139,8 @@ struct Code {
     early: u32,
 }
 
-/// Cycles that a zero of 64 bits takes until it may be read: in a thousand kernels for Hopper, ptxas leaves as many or more, but where
-/// something replaces the zero under a predicate.
+/// Cycles that a zero of 64 bits takes until it may be read, as far as is known: ptxas leaves as many or more wherever nothing replaces the zero
+/// under a predicate, and a card read address 0 where it had left five.
 const CYCLES_OF_ZERO: u32 = 6;
 
 /// A number within an instruction.

@@ -5,7 +5,7 @@
 //! of positions.
 
 use super::context::Context;
-use super::grid::{small, tile};
+use super::grid::{SUMS_OF_BLOCK, small, tile};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::{Convolution3d, Window};
@@ -271,7 +271,7 @@ impl Correlation {
         let partial = Some(context.written(Slot::Workspace)?);
         // Added to what is there when the parts are added up.
         let weighed = self.launch(context, (entry, "WEIGH"), &shape, (false, 0), vec![x, dy, partial, None])?;
-        let each = Shape { parts: shape.parts, ..Shape::blocks(self.weights().div_ceil(256), 256) };
+        let each = Shape { parts: shape.parts, ..Shape::blocks(self.weights().div_ceil(SUMS_OF_BLOCK), 256) };
         let summed = self.launch(context, (sum, "SUM_PARTS"), &each, (false, add), vec![partial, Some(dw)])?;
         Ok(vec![weighed, summed])
     }

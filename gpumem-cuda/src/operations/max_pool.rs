@@ -93,11 +93,8 @@ pub(crate) fn backward_through(
     let y = behind.map(|(_, y)| y);
     let (kernel, threads) = match blocks(op).filter(|_| pack > 1) {
         Some([rows, columns]) => {
-            let planes = (count / pack).checked_div(op.input[0].saturating_mul(op.input[1])).unwrap_or(0);
-            (
-                kernel.with("BLOCKS_H", rows).with("BLOCKS_W", columns),
-                planes.saturating_mul(rows).saturating_mul(columns),
-            )
+            let kernel = kernel.with("BLOCKS_H", rows).with("BLOCKS_W", columns);
+            (kernel, context.samples(dx) * (op.channels / pack) * rows * columns)
         }
         None => (kernel, count / pack),
     };

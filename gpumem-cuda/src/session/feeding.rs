@@ -342,15 +342,15 @@ impl Feeding {
 const PIECE: usize = 1 << 20;
 const THREADS: usize = 8;
 
-/// Lets `put` write all these bytes, many of them in several threads: one alone takes longer to convert a batch of images than a card to
-/// train on it.
+/// Lets `put` write all these bytes, many of them in several threads: a batch of images in f32 is a hundred megabytes to convert, which a
+/// step that is waited for has no other time for than what is left of it behind the loss.
 fn fill(to: &mut [u8], put: &Fill<'_>) {
     // To count the cores reads files, for which memory is allocated: not in each step, and in none of small batches.
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = || *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
-    let pieces = (to.len() / PIECE).min(THREADS);
-    let others = if pieces > 1 { cores().min(pieces).saturating_sub(1) } else { 0 };
-    if others == 0 {
+    let wanted = (to.len() / PIECE).min(THREADS);
+    let threads = if wanted > 1 { wanted.min(cores()) } else { 1 };
+    if threads == 1 {
         return put(0, to);
     }
     let pieces = Mutex::new(to.chunks_mut(PIECE).enumerate());
@@ -361,7 +361,7 @@ fn fill(to: &mut [u8], put: &Fill<'_>) {
         }
     };
     thread::scope(|scope| {
-        for _ in 0..others {
+        for _ in 1..threads {
             // Where there is no thread to be had, the others do its share.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }

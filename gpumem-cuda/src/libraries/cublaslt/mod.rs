@@ -279,8 +279,8 @@ impl Wishes {
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
             Preference::CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
         ];
-        for (attribute, alignment) in minimum.into_iter().zip(matrices.map(alignment)) {
-            wishes.set(attribute, alignment)?;
+        for (attribute, address) in minimum.into_iter().zip(matrices) {
+            wishes.set(attribute, alignment(address))?;
         }
         Ok(wishes)
     }
@@ -382,14 +382,19 @@ impl Matmul {
         let [a, b, c, d] = matrices;
         let kind = (product.of_any(), [a, b, c, d, places.vector, places.auxiliary].map(alignment));
         let known = library.chosen().get(&kind).copied();
+        // Every run gives the same bits only if every choice is the same.
+        let autotune = library.0.autotune && !product.deterministic;
         let ranked = match known {
             Some(known) => known.into_iter().collect(),
-            None => ranked(&library, (&descriptor, &layouts, &wishes), workspace.1, &name)?,
+            None => {
+                let asked = if autotune { CANDIDATES } else { 1 };
+                ranked(&library, (&descriptor, &layouts, &wishes), (asked, workspace.1), &name)?
+            }
         };
         let Some(&algorithm) = ranked.first() else { return Ok(None) };
         let mut plan = Matmul { descriptor, layouts, algorithm, matrices, workspace, beta, terms, name, library };
         if known.is_none() {
-            let chosen = plan.choose(ranked, product.deterministic)?;
+            let chosen = plan.choose(ranked, autotune)?;
             plan.library.chosen().insert(kind, chosen);
             let Some(chosen) = chosen else { return Ok(None) };
             plan.algorithm = chosen;
@@ -399,9 +404,9 @@ impl Matmul {
 
     /// The first of these algorithms, or the fastest of them, that the library has after all: each is tried, which leaves nothing of
     /// worth in the tensors.
-    fn choose(&mut self, ranked: Vec<Algorithm>, deterministic: bool) -> Result<Option<Algorithm>, Error> {
-        let Handle { stream, autotune, .. } = &*self.library.0.clone();
-        let mut race = Race::new(stream, *autotune && !deterministic);
+    fn choose(&mut self, ranked: Vec<Algorithm>, autotune: bool) -> Result<Option<Algorithm>, Error> {
+        let stream = &self.library.0.stream.clone();
+        let mut race = Race::new(stream, autotune);
         let what = format!("trying {}", self.name);
         for algorithm in ranked {
             self.algorithm = algorithm;
@@ -464,14 +469,14 @@ impl Matmul {
     }
 }
 
-/// Algorithms for a product that keep within `room` bytes of scratch memory, the fastest first as the library sees it: one, or as many as are timed.
+/// So many algorithms for a product, at most [`CANDIDATES`], of which those that keep within `room` bytes of scratch memory: the fastest
+/// first, as the library sees it.
 fn ranked(
     library: &Library,
     (descriptor, [a, b, d], wishes): (&Descriptor, &[Layout; 3], &Wishes),
-    room: usize,
+    (asked, room): (usize, usize),
     name: &str,
 ) -> Result<Vec<Algorithm>, Error> {
-    let asked = if library.0.autotune { CANDIDATES } else { 1 };
     // SAFETY: zeros are a valid value of it: numbers, and a status that has a 0.
     let mut found = [unsafe { std::mem::zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; CANDIDATES];
     let mut count = 0;

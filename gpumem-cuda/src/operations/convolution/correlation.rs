@@ -301,7 +301,7 @@ impl Correlation {
     ) -> Result<Launch, Error> {
         let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
         let kernel = self.lie(context, kernel, sides)?;
-        let kernel = shape.kind.constant().map_or(kernel.clone(), |constant| kernel.with(constant, 1));
+        let kernel = shape.kind.constant().into_iter().fold(kernel, |kernel, constant| kernel.with(constant, 1));
         let kernel = if self.is_turned(context, pass) { kernel.with("WEIGHT_LAST", 1) } else { kernel };
         let [x, y, z] = shape.grid;
         if y > 65535 || z > 65535 {

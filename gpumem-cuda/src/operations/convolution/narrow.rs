@@ -2,6 +2,7 @@
 
 use super::correlation::{Correlation, FILTER_BLOCKS, Kind, Parts, Shape};
 use crate::operations::context::Context;
+use crate::operations::grid::BLOCKS;
 use gpumem_core::program::{Order, TensorId};
 
 /// Channels of the image, at most.
@@ -13,10 +14,10 @@ const LEAST_POSITIONS: u64 = 8;
 /// Columns and lines of positions of a tile.
 const COLUMNS: u64 = 16;
 const LINES: u64 = 8;
-/// Blocks of the forward pass, three for each of 132 multiprocessors, and of the gradient of a weight of few taps, four.
+/// Blocks of the forward pass: three for each of 132 multiprocessors.
 const FORWARD_BLOCKS: u64 = 396;
+/// Taps of a weight whose gradient has registers for four blocks on a multiprocessor, rather than two: see `WANTED` of `narrow.cuh`.
 const FEW_TAPS: u64 = 64;
-const FEW_TAPS_BLOCKS: u64 = 528;
 /// Words of the image that a tile sees, at most: a thread holds 24 of them.
 const MOST_SEEN: u64 = 24 * 256;
 /// Bytes of shared memory that a kernel has without asking for more.
@@ -80,7 +81,7 @@ impl Correlation {
             return None;
         }
         let across = self.positions.div_ceil(channels);
-        let blocks = if self.filter() <= FEW_TAPS { FEW_TAPS_BLOCKS } else { FILTER_BLOCKS };
+        let blocks = if self.filter() <= FEW_TAPS { BLOCKS } else { FILTER_BLOCKS };
         let count = blocks.div_ceil(across).min(self.tiles()).min(room);
         let (parts, grid) = (Parts { count, length: 0 }, [count, across, 1]);
         Some(Shape { tile: [channels, 32], kind: Kind::Narrow, parts, phase: None, grid, threads: 256 })
