@@ -7,6 +7,25 @@ use gpumem::prelude::*;
 const BATCH: usize = 2;
 
 network! {
+    /// A normalisation of all channels, whose last axis has length 1.
+    struct One;
+
+    const INFER: Infer = Infer { batch: BATCH };
+
+    fn forward(x: Values<4, 1>) -> Features<4> { [GroupNorm(1), Flatten] }
+}
+
+#[test]
+fn a_group_of_all_channels_is_no_last_axis() {
+    let mut net = One::on(&Cpu::new()).unwrap();
+    let input = <One as Network>::Input::from_vec(vec![0.0, 2.0, 0.0, 2.0, 5.0, 5.0, 3.0, 3.0]).unwrap();
+    let found = net.infer(&input).unwrap();
+    for (found, expected) in found.as_slice().iter().zip([-1.0, 1.0, -1.0, 1.0, 1.0, 1.0, -1.0, -1.0]) {
+        assert!((found - expected).abs() < 1e-4, "{found}");
+    }
+}
+
+network! {
     /// Channels, rows and columns in other places.
     struct Moved;
 

@@ -26,10 +26,14 @@ fn outputs() {
         // The last window would start in the right padding: PyTorch drops it.
         ("8x4x4", "MaxPool2d(2, stride = 3, padding = 1, ceil_mode = true)", "[8, 2, 2]"),
         ("8x5x5", "MaxPool2d(1, stride = 2, ceil_mode = true)", "[8, 3, 3]"),
+        // The only window reaches over the end, by less than its stride.
+        ("8x2x3", "MaxPool2d(3, stride = 2, ceil_mode = true)", "[8, 1, 1]"),
+        ("8x1x4", "AvgPool2d([4; 2], stride = 3, padding = 1, ceil_mode = true)", "[8, 1, 2]"),
         ("8x7x7", "AvgPool2d(3, stride = 2, padding = 1)", "[8, 4, 4]"),
         ("8x13x11", "AdaptiveAvgPool2d([6; 5])", "[8, 6, 5]"),
         ("8x13x11", "AdaptiveMaxPool2d([6; 5])", "[8, 6, 5]"),
         ("8x13x11", "GlobalAvgPool", "[8]"),
+        ("8x3x5x7", "GlobalAvgPool", "[8]"),
         ("8x2x3", "Flatten", "[48]"),
         ("5x3", "Flatten", "[15]"),
         ("8x2x3", "Upsample([2; 3])", "[8, 4, 9]"),

@@ -26,12 +26,12 @@ struct Axis {
 }
 
 impl Axis {
-    /// `pooling_output_shape` of ATen; `None` if the kernel is larger than the padded input.
+    /// `pooling_output_shape` of ATen; `None` if the kernel is larger than the padded input, with `ceil_mode` by its stride or more.
     fn positions(&self) -> Option<usize> {
         let span = self.dilation * (self.kernel - 1) + 1;
-        let room = (self.size + 2 * self.padding).checked_sub(span)?;
         let up = if self.ceil { self.stride - 1 } else { 0 };
-        let count = (room + up) / self.stride + 1;
+        let room = (self.size + 2 * self.padding + up).checked_sub(span)?;
+        let count = room / self.stride + 1;
         let outside = self.ceil && (count - 1) * self.stride >= self.size + self.padding;
         Some(if outside { count - 1 } else { count })
     }

@@ -40,10 +40,14 @@ impl Asking<'_, '_> {
     }
 }
 
-/// Room that a window of numbers below 2^31 has along one axis: the padded input less what the window covers. `None` where it covers more.
-fn room<const N: usize>(window: &Window<N>, input: u64, axis: usize) -> Option<u64> {
-    let padded = input.saturating_add(2 * window.padding[axis]);
-    padded.checked_sub((window.kernel_size[axis] - 1) * window.dilation[axis] + 1)
+/// How often a window of numbers below 2^31 moves by its stride along one axis. `None` where not even one fits the padded input.
+///
+/// With `ceil_mode` a window may reach over the end by less than its stride, and so may the only one there is.
+fn strides<const N: usize>(window: &Window<N>, input: u64, axis: usize, ceil_mode: bool) -> Option<u64> {
+    let (padding, stride) = (2 * window.padding[axis], window.stride[axis]);
+    let beyond = if ceil_mode { stride - 1 } else { 0 };
+    let covered = (window.kernel_size[axis] - 1) * window.dilation[axis] + 1;
+    Some(input.saturating_add(padding + beyond).checked_sub(covered)? / stride)
 }
 
 impl<const N: usize> Window<N> {
@@ -54,19 +58,16 @@ impl<const N: usize> Window<N> {
     /// is dropped, as PyTorch does.
     ///
     /// # Errors
-    /// A kernel larger than the padded input, or numbers from 2^31 on.
+    /// A kernel larger than the padded input, with `ceil_mode` by its stride or more, or numbers from 2^31 on.
     pub fn positions(&self, input: [u64; N], ceil_mode: bool) -> Result<[u64; N], Mistake> {
         if let Some(mistake) = self.too_far() {
             return Err(mistake);
         }
         let axis = |axis: usize| -> Option<u64> {
-            let (room, stride) = (room(self, input[axis], axis)?, self.stride[axis]);
-            if !ceil_mode {
-                return Some(room / stride + 1);
-            }
-            let count = room.div_ceil(stride) + 1;
-            let starts_outside = (count - 1).saturating_mul(stride) >= input[axis].saturating_add(self.padding[axis]);
-            Some(if starts_outside { count - 1 } else { count })
+            let strides = strides(self, input[axis], axis, ceil_mode)?;
+            let end = input[axis].saturating_add(self.padding[axis]);
+            let starts_outside = ceil_mode && strides.saturating_mul(self.stride[axis]) >= end;
+            Some(if starts_outside { strides } else { strides + 1 })
         };
         let mut positions = [0; N];
         let mut is_too_large = false;

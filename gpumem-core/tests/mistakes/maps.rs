@@ -294,6 +294,17 @@ fn maps_and_signals() {
             "works on a vector or a sequence, but the previous layer produces [3, 8, 8]; write which of its last axes make a row, \
              as `normalized_shape = 8`, or put `Flatten` or `GlobalAvgPool` before it",
         ),
+        (
+            "10x6",
+            "GlobalAvgPool",
+            "works on maps and volumes, but the previous layer produces [10, 6]; use `Mean(2)` for each channel of a signal [C, L], or \
+             `Mean(1)` for the steps of a sequence [T, D]",
+        ),
+        (
+            "8x2x3",
+            "MaxPool2d([5; 3], stride = 2, ceil_mode = true)",
+            "has a 5x3 kernel, which is larger than its 2x3 input; use a smaller kernel, more padding, or fewer strides before it",
+        ),
         ("6x2x2", "GroupNorm(4)", "has 4 groups, which do not divide its 6 channels; use a divisor of 6"),
         ("6x2", "GroupNorm(2, 8)", "expects 8 input channels, but the previous layer produces [6, 2], which has 6"),
         ("6x2", "RmsNorm(3)", "expects 3 input features, but the previous layer produces [6, 2]"),

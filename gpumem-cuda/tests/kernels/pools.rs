@@ -27,6 +27,8 @@ fn maxima() {
     pool([2, 9, 13], "MaxPool2d([3; 2], stride = [2; 3], padding = [1; 0], dilation = [2; 1], ceil_mode = true)");
     pool([2, 7, 8], "MaxPool2d(3, 2, padding = 1)");
     pool([2, 8, 11], "MaxPool2d([2; 3], 1, padding = [1; 1], dilation = [3; 2])");
+    // The only window reaches over the end.
+    pool([2, 2, 3], "MaxPool2d(3, 2, ceil_mode = true)");
     // More elements in a window than a byte counts.
     pool([2, 17, 33], "MaxPool2d(16, [1; 3], padding = 8)");
     pool_twice([5, 11, 14], "MaxPool2d(3, 1, padding = 1)", "MaxPool2d(3, 1, padding = 1)");
@@ -47,6 +49,7 @@ fn means() {
     pool([3, 7, 5], "AvgPool2d(2, ceil_mode = true)");
     pool([2, 9, 12], "AvgPool2d([3; 4], [2; 3], padding = [1; 2], ceil_mode = true, count_include_pad = false)");
     pool([2, 8, 8], "AvgPool2d(3, 2, padding = 1, ceil_mode = true)");
+    pool([2, 1, 4], "AvgPool2d([4; 2], 3, padding = 1, ceil_mode = true)");
     pool_twice([5, 11, 14], "AvgPool2d(3, 1, padding = 1)", "AvgPool2d(3, 1, padding = 1, count_include_pad = false)");
 }
 

@@ -82,7 +82,7 @@ fn gradients_of_weights_in_parts() {
     }
 }
 
-const POOLS: [([u64; 4], &str); 9] = [
+const POOLS: [([u64; 4], &str); 11] = [
     ([3, 4, 7, 5], "MaxPool3d(2)"),
     ([2, 5, 6, 7], "MaxPool3d([2; 3; 2], [1; 2; 1], padding = [1; 1; 0], dilation = [2; 1; 2], ceil_mode = true)"),
     ([2, 5, 6, 7], "MaxPool3d(3, 2, padding = 1)"),
@@ -90,6 +90,8 @@ const POOLS: [([u64; 4], &str); 9] = [
     ([3, 6, 7, 5], "AvgPool3d([3; 2; 3], 2, padding = [1; 1; 0], ceil_mode = true)"),
     ([3, 6, 7, 5], "AvgPool3d([3; 2; 3], 2, padding = 1, ceil_mode = true, count_include_pad = false)"),
     ([2, 7, 5, 8], "AdaptiveAvgPool3d([3; 2; 5])"),
+    ([2, 2, 3, 5], "AvgPool3d(3, 2, ceil_mode = true)"),
+    ([3, 4, 5, 3], "GlobalAvgPool"),
     // A warp for each window; more windows than elements.
     ([5, 4, 7, 7], "AdaptiveAvgPool3d(1)"),
     ([3, 2, 3, 4], "AdaptiveAvgPool3d([3; 5; 6])"),

@@ -107,7 +107,9 @@ impl Rule for Normalize {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        let are_rows = self.groups == 1 && self.shared == 1;
+        // One group of all channels is a row, too, but not the last axis where axes of length 1 stand behind.
+        let are_rows =
+            self.groups == 1 && self.shared == 1 && (self.shape.rank() > 2 || self.shape.last() == self.length);
         if are_rows && self.shape.rank() > 2 {
             return Edge::same(inputs);
         }
