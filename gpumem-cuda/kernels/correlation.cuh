@@ -42,7 +42,8 @@
 // scatter  C  B H W      O R S
 // weigh    O  C R S      B P Q
 //
-// A window of one tap, without strides and padding (POINTWISE), is a pixel: the products are then of stored matrices.
+// A window of one tap, without strides and padding (POINTWISE), is a pixel, unless the image has more of them (output_padding): the products
+// are then of stored matrices.
 //
 // C R S and O R S are counted as the weight lies: taps innermost, or channels with WEIGHT_LAST. VECTOR channels of a pixel that lie
 // together, with strides that are multiples of as much (TOGETHER), are carried at once.
@@ -64,7 +65,8 @@
 
 #undef POINTWISE
 #define POINTWISE                                                                                                       \
-    (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0)
+    (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0      \
+     && IMAGE_HEIGHT == POSITION_HEIGHT && IMAGE_WIDTH == POSITION_WIDTH)
 
 // Whether a block finds out once which taps there are. Else a thread does it for each element of a window that it reads, which takes more
 // instructions than to read it.

@@ -99,6 +99,8 @@ fn conv_transpose2d() {
     one(3, [3, 5, 4], "ConvTranspose2d(4, 3, stride = 2, padding = 1, output_padding = 1)");
     one(2, [4, 5, 7], "ConvTranspose2d(6, [3; 2], stride = [2; 3], dilation = [2; 1], groups = 2, bias = false)");
     one(2, [33, 4, 5], "ConvTranspose2d(35, 2, stride = 2)");
+    // A window of one tap, and more pixels than windows.
+    one(2, [6, 3, 4], "ConvTranspose2d(5, 1, dilation = 3, output_padding = [2; 1])");
 }
 
 #[test]
@@ -263,6 +265,7 @@ fn sixteen_bits_transposed() {
 #[ignore = "a sweep: run by .ci/run"]
 fn sixteen_bits_transposed_of_further_shapes() {
     narrow(2, [33, 4, 5], "ConvTranspose2d(35, 2, stride = 2)");
+    narrow(2, [6, 3, 4], "ConvTranspose2d(5, 1, dilation = 3, output_padding = [2; 1])");
 }
 
 /// Tiles of 128, and more positions than the gradient of a weight adds up at once.
