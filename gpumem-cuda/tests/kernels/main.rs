@@ -48,6 +48,7 @@ mod standardize;
 mod tables;
 mod volumes;
 mod weights;
+mod windows;
 
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Term, Training};
