@@ -8,7 +8,8 @@ use gpumem_core::layers::mistake::listed;
 use gpumem_core::suggest::nearest;
 use gpumem_core::train::optim::{Optimizer, Row, matches, with_state};
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit};
 
 /// PyTorch's optimizers that are none of these, however near their names are, without case.
@@ -121,7 +122,7 @@ fn hyperparameters<'e>(
             "groups" => grouped = Some((member, value)),
             name if name.ends_with("_lr") => relative.push((member, value)),
             "lr" => {
-                lr = quote!((#value));
+                lr = number(value);
                 tokens.extend(quote!(#member: #value,));
             }
             _ => tokens.extend(quote!(#member: #value,)),
@@ -131,13 +132,20 @@ fn hyperparameters<'e>(
     // Another rate than `lr` is kept as a multiple of it, so that `set_lr` changes both.
     for (member, value) in relative {
         let member = Ident::new(&format!("{member}_factor"), member.span());
-        tokens.extend(quote!(#member: (#value) / #lr,));
+        let value = number(value);
+        tokens.extend(quote!(#member: #value / #lr,));
     }
     if let Some((member, value)) = grouped {
         let groups = groups(value, (known, &lr), resolved, errors);
         tokens.extend(quote!(#member: &[#groups],));
     }
     Hyperparameters { tokens, set, complete: given.len() == known.len() + 1 }
+}
+
+/// A number of which something is computed: where it is no `f64`, the compiler points at it.
+fn number(value: &Expr) -> TokenStream {
+    let place = Span::call_site().located_at(value.span());
+    quote_spanned!(place=> { let number: f64 = #value; number })
 }
 
 /// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, where the optimizer has these
@@ -190,8 +198,14 @@ fn one_group(
                 check_paths(value, resolved, errors);
                 tokens.extend(quote!(paths: #value,));
             }
-            "lr" => tokens.extend(quote!(lr_factor: ::core::option::Option::Some((#value) / #lr),)),
-            "weight_decay" => tokens.extend(quote!(weight_decay: ::core::option::Option::Some(#value),)),
+            "lr" => {
+                let value = number(value);
+                tokens.extend(quote!(lr_factor: ::core::option::Option::Some(#value / #lr),));
+            }
+            "weight_decay" => {
+                let value = number(value);
+                tokens.extend(quote!(weight_decay: ::core::option::Option::Some(#value),));
+            }
             _ => {
                 let hint = match nearest(&name, &GROUP) {
                     Some(near) => format!("did you mean `{near}`?"),

@@ -41,6 +41,10 @@ impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Argument::Integer(value) => write!(f, "{value}"),
+            // A whole number below 0 is a `Float`, too: it was most probably written without a point.
+            Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64 => {
+                write!(f, "{}", *value as i64)
+            }
             // `10.0` is not 10.
             Argument::Float(value) => write!(f, "{value:?}"),
             Argument::Flag(value) => write!(f, "{value}"),

@@ -137,14 +137,20 @@ impl<const N: usize> Window<N> {
     }
 
     fn too_large(&self, input: [u64; N]) -> String {
-        let by = |sizes: [u64; N]| sizes.map(|size| size.to_string()).join("x");
-        let mut text = format!("has a {} kernel", by(self.kernel_size));
+        // A signal is a map of one row, of which only the length was written.
+        let is_row = N == 2 && [self.kernel_size[0], self.dilation[0], input[0]] == [1; 3] && self.padding[0] == 0;
+        let of = |sizes: [u64; N]| if is_row { sizes[N - 1].to_string() } else { sizes_text(sizes) };
+        let named = |what: &str, sizes: [u64; N]| match is_row {
+            true => format!("{what} of {}", sizes[N - 1]),
+            false => format!("{} {what}", sizes.map(|size| size.to_string()).join("x")),
+        };
+        let mut text = format!("has a {}", named("kernel", self.kernel_size));
         if self.dilation != [1; N] {
-            text += &format!(" with dilation {}", sizes_text(self.dilation));
+            text += &format!(" with dilation {}", of(self.dilation));
         }
-        text += &format!(", which is larger than its {} input", by(input));
+        text += &format!(", which is larger than its {}", named("input", input));
         if self.padding != [0; N] {
-            text += &format!(" with padding {}", sizes_text(self.padding));
+            text += &format!(" with padding {}", of(self.padding));
         }
         text + "; use a smaller kernel, more padding, or fewer strides before it"
     }

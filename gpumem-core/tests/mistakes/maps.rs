@@ -22,7 +22,7 @@ fn maps_and_signals() {
             "has 2 numbers in `mean`, but [3, 4, 4] has 3 channels; write as many, or one for all of them",
         ),
         ("3x4x4", "Normalize(0, [1; 0; 1])", "needs `std` to be above 0, not (1, 0, 1)"),
-        ("3x4x4", "Normalize(0, -1)", "needs `std` to be above 0, not -1.0"),
+        ("3x4x4", "Normalize(0, -1)", "needs `std` to be above 0, not -1"),
         (
             "3x4x4",
             "Normalize(true)",
@@ -125,6 +125,13 @@ fn maps_and_signals() {
         ),
         ("3x8x8", "Upsample(2, size = 16)", "is given a size and a factor; leave one of them out"),
         ("3x8x8", "Upsample(0)", "needs `scale_factor` to be above 0, not 0"),
+        (
+            "3x5",
+            "Conv1d(4, 9, padding = 1, dilation = 2)",
+            "has a kernel of 9 with dilation 2, which is larger than its input of 5 with padding 1; use a smaller kernel, more padding, \
+             or fewer strides before it",
+        ),
+        ("3x8x8", "Conv2d(4, 3, stride = -1)", "needs a whole number or a pair (height, width) for `stride`, not -1"),
         ("3x8x8", "Upsample(-1.5)", "needs `scale_factor` to be above 0, not -1.5"),
         (
             "3x8x8",
