@@ -14,6 +14,7 @@ mod recurrences;
 
 use gpumem::cards::{A100_40GB, Card, H200, RTX_4090, T4};
 use gpumem::{Network, Precision, network};
+use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launches::launches;
 use gpumem_cuda::{AbsentCard, Call, Convolution};
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,6 +108,11 @@ fn line<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut Strin
             .entry((of_any, room(convolution)))
             .or_insert_with(|| (absent.engine(convolution).unwrap(), absent.fastest(convolution, u64::MAX).unwrap()));
         let (Some(taken), best) = *answers else {
+            // A transpose with its bias is compiled by the library, which does not do that before compute capability 8.0.
+            if name == "t4" && convolution.pass == Pass::BackwardData && convolution.bias.is_some() {
+                own.insert(path.clone());
+                continue;
+            }
             let least = answers.1.map(|best| best.workspace);
             missed.push(format!("{name} {path}: {convolution}: {least:?} bytes wanted"));
             continue;

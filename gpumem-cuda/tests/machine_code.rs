@@ -70,6 +70,14 @@ fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<L
     calls.filter_map(own).filter(|launch| launch.kernel.file == "attention.cu").collect()
 }
 
+/// Those of transposed convolutions where there is no cuDNN.
+fn transposes<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
+    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let calls = steps(&placed, Setting { cudnn: false, ..setting }).unwrap().into_iter().flat_map(|step| step.calls);
+    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
+    calls.filter_map(own).filter(|launch| launch.kernel.file == "convolution_transposed.cu").collect()
+}
+
 /// Those of a language model of Llama's sizes that takes one token behind others, whose positions are rotary and of a table.
 fn cached(card: &Card, precision: Precision) -> Vec<Launch> {
     let mut graph = Graph::default();
@@ -114,6 +122,7 @@ fn all_launches(card: &Card) -> Vec<Launch> {
         attention::<networks::Gpt2>(card, narrow, 16),
         launches::<networks::Vgg16>(card, narrow, 64),
         launches::<networks::UNet>(card, narrow, 16),
+        transposes::<networks::UNet>(card, narrow, 16),
         launches::<networks::LstmLm>(card, narrow, 20),
         launches::<planned::Digits>(card, Precision::F32, 32),
         cached(card, narrow),

@@ -49,10 +49,10 @@ pub struct Convolution {
     pub w: Argument,
     /// Output or its gradient: `[batch, out_channels, output]`.
     pub y: Argument,
-    /// What a forward pass adds to each output channel: `[out_channels]`.
+    /// What is added to each channel of what is written: `[out_channels]` forward, and `[in_channels]` where the gradient of the input is the
+    /// output of the transpose.
     pub bias: Option<Argument>,
-    /// Whether a forward pass takes the larger of that and zero in the end. There is a bias then: the library fuses both or
-    /// none.
+    /// Whether the larger of that and zero is taken in the end. There is a bias then: the library fuses both or none.
     pub relu: bool,
     /// Whether a gradient is added to what is there (beta is 1).
     pub accumulate: bool,
@@ -80,6 +80,15 @@ impl Convolution {
         let y = count([self.batch, self.out_channels, output[0], output[1]]);
         let w = count([self.out_channels, self.in_channels, kernel[0], kernel[1]]);
         x.max(y).max(w)
+    }
+
+    /// The same convolution with another tensor for what it writes.
+    pub(crate) fn writing(self, tensor: Argument) -> Convolution {
+        match self.pass {
+            Pass::Forward => Convolution { y: tensor, ..self },
+            Pass::BackwardData => Convolution { x: tensor, ..self },
+            Pass::BackwardFilter => Convolution { w: tensor, ..self },
+        }
     }
 
     /// The same convolution of any tensors: what the choice of an algorithm depends on.

@@ -28,7 +28,7 @@ pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fuse
         return Ok(None);
     }
     let Some(convolution) = forward(&context, op)? else { return Ok(None) };
-    let fused = Convolution { y: output, relu: true, ..convolution };
+    let fused = Convolution { relu: true, ..convolution.writing(output) };
     Ok(apart(placed, first, fused).map(|convolution| (2, vec![convolution.into()])))
 }
 

@@ -4,14 +4,16 @@
 use super::product::{Memory, load, store};
 use gpumem_cuda::Argument;
 use gpumem_cuda::convolution::{Convolution, Pass};
+use gpumem_cuda::product::Element;
 
 /// What the documentation demands of the operands, and that no output lies where something else is.
 fn check(it: &Convolution, memory: &mut dyn Memory) {
     let Convolution { x, w, y, bias, workspace, .. } = *it;
     assert!(it.in_channels.is_multiple_of(it.groups) && it.out_channels.is_multiple_of(it.groups), "{it}");
     assert!(it.bias.is_some() || !it.relu, "{it}: the library has no Relu without a bias");
-    assert!(it.pass == Pass::Forward || (it.bias.is_none() && !it.relu), "{it}: gradients have no bias");
-    assert!(it.pass != Pass::Forward || !it.accumulate, "{it}: the library fuses no bias with an addition");
+    let is_fused = it.pass == Pass::BackwardData && it.element != Element::F32;
+    assert!(it.pass == Pass::Forward || is_fused || (it.bias.is_none() && !it.relu), "{it}: gradients have no bias");
+    assert!(it.bias.is_none() || !it.accumulate, "{it}: the library fuses no bias with an addition");
     for axis in 0..2 {
         let reach = it.dilation[axis] * (it.kernel[axis] - 1) + 1;
         let output = (it.input[axis] + 2 * it.padding[axis] - reach) / it.stride[axis] + 1;
@@ -88,7 +90,7 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
     assert_eq!([x.len(), w.len(), y.len()], lengths, "{it}: the tensors have another length");
     let bias = it.bias.map(&mut read);
     let (to, mut sums) = match it.pass {
-        Pass::Forward => (it.y, vec![0.0; y.len()]),
+        Pass::Forward => (it.y, if it.accumulate { y.clone() } else { vec![0.0; y.len()] }),
         Pass::BackwardData => (it.x, if it.accumulate { x.clone() } else { vec![0.0; x.len()] }),
         Pass::BackwardFilter => (it.w, if it.accumulate { w.clone() } else { vec![0.0; w.len()] }),
     };
@@ -98,8 +100,12 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         Pass::BackwardFilter => sums[j] += y[k] * x[i],
     });
     if let Some(bias) = bias {
-        assert_eq!(bias.len() as u64, it.out_channels, "{it}: a bias has an element for each channel");
-        let pixels = if it.channels_last { 1 } else { area(it.output) };
+        let (channels, size) = match it.pass {
+            Pass::BackwardData => (it.in_channels, it.input),
+            Pass::Forward | Pass::BackwardFilter => (it.out_channels, it.output),
+        };
+        assert_eq!(bias.len() as u64, channels, "{it}: a bias has an element for each channel");
+        let pixels = if it.channels_last { 1 } else { area(size) };
         sums.iter_mut().enumerate().for_each(|(index, sum)| *sum += bias[index / pixels % bias.len()]);
     }
     for (index, sum) in sums.into_iter().enumerate() {

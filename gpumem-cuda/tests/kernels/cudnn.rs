@@ -146,6 +146,62 @@ fn a_call_says_what_the_layer_says() {
     assert!(all.iter().all(|it| it.workspace.is_some()));
 }
 
+/// Forward, a transpose is what the gradient of a convolution's images is; and a convolution makes the gradient of what it is given.
+#[test]
+fn transposes_are_gradients_of_convolutions() {
+    let text =
+        "ConvTranspose2d(4, 3, stride = 2, output_padding = 1, bias = false) | ConvTranspose2d(2, [2; 3]) | Relu";
+    let training = placed(Some(gradients().0), sequence(&[3, 5, 4], text));
+    let backward =
+        ["1 BackwardFilter convolution_transposed_backward_bias", "1 Forward", "1 BackwardFilter", "1 Forward"];
+    // The library has no bias behind a gradient of f32.
+    let found = summary(&library(&training));
+    assert_eq!(found, [&["1 BackwardData", "2 convolution_transposed_forward"][..], &backward].concat());
+    let narrow = Products::Library.steps(&training, 3, (Precision::Bf16, CAPABILITY), gradients().1);
+    assert_eq!(summary(&narrow), [&["1 BackwardData", "2 BackwardData+bias+relu"][..], &backward].concat());
+    let first = convolutions(&narrow)[0];
+    let size = (first.in_channels, first.input, first.out_channels, first.output);
+    assert_eq!(size, (4, [12, 10], 3, [5, 4]));
+    // What it writes is what it has for its images, its weight lies as the layer's does.
+    let operation = training.program.operations.iter().find(|it| it.written(Slot::Output) == Some(first.x)).unwrap();
+    let tensors = [Slot::Input(0), Slot::Input(1)].map(|slot| operation.read(slot).unwrap());
+    assert_eq!([first.y, first.w], tensors);
+}
+
+/// Where there are more windows over what a transpose writes than it is given, it is no gradient.
+#[test]
+fn transposes_with_room_for_another_window_are_not_for_the_library() {
+    for (output_padding, passes) in [(0, 3), (1, 3), (2, 0)] {
+        let text =
+            format!("ConvTranspose2d(4, 2, stride = 2, dilation = 3, output_padding = {output_padding}, bias = false)");
+        let training = placed(Some(gradients().0), sequence(&[3, 5, 4], &text));
+        assert_eq!(convolutions(&library(&training)).len(), passes, "{text}");
+    }
+}
+
+#[test]
+fn transposes_through_the_library_have_the_same_numbers() {
+    let two = |groups: u64| {
+        let text = format!("ConvTranspose2d(6, 3, stride = [2; 1], padding = 1, groups = {groups})");
+        move |graph: &mut Graph| {
+            let input = graph.input(numbers(&[6, 5, 4])).unwrap();
+            // Both are given the same, so that gradients of the input are added.
+            let branches = [layer(graph, input, &text), layer(graph, input, &text)];
+            let sum = join(graph, &branches, "Add");
+            layer(graph, sum, "Relu")
+        }
+    };
+    check("transposes", 3, two(1));
+    check_narrow("transposes", 3, two(1));
+    check("transposes in groups", 3, two(3));
+    let text = "Conv2d(5, 1) | ConvTranspose2d(4, 2, stride = 2) | Relu | ConvTranspose2d(3, 3, stride = 2, output_padding = 1, bias = false)";
+    check("a decoder", 3, sequence(&[3, 5, 4], text));
+    check_narrow("a transpose with a Relu", 3, sequence(&[3, 5, 4], "ConvTranspose2d(4, 2, stride = 2) | Relu"));
+    let text =
+        "ConvTranspose2d(5, 3, stride = 2, output_padding = 1, bias = false) | ConvTranspose2d(4, 2, stride = 2)";
+    check_narrow("a decoder without", 3, sequence(&[3, 5, 4], text));
+}
+
 /// The library pads with as much at the end as in front; with anything else the own kernels run.
 #[test]
 fn larger_padding_at_the_end_is_not_for_the_library() {

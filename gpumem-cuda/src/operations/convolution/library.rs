@@ -1,4 +1,4 @@
-//! Convolutions through cuDNN.
+//! Convolutions through cuDNN, and their transposes as what they are for it: the gradients of convolutions whose images they make.
 
 use crate::calls::Call;
 use crate::calls::convolution::{Convolution, Pass};
@@ -12,8 +12,11 @@ use gpumem_core::{Format, Precision};
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution.
+/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution. Of f32, it has no bias in a transpose's pass.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Convolution>, Error> {
+    if op.transposed && op.bias && context.setting.precision.narrow() == Format::F32 {
+        return Ok(None);
+    }
     let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
     let tensors = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?];
     let convolution = convolution(context, op, Pass::Forward, tensors)?;
@@ -39,13 +42,35 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<O
     Ok(Some(calls))
 }
 
+/// What a pass of an operation on x, w and y is to the library, which knows convolutions only: with the roles of x and y exchanged, a
+/// transpose makes of the positions of one what its images would be the gradient of.
+fn in_its_terms(op: &ops::Convolution, pass: Pass, [x, w, y]: [TensorId; 3]) -> (Pass, [TensorId; 3], Sides) {
+    let [of_x, of_y] = [(op.in_channels, op.input), (op.out_channels, op.output)];
+    if !op.transposed {
+        return (pass, [x, w, y], Sides { images: of_x, positions: of_y });
+    }
+    let pass = match pass {
+        Pass::Forward => Pass::BackwardData,
+        Pass::BackwardData => Pass::Forward,
+        Pass::BackwardFilter => Pass::BackwardFilter,
+    };
+    (pass, [y, w, x], Sides { images: of_y, positions: of_x })
+}
+
+/// Channels and sizes of what windows slide over, and of what has a position for each.
+struct Sides {
+    images: (u64, [u64; 2]),
+    positions: (u64, [u64; 2]),
+}
+
 /// A convolution for an operation: in its number format and with its workspace; without bias, and nothing is added to.
 fn convolution(
     context: &Context<'_>,
     op: &ops::Convolution,
     pass: Pass,
-    [x, w, y]: [TensorId; 3],
+    tensors: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
+    let (pass, [x, w, y], Sides { images, positions }) = in_its_terms(op, pass, tensors);
     let last = channels_last(context, [x, w, y]).filter(|_| is_for_the_library(op));
     // Of f32, the library is told nothing of orders.
     let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
@@ -63,10 +88,10 @@ fn convolution(
     let convolution = Convolution {
         pass,
         batch: context.samples(y),
-        in_channels: op.in_channels,
-        out_channels: op.out_channels,
-        input: op.input,
-        output: op.output,
+        in_channels: images.0,
+        out_channels: positions.0,
+        input: images.1,
+        output: positions.1,
         kernel: window.kernel_size,
         stride: window.stride,
         padding: window.padding,
@@ -105,12 +130,13 @@ pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Op
 /// Whether the library has such a convolution: it pads with as much at the end as in front.
 fn is_for_the_library(op: &ops::Convolution) -> bool {
     let ops::Window { kernel_size, stride, padding, dilation } = op.window;
-    let positions = |axis: usize| {
+    let [images, positions] = if op.transposed { [op.output, op.input] } else { [op.input, op.output] };
+    let windows = |axis: usize| {
         let span = kernel_size[axis].checked_sub(1)?.checked_mul(dilation[axis])?.checked_add(1)?;
-        let padded = padding[axis].checked_mul(2)?.checked_add(op.input[axis])?;
+        let padded = padding[axis].checked_mul(2)?.checked_add(images[axis])?;
         padded.checked_sub(span)?.checked_div(stride[axis])?.checked_add(1)
     };
-    !op.transposed && [0, 1].map(positions) == op.output.map(Some)
+    [0, 1].map(windows) == positions.map(Some)
 }
 
 /// Whether there is anything for the library in a program.

@@ -199,27 +199,32 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
     let [kernel_height, kernel_width] = convolution.kernel;
     let (data, sums) = (data_type(element), DataType::CUDNN_DATA_FLOAT);
+    let of_x = lie([batch, in_channels, height, width], channels_last)?;
     let of_y = lie([batch, out_channels, rows, columns], channels_last)?;
     let of_w = lie([out_channels, in_channels / groups.max(1), kernel_height, kernel_width], channels_last)?;
     let mut kept = Kept::default();
-    let x = kept.keep(tensor(X, data, lie([batch, in_channels, height, width], channels_last)?)?);
+    let mut x = kept.keep(tensor(X, data, of_x)?);
     let w = kept.keep(tensor(W, data, of_w)?);
-    let y = kept.keep(tensor(Y, data, of_y)?);
+    let mut y = kept.keep(tensor(Y, data, of_y)?);
     let windows = kept.keep(windows(convolution)?);
     let mut operations = Vec::new();
-    let mut written = y;
     if convolution.bias.is_some() {
-        written = kept.keep(tensor(SUMS, sums, of_y)?);
-        let bias = kept.keep(tensor(BIAS, data, lie([1, out_channels, 1, 1], channels_last)?)?);
-        let biased = if convolution.relu { kept.keep(tensor(BIASED, sums, of_y)?) } else { y };
-        operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, written, Some(bias), biased)?);
+        // What the convolution writes is not what is written.
+        let (last, channels, size) = match convolution.pass {
+            Pass::BackwardData => (&mut x, in_channels, of_x),
+            Pass::Forward | Pass::BackwardFilter => (&mut y, out_channels, of_y),
+        };
+        let written = core::mem::replace(last, kept.keep(tensor(SUMS, sums, size)?));
+        let bias = kept.keep(tensor(BIAS, data, lie([1, channels, 1, 1], channels_last)?)?);
+        let biased = if convolution.relu { kept.keep(tensor(BIASED, sums, size)?) } else { written };
+        operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, *last, Some(bias), biased)?);
         if convolution.relu {
-            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_RELU_FWD, biased, None, y)?);
+            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_RELU_FWD, biased, None, written)?);
         }
     }
     let names = names(convolution.pass);
     let operation = Descriptor::new(names.kind)?;
-    operation.set(names.windows, &[windows])?.set(names.x, &[x])?.set(names.w, &[w])?.set(names.y, &[written])?;
+    operation.set(names.windows, &[windows])?.set(names.x, &[x])?.set(names.w, &[w])?.set(names.y, &[y])?;
     let beta = if convolution.accumulate { 1f32 } else { 0f32 };
     operation.set(names.alpha, &[1f32])?.set(names.beta, &[beta])?;
     operations.insert(0, kept.keep(operation.finalize()?));
