@@ -94,6 +94,18 @@ network! {
     }
 }
 
+network! {
+    /// Positions that are sines and cosines.
+    pub struct Waves;
+
+    const TRAIN: Train = Train { batch: 2, loss: CrossEntropy, seed: 3 };
+    const INFER: Infer = Infer { batch: 2, cache: 9, chunk: 4 };
+
+    fn forward(tokens: Tokens<9>) -> TokenLogits<9, 7> {
+        [Embedding(7, 8), Add([], SinusoidalPositions(interleaved)), CausalSelfAttention(2), Linear(7)]
+    }
+}
+
 /// Tokens that depend on a number.
 fn tokens(count: usize, classes: u32, seed: u32) -> Vec<u32> {
     (0..count as u32).map(|index| (index * index + 3 * index * seed + seed) % classes).collect()
@@ -136,6 +148,26 @@ fn learned_positions() {
     let expected = [0, 1].map(|sample| &all.as_slice()[sample * 12 * 17..][..5 * 17]).concat();
     assert_near(first.as_slice(), &expected);
     assert_eq!(net.cached(), 5);
+}
+
+#[test]
+fn sines_and_cosines_of_positions() {
+    let device = Cpu::new();
+    let mut whole = Waves::on(&device).unwrap();
+    let mut net = Waves::infer_on(&device).unwrap();
+    net.copy_from(&mut whole).unwrap();
+    let samples = [tokens(9, 7, 1), tokens(9, 7, 4)];
+    let all = whole.forward(&Tensor::from_fn(|index| samples[index / 9][index % 9])).unwrap();
+    for passes in [vec![9], vec![1; 9], vec![3, 6], vec![5, 1, 3]] {
+        net.truncate(0).unwrap();
+        let mut done = 0;
+        for taken in passes {
+            let logits = net.extend(&samples.each_ref().map(|sample| &sample[done..done + taken])).unwrap();
+            done += taken;
+            let expected = [0, 1].map(|sample| &all.as_slice()[(sample * 9 + done - 1) * 7..][..7]).concat();
+            assert_near(&logits, &expected);
+        }
+    }
 }
 
 /// Longer than the sequence of training, where the window of 9 hides the first ones.

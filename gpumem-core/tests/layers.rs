@@ -138,6 +138,9 @@ fn outputs() {
         ("5x8, 9x4, 9x6", "Attention(heads = 4, kv_heads = 2)", "[5, 12]"),
         ("2x5x8, 2x9x8, 2x9x8, 4x5x9", "Attention(heads = 4, causal = true, scale = 0.5)", "[2, 5, 8]"),
         ("2x5x8, 2x9x8, 2x9x8, 2x5x9", "Attention", "[2, 5, 8]"),
+        // The axis of one head may be there.
+        ("5x8, 9x8, 9x8, 1x5x9", "Attention", "[5, 8]"),
+        ("2x5x8, 2x9x8, 2x9x8, 2x1x5x9", "Attention", "[2, 5, 8]"),
         ("7x5x16", "Attention(heads = 2, kv_heads = 1, window = 2)", "[7, 5, 8]"),
         ("7x5x12, 7x1x5x5", "Attention(heads = 2)", "[7, 5, 4]"),
         ("2x5x8, 2x9x8, 2x9x8, 2x1x5x9", "Attention(heads = 2)", "[2, 5, 8]"),

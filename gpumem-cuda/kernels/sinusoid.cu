@@ -1,7 +1,8 @@
 // Sines and cosines of numbers, each at several frequencies.
 //
 // COUNT    elements of the output
-// ANGLES   which numbers: Given, Indices, Steps, those of the rows themselves, or Parts, the same as parts of a grid
+// ANGLES   which numbers: Given, Indices, Steps, those of the rows themselves, Parts, the same as parts of a grid, or Following, those of the
+//          rows behind the steps that went before
 // FEATURES elements of a row
 // ROWS, WIDTH  rows of a sample, and columns of the grid that they are, for Steps
 // EACH     elements of a row for one number: half of it where a grid has a column's and a row's
@@ -15,7 +16,7 @@
 
 static __device__ const float frequencies[] = FREQUENCIES;
 
-enum Angles { Given, Indices, Steps, Parts };
+enum Angles { Given, Indices, Steps, Parts, Following };
 
 constexpr u32 PAIRS = EACH / 2;
 
@@ -31,7 +32,7 @@ static __device__ __forceinline__ Place place(u32 element) {
     return {frequencies[INTERLEAVED ? own / 2 : own % PAIRS], is_second != (bool)COSINES_FIRST};
 }
 
-// Blocks of 256 threads, an element each.
+// Blocks of 256 threads, an element each. In place of the indices of numbers that follow is the state.
 KERNEL(sinusoid_forward)(const real *x, const u32 *indices, real *y) {
     const u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= COUNT) return;
@@ -43,6 +44,8 @@ KERNEL(sinusoid_forward)(const real *x, const u32 *indices, real *y) {
         number = widen(x[row]);
     } else if (ANGLES == Indices) {
         number = (float)indices[row];
+    } else if (ANGLES == Following) {
+        number = (float)(steps_before(indices) + row % ROWS);
     } else {
         const u32 step = (u32)(row % ROWS);
         const bool is_down = EACH < FEATURES && (element >= EACH) != (bool)ROWS_FIRST;

@@ -121,8 +121,11 @@ impl Following {
         (0..shape.rank()).find(is_it).map(Some).ok_or_else(Sequence::refusal)
     }
 
-    /// The first rows of a table, one for each step, as those of the steps at hand.
+    /// The first rows of a table, one for each step, or sines and cosines of the steps' numbers, as those of the steps at hand.
     fn positions(&self, graph: &Graph, op: &Op, inputs: &[NodeId]) -> Result<Option<Op>, String> {
+        if let Op::Sinusoid(op) = op {
+            return Ok(op.following(self.whole, self.cached.chunk).map(Op::from));
+        }
         let Op::Slice(Slice { input: table, start: 0, length, axis: 0 }) = *op else { return Ok(None) };
         let is_table = inputs.iter().all(|&input| matches!(graph.nodes[input].source, Source::Parameter(_)));
         let (&[rows, width], true) = (table.dims(), is_table && length == self.whole) else { return Ok(None) };

@@ -2,6 +2,7 @@
 //!
 //! Backward: `dt` is the sum of `dy` times `f_i * cos(t * f_i)`, and of that times `-f_i * sin(t * f_i)`.
 
+use super::positions::Position;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use crate::parallel;
@@ -38,6 +39,7 @@ enum Numbers {
     Given(Source),
     Indices(Source<u32>),
     Steps { rows: usize, width: usize, parts: [[f32; 2]; 2] },
+    Following { rows: usize, before: Position },
 }
 
 impl Numbers {
@@ -50,6 +52,7 @@ impl Numbers {
                 let (place, [more, times]) = if is_down { (step / width, parts[0]) } else { (step % width, parts[1]) };
                 (place as f32 + more) * times
             }
+            Numbers::Following { rows, before } => (before.get() + (row % rows) as u64) as f32,
         }
     }
 }
@@ -67,6 +70,7 @@ pub(super) fn forward(op: &Sinusoid, operands: &mut Operands<'_>) -> Bound {
         Angles::Steps | Angles::Parts => {
             Numbers::Steps { rows: count(&[op.rows()]), width: count(&[op.grid[1]]), parts: op.parts() }
         }
+        Angles::Following => Numbers::Following { rows: count(&[op.rows()]), before: Position::new(operands)? },
     };
     let mut output = operands.target(Slot::Output, rows.saturating_mul(features))?;
     let places = places(op);

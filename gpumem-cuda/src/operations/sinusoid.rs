@@ -15,6 +15,7 @@ fn kernel(context: &Context<'_>, op: &Sinusoid, entry: &'static str, count: u64,
         Angles::Indices => "Indices",
         Angles::Steps => "Steps",
         Angles::Parts => "Parts",
+        Angles::Following => "Following",
     };
     let frequencies: Vec<String> = op.frequencies(f64::powf).iter().map(|f| format!("{:e}f", f64::from(*f))).collect();
     let kernel = context.kernel("sinusoid.cu", entry).with("COUNT", format!("{count}ull")).with("ANGLES", angles);
@@ -35,6 +36,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Sinusoid) -> Result<Vec<Launch
         Angles::Numbers => (input()?, None),
         Angles::Indices => (None, input()?),
         Angles::Steps | Angles::Parts => (None, None),
+        Angles::Following => (None, Some(context.read(Slot::State)?)),
     };
     let kernel = kernel(context, op, "sinusoid_forward", count, 0)?;
     Ok(vec![Launch::elementwise(kernel, count, vec![numbers, indices, Some(y)])])

@@ -56,9 +56,17 @@ fn attention_of_parts() {
     }
 }
 
-/// Positions of a table, and rotary ones.
+/// Positions of a table, sines and cosines of them, and rotary ones.
 #[test]
 fn positions_behind_other_steps() {
+    for options in ["", "(interleaved = true, shift = 0.5)"] {
+        check("sines", [9, 4], |graph, tokens| {
+            let x = layer(graph, tokens, "Embedding(7, 6)");
+            let positions = layer(graph, x, &format!("SinusoidalPositions{options}"));
+            let sum = join(graph, &[x, positions], "Add");
+            layer(graph, sum, "Sigmoid")
+        });
+    }
     for features in [16, 6] {
         check("a table", [9, 4], |graph, tokens| {
             let x = layer(graph, tokens, &format!("Embedding(7, {features})"));

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 /// * With one branch, queries, keys and values are side by side, `[.., T, (heads + 2 * kv_heads) * S]`, which costs no copies of what
 ///   one `Linear` makes.
 /// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys: `[T, M]`, or `[.., heads, T, M]`, where the axes in front of
-///   `T` are repeated as numpy does; where there is one head, its axis is left out. It may differ between samples, or be the same.
+///   `T` are repeated as numpy does; where there is one head, its axis may be left out. It may differ between samples, or be the same.
 /// * Parameters: none.
 /// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. There is
 ///   never a T x M tensor in memory but what is added.
@@ -181,6 +181,11 @@ fn bias(added: &Value, branch: usize, axes: &[u64], heads: u64, [steps, keys]: [
         return Err(Mistake::of_input(branch, text));
     }
     let Some((front, [rows, columns])) = added.shape.dims().split_last_chunk::<2>() else { return Err(mistake()) };
+    // The axis of one head, which others leave out.
+    let front = match front {
+        [front @ .., 1] if heads == 1 && front.len() == axes.len() => front,
+        front => front,
+    };
     if [*rows, *columns] != [steps, keys] || front.len() > all.len() {
         return Err(mistake());
     }

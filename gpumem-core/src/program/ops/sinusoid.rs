@@ -15,8 +15,10 @@ pub enum Angles {
     Steps,
     /// The same as parts of the grid, of which a whole row or column is 2 pi: positions are counted from 1. There are always two halves.
     Parts,
+    /// The numbers of the rows behind those of the steps that went before in the sequence.
+    Following,
 }
-wire_enum!(Angles { Numbers, Indices, Steps, Parts });
+wire_enum!(Angles { Numbers, Indices, Steps, Parts, Following });
 
 record! {
     /// Sines and cosines of numbers, each at several frequencies.
@@ -54,7 +56,19 @@ impl Sinusoid {
 
     /// Whether the numbers are positions, and not those of an input.
     pub fn has_positions(&self) -> bool {
-        matches!(self.angles, Angles::Steps | Angles::Parts)
+        matches!(self.angles, Angles::Steps | Angles::Parts | Angles::Following)
+    }
+
+    /// Of the steps of a sequence, those of so many at hand; `None` if these are other numbers.
+    pub fn following(&self, whole: u64, chunk: u64) -> Option<Sinusoid> {
+        let is_sequence = self.angles == Angles::Steps && self.grid == [1, whole] && self.shape.rank() == 2;
+        let at_hand = || Sinusoid {
+            angles: Angles::Following,
+            shape: self.shape.with(0, chunk),
+            grid: [1, chunk],
+            ..self.clone()
+        };
+        is_sequence.then(at_hand)
     }
 
     /// Whether there are a row's and a column's features.
@@ -104,8 +118,12 @@ impl Rule for Sinusoid {
     fn gradients(&self) -> Vec<Gradient> {
         match self.angles {
             Angles::Numbers => vec![Gradient::computed(&[(0, Reads::inputs(&[0]))])],
-            Angles::Indices | Angles::Steps | Angles::Parts => Vec::new(),
+            Angles::Indices | Angles::Steps | Angles::Parts | Angles::Following => Vec::new(),
         }
+    }
+
+    fn is_positioned(&self) -> bool {
+        self.angles == Angles::Following
     }
 
     fn edges(&self, _: &[Shape]) -> Vec<Edge> {
@@ -133,6 +151,10 @@ mod tests {
         assert!(op.is_sound());
         assert_eq!((op.rows(), op.features()), (6, 4));
         assert_eq!(op.frequencies(|base, exponent| if exponent == 0.0 { 1.0 } else { base.recip() }), [1.0, 1e-4]);
+        assert_eq!(op.following(6, 2), None);
+        let row = Sinusoid { grid: [1, 6], ..op.clone() };
+        let at_hand = row.following(6, 2).unwrap();
+        assert_eq!((at_hand.rows(), at_hand.is_sound(), row.following(5, 2)), (2, true, None));
         assert_eq!(Sinusoid { angles: Angles::Parts, grid: [1, 6], ..op.clone() }.features(), 4);
         for changed in [
             Sinusoid { angles: Angles::Parts, grid: [1, 6], shape: Shape::new(&[6, 6]), ..op.clone() },
