@@ -15,6 +15,22 @@ network! {
     fn forward(x: Values<4, 1>) -> Features<4> { [GroupNorm(1), Flatten] }
 }
 
+network! {
+    /// A window that is larger than the map.
+    struct Beyond;
+
+    const INFER: Infer = Infer { batch: BATCH };
+
+    fn forward(x: Values<1, 2, 2>) -> Map<1, 1, 1> { MaxPool2d(3, 2, ceil_mode) }
+}
+
+#[test]
+fn the_only_window_reaches_over_the_end() {
+    let mut net = Beyond::on(&Cpu::new()).unwrap();
+    let input = <Beyond as Network>::Input::from_vec(vec![0.0, 2.0, 4.0, -1.0, -5.0, -4.0, -3.0, -7.0]).unwrap();
+    assert_eq!(net.infer(&input).unwrap().as_slice(), [4.0, -3.0]);
+}
+
 #[test]
 fn a_group_of_all_channels_is_no_last_axis() {
     let mut net = One::on(&Cpu::new()).unwrap();

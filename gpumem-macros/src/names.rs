@@ -77,7 +77,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["squeezeexcitation", "squeezeandexcitation", "semodule", "selayer"], Says("it is `SqueezeExcite(64, 16)`, with the channels that arrive")),
     (&["mbconv"], Says("it is `InvertedResidual(64, 64, 1, 4, excite = SqueezeExcite(256, 16))`")),
     (&["llamamlp", "gatedmlp"], Says("it is `SwiGlu(64, 256)`")),
-    (&["globalaveragepooling2d", "globalavgpool2d", "globalaveragepool"], Layer("GlobalAvgPool")),
+    (&["globalaveragepooling2d", "globalaveragepooling3d", "globalavgpool2d", "globalavgpool3d", "globalaveragepool"], Layer("GlobalAvgPool")),
     (&["averagepooling2d", "avgpool"], Layer("AvgPool2d")),
     (&["maxpooling2d", "maxpool"], Layer("MaxPool2d")),
     (&["maxpooling3d"], Layer("MaxPool3d")),

@@ -144,7 +144,7 @@ fn hyperparameters<'e>(
 
 /// A number of which something is computed: where it is no `f64`, the compiler points at it.
 fn number(value: &Expr) -> TokenStream {
-    let place = Span::call_site().located_at(value.span());
+    let place = Span::mixed_site().located_at(value.span());
     quote_spanned!(place=> { let number: f64 = #value; number })
 }
 

@@ -37,14 +37,19 @@ pub enum Argument {
     Unknown,
 }
 
+impl Argument {
+    /// Whether it is a whole number below 0, which is a `Float`.
+    fn is_whole_below_0(&self) -> bool {
+        matches!(self, Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64)
+    }
+}
+
 impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Argument::Integer(value) => write!(f, "{value}"),
-            // A whole number below 0 is a `Float`, too: it was most probably written without a point.
-            Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64 => {
-                write!(f, "{}", *value as i64)
-            }
+            // Most probably written without a point.
+            Argument::Float(value) if self.is_whole_below_0() => write!(f, "{}", *value as i64),
             // `10.0` is not 10.
             Argument::Float(value) => write!(f, "{value:?}"),
             Argument::Flag(value) => write!(f, "{value}"),
@@ -226,6 +231,9 @@ impl Asking<'_, '_> {
             _ if value == Argument::Unknown => return Found::Open,
             _ if arguments.assumed.contains(&index) => return Found::LeftOut,
             Some(_) => Kind::Range { name, range: range.0.into(), found },
+            None if wanted.contains("whole number") && value.is_whole_below_0() => {
+                Kind::Value { name, wanted: wanted.into(), found: format!("{found}, which is below 0") }
+            }
             None => Kind::Value { name, wanted: wanted.into(), found },
         };
         arguments.mistakes.push(Mistake { at: At::Written(index), kind });

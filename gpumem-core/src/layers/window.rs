@@ -137,7 +137,7 @@ impl<const N: usize> Window<N> {
     }
 
     fn too_large(&self, input: [u64; N]) -> String {
-        // A signal is a map of one row, of which only the length was written.
+        // A signal is a map of one row. Of either only the length is too small.
         let is_row = N == 2 && [self.kernel_size[0], self.dilation[0], input[0]] == [1; 3] && self.padding[0] == 0;
         let of = |sizes: [u64; N]| if is_row { sizes[N - 1].to_string() } else { sizes_text(sizes) };
         let named = |what: &str, sizes: [u64; N]| match is_row {

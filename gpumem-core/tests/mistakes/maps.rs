@@ -131,7 +131,11 @@ fn maps_and_signals() {
             "has a kernel of 9 with dilation 2, which is larger than its input of 5 with padding 1; use a smaller kernel, more padding, \
              or fewer strides before it",
         ),
-        ("3x8x8", "Conv2d(4, 3, stride = -1)", "needs a whole number or a pair (height, width) for `stride`, not -1"),
+        (
+            "3x8x8",
+            "Conv2d(4, 3, stride = -1)",
+            "needs a whole number or a pair (height, width) for `stride`, not -1, which is below 0",
+        ),
         ("3x8x8", "Upsample(-1.5)", "needs `scale_factor` to be above 0, not -1.5"),
         (
             "3x8x8",

@@ -4,7 +4,8 @@ use super::launch::Argument;
 use super::product::{Element, Scratch};
 use std::fmt;
 
-/// What a convolution computes of its three tensors.
+/// What a convolution computes of its three tensors. A transposed convolution is another one backwards: its output is what
+/// `BackwardData` makes, and the gradient of its input what `Forward` makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// The output, from input and weight.

@@ -81,6 +81,7 @@ impl Session {
         // A handle takes memory of the card.
         let attends = |placed: &Placed| attends(placed, precision, card.capability) && !deterministic;
         let recurs = |placed: &Placed| recurs(placed) && !deterministic;
+        let convolves = |placed: &Placed| convolves(placed, precision, card.capability);
         let is_used = |placed: &Placed| convolves(placed) || attends(placed) || recurs(placed);
         let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(is_used);
         let convolutions = if convolves { cudnn::Library::new(&stream, card.autotune)? } else { None };

@@ -194,6 +194,7 @@ fn transposes_through_the_library_have_the_same_numbers() {
     check("transposes", 3, two(1));
     check_narrow("transposes", 3, two(1));
     check("transposes in groups", 3, two(3));
+    check_narrow("transposes in groups", 3, two(3));
     let text = "Conv2d(5, 1) | ConvTranspose2d(4, 2, stride = 2) | Relu | ConvTranspose2d(3, 3, stride = 2, output_padding = 1, bias = false)";
     check("a decoder", 3, sequence(&[3, 5, 4], text));
     check_narrow("a transpose with a Relu", 3, sequence(&[3, 5, 4], "ConvTranspose2d(4, 2, stride = 2) | Relu"));

@@ -101,7 +101,25 @@ fn sixteen_bits_through_cudnn() {
     if !on_a_simulated_card_with_cudnn("convolutions::sixteen_bits_through_cudnn", &[]) {
         return;
     }
-    let wide = job_with(NARROW, true, Precision::F32);
+    follows_in_sixteen_bits(NARROW, at_load([1, 2, 0, 3, 3]));
+}
+
+/// What a transpose writes is what the library makes as a gradient, with its bias and a Relu behind that.
+#[test]
+fn transposes_in_sixteen_bits_through_cudnn() {
+    if !on_a_simulated_card_with_cudnn("convolutions::transposes_in_sixteen_bits_through_cudnn", &[]) {
+        return;
+    }
+    let text = "Conv2d(8, 3, padding = 1) | ConvTranspose2d(16, 2, stride = 2) | Relu(inplace = true) | \
+                ConvTranspose2d(8, 3, stride = 2, padding = 1, bias = false) | BatchNorm2d | MaxPool2d(2) | Flatten | Linear(5)";
+    // Two that write, whose gradients are a convolution and that of its filter each.
+    let (step, infer) = ([2, 0, 0, 2, 2], [0, 0, 0, 2, 0]);
+    follows_in_sixteen_bits(text, std::array::from_fn(|kind| 3 * step[kind] + infer[kind]));
+}
+
+/// A network in the formats of 16 bits, for which the library is asked that often, and without the library, beside the CPU backend.
+fn follows_in_sixteen_bits(text: &str, asked: [u64; 5]) {
+    let wide = job_with(text, true, Precision::F32);
     let mut cpu = Cpu::with_threads(1).unwrap().load(wide.clone()).unwrap();
     begin(&wide, &mut cpu);
     let mut run = |step| {
@@ -111,14 +129,13 @@ fn sixteen_bits_through_cudnn() {
     };
     let expected: Vec<f32> = (0..4).map(&mut run).collect();
     let own = [0; 5];
-    let asked = [1, 2, 0, 3, 3];
     let all = [Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
     let all = all.map(|precision| (precision, true, asked));
     for (precision, cudnn, expected_calls) in all.into_iter().chain([(Precision::Mixed(Half::Bf16), false, own)]) {
-        let job = job_with(NARROW, true, precision);
+        let job = job_with(text, true, precision);
         let device = Cuda::new(0).unwrap().with_cudnn(cudnn);
         let (mut card, asked) = load_asking(&device, &job, convolutions_so_far);
-        assert_eq!(asked, at_load(expected_calls), "{precision:?}");
+        assert_eq!(asked, expected_calls, "{precision:?}");
         begin(&job, &mut card);
         for (step, expected) in expected.iter().enumerate() {
             feed(&job, &mut card, step);

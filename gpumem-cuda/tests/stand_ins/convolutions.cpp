@@ -272,8 +272,10 @@ static void run(void *data) {
     for (int64_t index = 0; index < written.count(); index++) {
         float value = (float)(call.alpha * sums[index]);
         if (call.beta != 0) value += call.beta * Of::load(type, to, index);
-        const bool is_last = call.y_lies[0] && call.y_lies[1] == 1;
-        if (call.bias) value += Of::load(type, call.bias, index / (is_last ? 1 : (int64_t)ys[2] * ys[3]) % ys[1]);
+        const int64_t *lies = call.pass == DATA ? call.x_lies : call.y_lies;
+        const bool is_last = lies[0] && lies[1] == 1;
+        const int *size = written.size;
+        if (call.bias) value += Of::load(type, call.bias, index / (is_last ? 1 : (int64_t)size[2] * size[3]) % size[1]);
         if (call.following == RELU && value < 0) value = 0;
         Of::store(type, to, index, value);
     }

@@ -81,21 +81,23 @@ static int describe(const Backend *graph, Described *to) {
     if (windows->all<int64_t>(104) != windows->all<int64_t>(105)) return NOT_SUPPORTED;
     call.it.mode = 1, call.it.sums = FLOAT;
     to->bias = 0;
+    // What the convolution writes, and then what is made of that.
+    const Backend *&last = pass == DATA ? x : pass == FILTER ? w : y;
     for (size_t index = 1; index < operations.size(); index++) {
         const Backend *next = operations[index];
-        if (next->kind != OF_POINTWISE || next->one<Backend *>(751) != y || !y->one<bool>(907)) return NOT_SUPPORTED;
+        if (next->kind != OF_POINTWISE || next->one<Backend *>(751) != last || !last->one<bool>(907)) return NOT_SUPPORTED;
         const int mode = next->one<Backend *>(750)->one<int>(0);
         if (mode == 0) to->bias = next->one<Backend *>(752)->one<int64_t>(906);
         else if (mode == 100) call.following = RELU;
         else return NOT_SUPPORTED;
-        y = next->one<Backend *>(753);
+        last = next->one<Backend *>(753);
     }
-    if (y->one<bool>(907)) return BAD_PARAM;
+    if (last->one<bool>(907)) return BAD_PARAM;
     fill(x, &call.x, call.x_lies), fill(w, &call.w, call.w_lies), fill(y, &call.y, call.y_lies);
     call.it.groups = call.x.size[1] / call.w.size[1];
     to->ids[0] = x->one<int64_t>(906), to->ids[1] = w->one<int64_t>(906), to->ids[2] = y->one<int64_t>(906);
-    const auto last = [](const Tensor &it, const int64_t *lies) { return lies[1] == 1 || it.size[1] == 1; };
-    to->channels_last = last(call.x, call.x_lies) && last(call.w, call.w_lies) && last(call.y, call.y_lies);
+    const auto are_last = [](const Tensor &it, const int64_t *lies) { return lies[1] == 1 || it.size[1] == 1; };
+    to->channels_last = are_last(call.x, call.x_lies) && are_last(call.w, call.w_lies) && are_last(call.y, call.y_lies);
     to->is_packed = call.x.size[1] % 8 == 0 && call.y.size[1] % 8 == 0;
     return consistent(call.it, call.x, call.w, call.y);
 }

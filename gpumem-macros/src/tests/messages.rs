@@ -570,7 +570,7 @@ fn numbers_with_a_sign() {
         ),
         &[
             ("-1", "`n` is a `usize`, but a whole number below 0 is given"),
-            ("2 * SHIFT", "layer 2 `Linear` needs a whole number for `out_features`, not -6"),
+            ("2 * SHIFT", "layer 2 `Linear` needs a whole number for `out_features`, not -6, which is below 0"),
             ("0.5 * SHIFT", "`0.5 * -3` mixes a whole number with a fraction; write `2.0` for a fraction"),
         ],
     );

@@ -74,7 +74,7 @@ impl Layer for SinusoidalEmbedding {
 ///   becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`. With `parts`, row `t` of `H` is
 ///   `(t + 1) / (H + 1e-6) * 2 pi`.
 /// * Parameters: none, and no table in memory that is not the output.
-/// * With `cache` in `INFER`, positions of a sequence go on where the steps before ended.
+/// * With `cache` in `INFER`, positions of a sequence go on where the steps before ended; those with `parts` or of several rows do not.
 /// * Backward keeps nothing.
 ///
 /// PyTorch: `sinusoids(T, D)` of Whisper with `shift = 1.0`; `PositionalEncoding` of the tutorials with `interleaved`; with `size`,

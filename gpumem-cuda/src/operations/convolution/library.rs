@@ -12,9 +12,14 @@ use gpumem_core::{Format, Precision};
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution. Of f32, it has no bias in a transpose's pass.
+/// Whether the library adds the bias in a transpose's pass, if it has one: it compiles such engines, in 16 bits and for Ampere or later.
+fn adds_bias(op: &ops::Convolution, precision: Precision, capability: (i32, i32)) -> bool {
+    !op.transposed || !op.bias || precision.narrow() != Format::F32 && capability >= (8, 0)
+}
+
+/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Convolution>, Error> {
-    if op.transposed && op.bias && context.setting.precision.narrow() == Format::F32 {
+    if !adds_bias(op, context.setting.precision, context.setting.capability) {
         return Ok(None);
     }
     let bias = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
@@ -139,8 +144,10 @@ fn is_for_the_library(op: &ops::Convolution) -> bool {
     [0, 1].map(windows) == positions.map(Some)
 }
 
-/// Whether there is anything for the library in a program.
-pub(crate) fn any(placed: &Placed) -> bool {
-    let is_convolution = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Convolution(op), .. } if is_for_the_library(op));
+/// Whether there is anything for the library in a program: of a transpose whose bias it does not add, the gradients.
+pub(crate) fn any(placed: &Placed, precision: Precision, capability: (i32, i32)) -> bool {
+    let training = placed.program.training;
+    let has_pass = |op: &ops::Convolution| is_for_the_library(op) && (training || adds_bias(op, precision, capability));
+    let is_convolution = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Convolution(op), .. } if has_pass(op));
     placed.program.operations.iter().any(is_convolution)
 }

@@ -22,7 +22,7 @@ network! {
 network! {
     pub struct Two;
 
-    const TRAIN: Train = Train { batch: 4, optimizer: Muon { lr: 0.02, adamw_lr: 1 }, loss: Mse };
+    const TRAIN: Train = Train { batch: 4, optimizer: Muon { lr: 1, adamw_lr: 1 }, loss: Mse };
 
     fn forward(features: Features<3>) -> Features<4> {
         [Linear(5), Relu, Linear(4)]

@@ -196,6 +196,9 @@ impl Kept {
 /// A convolution as the library describes it: the graph of its operations is the last of what is kept.
 fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
     let Convolution { batch, in_channels, out_channels, groups, element, channels_last, .. } = *convolution;
+    if convolution.bias.is_some() && convolution.pass == Pass::BackwardFilter {
+        return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM));
+    }
     let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
     let [kernel_height, kernel_width] = convolution.kernel;
     let (data, sums) = (data_type(element), DataType::CUDNN_DATA_FLOAT);
