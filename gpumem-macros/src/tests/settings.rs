@@ -553,7 +553,7 @@ fn what_a_cache_needs() {
              `bidirectional`",
         ),
         ("Transpose(1, 2), Softmax, Transpose(1, 2)", "layer 2 `Softmax`", several),
-        ("Add([], SinusoidalPositions)", "layer 2 `Add`", several),
+        ("Attention(Linear(6), Linear(6), Linear(6), AlibiBias(2), heads = 2, causal)", "layer 5 `Attention`", several),
         (
             "Transpose(1, 2), Conv1d(8, 3, padding = 1), Transpose(1, 2)",
             "layer 2 `Conv1d`",
