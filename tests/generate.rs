@@ -118,6 +118,22 @@ fn assert_near(found: &[f32], expected: &[f32]) {
     }
 }
 
+/// The logits of each step of the sequences, as passes give them that take so many tokens each.
+fn assert_continued<N: Generate>(net: &mut Net<N, Cpu>, samples: &[Vec<u32>], all: &[f32], passes: &[usize]) {
+    let (steps, classes) = (samples[0].len(), all.len() / samples.len() / samples[0].len());
+    net.truncate(0).unwrap();
+    let mut done = 0;
+    for &taken in passes {
+        let given: Vec<&[u32]> = samples.iter().map(|sample| &sample[done..done + taken]).collect();
+        let logits = net.extend(&given).unwrap();
+        done += taken;
+        let last = |sample: usize| &all[(sample * steps + done - 1) * classes..][..classes];
+        let expected: Vec<f32> = (0..samples.len()).flat_map(last).copied().collect();
+        assert_near(&logits, &expected);
+    }
+    assert_eq!(net.cached(), done as u64);
+}
+
 /// Both samples, in passes of all kinds: one token, a whole chunk, a part of one, several.
 #[test]
 fn learned_positions() {
@@ -128,20 +144,7 @@ fn learned_positions() {
     let samples = [tokens(12, 17, 1), tokens(12, 17, 4)];
     let all = whole.forward(&Tensor::from_fn(|index| samples[index / 12][index % 12])).unwrap();
     for passes in [vec![12], vec![1; 12], vec![5, 7], vec![4, 1, 6, 1], vec![11, 1]] {
-        net.truncate(0).unwrap();
-        let mut done = 0;
-        for taken in passes {
-            let given = [&samples[0][done..done + taken], &samples[1][done..done + taken]];
-            let logits = net.extend(&given).unwrap();
-            done += taken;
-            assert_eq!(net.cached(), done as u64);
-            let expected: Vec<f32> = [0, 1]
-                .iter()
-                .flat_map(|sample| &all.as_slice()[(sample * 12 + done - 1) * 17..][..17])
-                .copied()
-                .collect();
-            assert_near(&logits, &expected);
-        }
+        assert_continued(&mut net, &samples, all.as_slice(), &passes);
     }
     // The first steps of a sequence as one pass.
     let first = net.forward(&Tensor::from_fn(|index| samples[index / 5][index % 5])).unwrap();
@@ -159,14 +162,7 @@ fn sines_and_cosines_of_positions() {
     let samples = [tokens(9, 7, 1), tokens(9, 7, 4)];
     let all = whole.forward(&Tensor::from_fn(|index| samples[index / 9][index % 9])).unwrap();
     for passes in [vec![9], vec![1; 9], vec![3, 6], vec![5, 1, 3]] {
-        net.truncate(0).unwrap();
-        let mut done = 0;
-        for taken in passes {
-            let logits = net.extend(&samples.each_ref().map(|sample| &sample[done..done + taken])).unwrap();
-            done += taken;
-            let expected = [0, 1].map(|sample| &all.as_slice()[(sample * 9 + done - 1) * 7..][..7]).concat();
-            assert_near(&logits, &expected);
-        }
+        assert_continued(&mut net, &samples, all.as_slice(), &passes);
     }
 }
 

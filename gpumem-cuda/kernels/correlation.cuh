@@ -42,8 +42,7 @@
 // scatter  C  B H W      O R S
 // weigh    O  C R S      B P Q
 //
-// A window of one tap, without strides and padding (POINTWISE), is a pixel, unless the image has more of them (output_padding): the products
-// are then of stored matrices.
+// A window of one tap without strides and padding, of as many as there are pixels (POINTWISE), is a pixel: the products are of stored matrices.
 //
 // C R S and O R S are counted as the weight lies: taps innermost, or channels with WEIGHT_LAST. VECTOR channels of a pixel that lie
 // together, with strides that are multiples of as much (TOGETHER), are carried at once.
@@ -58,7 +57,6 @@
 // A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
-//
 // No include guard: the tests include it once for each kernel they compile.
 #include "rectify.cuh"
 #include "tile.cuh"

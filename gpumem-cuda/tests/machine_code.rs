@@ -61,21 +61,26 @@ fn launches<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<La
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
 }
 
+/// Those of a file under another setting, in which the libraries do not compute what they otherwise do.
+fn of_file<N: Network>(
+    (card, precision, batch): (&Card, Precision, u64),
+    file: &str,
+    change: impl Fn(Setting) -> Setting,
+) -> Vec<Launch> {
+    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    let calls = steps(&placed, change(setting)).unwrap().into_iter().flat_map(|step| step.calls);
+    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
+    calls.filter_map(own).filter(|launch| launch.kernel.file == file).collect()
+}
+
 /// Those of attention where every run must give the same bits: cuDNN computes it otherwise, where it is installed.
 fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
-    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
-    let calls =
-        steps(&placed, Setting { deterministic: true, ..setting }).unwrap().into_iter().flat_map(|step| step.calls);
-    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
-    calls.filter_map(own).filter(|launch| launch.kernel.file == "attention.cu").collect()
+    of_file::<N>((card, precision, batch), "attention.cu", |setting| Setting { deterministic: true, ..setting })
 }
 
 /// Those of transposed convolutions where there is no cuDNN.
 fn transposes<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
-    let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
-    let calls = steps(&placed, Setting { cudnn: false, ..setting }).unwrap().into_iter().flat_map(|step| step.calls);
-    let own = |call| if let Call::Kernel(launch) = call { Some(launch) } else { None };
-    calls.filter_map(own).filter(|launch| launch.kernel.file == "convolution_transposed.cu").collect()
+    of_file::<N>((card, precision, batch), "convolution_transposed.cu", |setting| Setting { cudnn: false, ..setting })
 }
 
 /// Those of a language model of Llama's sizes that takes one token behind others, whose positions are rotary and of a table.

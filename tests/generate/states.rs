@@ -1,6 +1,6 @@
 //! Networks that keep what all steps come to: the states of scans and the last columns of convolutions.
 
-use super::{assert_near, tokens};
+use super::{assert_continued, assert_near, tokens};
 use gpumem::prelude::*;
 use gpumem::{Cpu, Error, Generated, Line, Serving, blocks, greedy};
 
@@ -101,22 +101,6 @@ recurrent!(LongShort, Lstm(8, layers = 2, dropout = 0.5));
 recurrent!(Narrowed, Lstm(8, layers = 2, proj_size = 3));
 recurrent!(Gated, Gru(8));
 recurrent!(Plain, Rnn(8, nonlinearity = "relu", bias = false));
-
-/// The logits of each step of the sequences, as passes give them that take so many tokens each.
-fn assert_continued<N: gpumem::Generate>(net: &mut Net<N, Cpu>, samples: &[Vec<u32>], all: &[f32], passes: &[usize]) {
-    let (steps, classes) = (samples[0].len(), all.len() / samples.len() / samples[0].len());
-    net.truncate(0).unwrap();
-    let mut done = 0;
-    for &taken in passes {
-        let given: Vec<&[u32]> = samples.iter().map(|sample| &sample[done..done + taken]).collect();
-        let logits = net.extend(&given).unwrap();
-        done += taken;
-        let last = |sample: usize| &all[(sample * steps + done - 1) * classes..][..classes];
-        let expected: Vec<f32> = (0..samples.len()).flat_map(last).copied().collect();
-        assert_near(&logits, &expected);
-    }
-    assert_eq!(net.cached(), done as u64);
-}
 
 /// Token by token, in whole chunks, and in chunks that are filled up, again and again from the beginning.
 #[test]

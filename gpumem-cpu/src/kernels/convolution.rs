@@ -23,8 +23,7 @@ struct Lengths {
 
 /// The windows of a transpose slide over the output, and have a position for each element of the input.
 fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error> {
-    let sides = [(op.in_channels, op.input), (op.out_channels, op.output)];
-    let [(images, image), (positions, position)] = if op.transposed { [sides[1], sides[0]] } else { sides };
+    let [(images, image), (positions, position)] = op.sides();
     let groups = op.groups;
     if groups == 0 || [images, positions].iter().any(|channels| channels % groups != 0) {
         return Err(Error::Damaged("a convolution's groups do not divide its channels"));

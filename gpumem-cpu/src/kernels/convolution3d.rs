@@ -171,8 +171,7 @@ fn fill(planes: &mut [f32], bias: Option<&[f32]>, area: usize) {
 
 /// The windows of a transpose slide over the output, and have a position for each element of the input.
 fn resolve(op: &Convolution3d, batch: u64) -> Result<Volumetric, Error> {
-    let sides = [(op.in_channels, op.input), (op.out_channels, op.output)];
-    let [(images, image), (positions, position)] = if op.transposed { [sides[1], sides[0]] } else { sides };
+    let [(images, image), (positions, position)] = op.sides();
     let groups = op.groups;
     if groups == 0 || [images, positions].iter().any(|channels| channels % groups != 0) {
         return Err(Error::Damaged("a convolution's groups do not divide its channels"));

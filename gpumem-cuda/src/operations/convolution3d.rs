@@ -109,10 +109,9 @@ impl Correlation {
     /// # Errors
     /// [`Error::Unsupported`] for sizes that the kernels cannot count in; [`Error::Damaged`] for one without channels.
     fn new(context: &Context<'_>, op: &Convolution3d, y: TensorId) -> Result<Correlation, Error> {
-        let of_group = |channels: u64| channels.checked_div(op.groups).unwrap_or(0);
-        let (x, batch) = ((of_group(op.in_channels), op.input), context.samples(y));
-        let y = (of_group(op.out_channels), op.output);
-        let (kernels, images, positions) = if op.transposed { (&TRANSPOSED, y, x) } else { (&PLAIN, x, y) };
+        let of_group = |(channels, size): (u64, [u64; 3])| (channels.checked_div(op.groups).unwrap_or(0), size);
+        let [images, positions] = op.sides().map(of_group);
+        let (kernels, batch) = (if op.transposed { &TRANSPOSED } else { &PLAIN }, context.samples(y));
         let it = Correlation { kernels, batch, groups: op.groups, images, positions, window: op.window };
         if it.images.0 == 0 || it.positions.0 == 0 {
             return Err(Error::Damaged("a convolution's groups do not divide its channels"));

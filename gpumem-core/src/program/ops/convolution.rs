@@ -46,11 +46,17 @@ const PARTIAL_SUMS: u64 = 1 << 20;
 const MOST_PARTS: u64 = 64;
 
 impl<const N: usize> Convolution<N> {
+    /// Channels and size of what windows slide over, its images, and of what has a position for each: x and y, or if it is transposed y
+    /// and x.
+    pub fn sides(&self) -> [(u64, [u64; N]); 2] {
+        let (x, y) = ((self.in_channels, self.input), (self.out_channels, self.output));
+        if self.transposed { [y, x] } else { [x, y] }
+    }
+
     /// Dimensions of the weight.
     pub fn weight(&self) -> Shape {
-        let [outer, inner] =
-            if self.transposed { [self.in_channels, self.out_channels] } else { [self.out_channels, self.in_channels] };
-        let mut dims = vec![outer, inner.checked_div(self.groups).unwrap_or(0)];
+        let [images, positions] = self.sides();
+        let mut dims = vec![positions.0, images.0.checked_div(self.groups).unwrap_or(0)];
         dims.extend(self.window.kernel_size);
         Shape::new(&dims)
     }
@@ -114,12 +120,8 @@ impl<const N: usize> Rule for Convolution<N> {
     }
 
     fn macs(&self) -> u64 {
-        let (channels, positions) = if self.transposed {
-            ([self.in_channels, self.out_channels], self.input)
-        } else {
-            ([self.out_channels, self.in_channels], self.output)
-        };
-        product(&[channels[0], product(&positions), channels[1] / self.groups, self.window.area()])
+        let [images, positions] = self.sides();
+        product(&[positions.0, product(&positions.1), images.0 / self.groups, self.window.area()])
     }
 
     /// A signal is a map of one row. A step sees itself and steps before where there is as much padding as its window reaches; the output then

@@ -49,23 +49,13 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<O
 
 /// What a pass of an operation on x, w and y is to the library, which knows convolutions only: with the roles of x and y exchanged, a
 /// transpose makes of the positions of one what its images would be the gradient of.
-fn in_its_terms(op: &ops::Convolution, pass: Pass, [x, w, y]: [TensorId; 3]) -> (Pass, [TensorId; 3], Sides) {
-    let [of_x, of_y] = [(op.in_channels, op.input), (op.out_channels, op.output)];
-    if !op.transposed {
-        return (pass, [x, w, y], Sides { images: of_x, positions: of_y });
+fn in_its_terms(op: &ops::Convolution, pass: Pass, [x, w, y]: [TensorId; 3]) -> (Pass, [TensorId; 3]) {
+    match pass {
+        _ if !op.transposed => (pass, [x, w, y]),
+        Pass::Forward => (Pass::BackwardData, [y, w, x]),
+        Pass::BackwardData => (Pass::Forward, [y, w, x]),
+        Pass::BackwardFilter => (pass, [y, w, x]),
     }
-    let pass = match pass {
-        Pass::Forward => Pass::BackwardData,
-        Pass::BackwardData => Pass::Forward,
-        Pass::BackwardFilter => Pass::BackwardFilter,
-    };
-    (pass, [y, w, x], Sides { images: of_y, positions: of_x })
-}
-
-/// Channels and sizes of what windows slide over, and of what has a position for each.
-struct Sides {
-    images: (u64, [u64; 2]),
-    positions: (u64, [u64; 2]),
 }
 
 /// A convolution for an operation: in its number format and with its workspace; without bias, and nothing is added to.
@@ -75,7 +65,8 @@ fn convolution(
     pass: Pass,
     tensors: [TensorId; 3],
 ) -> Result<Option<Convolution>, Error> {
-    let (pass, [x, w, y], Sides { images, positions }) = in_its_terms(op, pass, tensors);
+    let (pass, [x, w, y]) = in_its_terms(op, pass, tensors);
+    let [images, positions] = op.sides();
     let last = channels_last(context, [x, w, y]).filter(|_| is_for_the_library(op));
     // Of f32, the library is told nothing of orders.
     let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
@@ -135,7 +126,7 @@ pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Op
 /// Whether the library has such a convolution: it pads with as much at the end as in front.
 fn is_for_the_library(op: &ops::Convolution) -> bool {
     let ops::Window { kernel_size, stride, padding, dilation } = op.window;
-    let [images, positions] = if op.transposed { [op.output, op.input] } else { [op.input, op.output] };
+    let [(_, images), (_, positions)] = op.sides();
     let windows = |axis: usize| {
         let span = kernel_size[axis].checked_sub(1)?.checked_mul(dilation[axis])?.checked_add(1)?;
         let padded = padding[axis].checked_mul(2)?.checked_add(images[axis])?;

@@ -38,15 +38,13 @@ const TRANSPOSED: Kernels = Kernels {
 /// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
 fn correlation(context: &Context<'_>, op: &Convolution, y: TensorId) -> Result<Correlation, Error> {
     let of_group = |channels: u64| channels.checked_div(op.groups).unwrap_or(0);
-    let (x, y) = ((of_group(op.in_channels), op.input, context.samples(y)), (of_group(op.out_channels), op.output));
-    let (kernels, [images, positions], [image, position]) =
-        if op.transposed { (&TRANSPOSED, [y.0, x.0], [y.1, x.1]) } else { (&PLAIN, [x.0, y.0], [x.1, y.1]) };
+    let [(images, image), (positions, position)] = op.sides();
     let correlation = Correlation {
-        kernels,
-        batch: x.2,
+        kernels: if op.transposed { &TRANSPOSED } else { &PLAIN },
+        batch: context.samples(y),
         groups: op.groups,
-        images,
-        positions,
+        images: of_group(images),
+        positions: of_group(positions),
         image,
         position,
         kernel: op.window.kernel_size,

@@ -196,9 +196,6 @@ impl Kept {
 /// A convolution as the library describes it: the graph of its operations is the last of what is kept.
 fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
     let Convolution { batch, in_channels, out_channels, groups, element, channels_last, .. } = *convolution;
-    if convolution.bias.is_some() && convolution.pass == Pass::BackwardFilter {
-        return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM));
-    }
     let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
     let [kernel_height, kernel_width] = convolution.kernel;
     let (data, sums) = (data_type(element), DataType::CUDNN_DATA_FLOAT);
@@ -215,9 +212,10 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
         // What the convolution writes is not what is written.
         let (last, channels, size) = match convolution.pass {
             Pass::BackwardData => (&mut x, in_channels, of_x),
-            Pass::Forward | Pass::BackwardFilter => (&mut y, out_channels, of_y),
+            Pass::Forward => (&mut y, out_channels, of_y),
+            Pass::BackwardFilter => return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)),
         };
-        let written = core::mem::replace(last, kept.keep(tensor(SUMS, sums, size)?));
+        let written = std::mem::replace(last, kept.keep(tensor(SUMS, sums, size)?));
         let bias = kept.keep(tensor(BIAS, data, lie([1, channels, 1, 1], channels_last)?)?);
         let biased = if convolution.relu { kept.keep(tensor(BIASED, sums, size)?) } else { written };
         operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, *last, Some(bias), biased)?);
