@@ -16,8 +16,8 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
     (0..KINDS).map(|kind| {
         let (graph, output) = network(&[(12, 0, 0), (kind, 1, 2)], true);
         let loss = vec![Term::MSE, Term { weight: 0.3, from: Some(output), target: 1, ..Term::MSE }];
-        let all = [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto, Checkpoint::Budget(0.5)];
-        let checkpoint = all[kind % 4];
+        let all = [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto, Checkpoint::Budget(0.5)];
+        let checkpoint = all[kind % 5];
         let clip = [None, Some(Clip::GlobalNorm(1.0)), Some(Clip::Value(0.5))][kind % 3];
         let schedule = Schedule::Step { warmup: 3, every: 10, factor: 0.5 };
         let offload = Offload::ALL[kind % 4];

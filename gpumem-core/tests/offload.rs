@@ -267,7 +267,7 @@ fn parked_activations_lower_the_bound() {
         cached: None,
     };
     let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
-    for checkpoint in [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
+    for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
         let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
             let programs = steps(offload, checkpoint).trainings(&setting).unwrap();
             let bounds = programs.iter().map(|program| {

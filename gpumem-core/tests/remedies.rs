@@ -64,7 +64,7 @@ fn offloading(blueprint: &Blueprint, offload: Offload) -> (Blueprint, Program) {
 }
 
 const MAPS: &str =
-    "Conv2d(16, 3, padding = 1) | Tanh | Conv2d(16, 3, padding = 1) | BatchNorm2d | Gelu | Flatten | Linear(3)";
+    "Conv2d(16, 3, padding = 1) | Tanh | Conv2d(16, 3, padding = 1) | BatchNorm2d | Tanh | Gelu | Flatten | Linear(3)";
 
 #[test]
 fn the_fewest_parts_that_fit() {

@@ -1,4 +1,4 @@
-//! What is not kept changes no bit: rectifiers whose gradients are made with those of normalisations, and inputs that are read in front
+//! What is not kept changes no bit: activations whose gradients are made with those of normalisations, and inputs that are read in front
 //! of concatenations, beside steps that keep everything.
 
 mod harness;
@@ -45,11 +45,11 @@ fn norms(program: &Program, pass: Pass) -> Vec<&BatchNorm> {
 /// The step in which the first rectifier's gradient is an operation of its own, for which its output is kept.
 fn apart(program: &Program) -> Program {
     let mut program = program.clone();
-    let is_merged = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::BatchNorm(norm), pass: Pass::Backward } if norm.rectifier.is_some());
+    let is_merged = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::BatchNorm(norm), pass: Pass::Backward } if norm.activation.is_some());
     let at = program.operations.iter().position(is_merged).unwrap();
     let merged = &mut program.operations[at];
     let Action::Run { op: Op::BatchNorm(norm), .. } = &mut merged.action else { unreachable!() };
-    let function = norm.rectifier.take().unwrap();
+    let function = norm.activation.take().unwrap();
     let tensor = merged.read(Slot::Gradient).unwrap();
     let (row, saved) = (merged.row, merged.read(Slot::Saved(0)).unwrap());
     // The rectifier follows the normalisation.
@@ -87,7 +87,7 @@ fn a_rectifier_behind_a_normalisation_keeps_nothing() {
     for rectifier in ["Relu", "Relu6", "Relu(inplace = true)"] {
         let (graph, output) = rectified(rectifier);
         let program = plain(&graph, output);
-        let found: Vec<bool> = norms(&program, Pass::Backward).iter().map(|norm| norm.rectifier.is_some()).collect();
+        let found: Vec<bool> = norms(&program, Pass::Backward).iter().map(|norm| norm.activation.is_some()).collect();
         assert_eq!(found, [true], "{rectifier}");
         assert_eq!(trained(&program, 1), trained(&apart(&program), 2), "{rectifier}");
     }
@@ -103,14 +103,48 @@ fn what_a_convolution_reads_is_gone_when_its_inputs_gradient_is_made() {
     let output = chain(&mut graph, input, text);
     let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
     let ordered = lower_for(&graph, &[output], &options(), &setting).unwrap();
-    assert!(norms(&ordered, Pass::Backward).iter().all(|norm| norm.rectifier.is_some()), "{ordered}");
+    assert!(norms(&ordered, Pass::Backward).iter().all(|norm| norm.activation.is_some()), "{ordered}");
     let is_of_convolution = |operation: &&Operation| matches!(operation.backward(), Some(Op::Convolution(_)));
     let of_weight = ordered.operations.iter().position(|operation| is_of_convolution(&operation)).unwrap();
     let read = ordered.operations[of_weight].read(Slot::Input(0)).unwrap();
     assert_eq!(ordered.tensor(read).last as usize, of_weight, "{ordered}");
     let program = plain(&graph, output);
-    assert!(norms(&program, Pass::Backward).iter().all(|norm| norm.rectifier.is_none()));
+    assert!(norms(&program, Pass::Backward).iter().all(|norm| norm.activation.is_none()));
     assert_eq!(trained(&ordered, 1), trained(&program, 2));
+}
+
+/// A smooth function keeps neither its input nor its output. Beside a step in which a second reader, which adds nothing, has its input kept.
+#[test]
+fn a_function_behind_a_normalisation_keeps_nothing() {
+    const ALL: [&str; 10] = [
+        "Relu",
+        "Relu6",
+        "Silu",
+        "Hardswish",
+        "Gelu",
+        "Gelu(approximate = \"tanh\")",
+        "QuickGelu",
+        "Mish",
+        "Softsign",
+        "LogSigmoid",
+    ];
+    for function in ALL {
+        let network = |twice: bool| {
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(&[3, 6, 5])).unwrap();
+            let x = chain(&mut graph, input, "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d");
+            let mut y = chain(&mut graph, x, function);
+            if twice {
+                let nothing = chain(&mut graph, x, "Affine(0, 0)");
+                y = join(&mut graph, &[y, nothing], "Add");
+            }
+            lower(&graph, &[y], &options_of(&[Term::MSE])).unwrap()
+        };
+        let [program, apart] = [false, true].map(network);
+        let found = [&program, &apart].map(|program| norms(program, Pass::Backward)[0].activation.is_some());
+        assert_eq!(found, [true, false], "{function}: {program}{apart}");
+        assert_eq!(trained(&program, 1), trained(&apart, 2), "{function}");
+    }
 }
 
 /// What keeps the output anyway, or reads the normalised map, or needs more than the sign.
@@ -139,7 +173,7 @@ fn other_rectifiers_are_left_alone() {
         let mut graph = Graph::default();
         let output = build(&mut graph);
         let program = plain(&graph, output);
-        assert!(norms(&program, Pass::Backward).iter().all(|norm| norm.rectifier.is_none()), "{what}: {program}");
+        assert!(norms(&program, Pass::Backward).iter().all(|norm| norm.activation.is_none()), "{what}: {program}");
     }
 }
 

@@ -238,7 +238,7 @@ fn other_savers_change_no_bit() {
         assert_eq!(sided(plain), 20);
         let expected = stepped(&whole(plain));
         for offload in [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All] {
-            for checkpoint in [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
+            for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
                 let found = steps(offload, checkpoint);
                 let leanest = found.last().unwrap();
                 let what = format!("{micro_batches} parts, {offload:?}, {checkpoint:?}");

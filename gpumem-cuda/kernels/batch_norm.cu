@@ -14,12 +14,14 @@
 // MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
 //                  RECTIFIER then rectified a sum, and its output y is read
 // SLOPE            given where the backward pass has y in place of x: RECTIFIER is LeakyRelu then, and this its slope, more than 0
-// HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y and dy, and of dx: see layout.cuh. PACK is 1
+// AGAIN            given where the backward pass writes y as well, to `again`
+// HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y, dy and again, and of dx: see layout.cuh.
+//                  PACK is 1
 // ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
 // THRESHOLD, SCALE  where dropout follows after all that: an element is dropped when its random word is below the one, and the others are
 //                  multiplied with the other. Maps are dense
 //
-// x, y, residual, dy, masked, dx [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
+// x, y, residual, dy, masked, dx, again [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
 // 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
 //
 // statistics: mean and biased variance over B, H and W; with N = B H W,
@@ -279,7 +281,7 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
 
 // The gradient of a part of the input, from the sums of the channel.
 static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
-                                                  const real *dy, const Draws *draws, const real *x, real *dx) {
+                                                  const real *dy, const Draws *draws, const real *x, real *dx, real *again) {
     const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
     // Backwards: what was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
     const Index last = begin(part) + end(part) - 1;
@@ -298,6 +300,11 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
         ((Pack *)dx)[of_dx(at)] = to;
+#ifdef AGAIN
+#pragma unroll
+        for (int k = 0; k < PACK; k++) narrow(rectify(normalise(widen(inputs.at[k]), how)), &to.at[k]);
+        ((Pack *)again)[of_y(at)] = to;
+#endif
     }
 }
 
@@ -305,7 +312,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 
 KERNEL(__launch_bounds__(1024) batch_norm_backward)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, real *dx,
- Norm *dweight, Norm *dbias) {
+ Norm *dweight, Norm *dbias, real *again) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x;
     const float rstd = saved[CHANNELS + c];
@@ -313,7 +320,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_backward)
     float sum, product;
     sum_part(c, 0, how, dy, nullptr, x, y, masked, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, nullptr, x, dx);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, MASKED ? masked : dy, nullptr, x, dx, again);
 }
 
 #ifdef THRESHOLD
@@ -330,7 +337,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_backward_drop)
     float sum, product;
     sum_part(c, 0, how, dy, &draws, x, nullptr, nullptr, scratch, &sum, &product);
     if (threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, &draws, x, dx);
+    if (dx != nullptr) input_part(c, 0, how, rstd, sum, product, dy, &draws, x, dx, nullptr);
 }
 
 #endif
@@ -353,12 +360,12 @@ KERNEL(__launch_bounds__(1024) batch_norm_sums)
 // After sums; dy is what was masked there, if it was. Without dx, one part is enough.
 KERNEL(__launch_bounds__(1024) batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
- Norm *dweight, Norm *dbias) {
+ Norm *dweight, Norm *dbias, real *again) {
     const Index c = blockIdx.x, part = blockIdx.y;
     const float rstd = saved[CHANNELS + c];
     const float sum = join(partial + c * PARTS), product = join(partial + (CHANNELS + c) * PARTS);
     if (part == 0 && threadIdx.x == 0) parameters(c, rstd, sum, product, dweight, dbias);
-    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, nullptr, x, dx);
+    if (dx != nullptr) input_part(c, part, rule(saved[c], rstd, weight, bias, c), rstd, sum, product, dy, nullptr, x, dx, again);
 }
 
 #endif

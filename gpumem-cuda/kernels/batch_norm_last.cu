@@ -6,10 +6,10 @@
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
 // WITHIN           given where x are the first channels of a map that has so many: a multiple of PACK, too
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
 // TOGETHER         1 if all blocks of a grid run at once, else not there
 //
-// x, y, residual, dy, masked, dx [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
+// x, y, residual, dy, masked, dx, again [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
 //
 // A block for some packs of channels (x) and a part of the pixels (y). A thread stays with its channels and goes from pixel to pixel.
 // What the rows of a block found is joined in shared memory. With one part, each pass is one launch. With several, what a
@@ -383,7 +383,7 @@ struct Means {
 // Some packs of the gradient of the input.
 template <int U>
 static __device__ __forceinline__ void
-differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const real *x, real *dx) {
+differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const real *x, real *dx, real *again) {
     read_again();
     Pack gradients[U], inputs[U];
     load<true>(dy, at, U, gradients);
@@ -405,6 +405,11 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
             put(value, to, k);
         }
         ((Pack *)dx)[at + u * STEP] = to;
+#ifdef AGAIN
+#pragma unroll
+        for (int k = 0; k < PACK; k++) put(rectify(normalise(element(inputs[u], k), how[k])), to, k);
+        ((Pack *)again)[at + u * STEP] = to;
+#endif
     }
 }
 
@@ -412,7 +417,7 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
 // was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
 static __device__ __forceinline__ void
 differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS], const float *saved, const real *dy,
-                   const real *x, real *dx, Norm *dweight, Norm *dbias) {
+                   const real *x, real *dx, Norm *dweight, Norm *dbias, real *again) {
     constexpr int U = 2;
     __shared__ Means means[COLUMNS];
     each_channel([&](Index c, u32 column) {
@@ -425,8 +430,8 @@ differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS
     const Rule *how = rules + own_column();
     const Means *less = means + own_column();
     u32 left = own.count;
-    for (; left >= U; left -= U) differentiate<U>(own.first + (left - U) * STEP, how, less, dy, x, dx);
-    if (left > 0) differentiate<1>(own.first, how, less, dy, x, dx);
+    for (; left >= U; left -= U) differentiate<U>(own.first + (left - U) * STEP, how, less, dy, x, dx, again);
+    if (left > 0) differentiate<1>(own.first, how, less, dy, x, dx, again);
 }
 
 // The rules of a block's channels, as the forward pass had them.
@@ -439,26 +444,26 @@ find_rules(const float *saved, const Norm *weight, const Norm *bias, Rule (&rule
 
 KERNEL(__launch_bounds__(768, 1) batch_norm_backward)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked, real *dx,
- Norm *dweight, Norm *dbias) {
+ Norm *dweight, Norm *dbias, real *again) {
     __shared__ Rule rules[COLUMNS];
     __shared__ float found[2][COLUMNS];
     find_rules(saved, weight, bias, rules);
     share_part(sums(rules, dy, x, y, masked), found);
-    differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias);
+    differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias, again);
 }
 
 #elif defined(TOGETHER)
 
 KERNEL(__launch_bounds__(384, 2) batch_norm_backward_parts)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const real *y, real *masked,
- float *partial, u32 *state, real *dx, Norm *dweight, Norm *dbias) {
+ float *partial, u32 *state, real *dx, Norm *dweight, Norm *dbias, real *again) {
     __shared__ Rule rules[COLUMNS];
     __shared__ float found[2][COLUMNS];
     find_rules(saved, weight, bias, rules);
     store_part(sums(rules, dy, x, y, masked), partial);
     wait_for_grid(state);
     join_parts<false>(partial, found);
-    differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias);
+    differentiate_part(found, rules, saved, MASKED ? masked : dy, x, dx, dweight, dbias, again);
 }
 
 #else
@@ -474,12 +479,12 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_sums)
 // After sums; dy is what was masked there, if it was. Without dx, one part is enough.
 KERNEL(__launch_bounds__(384, 2) batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
- Norm *dweight, Norm *dbias) {
+ Norm *dweight, Norm *dbias, real *again) {
     __shared__ Rule rules[COLUMNS];
     __shared__ float found[2][COLUMNS];
     find_rules(saved, weight, bias, rules);
     join_parts<false>(partial, found);
-    differentiate_part(found, rules, saved, dy, x, dx, dweight, dbias);
+    differentiate_part(found, rules, saved, dy, x, dx, dweight, dbias, again);
 }
 
 #endif

@@ -158,7 +158,7 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
         let layouts = given.all().map(|id| placed.program.tensor(id).layout);
         Counted {
             path: placed.program.paths.get(leading.row as usize).cloned().unwrap_or_default(),
-            phase: leading.phase(),
+            phase: step.phase(&placed.program),
             call: call.clone(),
             reads,
             writes,

@@ -6,7 +6,7 @@ use crate::fuse::{all_can, fused, joined};
 use crate::operations::{self, Context, Setting};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::Program;
+use gpumem_core::program::{Phase, Program};
 use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 
 /// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
@@ -29,6 +29,11 @@ impl Step {
         let mut all: Vec<usize> = (self.first..self.first + self.count).chain(self.moved.iter().copied()).collect();
         all.sort_unstable();
         all
+    }
+
+    /// What of the step it is: with what is computed again beside its gradient, the backward pass.
+    pub fn phase(&self, program: &Program) -> Phase {
+        program.operations[self.first + self.count - 1].phase()
     }
 }
 

@@ -81,7 +81,7 @@ impl Reading<'_> {
             moments: 0,
             optimizer: None,
             update: Update::Fused,
-            checkpoint: Checkpoint::None,
+            checkpoint: Checkpoint::Norms,
             descent: Descent::PLAIN,
             split: None,
             least: None,
@@ -404,20 +404,20 @@ fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> T
                 let message = "the budget is a share of what activations take without recomputation, above 0 and at most 1, as \
                                `Budget(0.6)`";
                 errors.add(Place::of(share), message);
-                quote!(#path::None)
+                quote!(#path::Norms)
             }
             None => {
                 let message = "the budget is read by the macro as it stands; write a number, as `Budget(0.6)`";
                 errors.add(Place::of(share), message);
-                quote!(#path::None)
+                quote!(#path::Norms)
             }
         };
     }
-    let names = ["None", "Cheap", "Auto", "Budget(0.6)"];
+    let names = ["Norms", "None", "Cheap", "Auto", "Budget(0.6)"];
     let chosen = one_of(value, "checkpoint", &names, errors);
-    reading.checkpoint =
-        [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto].get(chosen).copied().unwrap_or_default();
-    let name = Ident::new(names.get(chosen).filter(|_| chosen < 3).unwrap_or(&"None"), Span::call_site());
+    let simple = [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto];
+    reading.checkpoint = simple.get(chosen).copied().unwrap_or_default();
+    let name = Ident::new(names.get(chosen).filter(|_| chosen < simple.len()).unwrap_or(&"Norms"), Span::call_site());
     quote!(#path::#name)
 }
 

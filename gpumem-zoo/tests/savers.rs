@@ -54,26 +54,27 @@ fn with_time(found: &Leaner) -> String {
 
 fn line<N: Network>(batch: u64) -> String {
     let adam = |checkpoint| blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), checkpoint);
-    let codes = blueprint::<N>(Optimizer::AdamW8bit(AdamW8bit::DEFAULT), Checkpoint::None);
+    let codes = |checkpoint| blueprint::<N>(Optimizer::AdamW8bit(AdamW8bit::DEFAULT), checkpoint);
     let (single, mixed) = (setting(batch, Precision::F32), setting(batch, MIXED));
     let of = |blueprint: &Blueprint, setting: &Setting| {
         let programs = blueprint.trainings(setting).unwrap();
         assert_eq!(programs.len(), 1, "{}", N::NAME);
         arena(&programs[0], setting)
     };
-    let plain = of(&adam(Checkpoint::None), &single);
+    let [plain, keeping] = [Checkpoint::Norms, Checkpoint::None].map(|checkpoint| of(&adam(checkpoint), &single));
     let cheap = of(&adam(Checkpoint::Cheap), &single);
-    let share = leaner(&adam(Checkpoint::None), &single, |plain| budget_room(Checkpoint::Budget(0.6), plain).unwrap());
-    let leanest = leaner(&adam(Checkpoint::None), &single, |_| 0);
-    let all = leaner(&codes, &mixed, |_| 0);
-    let mut split = adam(Checkpoint::None);
+    let budget = Checkpoint::Budget(0.6);
+    let share = leaner(&adam(budget), &single, |plain| budget_room(budget, plain).unwrap());
+    let leanest = leaner(&adam(Checkpoint::Auto), &single, |_| 0);
+    let all = leaner(&codes(Checkpoint::Auto), &mixed, |_| 0);
+    let mut split = adam(Checkpoint::Norms);
     split.training.as_mut().unwrap().descent.micro_batches = PARTS;
     // A batch that has so many parts.
     let split = batch.is_multiple_of(PARTS).then(|| of(&split, &single));
     assert!(split.is_none_or(|split| split < plain), "{}: {split:?} of {plain}", N::NAME);
     let split = split.map_or("".to_string(), |split| (split >> 20).to_string());
-    let (halves, coded) = (of(&adam(Checkpoint::None), &mixed), of(&codes, &single));
-    let mut hosted = adam(Checkpoint::None);
+    let (halves, coded) = (of(&adam(Checkpoint::Norms), &mixed), of(&codes(Checkpoint::Norms), &single));
+    let mut hosted = adam(Checkpoint::Norms);
     hosted.training.as_mut().unwrap().descent.offload = Offload::OptimizerState;
     let offloaded = of(&hosted, &mixed);
     for (what, saved) in [
@@ -86,10 +87,10 @@ fn line<N: Network>(batch: u64) -> String {
         assert!(saved < plain, "{}, {what}: {saved} of {plain}", N::NAME);
     }
     // Where rectifiers already lie over what they rectify, there is nothing cheap left.
-    assert!(cheap <= plain, "{}: {cheap} of {plain}", N::NAME);
+    assert!(cheap <= plain && plain <= keeping, "{}: {cheap} of {plain} of {keeping}", N::NAME);
     // Time is spent where memory is saved, and more of it for more.
     assert!(0 < share.more[1] && share.more[1] <= leanest.more[1], "{}", N::NAME);
-    let numbers = [plain >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
+    let numbers = [plain >> 20, keeping >> 20, cheap >> 20].map(|mib| format!("{mib} | ")).concat();
     format!(
         "| `{}`, {batch} | {numbers}{} | {} | {split} | {} | {} | {} | {} |\n",
         N::NAME,
@@ -105,8 +106,8 @@ fn line<N: Network>(batch: u64) -> String {
 #[test]
 fn what_each_way_leaves() {
     let mut text = String::from(
-        "| network, batch | plain | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `micro_batches: 4` | \
-         `precision: Mixed(Bf16)` | `AdamW8bit` | mixed, offloaded | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| network, batch | plain | `checkpoint: None` | `checkpoint: Cheap` | `checkpoint: Budget(0.6)` | leanest level | `micro_batches: 4` | \
+         `precision: Mixed(Bf16)` | `AdamW8bit` | mixed, offloaded | mixed, 8 bits, leanest |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     text += &line::<Vgg16<1>>(32);
     text += &line::<ResNet50<1>>(64);
@@ -120,7 +121,7 @@ fn what_each_way_leaves() {
 fn chunked<N: Network>(batch: u64, precision: Precision, features: u64) -> String {
     let setting = setting(batch, precision);
     let with = |chunks| {
-        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Norms);
         blueprint.training.as_mut().unwrap().loss[0].options.chunks = chunks;
         blueprint
     };
@@ -167,7 +168,7 @@ fn parked<N: Network>(batch: u64) -> String {
         (MIXED, Offload::All),
     ];
     let budgets = budgets.map(|(precision, offload)| {
-        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::None);
+        let mut blueprint = blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), Checkpoint::Norms);
         blueprint.training.as_mut().unwrap().descent.offload = offload;
         let setting = setting(batch, precision);
         let program = blueprint.training_for(&setting).unwrap().unwrap();

@@ -72,6 +72,7 @@ impl Wire for Checkpoint {
             Checkpoint::Cheap => (1, 0.0),
             Checkpoint::Auto => (2, 0.0),
             Checkpoint::Budget(share) => (3, share),
+            Checkpoint::Norms => (4, 0.0),
         };
         kind.put(out);
         share.put(out);
@@ -84,6 +85,7 @@ impl Wire for Checkpoint {
             1 => Checkpoint::Cheap,
             2 => Checkpoint::Auto,
             3 => Checkpoint::Budget(share),
+            4 => Checkpoint::Norms,
             _ => return None,
         })
     }
@@ -103,12 +105,29 @@ impl Blueprint {
         self.trained(precision, |options| lower(&self.graph, &self.outputs, options))
     }
 
-    /// The training step in the order that was found to need least at a setting, for a network that is trained.
+    /// The training step in the order that was found to need least at a setting, for a network that is trained. It makes outputs of
+    /// normalisations again if the setting lets it, and `checkpoint` in `TRAIN` says nothing else.
     ///
     /// # Errors
     /// See [`lower_for`].
     pub fn training_for(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+        let renormalises = setting.renormalises && matches!(self.checkpoint(), Checkpoint::Norms | Checkpoint::Cheap);
+        self.ordered(&Setting { renormalises, ..*setting })
+    }
+
+    fn ordered(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
         self.trained(setting.precision, |options| lower_for(&self.graph, &self.outputs, options, setting))
+    }
+
+    fn checkpoint(&self) -> Checkpoint {
+        self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default()
+    }
+
+    /// The step that makes outputs of normalisations again, beside one that keeps them and needs more.
+    pub(super) fn renormalised(&self, plain: &Program, setting: &Setting) -> Result<Option<Program>, LowerError> {
+        let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
+        let found = if is_asked_for { self.ordered(setting)? } else { None };
+        Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
     }
 
     /// The training step as `checkpoint` in `TRAIN` wants it: where memory decides, the step as it is written and those that need less
@@ -118,15 +137,16 @@ impl Blueprint {
     /// See [`search`].
     pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
-        let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
-        let only_cheap = match checkpoint {
-            Checkpoint::None => return Ok(Vec::from([plain])),
+        let only_cheap = match self.checkpoint() {
+            Checkpoint::Norms | Checkpoint::None => return Ok(Vec::from([plain])),
             Checkpoint::Cheap => true,
             Checkpoint::Auto | Checkpoint::Budget(_) => false,
         };
-        let found = self.leaner(&plain, &Setting { only_cheap, ..*setting })?;
+        let again = self.renormalised(&plain, setting)?;
+        let found = self.leaner(again.as_ref().unwrap_or(&plain), &Setting { only_cheap, ..*setting })?;
         match found.levels.split_first() {
-            None | Some((_, [])) => Ok(Vec::from([plain])),
+            None | Some((_, [])) if only_cheap => Ok(Vec::from([plain])),
+            None => Ok([plain].into_iter().chain(again).collect()),
             Some((_, leaner)) if only_cheap => {
                 let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
                 match leaner.iter().rfind(is_cheap) {
@@ -135,7 +155,7 @@ impl Blueprint {
                 }
             }
             Some((_, leaner)) => {
-                let mut all = Vec::from([plain]);
+                let mut all: Vec<Program> = [plain].into_iter().chain(again).collect();
                 for level in leaner {
                     all.extend(self.training_in_order(setting.precision, &level.order)?);
                 }
@@ -146,7 +166,7 @@ impl Blueprint {
 
     /// Whether what fits the cards decides what is computed again.
     pub fn takes_what_fits(&self) -> bool {
-        self.training.as_ref().is_some_and(|steps| steps.checkpoint == Checkpoint::Auto)
+        self.training.is_some() && self.checkpoint() == Checkpoint::Auto
     }
 
     /// The training step whose operations run in this order.
@@ -165,7 +185,7 @@ impl Blueprint {
         self.trained(setting.precision, |options| search(&self.graph, &self.outputs, options, setting))
     }
 
-    /// The levels of recomputation that need less than the plain step: its order may need less than what levels begin with, the rule's.
+    /// The levels of recomputation that need less than a step: its order may need less than what levels begin with, the rule's.
     ///
     /// # Errors
     /// See [`search`].

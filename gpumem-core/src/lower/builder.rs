@@ -2,7 +2,7 @@
 
 use super::backward::Piece;
 use super::chunks::Chunk;
-use super::merged::Rectifiers;
+use super::merged::Activations;
 use super::{LowerError, Training};
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
@@ -44,7 +44,7 @@ pub(super) struct Builder<'g> {
     live: Vec<bool>,
     /// Which values a gradient is computed for.
     needs_gradient: Vec<bool>,
-    /// Which rectifiers' gradients are part of those of the normalisation before them.
+    /// Which activations' gradients are part of those of the normalisation before them.
     pub(super) merged: Vec<bool>,
     /// The nodes that read each value, in order.
     pub(super) consumers: Vec<Vec<NodeId>>,
@@ -100,7 +100,7 @@ impl<'g> Builder<'g> {
         outputs: &'g [NodeId],
         ends: Vec<NodeId>,
         training: Option<Training<'g>>,
-        rectifiers: Rectifiers,
+        activations: Activations,
     ) -> Result<Builder<'g>, LowerError> {
         let count = graph.nodes.len();
         let live = reachable(graph, &ends);
@@ -135,7 +135,7 @@ impl<'g> Builder<'g> {
         };
         builder.mark_consumers();
         builder.mark_gradients();
-        builder.mark_merged(rectifiers);
+        builder.mark_merged(activations);
         builder.declare();
         let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
         if training.is_some() && !trains {

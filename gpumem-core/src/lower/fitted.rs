@@ -6,6 +6,7 @@ use crate::memory::budget::{Budget, Line, budget_at, lasting_at, lower_bound_at}
 use crate::memory::levels::room_within;
 use crate::program::Program;
 use crate::train::Checkpoint;
+use alloc::vec::Vec;
 
 /// A training step, and what recomputation makes of it if it does not fit.
 #[derive(Clone, Debug)]
@@ -85,18 +86,31 @@ impl Blueprint {
         [lasting, room]: [u64; 2],
         or_last: bool,
     ) -> Result<Option<Leaner>, LowerError> {
-        let found = self.leaner(plain, setting)?;
-        let count = found.levels.len();
-        for (number, level) in found.levels.iter().enumerate().skip(1) {
+        let again = self.renormalised(plain, setting)?;
+        let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
+        let before = usize::from(again.is_some());
+        let count = found.levels.len().max(1) + before;
+        let mut levels: Vec<(Level, Option<Program>)> = Vec::new();
+        if let Some(program) = again {
+            let (peak, cost) = (setting.peak(&program), setting.again(&program));
+            levels.push((Level { peak, cost, ..Level::default() }, Some(program)));
+        }
+        levels.extend(found.levels.into_iter().skip(1).map(|level| (level, None)));
+        // Levels begin with a step that keeps what the plain one may make again.
+        let own = if self.graph.groups.is_empty() { setting.again(plain) } else { 0 };
+        for (number, (level, program)) in (1..).zip(levels) {
             let is_asked_for = or_last && number + 1 == count;
             if !is_asked_for && lasting.saturating_add(level.peak) > room {
                 continue;
             }
-            let program = self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone());
+            let program = match program {
+                Some(program) => program,
+                None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
+            };
             let Some(budget) = budget(&program, setting) else { return Ok(None) };
             let fits = budget[Line::Arena] <= room;
             if fits || is_asked_for {
-                let more = more(plain, level, found.step_cost);
+                let more = more(plain, &level, [found.step_cost, own]);
                 let number = [number as u64, count as u64];
                 return Ok(Some(Leaner { program, budget, fits, number, more }));
             }
@@ -130,9 +144,12 @@ pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
 }
 
 /// See [`Leaner::more`].
-fn more(plain: &Program, level: &Level, step_cost: u64) -> [u64; 2] {
+fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] {
     let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
     let flops = flops.fold(0u64, u64::saturating_add);
     let share = |part: u64, whole: u64| (1000 * u128::from(part)).div_ceil(u128::from(whole.max(1))) as u64;
-    [share(level.macs_again.saturating_mul(2), flops), share(level.cost, step_cost)]
+    [
+        share(level.macs_again.saturating_mul(2), flops),
+        share(level.cost.saturating_sub(own), step_cost.saturating_add(own)),
+    ]
 }

@@ -1,39 +1,43 @@
-//! Rectifiers that keep nothing: behind a normalisation, what was cut off is computed again from what that keeps.
+//! Activations that keep nothing: behind a normalisation, their slopes are computed again from what that keeps.
 //!
-//! A rectifier's gradient reads its output. Where nothing else does, as where only a concatenation or a pool follows, a whole map is held
-//! for one bit of each element. The gradient of the normalisation before it reads the map that came in, from which a multiplication and an
-//! addition say the same: one pass then makes the gradients of both.
+//! An activation's gradient reads its output or its input. Where nothing else does, as where only a concatenation or a pool follows a
+//! rectifier, a whole map is held for that. The gradient of the normalisation before it reads the map that came in, from which a
+//! multiplication and an addition say the same: one pass then makes the gradients of both.
 
 use super::builder::Builder;
 use crate::graph::{NodeId, Source};
 use crate::program::Op;
-use crate::program::function::Function;
+use crate::program::function::{Function, Kept};
 use crate::program::ops::{BatchNorm, Pointwise};
 
-/// The rectifiers behind normalisations that keep nothing.
+/// The activations behind normalisations that keep nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rectifiers {
-    /// Those whose outputs no other gradient reads.
+pub(super) enum Activations {
+    /// Those that would keep a map for themselves alone: their input, or an output that no other gradient reads.
     Unread,
     /// All. What another gradient reads, that of a weight most often, is then gone when that is made, and not held beside what comes next.
     All,
 }
 
 impl Builder<'_> {
-    /// Finds the rectifiers whose outputs are kept for themselves alone, or those as well that other gradients read.
-    pub(super) fn mark_merged(&mut self, rectifiers: Rectifiers) {
+    /// Finds the activations that would keep a map for themselves alone, or those as well whose outputs other gradients read.
+    pub(super) fn mark_merged(&mut self, activations: Activations) {
         for id in 0..self.graph.nodes.len() {
-            let is_one = self.is_live(id) && self.needs_gradient(id) && self.rectifies(id);
-            self.merged[id] = is_one && (rectifiers == Rectifiers::All || !self.is_asked_for(id));
+            let Some(function) = self.activates(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else {
+                continue;
+            };
+            let keeps_input = function.row().kept == Kept::Input;
+            self.merged[id] = keeps_input || activations == Activations::All || !self.is_asked_for(id);
         }
     }
 
-    /// Whether a node rectifies what a normalisation gives to nobody else.
-    fn rectifies(&self, id: NodeId) -> bool {
-        let Some(node) = self.op(id).filter(|node| rectifier(node.op).is_some()) else { return false };
-        let before = node.inputs[0];
+    /// The function in a node that alone reads what a normalisation gives.
+    fn activates(&self, id: NodeId) -> Option<Function> {
+        let node = self.op(id)?;
+        let (function, before) = (activation(node.op)?, node.inputs[0]);
         let is_normalised = self.op(before).is_some_and(|node| matches!(node.op, Op::BatchNorm(_)));
-        is_normalised && self.consumers[before] == [id] && !self.ends.contains(&before)
+        let is_alone = is_normalised && self.consumers[before] == [id] && !self.ends.contains(&before);
+        is_alone.then_some(function)
     }
 
     /// Whether another gradient reads a value, under whatever shape.
@@ -44,22 +48,22 @@ impl Builder<'_> {
         })
     }
 
-    /// What computes the gradients of a node: of a normalisation, maybe those of what rectifies it, too.
+    /// What computes the gradients of a node: of a normalisation, maybe those of the activation behind it, too.
     pub(super) fn differentiated(&self, id: NodeId, op: &Op) -> Op {
         match (op, self.consumers[id].as_slice()) {
             (Op::BatchNorm(norm), &[only]) if self.merged[only] => {
-                let rectifier = self.op(only).and_then(|node| rectifier(node.op));
-                Op::BatchNorm(BatchNorm { rectifier, ..norm.clone() })
+                let activation = self.op(only).and_then(|node| activation(node.op));
+                Op::BatchNorm(BatchNorm { activation, ..norm.clone() })
             }
             _ => op.clone(),
         }
     }
 }
 
-/// The rectifier that an operation is. Of those with a slope, the sign is not enough.
-fn rectifier(op: &Op) -> Option<Function> {
+/// The function that an operation is, if its slope can be computed again.
+fn activation(op: &Op) -> Option<Function> {
     match op {
-        Op::Pointwise(Pointwise { function: function @ (Function::Relu | Function::Relu6), .. }) => Some(*function),
+        Op::Pointwise(Pointwise { function, .. }) => Some(*function).filter(|function| function.has_slope_of_input()),
         _ => None,
     }
 }

@@ -21,6 +21,7 @@ mod order;
 mod pitch;
 mod recompute;
 mod remedies;
+mod renormalised;
 mod rewrite;
 mod sides;
 mod stepped;
@@ -43,7 +44,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use builder::Builder;
 use chunks::Chunked;
-use merged::Rectifiers;
+use merged::Activations;
 use recompute::{Draft, recomputed, searched};
 pub use recompute::{Level, Search, Setting};
 
@@ -299,11 +300,11 @@ fn draft(
     let mut graph = rewrite::pool_first(graph, &ends);
     if options.training.is_some() {
         graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
-        let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Rectifiers::Unread)?.sided();
+        let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Activations::Unread)?.sided();
         sides::keep_sides(&mut graph, &sided);
     }
-    let built = |rectifiers: Rectifiers| {
-        let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, rectifiers)?;
+    let built = |activations: Activations| {
+        let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, activations)?;
         builder.chunks = &chunks;
         builder.forward()?;
         if let Some(training) = options.training {
@@ -312,12 +313,12 @@ fn draft(
         }
         Ok(builder)
     };
-    let builder = built(Rectifiers::Unread)?;
+    let builder = built(Activations::Unread)?;
     let draft = match (options.training, setting) {
         // What is computed again is there for a short time only, which no search knows of.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
             let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
-            order::ordered(builder, || built(Rectifiers::All).ok(), &graph, training, &setting)
+            order::ordered(builder, || built(Activations::All).ok(), &graph, training, &setting)
         }
         (Some(training), _) => {
             let pieces = builder.pieces();

@@ -32,13 +32,20 @@ const CHUNKS: [u64; 2] = [8, 32];
 struct Way {
     blueprint: Blueprint,
     remedy: Remedy,
+    /// Whether as much is computed again as it takes.
+    recomputes: bool,
     /// Tables of it that say what is there outside of the step, where the batch is whole.
     tables: Tables,
 }
 
 impl Way {
     fn as_written(blueprint: &Blueprint, tables: Tables) -> Way {
-        Way { blueprint: blueprint.clone(), remedy: Remedy::as_written(0), tables }
+        Way {
+            blueprint: blueprint.clone(),
+            remedy: Remedy::as_written(0),
+            recomputes: blueprint.takes_what_fits(),
+            tables,
+        }
     }
 
     /// With `InplaceAbn`, where it has what that takes the place of.
@@ -66,10 +73,10 @@ impl Way {
 
     /// With `checkpoint: Auto`, where nothing is said of what is computed again.
     fn recomputed(&self) -> Option<Way> {
-        let mut other = self.clone();
-        let steps = other.blueprint.training.as_mut().filter(|steps| steps.checkpoint == Checkpoint::None)?;
-        steps.checkpoint = Checkpoint::Auto;
-        Some(other)
+        // Levels are compared with the step as it is written, which may make outputs of normalisations again.
+        let written = self.blueprint.training.as_ref()?.checkpoint;
+        let is_open = matches!(written, Checkpoint::Norms | Checkpoint::None);
+        is_open.then(|| Way { recomputes: true, ..self.clone() })
     }
 
     /// The numbers of parts that a batch splits into beyond those that it is in.
@@ -280,8 +287,8 @@ impl Search<'_> {
     }
 
     /// The step, if it fits.
-    fn planned(&self, Way { blueprint, remedy, .. }: &Way) -> Option<Planned> {
-        let Fitting { program, budget, more } = if blueprint.takes_what_fits() {
+    fn planned(&self, Way { blueprint, remedy, recomputes, .. }: &Way) -> Option<Planned> {
+        let Fitting { program, budget, more } = if *recomputes {
             blueprint.fitting(self.setting, self.room).ok()??
         } else {
             let program = blueprint.chosen(self.setting, self.room).ok()??;

@@ -42,7 +42,7 @@ pub const fn first<const N: usize>(
 pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
     match checkpoint {
         Checkpoint::Auto | Checkpoint::Budget(_) => room_within(checkpoint, &first.budget, aim.room()),
-        Checkpoint::None | Checkpoint::Cheap => u64::MAX,
+        Checkpoint::Norms | Checkpoint::None | Checkpoint::Cheap => u64::MAX,
     }
 }
 
@@ -61,7 +61,7 @@ pub const fn budget_room(checkpoint: Checkpoint, first: &Budget) -> Option<u64> 
             let activations = first.get(Line::Activations);
             Some(first.get(Line::Arena) - activations + (activations as f64 * share) as u64)
         }
-        Checkpoint::None | Checkpoint::Cheap | Checkpoint::Auto => None,
+        Checkpoint::Norms | Checkpoint::None | Checkpoint::Cheap | Checkpoint::Auto => None,
     }
 }
 

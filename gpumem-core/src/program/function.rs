@@ -83,6 +83,13 @@ macro_rules! functions {
             pub const fn row(self) -> FunctionRow {
                 match self { $(Function::$name => $row,)* }
             }
+
+            /// Whether it has no arguments and a slope that its input says, so that whoever computes that again needs no more. What
+            /// rectifies has the same slope at its output.
+            pub const fn has_slope_of_input(self) -> bool {
+                let row = self.row();
+                matches!(self, Function::Relu | Function::Relu6) || (matches!(row.kept, Kept::Input) && row.arguments.is_empty())
+            }
         }
     };
 }

@@ -48,7 +48,7 @@ impl Program {
     fn rectified(&self, forward: usize) -> Vec<(TensorId, u32)> {
         let (forward, rest) = self.operations.split_at(forward);
         let merged = rest.iter().filter(|operation| match operation.backward() {
-            Some(Op::BatchNorm(norm)) => norm.rectifier.is_some(),
+            Some(Op::BatchNorm(norm)) => norm.activation.is_some(),
             _ => false,
         });
         let rectifier = |norm: &Operation| {

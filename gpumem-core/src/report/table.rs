@@ -59,7 +59,8 @@ fn recomputed(compiled: &Compiled) -> String {
         1 => String::new(),
         _ => format!("; level {number} of {}, without it {} of activations", levels - 1, bytes(activations_without)),
     };
-    format!("computed again: {operations} operations, {} FLOPs, {} moved{without}\n", count(flops), bytes(moved))
+    let multiplied = if flops > 0 { format!("{} FLOPs, ", count(flops)) } else { String::new() };
+    format!("computed again: {operations} operations, {multiplied}{} moved{without}\n", bytes(moved))
 }
 
 /// What [`table`] says of memory: the lines of the budget, where the peak is, and the cards.

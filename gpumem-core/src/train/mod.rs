@@ -46,7 +46,7 @@ pub struct Train {
     pub cards: &'static [Card],
     /// When parameters are updated: `Fused` or `Separate`. If left out `Fused`, but `Separate` where gradients are clipped by their norm.
     pub update: Update,
-    /// What is computed a second time for the backward pass rather than kept for it: `None` (if left out), `Cheap`, `Auto` or
+    /// What is computed a second time for the backward pass rather than kept for it: `Norms` (if left out), `None`, `Cheap`, `Auto` or
     /// `Budget(0.6)`. No number changes with it.
     pub checkpoint: Checkpoint,
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
@@ -79,7 +79,7 @@ impl Train {
         loss: &[LossTerm::CROSS_ENTROPY],
         cards: &[],
         update: Update::Fused,
-        checkpoint: Checkpoint::None,
+        checkpoint: Checkpoint::Norms,
         clip: None,
         offload: Offload::None,
         schedule: Schedule::PLAIN,
@@ -154,15 +154,20 @@ pub enum Update {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Checkpoint {
-    /// Nothing beside what is written by hand.
+    /// Outputs of batch normalisations that nothing reads again but gradients of weights: the pass that makes a normalisation's gradient
+    /// writes them a second time. Of the two maps around such a normalisation one is kept, and a step moves a few hundredths more bytes.
+    /// Nothing where the step needs no less with it, or has something written by hand.
     #[default]
+    Norms,
+    /// Nothing beside what is written by hand.
     None,
     /// What multiplies no matrices and slides no windows: normalisations, activations, dropout, additions. Of these whatever lowers the
     /// peak most with at most an eighth more time, by the model of [`Setting`](crate::lower::Setting).
     Cheap,
-    /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does.
+    /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does, `Norms` among
+    /// others.
     Auto,
-    /// The cheapest that was found with which activations take at most this share of what they take without it, and the step fits every card
+    /// The cheapest that was found with which activations take at most this share of what they take with `None`, and the step fits every card
     /// it is aimed at.
     Budget(f64),
 }

@@ -6,15 +6,16 @@
 //! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
 //! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`.
 
-use super::pointwise::{relu, relu_slope, relu6, relu6_slope};
+use super::pointwise::{self, Use};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, count};
 use crate::parallel::{self, grown};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::function::Function;
-use gpumem_core::program::ops::BatchNorm;
+use gpumem_core::program::function::Kept;
+use gpumem_core::program::op::Rule;
+use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use rayon::prelude::*;
 
 /// Channel `c` of every sample of a map.
@@ -118,13 +119,36 @@ pub(super) fn inverse_root(variance: f64, eps: f64) -> f32 {
     (1.0 / (variance + eps).sqrt()) as f32
 }
 
-/// The gradients that the operation writes; `dx` may overwrite `dy`. A rectifier behind it cuts off what it cut off before.
+/// The gradients that the operation writes; `dx` may overwrite `dy`. The slope of a function behind it is computed again.
 pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
-    match op.rectifier {
-        None => backward_through(op, operands, |dy, _| dy),
-        Some(Function::Relu) => backward_through(op, operands, |dy, y| dy * relu_slope(relu(y))),
-        Some(Function::Relu6) => backward_through(op, operands, |dy, y| dy * relu6_slope(relu6(y))),
-        Some(_) => Err(Error::Damaged("a normalisation has the gradient of what is no rectifier")),
+    let Some(function) = op.activation else { return backward_through(op, operands, |dy, _| dy) };
+    if !function.has_slope_of_input() {
+        return Err(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"));
+    }
+    let behind = Pointwise { function, arguments: Vec::new(), shape: op.output() };
+    pointwise::with(&behind, Through { op, operands, of_output: function.row().kept == Kept::Output })
+}
+
+/// The backward pass through a function whose slope is that of its input, or of its output.
+struct Through<'o, 'a> {
+    op: &'o BatchNorm,
+    operands: &'o mut Operands<'a>,
+    of_output: bool,
+}
+
+impl Use for Through<'_, '_> {
+    type Out = Bound;
+
+    fn apply(
+        self,
+        value: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+        slope: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+    ) -> Bound {
+        let Through { op, operands, of_output } = self;
+        match of_output {
+            true => backward_through(op, operands, move |dy, y| dy * slope(value(y))),
+            false => backward_through(op, operands, move |dy, y| dy * slope(y)),
+        }
     }
 }
 
@@ -135,9 +159,14 @@ fn backward_through(
     through: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
 ) -> Bound {
     let maps = Maps { channels: count(&[op.channels]), kept: count(&[op.input_channels()]), area: count(&op.size) };
-    let rectified = op.rectifier.is_some();
-    let reads =
-        Reads { kept: Slot::Input(0), affine: op.affine, weight: rectified, bias: rectified, alters: rectified };
+    let is_activated = op.activation.is_some();
+    let reads = Reads {
+        kept: Slot::Input(0),
+        affine: op.affine,
+        weight: is_activated,
+        bias: is_activated,
+        alters: is_activated,
+    };
     backward_of(maps, reads, operands, move |c, saved, weight, bias| {
         let (means, rstds) = saved.split_at(saved.len() / 2);
         let scale = rstds[c] * weight.map_or(1.0, |weight| weight[c]);

@@ -15,8 +15,8 @@ pub(super) trait Use {
     type Out;
     fn apply(
         self,
-        value: impl Fn(f32) -> f32 + Send + Sync + 'static,
-        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        value: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+        slope: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
     ) -> Self::Out;
 }
 
@@ -260,8 +260,8 @@ impl Use for Forward<'_, '_> {
 
     fn apply(
         self,
-        value: impl Fn(f32) -> f32 + Send + Sync + 'static,
-        _: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        value: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+        _: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
     ) -> Bound {
         let mut pair = self.1.pair(Slot::Input(0), Slot::Output, self.0)?;
         kernel(move |_| pair.map(false, |_, x| value(x)))
@@ -280,8 +280,8 @@ impl Use for Backward<'_, '_> {
 
     fn apply(
         self,
-        _: impl Fn(f32) -> f32 + Send + Sync + 'static,
-        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
+        _: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+        slope: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
     ) -> Bound {
         let (mut pair, accumulate) = self.2.gradients(0, self.0)?;
         match self.1 {

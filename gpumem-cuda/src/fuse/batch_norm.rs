@@ -1,6 +1,6 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
 
-use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, forward_at, overlap, rectified};
+use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
 use crate::operations::batch_norm::{
     Drop, Dropped, Incoming, Tail, backward_through, forward_with, may_drop, rectifier, statistics_first, sums_first,
 };
@@ -18,7 +18,7 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     if let Some((residual, output)) = added(placed, first + count, tail.output) {
         (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
     }
-    if let Some((rectifier, output)) = rectified(placed, first + count, tail.output) {
+    if let Some((rectifier, output)) = followed(placed, first + count, tail.output, Rectifier::behind_norm) {
         (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
     }
     let context = Context { placed, operation, setting };
@@ -79,6 +79,34 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Settin
     Ok(fused.map(|(count, calls)| (count + 1, calls)))
 }
 
+/// The output again, from what was saved, then the backward pass through the rectifier: the pass that makes the gradient of the input has
+/// each of its elements at hand.
+pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
+    let (last, follower, output) = match followed(placed, first + 1, output, Rectifier::behind_norm) {
+        Some((rectifier, output)) => (first + 2, rectifier, output),
+        None => (first + 1, Rectifier::NONE, output),
+    };
+    let Some(operation) = placed.program.operations.get(last) else { return Ok(None) };
+    let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) else {
+        return Ok(None);
+    };
+    let context = Context { placed, operation, setting };
+    let same = |slot: Slot| again.read(slot).is_some() && again.read(slot) == operation.read(slot);
+    let is_its_own = same(Slot::Saved(0)) && same(Slot::Input(0)) && rectifier(op)? == follower;
+    let is_made = operation.written(Slot::InputGradient(0)).is_some();
+    let lies_alike = context.tensor(output).layout == context.tensor(dy).layout;
+    let sums_first = sums_first(&context, op, dy)?;
+    let is_clear = |written: &Operand| !overlap(placed, written.tensor, dy) || is_unused(written, sums_first);
+    let is_apart = operation.writes.iter().all(is_clear)
+        && operation.tensors().all(|tensor| tensor != output && !overlap(placed, tensor, output));
+    if !(is_its_own && is_made && lies_alike && is_apart) {
+        return Ok(None);
+    }
+    let incoming = Incoming { dy, rectifier: follower, masked: None, drop: None, again: Some(output) };
+    Ok(Some((last - first + 1, calls(backward_through(&context, op, incoming)?))))
+}
+
 /// With dropout, from the gradient of what that gave, between which and the rectifier there is another one.
 fn backward_from(
     placed: &Placed,
@@ -107,7 +135,7 @@ fn backward_from(
     if !(is_handed_on && may_drop && between.is_none_or(is_gone) && is_apart) {
         return Ok(None);
     }
-    let incoming = Incoming { dy, rectifier, masked: None, drop: dropout.map(|(drop, ..)| drop) };
+    let incoming = Incoming { dy, rectifier, masked: None, drop: dropout.map(|(drop, ..)| drop), again: None };
     let launches = backward_through(&context, op, incoming)?;
     Ok(Some((count, calls(launches))))
 }
@@ -131,14 +159,14 @@ impl<'a> Rectified<'a> {
         if let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) {
             let rectifier = rectifier(op)?;
             let both = Rectified { count: 1, rectifier, dy, between: None, operation, op };
-            return Ok(op.rectifier.is_some().then_some(both));
+            return Ok(op.activation.is_some().then_some(both));
         }
         let Some(HandedOn { rectifier, dy, between, operation, op: Op::BatchNorm(op), .. }) =
             HandedOn::at(placed, first)
         else {
             return Ok(None);
         };
-        let is_alone = op.rectifier.is_none() && follows(placed, first);
+        let is_alone = op.activation.is_none() && follows(placed, first);
         Ok(is_alone.then_some(Rectified { count: 2, rectifier, dy, between: Some(between), operation, op }))
     }
 }
@@ -151,7 +179,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     else {
         return Ok(None);
     };
-    if op.rectifier.is_some() {
+    if op.activation.is_some() {
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
@@ -169,9 +197,8 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     if !operation.writes.iter().all(is_apart) {
         return Ok(None);
     }
-    let launches =
-        backward_through(&context, op, Incoming { dy, rectifier, masked: Some([output, between]), drop: None })?;
-    Ok(Some((2, calls(launches))))
+    let incoming = Incoming { dy, rectifier, masked: Some([output, between]), drop: None, again: None };
+    Ok(Some((2, calls(backward_through(&context, op, incoming)?))))
 }
 
 /// Whether something that a backward pass may write is the workspace of sums that it does not write.

@@ -46,7 +46,7 @@ fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[boo
     let operations = &placed.program.operations;
     let own = Touched::by_chain(placed, &steps[at]);
     let last = own.writes.iter().map(|&id| placed.program.tensor(id).last as usize).max()?;
-    let phase = |step: &Step| operations[step.first].phase();
+    let phase = |step: &Step| step.phase(&placed.program);
     let reads_own = |step: &Step| {
         let mut read = step.operations().into_iter().flat_map(|index| &operations[index].reads);
         read.any(|operand| own.writes.contains(&operand.tensor))

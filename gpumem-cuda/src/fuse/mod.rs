@@ -17,6 +17,7 @@ use crate::operations::pointwise::Rectifier;
 use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
 pub(crate) use join::joined;
 
@@ -36,6 +37,7 @@ const PATTERNS: &[Pattern] = &[
     products::with_bias_gradient,
     convolutions::with_relu,
     convolutions::alone,
+    batch_norm::renormalised,
     batch_norm::forward,
     batch_norm::backward_of_dropout,
     batch_norm::backward,
@@ -143,8 +145,18 @@ impl<'a> HandedOn<'a> {
 
 /// The rectifier in operation `at`, if what it reads is `value` and nobody needs that afterwards: which one, and its output.
 fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(Rectifier, TensorId)> {
+    followed(placed, at, value, Rectifier::of)
+}
+
+/// The same of whatever function `can` takes.
+fn followed(
+    placed: &Placed,
+    at: usize,
+    value: TensorId,
+    can: fn(Function) -> Option<Rectifier>,
+) -> Option<(Rectifier, TensorId)> {
     let (operation, Op::Pointwise(follower), output) = forward_at(placed, at)? else { return None };
-    let kind = Rectifier::of(follower.function)?;
+    let kind = can(follower.function)?;
     (operation.read(Slot::Input(0)) == Some(value) && ends(placed, at, value)).then_some((kind, output))
 }
 

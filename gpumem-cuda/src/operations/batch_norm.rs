@@ -71,6 +71,8 @@ pub(crate) struct Incoming {
     pub(crate) masked: Option<[TensorId; 2]>,
     /// Dropout that it comes through before all that.
     pub(crate) drop: Option<Drop>,
+    /// Where the output goes that is made again beside the gradient of the input. It lies as `dy` does.
+    pub(crate) again: Option<TensorId>,
 }
 
 /// Channels from which on a block for each is enough: of 1024 threads, with four loads of 16 bytes each on their way, one a
@@ -119,6 +121,8 @@ struct Plan<'a> {
     rectifier: Rectifier,
     residual: bool,
     masked: bool,
+    /// Whether the backward pass writes y as well.
+    renormalises: bool,
     /// Whether mean and deviation of each channel are known.
     is_again: bool,
     /// x, y or its gradient, and the gradient of x or x.
@@ -203,6 +207,7 @@ impl<'a> Plan<'a> {
             rectifier,
             residual: false,
             masked: false,
+            renormalises: false,
             is_again: false,
             maps,
         }
@@ -235,6 +240,7 @@ impl<'a> Plan<'a> {
         } else {
             kernel
         };
+        let kernel = if self.renormalises { kernel.with("AGAIN", 1) } else { kernel };
         let kernel = if self.is_again { kernel.with("KEPT", 1) } else { kernel };
         let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
         if matches!(self.way, Way::Pixels { .. }) {
@@ -340,13 +346,14 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
-    backward_through(context, op, Incoming { dy, rectifier: rectifier(op)?, masked: None, drop: None })
+    backward_through(context, op, Incoming { dy, rectifier: rectifier(op)?, masked: None, drop: None, again: None })
 }
 
-/// The rectifier behind it that its gradient comes through, if it is part of the operation.
+/// The function behind it that its gradient comes through, if it is part of the operation.
 pub(crate) fn rectifier(op: &BatchNorm) -> Result<Rectifier, Error> {
-    let Some(function) = op.rectifier else { return Ok(Rectifier::NONE) };
-    Rectifier::of(function).ok_or(Error::Damaged("a normalisation has the gradient of what is no rectifier"))
+    let Some(function) = op.activation else { return Ok(Rectifier::NONE) };
+    Rectifier::behind_norm(function)
+        .ok_or(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"))
 }
 
 /// The statistics from which the output is computed a second time, if it is.
@@ -383,7 +390,7 @@ pub(crate) fn backward_through(
     op: &BatchNorm,
     incoming: Incoming,
 ) -> Result<Vec<Launch>, Error> {
-    let Incoming { dy, rectifier, masked, drop } = incoming;
+    let Incoming { dy, rectifier, masked, drop, again } = incoming;
     // What is undone is undone from the output.
     let kept = if rectifier.slope().is_some() { Slot::Output } else { Slot::Input(0) };
     let (x, saved) = (context.read(kept)?, context.read(Slot::Saved(0))?);
@@ -391,7 +398,8 @@ pub(crate) fn backward_through(
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
     let [weight, bias] = parameters(context, op)?;
-    let plan = Plan { masked: masked.is_some(), ..Plan::new(context, op, [x, dy, dx.unwrap_or(x)], rectifier) };
+    let plan = Plan::new(context, op, [x, dy, dx.unwrap_or(x)], rectifier);
+    let plan = Plan { masked: masked.is_some(), renormalises: again.is_some(), ..plan };
     let [output, through] = masked.map_or([None; 2], |masked| masked.map(Some));
     let read = |dy| vec![Some(dy), Some(x), weight, bias, Some(saved)];
     let Some(partial) = plan.partial() else {
@@ -399,15 +407,16 @@ pub(crate) fn backward_through(
             let arguments = [read(dy), vec![Some(drop.state), dx, dweight, dbias]].concat();
             return Ok(vec![drop.add_to(plan.channels("batch_norm_backward_drop", add, arguments)?, context, dy)]);
         }
-        let arguments = [read(dy), vec![output, through, dx, dweight, dbias]].concat();
+        let arguments = [read(dy), vec![output, through, dx, dweight, dbias, again]].concat();
         return Ok(vec![plan.channels("batch_norm_backward", add, arguments)?]);
     };
     if let Some(state) = plan.together {
-        let written = vec![output, through, Some(partial), Some(state), dx, dweight, dbias];
+        let written = vec![output, through, Some(partial), Some(state), dx, dweight, dbias, again];
         return Ok(vec![plan.channels("batch_norm_backward_parts", add, [read(dy), written].concat())?]);
     }
-    let sums = plan.channels("batch_norm_sums", add, [read(dy), vec![output, through, Some(partial)]].concat())?;
-    let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias]].concat();
+    let sums = Plan { renormalises: false, ..plan };
+    let sums = sums.channels("batch_norm_sums", add, [read(dy), vec![output, through, Some(partial)]].concat())?;
+    let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias, again]].concat();
     let mut input = plan.channels("batch_norm_input", add, arguments)?;
     if dx.is_none() {
         // Only the sums of each channel are left to be added up.

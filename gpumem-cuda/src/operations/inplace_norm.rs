@@ -15,5 +15,5 @@ pub(super) fn forward(context: &Context<'_>, op: &InplaceNorm) -> Result<Vec<Lau
 
 pub(super) fn backward(context: &Context<'_>, op: &InplaceNorm) -> Result<Vec<Launch>, Error> {
     let (dy, rectifier) = (context.read(Slot::Gradient)?, Rectifier::undone(op.slope));
-    backward_through(context, &op.norm(), Incoming { dy, rectifier, masked: None, drop: None })
+    backward_through(context, &op.norm(), Incoming { dy, rectifier, masked: None, drop: None, again: None })
 }

@@ -27,6 +27,11 @@ impl Rectifier {
         follows.then_some(Rectifier { function: Some(function), slope: None })
     }
 
+    /// A function that can behind a normalisation, whose gradient computes its slope again.
+    pub(crate) fn behind_norm(function: Function) -> Option<Rectifier> {
+        function.has_slope_of_input().then_some(Rectifier { function: Some(function), slope: None })
+    }
+
     /// The leaky one, which the backward pass undoes.
     pub(super) fn undone(slope: f64) -> Rectifier {
         Rectifier { function: Some(Function::LeakyRelu), slope: Some(slope) }

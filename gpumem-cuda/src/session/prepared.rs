@@ -213,7 +213,7 @@ impl Prepared {
             let calls = step.calls.iter().map(bind).collect::<Result<Vec<Bound>, Error>>()?;
             let leading = &program.operations[step.first];
             let path = program.paths.get(leading.row as usize).map_or("network", String::as_str);
-            groups.push(Group { name: format!("{:?} of `{path}`", leading.phase()).to_lowercase(), calls });
+            groups.push(Group { name: format!("{:?} of `{path}`", step.phase(program)).to_lowercase(), calls });
         }
         passages.end()?;
         let blocking = std::env::var_os("GPUMEM_LAUNCH_BLOCKING").is_some_and(|value| value == "1");

@@ -5,16 +5,17 @@ use crate::gradients;
 use crate::host::harness::assert_close;
 use crate::host::harness::graphs::{chain, join, layer, numbers, plan};
 use crate::host::harness::layouts::arrange;
-use crate::host::{CAPABILITY, Format, Simulated, kernels_in, prepare_programs, spread};
+use crate::host::{self, CAPABILITY, Format, Products, Simulated, prepare_programs, spread};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::{Action, Class, Op, Pass, Program, Slot, StateWord};
 use gpumem_core::{Half, Precision};
+use gpumem_cuda::Kernel;
 use std::collections::BTreeSet;
 
-const BATCH: u64 = 2;
+pub const BATCH: u64 = 2;
 
 /// A dense block of so many channels and so many more for each layer, in which `after` follows the normalisations. With `again`, those run
 /// a second time.
@@ -93,8 +94,28 @@ fn left(program: &Program, format: Format) -> Vec<Vec<f32>> {
     }
     simulated.step();
     let lasting = program.of_class(Class::Gradient).chain(program.of_class(Class::Buffer));
-    let all = lasting.chain(program.results.iter().copied()).map(|id| id as usize);
-    all.map(|id| simulated.read(id).into_iter().map(f32::from_bits).collect()).collect()
+    let mut all: Vec<u32> = lasting.chain(program.results.iter().copied()).collect();
+    // Gradients are numbered as they are made.
+    all.sort_by_key(|&id| &program.tensor(id).name);
+    all.into_iter()
+        .map(|id| id as usize)
+        .map(|id| simulated.read(id).into_iter().map(f32::from_bits).collect())
+        .collect()
+}
+
+/// Compares what the kernels of two programs leave; the kernels of the second one.
+pub fn beside(what: &str, both: &[Program; 2], format: Format, tolerance: f64) -> Vec<Kernel> {
+    let optimizer = gradients().1;
+    prepare_programs(&[format], both, BATCH, optimizer);
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
+        let [expected, found] = [&both[0], &both[1]].map(|program| left(program, format));
+        assert!(expected.iter().flatten().all(|value| value.is_finite()));
+        for (expected, found) in expected.iter().zip(&found) {
+            assert_close(what, found, expected, tolerance);
+        }
+    }
+    let placed = place(&plan(&both[1], BATCH, format.0)).unwrap();
+    host::kernels(&Products::Own.steps(&placed, BATCH, format, optimizer))
 }
 
 /// Compares both, with all maps dense or all channels last; the kernels that know of the wider map.
@@ -103,17 +124,7 @@ fn compare(block: &Block, format: Format, is_last: bool, tolerance: f64) -> BTre
     if is_last {
         both.iter_mut().for_each(|program| assert!(arrange(program, 0) > 0));
     }
-    let optimizer = gradients().1;
-    prepare_programs(&[format], &both, BATCH, optimizer);
-    if std::env::var_os("GPUMEM_SKIP_HOST").is_none() {
-        let [expected, found] = [&both[0], &both[1]].map(|program| left(program, format));
-        assert!(expected.iter().flatten().all(|value| value.is_finite()));
-        for (expected, found) in expected.iter().zip(&found) {
-            assert_close("a dense block", found, expected, tolerance);
-        }
-    }
-    let placed = place(&plan(&both[1], BATCH, format.0)).unwrap();
-    let kernels = kernels_in(&placed, BATCH, format.0, optimizer);
+    let kernels = beside("a dense block", &both, format, tolerance);
     let whole = format!("{}ull", block.whole());
     let is_within = |(name, value): &(&str, String)| *name == "WITHIN" && *value == whole;
     kernels.iter().filter(|kernel| kernel.constants.iter().any(is_within)).map(|kernel| kernel.entry).collect()

@@ -40,6 +40,7 @@ mod pools;
 mod products;
 mod recomputation;
 mod recurrent;
+mod renormalised;
 mod reparametrized;
 mod resampling;
 mod scans;

@@ -121,7 +121,7 @@ fn other_orders_of_the_step() {
         return;
     }
     let setting = Setting::new(BATCH, Precision::F32, Workspaces::UNLIMITED);
-    for checkpoint in [Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
+    for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
         let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
             // With fewer, nothing that is computed again is far enough away.
             let way = Way { blocks: 18, ..Way::of(offload, Precision::F32) };

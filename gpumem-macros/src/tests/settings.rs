@@ -29,7 +29,7 @@ fn training_settings() {
         (
             "checkpoint: Sqrt",
             "Sqrt",
-            "no checkpoint is called `Sqrt`; there are `None`, `Cheap`, `Auto` and `Budget(0.6)`",
+            "no checkpoint is called `Sqrt`; there are `Norms`, `None`, `Cheap`, `Auto` and `Budget(0.6)`",
         ),
         (
             "checkpoint: 0.6",

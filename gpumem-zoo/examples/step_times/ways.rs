@@ -32,8 +32,9 @@ pub struct Way {
 }
 
 /// The lines of the table. The first is what the others are compared with.
-pub const WAYS: [Way; 12] = [
+pub const WAYS: [Way; 13] = [
     Way { name: "plain: `AdamW`, f32", kind: Kind::Plain },
+    Way { name: "`checkpoint: None`", kind: Kind::Recomputed(Checkpoint::None) },
     Way { name: "in place: `Relu(inplace)`, `InplaceAbn`", kind: Kind::InPlace },
     Way { name: "`precision: Mixed(Bf16)`", kind: Kind::Halves },
     Way { name: "`checkpoint: Cheap`", kind: Kind::Recomputed(Checkpoint::Cheap) },
@@ -87,6 +88,7 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
     steps.moments = optimizer.moments();
     match way.kind {
         Kind::Recomputed(checkpoint) => steps.checkpoint = checkpoint,
+        Kind::Leanest => steps.checkpoint = Checkpoint::Auto,
         Kind::Parts(parts) => steps.descent.micro_batches = parts,
         _ => {}
     }

@@ -56,7 +56,7 @@ impl BatchNorm2d {
         }
         let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
         b.op_with(
-            BatchNorm { channels, size: [height, width], eps, momentum, affine, within: 0, rectifier: None },
+            BatchNorm { channels, size: [height, width], eps, momentum, affine, within: 0, activation: None },
             &inputs,
             &buffers,
         )

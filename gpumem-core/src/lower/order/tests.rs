@@ -6,7 +6,7 @@ use crate::graph::{Graph, NodeId, Type};
 use crate::layers::arguments::Argument;
 use crate::layers::{Built, Entry, Written};
 use crate::lower::builder::Builder;
-use crate::lower::merged::Rectifiers;
+use crate::lower::merged::Activations;
 use crate::lower::recompute::Setting;
 use crate::lower::{Term, Training};
 use crate::memory::tables::Workspaces;
@@ -38,8 +38,8 @@ fn layer(graph: &mut Graph, name: &str, numbers: &[u64], inputs: &[NodeId]) -> N
 }
 
 /// A step that has come to its loss.
-fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], rectifiers: Rectifiers) -> Builder<'g> {
-    let mut builder = Builder::new(graph, outputs, outputs.to_vec(), Some(TRAINING), rectifiers).unwrap();
+fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], activations: Activations) -> Builder<'g> {
+    let mut builder = Builder::new(graph, outputs, outputs.to_vec(), Some(TRAINING), activations).unwrap();
     builder.forward().unwrap();
     builder.loss(TRAINING).unwrap();
     builder
@@ -131,7 +131,7 @@ fn the_model_counts_what_is_lowered_in_any_order() {
     for _ in 0..300 {
         let (graph, output) = network(&mut drawn, 12);
         let outputs = [output];
-        let builder = built(&graph, &outputs, Rectifiers::Unread);
+        let builder = built(&graph, &outputs, Activations::Unread);
         let (pieces, setting) = (builder.pieces(), setting([1, 7][drawn.below(2)]));
         let model = model(&builder, &graph, &setting);
         let (mut state, mut order) = (model.start(), Vec::new());
@@ -151,7 +151,7 @@ fn the_model_counts_what_is_lowered_in_any_order() {
 /// The most bytes that the rule needs, the order that is chosen, and any order.
 fn peaks(graph: &Graph, output: NodeId, batch: u64) -> Option<[u64; 3]> {
     let (outputs, setting) = ([output], setting(batch));
-    let builder = built(graph, &outputs, Rectifiers::Unread);
+    let builder = built(graph, &outputs, Activations::Unread);
     let model = model(&builder, graph, &setting);
     if model.pieces() > 20 {
         return None;

@@ -6,7 +6,7 @@ use super::values::{Place, reads_saved};
 use crate::memory::plan::ALIGNMENT;
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Format, Precision, Role};
-use crate::program::{Action, Op, Operand, Operation, Pass, Program, Slot, Tensor};
+use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Program, Slot, Tensor};
 use crate::report::roofline::flops;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,6 +24,9 @@ pub struct Setting {
     pub only_cheap: bool,
     /// How many levels are asked for, beside the step without any.
     pub levels: usize,
+    /// Whether outputs of normalisations are made again where that needs less: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
+    /// begin with a step that keeps them.
+    pub renormalises: bool,
 }
 
 impl Setting {
@@ -32,7 +35,7 @@ impl Setting {
 
     /// That of a batch and a precision: any operation may run again.
     pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Setting {
-        Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS }
+        Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS, renormalises: true }
     }
 
     /// Floating-point operations that take as long as moving a byte: what cards can do in the one format and in the others.
@@ -65,6 +68,14 @@ impl Setting {
             live
         });
         alive.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
+    }
+
+    /// The time that operations take which run again in a step, in floating-point operations that take as long.
+    pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
+        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let Some((costs, _)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
+        let again = costs.into_iter().zip(&program.operations).filter(|(_, it)| it.phase() == Phase::Again);
+        again.map(|(cost, _)| cost).fold(0, u64::saturating_add)
     }
 
     /// Bytes of so many times so many elements in an arena; of what is too large for any plan the most there are.

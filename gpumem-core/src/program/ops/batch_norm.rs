@@ -14,7 +14,7 @@ record! {
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
     /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
-    /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a rectifier of y.
+    /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a function of y.
     pub struct BatchNorm {
         /// Channels.
         pub channels: u64,
@@ -29,9 +29,9 @@ record! {
         /// Where x is read for a second time, the channels of the map whose first ones are x: a concatenation that begins with x is kept
         /// in its place. 0 where that is x itself.
         pub within: u64,
-        /// What rectified y, where the gradient comes through that: what it cut off is computed again from x, and its output is kept for
+        /// The function that y went through, where the gradient comes through that: its slope is computed again from x, so that it keeps
         /// nothing.
-        pub rectifier: Option<Function>,
+        pub activation: Option<Function>,
     }
 }
 
@@ -70,7 +70,7 @@ impl Rule for BatchNorm {
     }
 
     fn gradients(&self) -> Vec<Gradient> {
-        // Summands, too: where a rectifier follows, what it cut off is computed again.
+        // Summands, too: where a function follows, its slope is computed again.
         let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
         let reads = Reads { saved: true, ..Reads::inputs(inputs) };
         let of: Vec<(u8, Reads)> = of.iter().map(|&input| (input, reads)).collect();

@@ -4,7 +4,7 @@ use gpumem::network;
 network! {
     pub struct Plain;
 
-    const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, cards: [GTX_1650] };
+    const TRAIN: Train = Train { batch: 80, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, cards: [GTX_1650] };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<10> {
         [Conv2d(64, 7, stride = 2, padding = 3, bias = false), BatchNorm2d, Relu, repeat(4, block()), GlobalAvgPool, Linear(10)]

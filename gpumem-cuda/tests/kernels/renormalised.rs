@@ -1,0 +1,107 @@
+//! Outputs of normalisations that are made again in the pass that makes the gradient, beside the same networks in which they are kept: the same
+//! bits.
+
+use crate::fronts::{BATCH, beside};
+use crate::gradients;
+use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::host::harness::layouts::arrange;
+use crate::host::{CAPABILITY, Format, is_apart};
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
+use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::{Action, Op, Pass, Program};
+use gpumem_core::{Half, Precision};
+use std::collections::BTreeSet;
+
+/// A card on which blocks do not wait for each other.
+const OLDER: (i32, i32) = (7, 5);
+
+/// A step that keeps what its normalisations give, and the same where that is made again.
+fn both(build: impl Fn(&mut Graph) -> NodeId) -> [Program; 2] {
+    let mut graph = Graph::default();
+    let output = build(&mut graph);
+    let training = Training { loss: &[Term::MSE], input_gradient: false, ..gradients().0 };
+    let options = Options { training: Some(training) };
+    // Scratch memory would be most of what such small networks need.
+    let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    [lower(&graph, &[output], &options), lower_for(&graph, &[output], &options, &setting)].map(Result::unwrap)
+}
+
+/// Normalisations that run again.
+fn again(program: &Program) -> usize {
+    let is_it = |action: &Action| matches!(action, Action::Run { op: Op::BatchNorm(_), pass: Pass::Again });
+    program.operations.iter().filter(|operation| is_it(&operation.action)).count()
+}
+
+/// Compares both, with all maps dense or all channels last; the entries of the kernels that make an output again, of which there are `count`.
+fn compare(
+    build: impl Fn(&mut Graph) -> NodeId,
+    count: usize,
+    format: Format,
+    is_last: bool,
+) -> BTreeSet<&'static str> {
+    let mut both = both(build);
+    assert_eq!([again(&both[0]), again(&both[1])], [0, count], "{}", both[1]);
+    if is_last {
+        both.iter_mut().for_each(|program| assert!(arrange(program, 0) > 0));
+    }
+    let kernels = beside("a network", &both, format, 0.0);
+    let makes = |(name, _): &(&str, String)| *name == "AGAIN";
+    kernels.iter().filter(|kernel| kernel.constants.iter().any(makes)).map(|kernel| kernel.entry).collect()
+}
+
+/// Normalisations with and without rectifiers, of 16 channels.
+fn layers(dims: [u64; 3]) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        let text = "Conv2d(16, 1, bias = false) | BatchNorm2d | Relu | Conv2d(16, 3, padding = 1) | \
+                    BatchNorm2d(affine = false) | Silu | Conv2d(16, 1) | BatchNorm2d | Conv2d(16, 1) | BatchNorm2d | Relu6 | Conv2d(3, 1)";
+        chain(graph, input, text)
+    }
+}
+
+/// Concatenations whose first channels are what is normalised, and to whose gradients is added.
+fn block(dims: [u64; 3]) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(&dims)).unwrap();
+        let mut x = layer(graph, input, "Conv2d(8, 1, bias = false)");
+        for _ in 0..3 {
+            let made = chain(graph, x, "BatchNorm2d | Relu | Conv2d(8, 1, bias = false)");
+            x = join(graph, &[x, made], "Concat");
+        }
+        chain(graph, x, "BatchNorm2d | Relu | Conv2d(3, 1)")
+    }
+}
+
+#[test]
+fn dense_maps() {
+    for (dims, entry) in
+        [([3, 5, 7], "batch_norm_backward"), ([3, 4, 6], "batch_norm_backward"), ([2, 64, 66], "batch_norm_input")]
+    {
+        assert_eq!(compare(layers(dims), 4, (Precision::F32, CAPABILITY), false), BTreeSet::from([entry]));
+    }
+    assert_eq!(
+        compare(block([3, 4, 6]), 4, (Precision::Bf16, CAPABILITY), false),
+        BTreeSet::from(["batch_norm_backward"])
+    );
+}
+
+#[test]
+fn maps_channels_last() {
+    for (dims, is_one) in [([3, 5, 7], true), ([3, 27, 29], false)] {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Mixed(Half::F16)] {
+            for capability in [CAPABILITY, OLDER] {
+                let expected = match capability {
+                    _ if is_one => "batch_norm_backward",
+                    OLDER => "batch_norm_input",
+                    _ if is_apart() => "batch_norm_input",
+                    _ => "batch_norm_backward_parts",
+                };
+                let format = (precision, capability);
+                assert_eq!(compare(layers(dims), 4, format, true), BTreeSet::from([expected]));
+                // With eight channels of 16 bits, one block is enough for some.
+                assert!(compare(block(dims), 4, format, true).contains(expected));
+            }
+        }
+    }
+}
