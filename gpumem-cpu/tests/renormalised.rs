@@ -106,11 +106,11 @@ fn compare(choices: &[(usize, usize, u64)], update: Update) -> usize {
 
 #[test]
 fn each_piece_runs_again() {
-    for piece in 0..PIECES.len() {
+    for (piece, text) in PIECES.iter().enumerate() {
         // Behind a rectifier with a slope, or in front of dropout, something else reads what was normalised.
         let is_kept = matches!(piece, 5 | 6);
         let choices = [(piece, 0, 8); 4];
-        assert_eq!(compare(&choices, Update::Fused) == 0, is_kept, "{}", PIECES[piece]);
+        assert_eq!(compare(&choices, Update::Fused) == 0, is_kept, "{text}");
     }
     for how in 1..JOINS {
         assert!(compare(&[(2, how, 8); 6], Update::Separate) > 0, "{how}");
