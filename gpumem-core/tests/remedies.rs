@@ -102,6 +102,32 @@ fn three_together() {
     assert_eq!(found(three[0].arena / 2), []);
 }
 
+/// Where the step that makes outputs of normalisations again is enough, it is what `Auto` takes and what is told of a step that keeps all.
+#[test]
+fn outputs_of_normalisations() {
+    let text = format!("{}Flatten | Linear(3)", "Conv2d(16, 3, padding = 1) | BatchNorm2d | Silu | ".repeat(5));
+    let of = |checkpoint| blueprint(&text, Term::MSE, checkpoint);
+    let arena_of = |checkpoint| arena(&of(checkpoint).training_for(&setting(24)).unwrap().unwrap(), 24);
+    let (less, all) = (arena_of(Checkpoint::Norms), arena_of(Checkpoint::None));
+    assert!(less < all && arena_of(Checkpoint::Auto) == all);
+    let fitted = of(Checkpoint::Auto).fitted(&setting(24), |_| less).unwrap().unwrap();
+    let leaner = fitted.leaner.unwrap();
+    assert_eq!((arena(&fitted.plain, 24), leaner.budget[Line::Arena], leaner.number[0]), (all, less, 1));
+    let levels = of(Checkpoint::Auto).trainings(&setting(24)).unwrap();
+    assert_eq!((levels.len() as u64, arena(&levels[1], 24)), (leaner.number[1], less));
+    // Some passes over maps, and no product.
+    assert!(leaner.more[0] == 0 && (1..200).contains(&leaner.more[1]), "{:?}", leaner.more);
+    let plain = of(Checkpoint::None).training_for(&setting(24)).unwrap().unwrap();
+    let told = found(&of(Checkpoint::None), &plain, 24, less);
+    assert_eq!(told[0], Remedy { more: Some(leaner.more), ..Remedy::as_written(less) });
+    // Beyond that, what is told of either is the same level; of the one that makes them again, the time beyond that.
+    let lean = of(Checkpoint::Norms).training_for(&setting(24)).unwrap().unwrap();
+    let [beyond, of_lean] = [(Checkpoint::None, &plain), (Checkpoint::Norms, &lean)]
+        .map(|(checkpoint, program)| found(&of(checkpoint), program, 24, less - 1)[0]);
+    let [more, more_of_lean] = [beyond, of_lean].map(|remedy| remedy.more.unwrap()[1]);
+    assert!(beyond.arena == of_lean.arena && 0 < more_of_lean && more_of_lean < more, "{beyond:?} {of_lean:?}");
+}
+
 #[test]
 fn recomputation_alone() {
     let text =

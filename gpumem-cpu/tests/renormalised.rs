@@ -9,7 +9,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::{Action, Op, Pass, Program};
+use gpumem_core::program::{Action, Op, Operation, Pass, Program, Slot};
 use gpumem_core::train::Descent;
 use gpumem_core::{Precision, Update};
 use harness::filled::trained;
@@ -54,9 +54,14 @@ fn network(choices: &[(usize, usize, u64)]) -> (Graph, NodeId) {
         x = match how % JOINS {
             1 => join(&mut graph, &[made, before], "Add"),
             2 => join(&mut graph, &[before, made], "Concat"),
-            // One weight reads two outputs.
+            // One normalisation and one weight, each of several maps.
             4 => {
-                let first = chain(&mut graph, made, "BatchNorm2d | Relu | Conv2d(8, 1) | BatchNorm2d | Relu");
+                let row = graph.rows.len();
+                let norm = layer(&mut graph, made, "BatchNorm2d");
+                let same = graph.value(made).shape.dims()[0];
+                let once = chain(&mut graph, norm, &format!("Relu | Conv2d({same}, 1)"));
+                let twice = again(&mut graph, once, "BatchNorm2d", row);
+                let first = chain(&mut graph, twice, "Relu | Conv2d(8, 1) | BatchNorm2d | Relu");
                 let row = graph.rows.len();
                 let once = layer(&mut graph, first, "Conv2d(8, 3, padding = 1)");
                 let between = chain(&mut graph, once, "BatchNorm2d | Relu");
@@ -102,6 +107,56 @@ fn compare(choices: &[(usize, usize, u64)], update: Update) -> usize {
         assert_eq!(trained(&rule, 1), trained(&found, 2), "{rule}\n{found}");
     }
     count
+}
+
+/// Normalisations that run again by themselves, not in front of their own gradients.
+fn alone(program: &Program) -> usize {
+    let operations = &program.operations;
+    let is_norm = |operation: &Operation, wanted: Pass| matches!(&operation.action, Action::Run { op: Op::BatchNorm(_), pass } if *pass == wanted);
+    let is_beside = |at: &usize| {
+        let behind = operations[at + 1..].iter().find(|it| it.forward().is_none());
+        behind.is_some_and(|it| {
+            is_norm(it, Pass::Backward) && it.read(Slot::Saved(0)) == operations[*at].read(Slot::Saved(0))
+        })
+    };
+    let again = (0..operations.len()).filter(|&at| is_norm(&operations[at], Pass::Again));
+    again.filter(|at| !is_beside(at)).count()
+}
+
+/// What a network that is a chain comes to: normalisations that run again, and those of them by themselves.
+fn of_chain(input: &[u64], text: &str) -> [usize; 2] {
+    let mut graph = Graph::default();
+    let x = graph.input(numbers(input)).unwrap();
+    let output = chain(&mut graph, x, text);
+    let rule = lower(&graph, &[output], &options(Update::Fused)).unwrap();
+    let found = lower_for(&graph, &[output], &options(Update::Fused), &Setting::new(BATCH, Precision::F32, NO_SCRATCH))
+        .unwrap();
+    assert_eq!(trained(&rule, 1), trained(&found, 2), "{rule}\n{found}");
+    [norms_again(&found), alone(&found)]
+}
+
+/// Where the peak is beside a gradient that waits, it does not. Where little is there beside what is kept, all of them do.
+#[test]
+fn what_is_made_by_itself() {
+    let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu";
+    let [all, alone] = of_chain(&[3, 6, 5], &format!("{block} | {block} | {block} | Conv2d(2, 1) | GlobalAvgPool"));
+    assert!(all == 6 && (1..6).contains(&alone), "{alone}");
+    let [wide, narrow] = [48, 4].map(|channels| block.replace("Conv2d(8", &format!("Conv2d({channels}")));
+    let narrow = format!("MaxPool2d(2) | {narrow} | {narrow} | {narrow} | {narrow}");
+    assert_eq!(of_chain(&[3, 6, 5], &format!("{wide} | {narrow} | Conv2d(2, 1) | GlobalAvgPool"))[1], 0);
+}
+
+/// Views between a normalisation, its activation and what reads that, and a normalisation of an input, which has no gradient.
+#[test]
+fn views_and_inputs() {
+    let signal = "Conv1d(8, 3, padding = 1) | BatchNorm1d | Silu | ".repeat(4);
+    assert!(of_chain(&[3, 30], &format!("{signal}Conv1d(2, 1) | Flatten | Linear(3)"))[0] > 0);
+    let volume = "Conv3d(8, 3, padding = 1) | BatchNorm3d | Relu | ".repeat(4);
+    assert!(of_chain(&[3, 4, 3, 4], &format!("{volume}Conv3d(2, 1) | Flatten | Linear(3)"))[0] > 0);
+    let rows = "Linear(64) | BatchNorm1d | Relu | ".repeat(4);
+    assert!(of_chain(&[64], &format!("{rows}Linear(3)"))[0] > 0);
+    let map = "BatchNorm2d | Relu | Conv2d(3, 3, padding = 1) | ".repeat(4);
+    assert!(of_chain(&[3, 6, 5], &format!("{map}BatchNorm2d | Relu | Flatten | Linear(3)"))[0] > 0);
 }
 
 #[test]

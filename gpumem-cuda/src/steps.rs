@@ -31,7 +31,7 @@ impl Step {
         all
     }
 
-    /// What of the step it is: with what is computed again beside its gradient, the backward pass.
+    /// The phase of its last operation: an output that is made again beside its gradient is part of the backward pass.
     pub fn phase(&self, program: &Program) -> Phase {
         program.operations[self.first + self.count - 1].phase()
     }

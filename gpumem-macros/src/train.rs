@@ -388,7 +388,7 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
     quote!(__gpumem::__private::Update::#name)
 }
 
-/// `Auto`, `Budget(0.6)`
+/// `Norms`, `None`, `Cheap`, `Auto`, `Budget(0.6)`
 fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let path = quote!(__gpumem::__private::Checkpoint);
     if let Expr::Call(call) = plain(value)

@@ -2,11 +2,11 @@
 
 use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, Source};
 use crate::number::Precision;
-use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
+use crate::program::{Op, Program};
 use crate::train::{Checkpoint, Descent, Offload, Update};
 use alloc::vec::Vec;
 
@@ -119,14 +119,17 @@ impl Blueprint {
         self.trained(setting.precision, |options| lower_for(&self.graph, &self.outputs, options, setting))
     }
 
-    fn checkpoint(&self) -> Checkpoint {
+    /// What is computed a second time.
+    pub fn checkpoint(&self) -> Checkpoint {
         self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default()
     }
 
     /// The step that makes outputs of normalisations again, beside one that keeps them and needs more.
     pub(super) fn renormalised(&self, plain: &Program, setting: &Setting) -> Result<Option<Program>, LowerError> {
         let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
-        let found = if is_asked_for { self.ordered(setting)? } else { None };
+        let is_norm = |source: &Source| matches!(source, Source::Op { op: Op::BatchNorm(_), .. });
+        let has_some = self.graph.groups.is_empty() && self.graph.nodes.iter().any(|node| is_norm(&node.source));
+        let found = if is_asked_for && setting.renormalises && has_some { self.ordered(setting)? } else { None };
         Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
     }
 
@@ -137,31 +140,27 @@ impl Blueprint {
     /// See [`search`].
     pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
-        let only_cheap = match self.checkpoint() {
-            Checkpoint::Norms | Checkpoint::None => return Ok(Vec::from([plain])),
-            Checkpoint::Cheap => true,
-            Checkpoint::Auto | Checkpoint::Budget(_) => false,
-        };
-        let again = self.renormalised(&plain, setting)?;
-        let found = self.leaner(again.as_ref().unwrap_or(&plain), &Setting { only_cheap, ..*setting })?;
-        match found.levels.split_first() {
-            None | Some((_, [])) if only_cheap => Ok(Vec::from([plain])),
-            None => Ok([plain].into_iter().chain(again).collect()),
-            Some((_, leaner)) if only_cheap => {
-                let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
-                match leaner.iter().rfind(is_cheap) {
-                    Some(level) => Ok(self.training_in_order(setting.precision, &level.order)?.into_iter().collect()),
-                    None => Ok(Vec::from([plain])),
-                }
-            }
-            Some((_, leaner)) => {
+        match self.checkpoint() {
+            Checkpoint::Norms | Checkpoint::None => Ok(Vec::from([plain])),
+            Checkpoint::Cheap => Ok(Vec::from([self.cheap(plain, setting)?])),
+            Checkpoint::Auto | Checkpoint::Budget(_) => {
+                let again = self.renormalised(&plain, setting)?;
+                let found = self.leaner(again.as_ref().unwrap_or(&plain), setting)?;
                 let mut all: Vec<Program> = [plain].into_iter().chain(again).collect();
-                for level in leaner {
+                for level in found.levels.iter().skip(1) {
                     all.extend(self.training_in_order(setting.precision, &level.order)?);
                 }
                 Ok(all)
             }
         }
+    }
+
+    /// The step of `Checkpoint::Cheap`, beside the one without levels.
+    fn cheap(&self, plain: Program, setting: &Setting) -> Result<Program, LowerError> {
+        let found = self.leaner(&plain, &Setting { only_cheap: true, ..*setting })?;
+        let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
+        let Some(level) = found.levels.iter().skip(1).rfind(is_cheap) else { return Ok(plain) };
+        Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or(plain))
     }
 
     /// Whether what fits the cards decides what is computed again.

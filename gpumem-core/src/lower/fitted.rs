@@ -6,12 +6,11 @@ use crate::memory::budget::{Budget, Line, budget_at, lasting_at, lower_bound_at}
 use crate::memory::levels::room_within;
 use crate::program::Program;
 use crate::train::Checkpoint;
-use alloc::vec::Vec;
 
 /// A training step, and what recomputation makes of it if it does not fit.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The step without recomputation beside what is written by hand.
+    /// The step as it is written: without levels.
     pub plain: Program,
     /// The cheapest level that fits or, where none does, the leanest. Nothing where the plain step fits, or no level is leaner.
     pub leaner: Option<Leaner>,
@@ -90,29 +89,34 @@ impl Blueprint {
         let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
         let before = usize::from(again.is_some());
         let count = found.levels.len().max(1) + before;
-        let mut levels: Vec<(Level, Option<Program>)> = Vec::new();
-        if let Some(program) = again {
-            let (peak, cost) = (setting.peak(&program), setting.again(&program));
-            levels.push((Level { peak, cost, ..Level::default() }, Some(program)));
+        // Whether it may be taken, or is the last one, which is.
+        let is_asked_for = |number: usize| or_last && number + 1 == count;
+        let is_worth_it = |number: usize, peak: u64| is_asked_for(number) || lasting.saturating_add(peak) <= room;
+        let planned = |program: Program, number: usize, more: [u64; 2]| {
+            let budget = budget(&program, setting)?;
+            let fits = budget[Line::Arena] <= room;
+            Some(Leaner { program, budget, fits, number: [number as u64, count as u64], more })
+        };
+        if let Some(program) = again.filter(|again| is_worth_it(1, setting.peak(again))) {
+            let more = [0, share(setting.again(&program), found.step_cost)];
+            let Some(leaner) = planned(program, 1, more) else { return Ok(None) };
+            if leaner.fits || is_asked_for(1) {
+                return Ok(Some(leaner));
+            }
         }
-        levels.extend(found.levels.into_iter().skip(1).map(|level| (level, None)));
         // Levels begin with a step that keeps what the plain one may make again.
         let own = if self.graph.groups.is_empty() { setting.again(plain) } else { 0 };
-        for (number, (level, program)) in (1..).zip(levels) {
-            let is_asked_for = or_last && number + 1 == count;
-            if !is_asked_for && lasting.saturating_add(level.peak) > room {
+        for (number, level) in found.levels.iter().enumerate().skip(1) {
+            let number = number + before;
+            if !is_worth_it(number, level.peak) {
                 continue;
             }
-            let program = match program {
-                Some(program) => program,
-                None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
+            let program = self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone());
+            let Some(leaner) = planned(program, number, more(plain, level, [found.step_cost, own])) else {
+                return Ok(None);
             };
-            let Some(budget) = budget(&program, setting) else { return Ok(None) };
-            let fits = budget[Line::Arena] <= room;
-            if fits || is_asked_for {
-                let more = more(plain, &level, [found.step_cost, own]);
-                let number = [number as u64, count as u64];
-                return Ok(Some(Leaner { program, budget, fits, number, more }));
+            if leaner.fits || is_asked_for(number) {
+                return Ok(Some(leaner));
             }
         }
         Ok(None)
@@ -125,7 +129,7 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`](super::lower).
     pub fn chosen(&self, setting: &Setting, room: u64) -> Result<Option<Program>, LowerError> {
-        let checkpoint = self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
+        let checkpoint = self.checkpoint();
         if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
             && let Some(Fitted { plain, leaner }) =
                 self.fitted(setting, |budget| room_within(checkpoint, budget, room))?
@@ -143,13 +147,15 @@ pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
     budget_at(&tables, setting.batch, setting.precision).ok()
 }
 
-/// See [`Leaner::more`].
+/// See [`Leaner::more`]. `own` is the time of what the plain step computes again.
 fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] {
     let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
     let flops = flops.fold(0u64, u64::saturating_add);
-    let share = |part: u64, whole: u64| (1000 * u128::from(part)).div_ceil(u128::from(whole.max(1))) as u64;
-    [
-        share(level.macs_again.saturating_mul(2), flops),
-        share(level.cost.saturating_sub(own), step_cost.saturating_add(own)),
-    ]
+    let time = share(level.cost.saturating_sub(own), step_cost.saturating_add(own));
+    [share(level.macs_again.saturating_mul(2), flops), time]
+}
+
+/// Thousandths; none of nothing.
+fn share(part: u64, whole: u64) -> u64 {
+    (1000 * u128::from(part)).div_ceil(u128::from(whole).max(1)) as u64 * u64::from(whole > 0)
 }

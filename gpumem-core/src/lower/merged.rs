@@ -34,10 +34,22 @@ impl Builder<'_> {
     /// The function in a node that alone reads what a normalisation gives.
     fn activates(&self, id: NodeId) -> Option<Function> {
         let node = self.op(id)?;
-        let (function, before) = (activation(node.op)?, node.inputs[0]);
+        let (function, mut before) = (activation(node.op)?, node.inputs[0]);
+        while let Source::View(looked_at) = self.node(before).source {
+            before = looked_at;
+        }
         let is_normalised = self.op(before).is_some_and(|node| matches!(node.op, Op::BatchNorm(_)));
-        let is_alone = is_normalised && self.consumers[before] == [id] && !self.ends.contains(&before);
-        is_alone.then_some(function)
+        (is_normalised && self.only_reader(before) == Some(id)).then_some(function)
+    }
+
+    /// The node that reads a value, under whatever shape, if nothing else does.
+    pub(super) fn only_reader(&self, id: NodeId) -> Option<NodeId> {
+        let &[only] = self.consumers[id].as_slice() else { return None };
+        match self.node(only).source {
+            _ if self.ends.contains(&id) => None,
+            Source::View(_) => self.only_reader(only),
+            _ => Some(only),
+        }
     }
 
     /// Whether another gradient reads a value, under whatever shape.
@@ -50,8 +62,8 @@ impl Builder<'_> {
 
     /// What computes the gradients of a node: of a normalisation, maybe those of the activation behind it, too.
     pub(super) fn differentiated(&self, id: NodeId, op: &Op) -> Op {
-        match (op, self.consumers[id].as_slice()) {
-            (Op::BatchNorm(norm), &[only]) if self.merged[only] => {
+        match (op, self.only_reader(id)) {
+            (Op::BatchNorm(norm), Some(only)) if self.merged[only] => {
                 let activation = self.op(only).and_then(|node| activation(node.op));
                 Op::BatchNorm(BatchNorm { activation, ..norm.clone() })
             }

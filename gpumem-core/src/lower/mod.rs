@@ -191,7 +191,7 @@ pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result
 
 /// Lowers a graph as [`lower`] does, to a training step whose backward pass runs in the order that was found to need least memory at a setting.
 /// Gradients are the same but for the order in which those of several readers of a value are added up. What needs no less than the order of
-/// [`lower`] has that.
+/// [`lower`] has that. Where the setting lets it, and that needs less, outputs of normalisations are made again.
 ///
 /// # Errors
 /// Those of [`lower`].

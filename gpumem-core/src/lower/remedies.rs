@@ -73,10 +73,15 @@ impl Way {
 
     /// With `checkpoint: Auto`, where nothing is said of what is computed again.
     fn recomputed(&self) -> Option<Way> {
-        // Levels are compared with the step as it is written, which may make outputs of normalisations again.
-        let written = self.blueprint.training.as_ref()?.checkpoint;
-        let is_open = matches!(written, Checkpoint::Norms | Checkpoint::None);
-        is_open.then(|| Way { recomputes: true, ..self.clone() })
+        let mut other = Way { recomputes: true, ..self.clone() };
+        let steps = other.blueprint.training.as_mut()?;
+        match steps.checkpoint {
+            // `Auto` would take outputs of normalisations before any level. A step that has these again is what levels are compared with.
+            Checkpoint::None => steps.checkpoint = Checkpoint::Auto,
+            Checkpoint::Norms => {}
+            Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => return None,
+        }
+        Some(other)
     }
 
     /// The numbers of parts that a batch splits into beyond those that it is in.

@@ -54,17 +54,21 @@ impl Builder<'_> {
     pub(super) fn renormalised(&self) -> Vec<Renormalised> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
         let norms = all.filter(|&id| self.op(id).is_some_and(|node| matches!(node.op, Op::BatchNorm(_))));
-        let of = norms.filter_map(|norm| {
-            let activation = match self.consumers[norm].as_slice() {
-                &[only] if self.merged[only] => Some(only),
-                _ => None,
-            };
-            let (output, mut weights) = (activation.unwrap_or(norm), Vec::new());
-            let is_free = !self.ends.contains(&output) && !self.reads_output(output);
-            let is_it = is_free && self.only_weights_read(output, &mut weights) && !weights.is_empty();
-            is_it.then_some(Renormalised { norm, activation, weights, waits: true })
-        });
-        of.collect()
+        let mut known: Vec<Piece> = Vec::new();
+        norms
+            .filter_map(|norm| {
+                let activation = self.only_reader(norm).filter(|&only| self.merged[only]);
+                let (output, mut weights) = (activation.unwrap_or(norm), Vec::new());
+                let is_free = !self.ends.contains(&output) && !self.reads_output(output);
+                let is_it = is_free && self.only_weights_read(output, &mut weights) && !weights.is_empty();
+                // A gradient waits for one normalisation.
+                if !is_it || weights.iter().any(|piece| known.contains(piece)) {
+                    return None;
+                }
+                known.extend(&weights);
+                Some(Renormalised { norm, activation, weights, waits: true })
+            })
+            .collect()
     }
 
     /// Whether no gradient reads a value, under whatever shape, but those of parameters, which are put into `weights`. Where several nodes

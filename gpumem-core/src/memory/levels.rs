@@ -1,4 +1,4 @@
-//! Which of several programs of one training step runs: from the one that keeps everything to the one that computes most a second time.
+//! Which of several programs of one training step runs: from the one that computes least a second time to the one that computes most.
 //!
 //! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits.
 //! What follows that is not planned at all.
@@ -13,7 +13,8 @@ use crate::train::Checkpoint;
 /// Which level runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Its number: 0 is the step without recomputation beside what is written by hand.
+    /// Its number: 0 is the first one, without recomputation beside what is written by hand and, where there is no other, outputs of
+    /// normalisations.
     pub number: u64,
     /// How many there are.
     pub count: u64,

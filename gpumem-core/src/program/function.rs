@@ -84,8 +84,8 @@ macro_rules! functions {
                 match self { $(Function::$name => $row,)* }
             }
 
-            /// Whether it has no arguments and a slope that its input says, so that whoever computes that again needs no more. What
-            /// rectifies has the same slope at its output.
+            /// Whether its slope can be computed from its input alone, without arguments. For `Relu` and `Relu6`, whose gradients read the
+            /// output, input and output say the same.
             pub const fn has_slope_of_input(self) -> bool {
                 let row = self.row();
                 matches!(self, Function::Relu | Function::Relu6) || (matches!(row.kept, Kept::Input) && row.arguments.is_empty())
@@ -97,8 +97,8 @@ macro_rules! functions {
 functions! {
     /// `Relu` or `Relu(inplace)`: `max(x, 0)`.
     ///
-    /// * Backward keeps the output where another layer reads that again, as a convolution does, and else a bit of each element. In place it
-    ///   costs nothing. Without `inplace` the output still overwrites the input wherever nothing else needs the input; with it, that is
+    /// * Backward keeps the output where another layer reads that again, as a convolution does, and else a bit of each element; nothing where
+    ///   it alone reads what a `BatchNorm2d` gives, unless that output is kept. In place it costs nothing. Without `inplace` the output still overwrites the input wherever nothing else needs the input; with it, that is
     ///   promised, or an error.
     ///
     /// PyTorch: `torch.nn.ReLU(inplace)`.
@@ -128,7 +128,7 @@ functions! {
     GeluTanh = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
     /// `Silu`: sigmoid linear unit, `x / (1 + exp(-x))`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.SiLU()`.
     Silu = FunctionRow::KEEPS_INPUT;
@@ -166,7 +166,7 @@ functions! {
     Tanh = FunctionRow::KEEPS_OUTPUT;
     /// `Hardswish`: `x * min(max(x + 3, 0), 6) / 6`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.Hardswish()`.
     Hardswish = FunctionRow::KEEPS_INPUT;
@@ -221,31 +221,31 @@ functions! {
     };
     /// `Softsign`: `x / (1 + |x|)`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.Softsign()`.
     Softsign = FunctionRow::KEEPS_INPUT;
     /// `Mish`: `x * tanh(log(1 + exp(x)))`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.Mish()`.
     Mish = FunctionRow::KEEPS_INPUT;
     /// `QuickGelu`: `x / (1 + exp(-1.702 * x))`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `x * torch.sigmoid(1.702 * x)`.
     QuickGelu = FunctionRow::KEEPS_INPUT;
     /// `LogSigmoid`: `-log(1 + exp(-x))`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.LogSigmoid()`.
     LogSigmoid = FunctionRow::KEEPS_INPUT;
     /// `Abs`: `|x|`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.abs(x)`.
     Abs = FunctionRow::KEEPS_INPUT;
@@ -257,7 +257,7 @@ functions! {
     Sqrt = FunctionRow::KEEPS_OUTPUT;
     /// `Log`: natural logarithm; NaN of negative numbers.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.log(x)`.
     Log = FunctionRow::KEEPS_INPUT;
@@ -309,19 +309,19 @@ functions! {
     };
     /// `Tanhshrink`: `x - tanh(x)`.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.nn.Tanhshrink()`.
     Tanhshrink = FunctionRow::KEEPS_INPUT;
     /// `Sin`: sine.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.sin(x)`.
     Sin = FunctionRow::KEEPS_INPUT;
     /// `Cos`: cosine.
     ///
-    /// * Backward keeps the input.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
     ///
     /// PyTorch: `torch.cos(x)`.
     Cos = FunctionRow::KEEPS_INPUT;

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 impl Program {
     /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
-    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that reads it then, or for the rectifier
+    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that reads it then, or for the activation
     /// that made it, whose gradient may be that of the normalisation in front and read nothing.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
@@ -28,7 +28,7 @@ impl Program {
                 }
             }
         }
-        for (tensor, row) in self.rectified(forward) {
+        for (tensor, row) in self.activated(forward) {
             let keeper = &mut keeper[tensor as usize];
             *keeper = keeper.map(|other| other.min(row));
         }
@@ -44,21 +44,21 @@ impl Program {
         kept
     }
 
-    /// The outputs of rectifiers whose gradients are made with those of normalisations, and the rectifiers' rows.
-    fn rectified(&self, forward: usize) -> Vec<(TensorId, u32)> {
+    /// The outputs of activations whose gradients are made with those of normalisations, and the activations' rows.
+    fn activated(&self, forward: usize) -> Vec<(TensorId, u32)> {
         let (forward, rest) = self.operations.split_at(forward);
         let merged = rest.iter().filter(|operation| match operation.backward() {
             Some(Op::BatchNorm(norm)) => norm.activation.is_some(),
             _ => false,
         });
-        let rectifier = |norm: &Operation| {
+        let activation = |norm: &Operation| {
             let saved = norm.read(Slot::Saved(0));
             let at = forward.iter().position(|operation| operation.written(Slot::Saved(0)) == saved)?;
             let normalised = forward[at].written(Slot::Output);
             let behind = &forward[at + 1..];
-            let rectifier = behind.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;
-            Some((rectifier.written(Slot::Output)?, rectifier.row))
+            let activation = behind.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;
+            Some((activation.written(Slot::Output)?, activation.row))
         };
-        merged.filter_map(rectifier).collect()
+        merged.filter_map(activation).collect()
     }
 }

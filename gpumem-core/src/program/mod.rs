@@ -422,6 +422,26 @@ record! {
     }
 }
 
+/// Of an operation that makes the output of a normalisation again in front of its gradient, whose pass has the input at hand: whether it is
+/// the one whose output is read, which is all that such a pass writes for it. `None` of any other operation.
+pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
+    let again = |at: usize| match &operations.get(at)?.action {
+        Action::Run { op, pass: Pass::Again } => Some((op, &operations[at])),
+        _ => None,
+    };
+    let norm = |at: usize| again(at).filter(|(op, _)| matches!(op, Op::BatchNorm(_)));
+    let behind = |at: usize, output: Option<TensorId>| {
+        again(at).filter(|(op, it)| matches!(op, Op::Pointwise(_)) && it.read(Slot::Input(0)) == output)
+    };
+    let first = if norm(at).is_some() { at } else { at.checked_sub(1)? };
+    let (_, normalised) = norm(first)?;
+    let last = if behind(first + 1, normalised.written(Slot::Output)).is_some() { first + 1 } else { first };
+    let gradient = operations.get(last + 1)?;
+    let is_its_own = matches!(gradient.backward(), Some(Op::BatchNorm(_)))
+        && gradient.read(Slot::Saved(0)) == normalised.read(Slot::Saved(0));
+    (is_its_own && at <= last).then_some(at == last)
+}
+
 impl Program {
     /// The program as bytes.
     pub fn encode(&self) -> Vec<u8> {

@@ -12,7 +12,7 @@ use crate::network::Network;
 use crate::number::{Format, Precision};
 use crate::program::op::Rule;
 use crate::program::ops::{Cell, Recurrence};
-use crate::program::{Action, Class, Leg, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId};
+use crate::program::{Action, Class, Leg, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId, made_beside};
 use crate::report::text::bytes as bytes_text;
 use alloc::format;
 use alloc::string::String;
@@ -266,7 +266,11 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let mut spent: Vec<Spent> = Vec::new();
     let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);
     for (at, operation) in placed.program.operations.iter().enumerate() {
-        let [reads, writes] = traffic(&placed, operation);
+        let [mut reads, mut writes] = traffic(&placed, operation);
+        if let Some(is_read) = made_beside(&placed.program.operations, at) {
+            reads.clear();
+            writes.truncate(usize::from(is_read));
+        }
         let bytes = reads.iter().chain(&writes).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
         // Once for each part of the batch.
         let bytes = bytes.saturating_mul(if at < repeated { parts } else { 1 });

@@ -154,9 +154,10 @@ pub enum Update {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Checkpoint {
-    /// Outputs of batch normalisations that nothing reads again but gradients of weights: the pass that makes a normalisation's gradient
-    /// writes them a second time. Of the two maps around such a normalisation one is kept, and a step moves a few hundredths more bytes.
-    /// Nothing where the step needs no less with it, or has something written by hand.
+    /// Outputs of batch normalisations that nothing reads again but gradients of weights, directly or through an activation whose slope its
+    /// input says (`Relu`, `Relu6`, `Silu`, `Hardswish`, `Gelu`, `Mish` and others without arguments): the pass that makes a normalisation's
+    /// gradient writes them a second time. Of the two maps around such a normalisation one is kept, and a step moves a few hundredths more
+    /// bytes. Nothing where the step needs no less with it, or where something is written by hand.
     #[default]
     Norms,
     /// Nothing beside what is written by hand.

@@ -13,7 +13,7 @@ use crate::parallel::{self, grown};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::function::Kept;
+use gpumem_core::program::function::{Function, Kept};
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use rayon::prelude::*;
@@ -160,13 +160,12 @@ fn backward_through(
 ) -> Bound {
     let maps = Maps { channels: count(&[op.channels]), kept: count(&[op.input_channels()]), area: count(&op.size) };
     let is_activated = op.activation.is_some();
-    let reads = Reads {
-        kept: Slot::Input(0),
-        affine: op.affine,
-        weight: is_activated,
-        bias: is_activated,
-        alters: is_activated,
+    let alters = match op.activation {
+        None => Alters::Nothing,
+        Some(Function::Relu | Function::Relu6) => Alters::Cheaply,
+        Some(_) => Alters::Dearly,
     };
+    let reads = Reads { kept: Slot::Input(0), affine: op.affine, weight: is_activated, bias: is_activated, alters };
     backward_of(maps, reads, operands, move |c, saved, weight, bias| {
         let (means, rstds) = saved.split_at(saved.len() / 2);
         let scale = rstds[c] * weight.map_or(1.0, |weight| weight[c]);
@@ -194,8 +193,8 @@ impl<F: Fn(f32, f32) -> f32 + Copy + Sync> Channel for Input<F> {
         (x - self.mean) * self.rstd
     }
 
-    fn product(self, dy: f32, x: f32) -> f64 {
-        f64::from(self.gradient(dy, x)) * (f64::from(x) - f64::from(self.mean)) * f64::from(self.rstd)
+    fn product(self, gradient: f32, x: f32) -> f64 {
+        f64::from(gradient) * (f64::from(x) - f64::from(self.mean)) * f64::from(self.rstd)
     }
 }
 
@@ -217,8 +216,19 @@ pub(super) struct Reads {
     /// Whether it takes the weight, and the bias, to understand what was kept.
     pub(super) weight: bool,
     pub(super) bias: bool,
-    /// Whether what follows the normalisation alters gradients.
-    pub(super) alters: bool,
+    /// How what follows the normalisation alters gradients.
+    pub(super) alters: Alters,
+}
+
+/// What it takes to bring a gradient through what follows a normalisation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Alters {
+    /// Nothing follows.
+    Nothing,
+    /// Less than to write it and to read it again.
+    Cheaply,
+    /// More than that: it is done once for each element, where there is a place for it.
+    Dearly,
 }
 
 /// How the backward pass of a channel understands what was kept of an element.
@@ -229,13 +239,31 @@ pub(super) trait Channel: Copy + Sync {
     /// What was normalised.
     fn normalised(self, kept: f32) -> f32;
 
-    /// The product of both.
-    fn product(self, dy: f32, kept: f32) -> f64;
+    /// The product of a gradient behind the normalisation and what was normalised.
+    fn product(self, gradient: f32, kept: f32) -> f64;
+}
+
+/// A channel whose gradients are those behind the normalisation.
+#[derive(Clone, Copy)]
+struct Brought<C>(C);
+
+impl<C: Channel> Channel for Brought<C> {
+    fn gradient(self, dy: f32, _: f32) -> f32 {
+        dy
+    }
+
+    fn normalised(self, kept: f32) -> f32 {
+        self.0.normalised(kept)
+    }
+
+    fn product(self, gradient: f32, kept: f32) -> f64 {
+        self.0.product(gradient, kept)
+    }
 }
 
 /// The gradients of a normalisation. `of` takes the number of a channel, what was saved, the weights and the biases.
 pub(super) fn backward_of<C: Channel>(
-    Maps { channels, kept: all, area }: Maps,
+    maps @ Maps { channels, kept: all, area }: Maps,
     reads: Reads,
     operands: &mut Operands<'_>,
     of: impl Fn(usize, &[f32], Option<&[f32]>, Option<&[f32]>) -> C + Send + Sync + 'static,
@@ -264,19 +292,18 @@ pub(super) fn backward_of<C: Channel>(
         };
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
         let of = |c: usize| of(c, saved, weight, bias);
+        let mut source = source;
+        // The gradient behind the normalisation may lie where that of the input will.
+        let is_brought = reads.alters == Alters::Dearly && !accumulate && target.is_some();
+        if let Some(target) = target.as_deref_mut().filter(|_| is_brought) {
+            bring(maps, x, (source.take(), target), of);
+        }
         let dy = source.or(target.as_deref()).unwrap_or_default();
-        sums.par_iter_mut().zip(products.par_iter_mut()).enumerate().for_each(|(c, (sum, product))| {
-            let channel = of(c);
-            let both = || planes(dy, channels, area, c).zip(planes(x, all, area, c));
-            let total: f64 = if reads.alters {
-                both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, |dy, x| f64::from(channel.gradient(dy, x)))).sum()
-            } else {
-                planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum()
-            };
-            *sum = total as f32;
-            let normalised = |dy: f32, x: f32| channel.product(dy, x);
-            *product = both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
-        });
+        if is_brought {
+            add_up(maps, (dy, x), false, |c| Brought(of(c)), (sums, products));
+        } else {
+            add_up(maps, (dy, x), reads.alters != Alters::Nothing, of, (sums, products));
+        }
         if let Some(out) = &mut weight_gradient {
             parallel::store(out.target.get(), out.accumulate, |c| products[c]);
         }
@@ -285,18 +312,71 @@ pub(super) fn backward_of<C: Channel>(
         }
         let Some(target) = target.take() else { return };
         let share = (channels as f64 / length as f64) as f32;
-        let (sums, products) = (&*sums, &*products);
-        parallel::pieces(source, target, area, |plane, dy, dx| {
-            let c = plane % channels;
-            let x = &x[place(plane, (channels, all), area)..][..area];
-            let (channel, scale) = (of(c), saved[channels + c] * weight.map_or(1.0, |weight| weight[c]));
-            let (sum, product) = (sums[c] * share, products[c] * share);
-            let value = |dy: f32, x: f32| scale * (channel.gradient(dy, x) - sum - channel.normalised(x) * product);
-            match dy {
-                None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
-                Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),
-            }
-            0.0
-        });
+        let means = |c: usize| [sums[c] * share, products[c] * share];
+        let scale = |c: usize| saved[channels + c] * weight.map_or(1.0, |weight| weight[c]);
+        if is_brought {
+            differentiate(maps, x, (source, target, accumulate), |c| (Brought(of(c)), scale(c), means(c)));
+        } else {
+            differentiate(maps, x, (source, target, accumulate), |c| (of(c), scale(c), means(c)));
+        }
     })
+}
+
+/// Brings gradients through what follows the normalisation.
+fn bring<C: Channel>(
+    Maps { channels, kept, area }: Maps,
+    x: &[f32],
+    (source, target): (Option<&[f32]>, &mut [f32]),
+    of: impl Fn(usize) -> C + Sync,
+) {
+    parallel::pieces(source, target, area, |plane, dy, to| {
+        let channel = of(plane % channels);
+        let x = &x[place(plane, (channels, kept), area)..][..area];
+        match dy {
+            None => wide(|| to.iter_mut().zip(x).for_each(|(to, &x)| *to = channel.gradient(*to, x))),
+            Some(dy) => parallel::store(to, false, |i| channel.gradient(dy[i], x[i])),
+        }
+        0.0
+    });
+}
+
+/// The sums of each channel: of gradients behind the normalisation, and of their products with what was normalised.
+fn add_up<C: Channel>(
+    Maps { channels, kept, area }: Maps,
+    (dy, x): (&[f32], &[f32]),
+    alters: bool,
+    of: impl Fn(usize) -> C + Sync,
+    (sums, products): (&mut [f32], &mut [f32]),
+) {
+    sums.par_iter_mut().zip(products.par_iter_mut()).enumerate().for_each(|(c, (sum, product))| {
+        let channel = of(c);
+        let both = || planes(dy, channels, area, c).zip(planes(x, kept, area, c));
+        let total: f64 = if alters {
+            both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, |dy, x| f64::from(channel.gradient(dy, x)))).sum()
+        } else {
+            planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum()
+        };
+        *sum = total as f32;
+        let normalised = |dy: f32, x: f32| channel.product(channel.gradient(dy, x), x);
+        *product = both().map(|(dy, x)| parallel::sum_of_pairs(dy, x, normalised)).sum::<f64>() as f32;
+    });
+}
+
+/// The gradient of the input. `of` has a channel, its scale, and the means of its gradients and products.
+fn differentiate<C: Channel>(
+    Maps { channels, kept, area }: Maps,
+    x: &[f32],
+    (source, target, accumulate): (Option<&[f32]>, &mut [f32], bool),
+    of: impl Fn(usize) -> (C, f32, [f32; 2]) + Sync,
+) {
+    parallel::pieces(source, target, area, |plane, dy, dx| {
+        let x = &x[place(plane, (channels, kept), area)..][..area];
+        let (channel, scale, [sum, product]) = of(plane % channels);
+        let value = |dy: f32, x: f32| scale * (channel.gradient(dy, x) - sum - channel.normalised(x) * product);
+        match dy {
+            None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
+            Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),
+        }
+        0.0
+    });
 }

@@ -4,7 +4,7 @@
 //! From there on it is the backward pass of `batch_norm.rs`, of the gradient behind the rectifier.
 
 use super::Bound;
-use super::batch_norm::{self, Channel, Maps, Reads};
+use super::batch_norm::{self, Alters, Channel, Maps, Reads};
 use crate::operands::{Operands, count};
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::InplaceNorm;
@@ -42,8 +42,8 @@ impl Channel for Back {
         if y > 0.0 { dy } else { self.slope * dy }
     }
 
-    fn product(self, dy: f32, y: f32) -> f64 {
-        f64::from(self.gradient(dy, y)) * f64::from(self.normalised(y))
+    fn product(self, gradient: f32, y: f32) -> f64 {
+        f64::from(gradient) * f64::from(self.normalised(y))
     }
 }
 
@@ -56,7 +56,7 @@ pub(super) fn forward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
 pub(super) fn backward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
     let channels = count(&[op.channels]);
     let maps = Maps { channels, kept: channels, area: count(&op.size) };
-    let reads = Reads { kept: Slot::Output, affine: op.affine, weight: true, bias: true, alters: true };
+    let reads = Reads { kept: Slot::Output, affine: op.affine, weight: true, bias: true, alters: Alters::Cheaply };
     let slope = op.slope;
     batch_norm::backward_of(maps, reads, operands, move |c, _, weight, bias| {
         Back::of(slope, weight.map(|weight| weight[c]), bias.map(|bias| bias[c]))

@@ -1,8 +1,8 @@
-//! Batch normalisation with what follows it in one pass: a sum with another map, a rectifier.
+//! Batch normalisation with what follows it in one pass: a sum with another map, a function of one number.
 
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
 use crate::operations::batch_norm::{
-    Drop, Dropped, Incoming, Tail, backward_through, forward_with, may_drop, rectifier, statistics_first, sums_first,
+    Drop, Dropped, Incoming, Tail, backward_through, follower, forward_with, may_drop, statistics_first, sums_first,
 };
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, is_dense};
@@ -11,7 +11,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::{BatchNorm, Mask, Sum};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
-/// Batch normalisation, then a sum with one other map, or a rectifier, or both, and dropout behind them.
+/// Batch normalisation, then a sum with one other map, or a function, or both, and dropout behind them.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let (mut count, mut tail) = (1, Tail::new(output));
@@ -58,8 +58,8 @@ fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, Tenso
     (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))
 }
 
-/// The backward pass of a rectifier, then that of the batch normalisation whose output it rectified. Which elements were cut off is
-/// computed again from its input, which its own backward pass reads anyway.
+/// The backward pass of a rectifier or another function, then that of the batch normalisation in front of it. Its slope is computed again
+/// from the input, which the normalisation's backward pass reads anyway.
 pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     backward_from(placed, first, setting, None)
 }
@@ -79,12 +79,12 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Settin
     Ok(fused.map(|(count, calls)| (count + 1, calls)))
 }
 
-/// The output again, from what was saved, then the backward pass through the rectifier: the pass that makes the gradient of the input has
+/// The output again, from what was saved, then the backward pass through the function behind it: the pass that makes the gradient of the input has
 /// each of its elements at hand.
 pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
-    let (last, follower, output) = match followed(placed, first + 1, output, Rectifier::behind_norm) {
-        Some((rectifier, output)) => (first + 2, rectifier, output),
+    let (last, behind, output) = match followed(placed, first + 1, output, Rectifier::behind_norm) {
+        Some((behind, output)) => (first + 2, behind, output),
         None => (first + 1, Rectifier::NONE, output),
     };
     let Some(operation) = placed.program.operations.get(last) else { return Ok(None) };
@@ -93,17 +93,14 @@ pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> F
     };
     let context = Context { placed, operation, setting };
     let same = |slot: Slot| again.read(slot).is_some() && again.read(slot) == operation.read(slot);
-    let is_its_own = same(Slot::Saved(0)) && same(Slot::Input(0)) && rectifier(op)? == follower;
+    let is_its_own = same(Slot::Saved(0)) && same(Slot::Input(0)) && follower(op)? == behind;
     let is_made = operation.written(Slot::InputGradient(0)).is_some();
     let lies_alike = context.tensor(output).layout == context.tensor(dy).layout;
-    let sums_first = sums_first(&context, op, dy)?;
-    let is_clear = |written: &Operand| !overlap(placed, written.tensor, dy) || is_unused(written, sums_first);
-    let is_apart = operation.writes.iter().all(is_clear)
-        && operation.tensors().all(|tensor| tensor != output && !overlap(placed, tensor, output));
+    let is_apart = operation.tensors().all(|tensor| tensor != output && !overlap(placed, tensor, output));
     if !(is_its_own && is_made && lies_alike && is_apart) {
         return Ok(None);
     }
-    let incoming = Incoming { dy, rectifier: follower, masked: None, drop: None, again: Some(output) };
+    let incoming = Incoming { dy, rectifier: behind, masked: None, drop: None, again: Some(output) };
     Ok(Some((last - first + 1, calls(backward_through(&context, op, incoming)?))))
 }
 
@@ -157,7 +154,7 @@ impl<'a> Rectified<'a> {
     fn at(placed: &'a Placed, first: usize) -> Result<Option<Rectified<'a>>, Error> {
         let Some(operation) = placed.program.operations.get(first) else { return Ok(None) };
         if let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) {
-            let rectifier = rectifier(op)?;
+            let rectifier = follower(op)?;
             let both = Rectified { count: 1, rectifier, dy, between: None, operation, op };
             return Ok(op.activation.is_some().then_some(both));
         }

@@ -346,11 +346,11 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
-    backward_through(context, op, Incoming { dy, rectifier: rectifier(op)?, masked: None, drop: None, again: None })
+    backward_through(context, op, Incoming { dy, rectifier: follower(op)?, masked: None, drop: None, again: None })
 }
 
 /// The function behind it that its gradient comes through, if it is part of the operation.
-pub(crate) fn rectifier(op: &BatchNorm) -> Result<Rectifier, Error> {
+pub(crate) fn follower(op: &BatchNorm) -> Result<Rectifier, Error> {
     let Some(function) = op.activation else { return Ok(Rectifier::NONE) };
     Rectifier::behind_norm(function)
         .ok_or(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"))

@@ -27,7 +27,7 @@ impl Rectifier {
         follows.then_some(Rectifier { function: Some(function), slope: None })
     }
 
-    /// A function that can behind a normalisation, whose gradient computes its slope again.
+    /// A function that can follow a normalisation in the same pass, whose gradient computes the slope again.
     pub(crate) fn behind_norm(function: Function) -> Option<Rectifier> {
         function.has_slope_of_input().then_some(Rectifier { function: Some(function), slope: None })
     }

@@ -2,10 +2,10 @@
 //! bits.
 
 use crate::fronts::{BATCH, beside};
-use crate::gradients;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
 use crate::host::{CAPABILITY, Format, is_apart};
+use crate::{check, gradients};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
 use gpumem_core::memory::tables::Workspaces;
@@ -81,9 +81,58 @@ fn dense_maps() {
         assert_eq!(compare(layers(dims), 4, (Precision::F32, CAPABILITY), false), BTreeSet::from([entry]));
     }
     assert_eq!(
+        compare(layers([3, 4, 6]), 4, (Precision::Bf16, CAPABILITY), false),
+        BTreeSet::from(["batch_norm_backward"])
+    );
+    assert_eq!(
         compare(block([3, 4, 6]), 4, (Precision::Bf16, CAPABILITY), false),
         BTreeSet::from(["batch_norm_backward"])
     );
+}
+
+/// A normalisation of the network's input has no gradient to be made beside, and an output that lies otherwise than its gradient is made by itself.
+#[test]
+fn what_is_made_by_itself() {
+    let build = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+        let text = "BatchNorm2d | Silu | Conv2d(3, 3, padding = 1) | ".repeat(4);
+        chain(graph, input, &format!("{text}BatchNorm2d | Relu | Conv2d(3, 1)"))
+    };
+    let both = both(build);
+    let kernels = beside("a network", &both, (Precision::F32, CAPABILITY), 0.0);
+    let has = |entry: &str, constant: &str| {
+        kernels.iter().any(|kernel| kernel.entry == entry && kernel.constants.iter().any(|(name, _)| *name == constant))
+    };
+    assert!(again(&both[1]) == 5 && has("batch_norm_apply", "KEPT") && has("batch_norm_backward", "AGAIN"));
+}
+
+/// Functions whose slopes are computed again in the pass of the normalisation, in 32 bits beside the CPU backend.
+#[test]
+fn smooth_functions() {
+    for function in ["Silu", "Hardswish", "Gelu", "Mish"] {
+        check(function, 3, |graph| {
+            let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+            let norm = format!("Conv2d(8, 1, bias = false) | BatchNorm2d | {function}");
+            let rest = format!("Conv2d(8, 3, bias = false) | BatchNorm2d(affine = false) | {function}");
+            chain(graph, input, &format!("{norm} | {rest} | AvgPool2d(2, 1)"))
+        });
+        // In 16 bits beside a function that keeps its input, since another one, which adds nothing, reads that, too.
+        let program = |twice: bool| {
+            let mut graph = Graph::default();
+            let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+            let x = chain(&mut graph, input, "Conv2d(8, 1, bias = false) | BatchNorm2d");
+            let mut y = chain(&mut graph, x, function);
+            if twice {
+                let nothing = chain(&mut graph, x, "Affine(0, 0)");
+                y = join(&mut graph, &[y, nothing], "Add");
+            }
+            let training = Training { loss: &[Term::MSE], input_gradient: false, ..gradients().0 };
+            lower(&graph, &[y], &Options { training: Some(training) }).unwrap()
+        };
+        for precision in [Precision::Bf16, Precision::F16] {
+            beside(function, &[program(true), program(false)], (precision, CAPABILITY), 1e-2);
+        }
+    }
 }
 
 #[test]

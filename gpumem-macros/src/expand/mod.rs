@@ -170,7 +170,7 @@ fn trainings(
     blueprint: &Blueprint,
     known: Option<&Known>,
 ) -> Result<Trainings, LowerError> {
-    let checkpoint = blueprint.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default();
+    let checkpoint = blueprint.checkpoint();
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
     if let Some(&Known { setting, room }) = known
         && let Some(Fitted { plain, leaner }) =

@@ -34,7 +34,7 @@ fn training_settings() {
         (
             "checkpoint: 0.6",
             "0.6",
-            "the checkpoint is read by the macro as it stands; write `None`, `Cheap`, `Auto` or `Budget(0.6)`",
+            "the checkpoint is read by the macro as it stands; write `Norms`, `None`, `Cheap`, `Auto` or `Budget(0.6)`",
         ),
         (
             "checkpoint: Budget(60)",

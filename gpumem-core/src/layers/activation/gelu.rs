@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 ///   (`0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`).
 /// * Input and output of any one shape.
 /// * Parameters: none.
-/// * Backward keeps the input.
+/// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
 ///
 /// PyTorch: `torch.nn.GELU(approximate)`.
 #[derive(Clone, Debug)]

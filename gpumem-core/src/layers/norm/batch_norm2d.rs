@@ -14,7 +14,8 @@ use alloc::vec;
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean
 ///   and unbiased variance.
-/// * Backward keeps the input and two statistics a channel: mean and `1 / sqrt(variance + eps)`.
+/// * Backward keeps the input and two statistics a channel: mean and `1 / sqrt(variance + eps)`. Where only gradients of weights read the
+///   output again, also behind an activation, they have it made again from that: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.BatchNorm2d(num_features, eps, momentum, affine)`.
 #[derive(Clone, Debug)]

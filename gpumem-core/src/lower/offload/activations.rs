@@ -153,7 +153,10 @@ fn is_joined(operations: &[Operation], at: usize) -> bool {
         _ => false,
     };
     let hands_on = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
-    hands_on && (is_simple(one) || is_simple(other))
+    // The gradient of a normalisation comes with its output.
+    let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_)));
+    let renormalises = is_norm && one.phase() == Phase::Again;
+    renormalises || (hands_on && (is_simple(one) || is_simple(other)))
 }
 
 /// The first place from `at` on, in front of the turn, that is not between operations which may run as one.

@@ -24,7 +24,7 @@ use model::{Model, fullest, most_alive};
 /// by more than that: what runs in one pass over memory may be apart in it.
 const PART: u64 = 128;
 
-/// So many outputs of normalisations are made again by themselves.
+/// At most so many outputs of normalisations are made again by themselves.
 const HURRIED: usize = 16;
 
 /// A training step from where its loss is known, its pieces in this order; and where in its operations each piece begins.
@@ -84,7 +84,8 @@ fn renormalised(
         Some((draft, peak, at))
     };
     let mut found = step(&all)?;
-    let mut best = (found.0.clone(), found.1);
+    let patient = (found.0.clone(), found.1);
+    let mut best = patient.clone();
     // What gradients read that wait is there beside that of the input: where that is the peak, they had better not wait.
     for _ in 0..HURRIED {
         let hurries = all.iter_mut().any(|it| it.hurry(&found.0, found.2));
@@ -97,7 +98,7 @@ fn renormalised(
             best = (found.0.clone(), found.1);
         }
     }
-    Some(best)
+    Some(if best.1 + patient.1 / PART < patient.1 { best } else { patient })
 }
 
 /// The order of one step that was found to need least, the most bytes that are alive in it, and whether little of them is beside what is kept.

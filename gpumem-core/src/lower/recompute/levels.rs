@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 /// A step in which some forward operations run again.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Level {
     /// The order of its operations: see [`lower_in_order`](crate::lower::lower_in_order).
     pub order: Vec<u32>,

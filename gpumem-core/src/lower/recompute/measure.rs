@@ -6,6 +6,7 @@ use super::values::{Place, reads_saved};
 use crate::memory::plan::ALIGNMENT;
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Format, Precision, Role};
+use crate::program::made_beside;
 use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Program, Slot, Tensor};
 use crate::report::roofline::flops;
 use alloc::vec;
@@ -73,9 +74,14 @@ impl Setting {
     /// The time that operations take which run again in a step, in floating-point operations that take as long.
     pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
         let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
-        let Some((costs, _)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
-        let again = costs.into_iter().zip(&program.operations).filter(|(_, it)| it.phase() == Phase::Again);
-        again.map(|(cost, _)| cost).fold(0, u64::saturating_add)
+        let Some((costs, moves)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
+        let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
+            _ if operation.phase() != Phase::Again => 0,
+            Some(true) => operation.written(Slot::Output).map_or(0, |output| moves[output as usize]),
+            Some(false) => 0,
+            None => costs[at],
+        };
+        program.operations.iter().enumerate().map(of).fold(0, u64::saturating_add)
     }
 
     /// Bytes of so many times so many elements in an arena; of what is too large for any plan the most there are.
