@@ -92,7 +92,7 @@ CHAIN = """
 """
 
 
-def train(batch, card="H200", checkpoint="None"):
+def train(batch, card="H200", checkpoint="Norms"):
     return TRAIN % (batch, checkpoint, card)
 
 
@@ -100,6 +100,7 @@ NETWORKS = {
     "VGG-16": (0.3, VGG % train(32)),
     "ResNet-50": (None, RESNET % (train(32), 4, 6)),
     "ResNet-152": (0.4, RESNET % (train(32), 8, 36)),
+    "ResNet-152, all kept": (None, RESNET % (train(32, "H200", "None"), 8, 36)),
     "GPT-2 small": (None, GPT % (train(4), 768, 768, 12, 768, 12)),
     "GPT-2 XL": (0.6, GPT % (train(1), 1600, 1600, 48, 1600, 25)),
     "ResNet-152, recomputation at hand": (None, RESNET % (train(32, "H200", "Auto"), 8, 36)),

@@ -5,7 +5,7 @@ mod common;
 
 use common::{chain, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, lower, tables};
+use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables};
 use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
 use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::{place, share};
@@ -285,6 +285,24 @@ fn parked_activations_lower_the_bound() {
     let bound = |program: &Program| lower_bound_at(&tables(program).leak(), 8, Precision::F32).unwrap();
     let host = budget_at(&tables(&program).leak(), 8, Precision::F32).unwrap().host;
     assert!(bound(&plain) - bound(&program) <= host);
+}
+
+/// An output of a normalisation that is made again and the gradient beside it may be one pass, so that no leg stands between them.
+#[test]
+fn nothing_stands_between_an_output_and_the_gradient_beside_it() {
+    let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | ";
+    let (graph, output) = network(&[3, 8, 8], &format!("{}Flatten | Linear(5)", block.repeat(25)));
+    let mut training = training(2).training.unwrap();
+    training.descent.offload = Offload::Activations;
+    let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    let program = lower_for(&graph, &[output], &Options { training: Some(training) }, &setting).unwrap();
+    let is_leg = |operation: &&Operation| matches!(operation.action, Action::Park(_));
+    let is_again = |operation: &&Operation| operation.phase() == Phase::Again;
+    assert!(program.operations.iter().filter(is_leg).count() > 8, "{program}");
+    assert!(program.operations.iter().filter(is_again).count() > 8, "{program}");
+    for pair in program.operations.windows(2).filter(|pair| is_again(&&pair[0])) {
+        assert!(!is_leg(&&pair[1]), "{program}");
+    }
 }
 
 /// Together with optimizer state: the same legs at the same places of both passes as alone, and the same pieces.
