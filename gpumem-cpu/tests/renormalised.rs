@@ -105,6 +105,8 @@ fn compare(choices: &[(usize, usize, u64)], update: Update) -> usize {
             [&rule, &found].map(|program| plan_within(program, BATCH, Precision::F32, NO_SCRATCH).budget[Line::Arena]);
         assert!(less < most, "{rule}\n{found}");
         assert_eq!(trained(&rule, 1), trained(&found, 2), "{rule}\n{found}");
+        // A plan is checked fastest where tensors come in the order in which they begin.
+        assert!(found.transients().map(|id| found.tensor(id).first).is_sorted(), "{found}");
     }
     count
 }

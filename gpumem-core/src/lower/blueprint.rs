@@ -1,12 +1,13 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
+use super::renormalised::normalises;
 use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
-use crate::graph::{Graph, NodeId, Source};
+use crate::graph::{Graph, NodeId};
 use crate::number::Precision;
+use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
-use crate::program::{Op, Program};
 use crate::train::{Checkpoint, Descent, Offload, Update};
 use alloc::vec::Vec;
 
@@ -127,8 +128,7 @@ impl Blueprint {
     /// The step that makes outputs of normalisations again, beside one that keeps them and needs more.
     pub(super) fn renormalised(&self, plain: &Program, setting: &Setting) -> Result<Option<Program>, LowerError> {
         let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
-        let is_norm = |source: &Source| matches!(source, Source::Op { op: Op::BatchNorm(_), .. });
-        let has_some = self.graph.groups.is_empty() && self.graph.nodes.iter().any(|node| is_norm(&node.source));
+        let has_some = self.graph.groups.is_empty() && normalises(&self.graph);
         let found = if is_asked_for && setting.renormalises && has_some { self.ordered(setting)? } else { None };
         Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
     }

@@ -313,18 +313,18 @@ fn draft(
         }
         Ok(builder)
     };
-    let builder = built(Activations::Unread)?;
     let draft = match (options.training, setting) {
         // What is computed again is there for a short time only, which no search knows of.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
             let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
-            order::ordered(builder, || built(Activations::All).ok(), &graph, training, &setting)
+            order::ordered(built, &graph, training, &setting)?
         }
         (Some(training), _) => {
+            let builder = built(Activations::Unread)?;
             let pieces = builder.pieces();
             order::drafted(builder, &graph, training, &pieces).0
         }
-        (None, _) => builder.into_draft(),
+        (None, _) => built(Activations::Unread)?.into_draft(),
     };
     Ok((draft, graph))
 }

@@ -7,11 +7,11 @@
 
 use super::backward::Piece;
 use super::builder::Builder;
-use super::recompute::Draft;
-use crate::graph::{NodeId, Source};
+use super::recompute::{Draft, renumber};
+use crate::graph::{Graph, NodeId, Source};
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;
-use crate::program::{Action, Op, Operand, Operation, Pass, Slot, TensorId};
+use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, TensorId};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,13 +43,12 @@ impl Renormalised {
     }
 }
 
-impl Builder<'_> {
-    /// Whether the network has normalisations over a batch.
-    pub(super) fn normalises(&self) -> bool {
-        let mut nodes = (0..self.graph.nodes.len()).filter_map(|id| self.op(id));
-        nodes.any(|node| matches!(node.op, Op::BatchNorm(_)))
-    }
+/// Whether a network has normalisations over a batch.
+pub(super) fn normalises(graph: &Graph) -> bool {
+    graph.nodes.iter().any(|node| matches!(node.source, Source::Op { op: Op::BatchNorm(_), .. }))
+}
 
+impl Builder<'_> {
     /// The normalisations whose outputs may be made again.
     pub(super) fn renormalised(&self) -> Vec<Renormalised> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
@@ -117,8 +116,10 @@ pub(super) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
     order
 }
 
-/// Lets a step whose gradients of weights [wait](waiting) make these outputs again. `None` if somebody else needs one of them.
-pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<()> {
+/// Lets a step whose gradients of weights [wait](waiting) make these outputs again, and says which tensors they were in. `None` if somebody
+/// else needs one of them.
+pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec<TensorId>> {
+    let mut outputs = Vec::with_capacity(all.len());
     let passes = Passes::of(draft);
     let mut before: BTreeMap<usize, Vec<(NodeId, Operation)>> = BTreeMap::new();
     for Renormalised { norm, activation, weights, waits } in all {
@@ -136,11 +137,13 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<()>
         if !readers.iter().all(|reader| is_weight(reader) && *reader >= at) {
             return None;
         }
+        outputs.push(kept);
         rename(draft, &mut operations, readers);
         before.entry(at).or_default().extend(operations);
     }
     insert(draft, before);
-    Some(())
+    let numbers = sort(draft);
+    Some(outputs.into_iter().map(|output| numbers[output as usize]).collect())
 }
 
 /// What the step does with each node and tensor.
@@ -206,6 +209,25 @@ fn rename(draft: &mut Draft, again: &mut [(NodeId, Operation)], readers: &[usize
             operand.tensor = names.get(&operand.tensor).copied().unwrap_or(operand.tensor);
         }
     }
+}
+
+/// Brings tensors of the step into the order in which they begin, in which others are anyway and a plan is checked fastest. The number that each
+/// has then.
+fn sort(draft: &mut Draft) -> Vec<TensorId> {
+    let mut first = vec![0; draft.tensors.len()];
+    for (at, operation) in draft.operations.iter().enumerate().rev() {
+        operation.tensors().for_each(|tensor| first[tensor as usize] = at);
+    }
+    let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
+    order.sort_by_key(|&id| match draft.tensors[id as usize].class {
+        Class::Transient => first[id as usize],
+        _ => 0,
+    });
+    let mut numbers = vec![0; order.len()];
+    (0..).zip(&order).for_each(|(number, &id)| numbers[id as usize] = number);
+    draft.tensors = order.iter().map(|&id| draft.tensors[id as usize].clone()).collect();
+    renumber(draft, &numbers);
+    numbers
 }
 
 /// Puts operations in front of others.

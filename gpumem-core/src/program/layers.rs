@@ -2,6 +2,7 @@
 
 use super::{Action, Class, Op, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::number::Role;
+use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -51,9 +52,10 @@ impl Program {
             Some(Op::BatchNorm(norm)) => norm.activation.is_some(),
             _ => false,
         });
+        let saves = |(at, operation): (usize, &Operation)| operation.written(Slot::Saved(0)).map(|saved| (saved, at));
+        let saved: BTreeMap<TensorId, usize> = forward.iter().enumerate().filter_map(saves).collect();
         let activation = |norm: &Operation| {
-            let saved = norm.read(Slot::Saved(0));
-            let at = forward.iter().position(|operation| operation.written(Slot::Saved(0)) == saved)?;
+            let at = *saved.get(&norm.read(Slot::Saved(0))?)?;
             let normalised = forward[at].written(Slot::Output);
             let behind = &forward[at + 1..];
             let activation = behind.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;

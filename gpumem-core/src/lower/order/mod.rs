@@ -13,12 +13,15 @@ mod tests;
 
 use super::backward::Piece;
 use super::builder::Builder;
+use super::merged::Activations;
 use super::recompute::{Draft, Setting};
-use super::renormalised::{Renormalised, renormalise, waiting};
-use super::{Training, front};
+use super::renormalised::{Renormalised, normalises, renormalise, waiting};
+use super::{LowerError, Training, front};
 use crate::graph::Graph;
+use crate::program::{Phase, TensorId};
 use alloc::vec::Vec;
-use model::{Model, fullest, most_alive};
+use core::cmp::Reverse;
+use model::{Model, alive, most_alive};
 
 /// An order is looked for where the rule needs more than this part of the peak beside what is there at the loss, and taken where it needs less
 /// by more than that: what runs in one pass over memory may be apart in it.
@@ -41,37 +44,46 @@ pub(super) fn drafted(
     (draft, begins)
 }
 
-/// The training step from where its loss is known, in the order that was found to need least at a setting. `other` is the same step with
-/// [more activations](super::merged) that keep nothing, asked for where it may need less.
+/// The training step from where its loss is known, in the order that was found to need least at a setting. `built` is the step up to there, in
+/// which more or fewer [activations](super::merged) keep nothing.
 pub(super) fn ordered<'g>(
-    builder: Builder<'g>,
-    other: impl FnOnce() -> Option<Builder<'g>>,
+    built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
     graph: &Graph,
     training: Training<'_>,
     setting: &Setting,
-) -> Draft {
-    let is_normalised = setting.renormalises && builder.normalises();
-    let (mut draft, mut peak, is_near) = least(builder, graph, training, setting);
-    let other = if is_near && !is_normalised { None } else { other() };
-    let Some(builder) = other else { return draft };
-    let again = if is_normalised { renormalised(builder.clone(), graph, training, setting) } else { None };
-    let ordered = (!is_near).then(|| least(builder, graph, training, setting));
-    for (found, less) in ordered.map(|(found, less, _)| (found, less)).into_iter().chain(again) {
+) -> Result<Draft, LowerError> {
+    let again = match setting.renormalises && normalises(graph) {
+        true => renormalised(built(Activations::All)?, graph, training, setting),
+        false => None,
+    };
+    let again = match again {
+        // No order of a step that keeps all needs as little.
+        Some(Again { draft, peak, keeping }) if peak + keeping / PART < keeping => return Ok(draft),
+        again => again.map(|Again { draft, peak, .. }| (draft, peak)),
+    };
+    let (mut draft, mut peak, is_near) = least(built(Activations::Unread)?, graph, training, setting);
+    let other = match is_near {
+        true => None,
+        false => built(Activations::All).ok().map(|builder| least(builder, graph, training, setting)),
+    };
+    for (found, less) in other.map(|(found, less, _)| (found, less)).into_iter().chain(again) {
         if less + peak / PART < peak {
             (draft, peak) = (found, less);
         }
     }
-    draft
+    Ok(draft)
 }
 
-/// The step that makes outputs of normalisations [again](super::renormalised), in the order of the rule otherwise, and the most bytes that are
-/// alive in it.
-fn renormalised(
-    builder: Builder<'_>,
-    graph: &Graph,
-    training: Training<'_>,
-    setting: &Setting,
-) -> Option<(Draft, u64)> {
+/// A step that makes outputs of normalisations [again](super::renormalised), in the order of the rule otherwise.
+struct Again {
+    draft: Draft,
+    /// The most bytes that are alive in it.
+    peak: u64,
+    /// What is alive at the loss if these outputs are kept.
+    keeping: u64,
+}
+
+fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> Option<Again> {
     let mut all = builder.renormalised();
     if all.is_empty() {
         return None;
@@ -79,26 +91,37 @@ fn renormalised(
     let pieces = builder.pieces();
     let step = |all: &[Renormalised]| {
         let (mut draft, _) = drafted(builder.clone(), graph, training, &waiting(&pieces, all));
-        renormalise(&mut draft, all)?;
-        let (peak, at) = fullest(&draft, draft.operations.len(), setting)?;
-        Some((draft, peak, at))
+        let outputs = renormalise(&mut draft, all)?;
+        let alive = alive(&draft, setting)?;
+        let loss = draft.operations.iter().position(|operation| operation.phase() == Phase::Loss)?;
+        let (peak, Reverse(at)) = alive.iter().copied().zip((0..).map(Reverse)).max()?;
+        Some((draft, peak, at, (alive[loss], outputs)))
     };
-    let mut found = step(&all)?;
-    let patient = (found.0.clone(), found.1);
-    let mut best = patient.clone();
+    let (draft, peak, at, (kept, outputs)) = step(&all)?;
+    let bytes = |&output: &TensorId| setting.bytes(&draft.tensors[output as usize]);
+    let keeping = kept + outputs.iter().filter_map(bytes).sum::<u64>();
+    let patient = Again { draft, peak, keeping };
+    if peak <= kept + peak / PART {
+        return Some(patient);
+    }
     // What gradients read that wait is there beside that of the input: where that is the peak, they had better not wait.
+    let (mut found, mut best) = ((patient.draft.clone(), peak, at), None);
     for _ in 0..HURRIED {
         let hurries = all.iter_mut().any(|it| it.hurry(&found.0, found.2));
         let next = if hurries { step(&all) } else { None };
-        match next.filter(|next| next.1 <= best.1) {
-            Some(next) => found = next,
-            None => break,
+        let least = best.as_ref().map_or(peak, |&(_, least)| least);
+        match next {
+            Some((draft, peak, at, _)) if peak <= least => found = (draft, peak, at),
+            _ => break,
         }
-        if found.1 < best.1 {
-            best = (found.0.clone(), found.1);
+        if found.1 < least {
+            best = Some((found.0.clone(), found.1));
         }
     }
-    Some(if best.1 + patient.1 / PART < patient.1 { best } else { patient })
+    match best {
+        Some((draft, less)) if less + peak / PART < peak => Some(Again { draft, peak: less, keeping }),
+        _ => Some(patient),
+    }
 }
 
 /// The order of one step that was found to need least, the most bytes that are alive in it, and whether little of them is beside what is kept.

@@ -336,11 +336,12 @@ fn padded(tensor: &Tensor, setting: &Setting) -> u64 {
 
 /// The most bytes that are alive at once in the first operations of a step; `None` where it is too large for any plan.
 pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Setting) -> Option<u64> {
-    fullest(draft, end, setting).map(|(most, _)| most)
+    let all = alive(draft, setting)?;
+    all[..end].iter().copied().max().or(Some(0))
 }
 
-/// The same, and the first operation at which they are.
-pub(super) fn fullest(draft: &Draft, end: usize, setting: &Setting) -> Option<(u64, usize)> {
+/// The bytes that are alive at each operation of a step; `None` where it is too large for any plan.
+pub(super) fn alive(draft: &Draft, setting: &Setting) -> Option<Vec<u64>> {
     let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
     for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
         let bytes = i128::from(setting.bytes(tensor)?.next_multiple_of(ALIGNMENT));
@@ -349,14 +350,16 @@ pub(super) fn fullest(draft: &Draft, end: usize, setting: &Setting) -> Option<(u
         changes[first] += bytes;
         changes[last + 1] -= bytes;
     }
-    let mut live = 0;
-    let alive = changes[..end].iter().map(|change| {
-        live += change;
-        live
-    });
-    let (most, at) = alive.zip(0..).max_by_key(|&(live, at)| (live, core::cmp::Reverse(at))).unwrap_or((0, 0));
     // Sums of some tensors stay far below 2^63.
-    u64::try_from(most).ok().filter(|_| all < 1 << 58).map(|most| (most, at))
+    if all >= 1 << 58 {
+        return None;
+    }
+    let mut live = 0;
+    let alive = changes[..draft.operations.len()].iter().map(|change| {
+        live += change;
+        u64::try_from(live).ok()
+    });
+    alive.collect()
 }
 
 impl State {

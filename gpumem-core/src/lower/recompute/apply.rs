@@ -194,11 +194,12 @@ fn sort(draft: &mut Draft, like: &[TensorId]) {
 }
 
 /// Gives tensors the numbers that `numbers` has for them.
-fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
+pub(in crate::lower) fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
     for operand in draft.operations.iter_mut().flat_map(|it| it.reads.iter_mut().chain(&mut it.writes)) {
         operand.tensor = numbers[operand.tensor as usize];
     }
-    for id in draft.results.iter_mut().chain(&mut draft.input_gradients) {
+    let fronts = draft.fronts.iter_mut().map(|front| &mut front.tensor);
+    for id in draft.results.iter_mut().chain(&mut draft.input_gradients).chain(fronts) {
         *id = numbers[*id as usize];
     }
 }

@@ -21,6 +21,7 @@ mod tests;
 mod values;
 mod ways;
 
+pub(super) use apply::renumber;
 pub use levels::{Level, Search};
 pub use measure::Setting;
 pub(super) use measure::costs;
