@@ -6,9 +6,13 @@ mod harness;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::function::Function;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Program, Slot};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
+use gpumem_cpu::Cpu;
+use harness::Loaded;
 use harness::filled::trained;
 use harness::graphs::random::BATCH;
 use harness::graphs::{chain, join, numbers};
@@ -145,6 +149,20 @@ fn a_function_behind_a_normalisation_keeps_nothing() {
         assert_eq!(found, [true, false], "{function}: {program}{apart}");
         assert_eq!(trained(&program, 1), trained(&apart, 2), "{function}");
     }
+}
+
+/// A program that nothing lowers to.
+#[test]
+fn a_function_that_keeps_more_than_its_input_is_refused() {
+    let (graph, output) = rectified("Relu");
+    let mut program = plain(&graph, output);
+    let merged = program.operations.iter_mut().find(|operation| matches!(operation.backward(), Some(Op::BatchNorm(_))));
+    let Action::Run { op: Op::BatchNorm(norm), .. } = &mut merged.unwrap().action else { unreachable!() };
+    norm.activation = Some(Function::Tanh);
+    let sgd = Optimizer::Sgd(Sgd::DEFAULT);
+    let error = Loaded::of(&Cpu::with_threads(1).unwrap(), &program, BATCH, sgd).err().unwrap();
+    let expected = "a normalisation has the gradient of a function that keeps more than its input";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 /// What keeps the output anyway, or reads the normalised map, or needs more than the sign.

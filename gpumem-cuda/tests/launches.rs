@@ -6,7 +6,7 @@ mod planned;
 
 use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
-use gpumem::{Line, Network, Precision, network};
+use gpumem::{Checkpoint, Line, Network, Precision, network};
 use gpumem_cuda::launches::{Counted, launches};
 use gpumem_cuda::{Call, Launch};
 use std::collections::BTreeSet;
@@ -25,7 +25,12 @@ fn compiled(all: &[Counted]) -> usize {
 
 /// A line of the file.
 fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
-    let (placed, setting, budget) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
+    line_with::<N>(card, precision, batch, None)
+}
+
+fn line_with<N: Network>(card: &Card, precision: Precision, batch: u64, checkpoint: Option<Checkpoint>) -> String {
+    let planned = planned::training_with::<N>(card, Some(precision), Some(batch), true, checkpoint);
+    let (placed, setting, budget) = planned.unwrap();
     let all = launches(&placed, setting).unwrap();
     let sum = |value: fn(&Counted) -> u64| all.iter().map(value).sum::<u64>();
     let multiplied = sum(|launch| launch.flops);
@@ -34,7 +39,8 @@ fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
     assert!(multiplied.abs_diff(whole) <= all.len() as u64, "{}: {multiplied} of {whole}", N::NAME);
     let rates = Rates::of(card, precision, false).unwrap();
     let roof: f64 = all.iter().map(|launch| rates.ms(launch.bytes(), launch.flops)).sum();
-    let mut text = format!("{} {} {} {batch}:", N::NAME, card.slug, precision.name());
+    let kept = if checkpoint == Some(Checkpoint::None) { ", all kept" } else { "" };
+    let mut text = format!("{} {} {} {batch}{kept}:", N::NAME, card.slug, precision.name());
     let _ = write!(
         text,
         " {} launches of {} compiled files, {:.4} GB, {:.4} TFLOP,",
@@ -58,6 +64,9 @@ fn figures() {
         line::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
         line::<networks::LstmLm>(&H200, Precision::F32, 20),
         line::<planned::Digits>(&H200, Precision::F32, 32),
+        line_with::<networks::ResNet50>(&H200, Precision::Bf16, 256, Some(Checkpoint::None)),
+        line_with::<networks::UNet>(&H200, Precision::Bf16, 16, Some(Checkpoint::None)),
+        line_with::<networks::MobileNetV2>(&H200, Precision::Bf16, 256, Some(Checkpoint::None)),
     ]
     .concat();
     if std::env::var_os("UPDATE_FIGURES").is_some() {

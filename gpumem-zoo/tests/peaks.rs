@@ -18,7 +18,9 @@ use gpumem_core::program::{Action, Class, Op, Program, Tensor};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::densenet::DenseNet121;
+use gpumem_zoo::efficientnet::EfficientNetB0;
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
+use gpumem_zoo::mobilenet::MobileNetV2;
 use gpumem_zoo::resnet::{ResNet18, ResNet50, ResNet152};
 use gpumem_zoo::t5::T5Small;
 use gpumem_zoo::unet::UNet;
@@ -165,10 +167,28 @@ fn concatenations_are_those_of_the_memory_model() {
     pages::check("../docs/memory-model.md", "concatenations", &text);
 }
 
+fn norms_line<N: Network>() -> String {
+    let [keeping, plain] = [Checkpoint::None, Checkpoint::Norms].map(arena::<N>);
+    format!("| `{}` | {} | {} | {} |\n", N::NAME, keeping >> 20, plain >> 20, share(plain, keeping))
+}
+
+/// What outputs of normalisations take, which are made again.
+fn norms_are_those_of_the_memory_model() {
+    let mut text =
+        String::from("| network | `checkpoint: None`, MiB | a step | share |\n| --- | ---: | ---: | ---: |\n");
+    text += &norms_line::<ResNet50<32>>();
+    text += &norms_line::<EfficientNetB0<32>>();
+    text += &norms_line::<UNet<32>>();
+    text += &norms_line::<MobileNetV2<32>>();
+    text += &norms_line::<DenseNet121<32>>();
+    pages::check("../docs/memory-model.md", "norms", &text);
+}
+
 /// One after the other, for all write one file where tables are made anew.
 #[test]
 fn tables_are_those_of_the_memory_model() {
     floors_are_those_of_the_memory_model();
+    norms_are_those_of_the_memory_model();
     orders_are_those_of_the_memory_model();
     concatenations_are_those_of_the_memory_model();
 }

@@ -7,7 +7,7 @@
 
 use super::backward::Piece;
 use super::builder::Builder;
-use super::recompute::{Draft, renumber};
+use super::recompute::{Draft, reorder};
 use crate::graph::{Graph, NodeId, Source};
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;
@@ -218,16 +218,12 @@ fn sort(draft: &mut Draft) -> Vec<TensorId> {
     for (at, operation) in draft.operations.iter().enumerate().rev() {
         operation.tensors().for_each(|tensor| first[tensor as usize] = at);
     }
-    let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
-    order.sort_by_key(|&id| match draft.tensors[id as usize].class {
-        Class::Transient => first[id as usize],
-        _ => 0,
-    });
-    let mut numbers = vec![0; order.len()];
-    (0..).zip(&order).for_each(|(number, &id)| numbers[id as usize] = number);
-    draft.tensors = order.iter().map(|&id| draft.tensors[id as usize].clone()).collect();
-    renumber(draft, &numbers);
-    numbers
+    for (tensor, first) in draft.tensors.iter().zip(&mut first) {
+        if tensor.class != Class::Transient {
+            *first = 0;
+        }
+    }
+    reorder(draft, |id| first[id as usize])
 }
 
 /// Puts operations in front of others.

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 impl Program {
     /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
-    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that reads it then, or for the activation
-    /// that made it, whose gradient may be that of the normalisation in front and read nothing.
+    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that
+    /// reads it then, or for the activation that made it, whose gradient may be that of the normalisation in front and read nothing.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
         let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];

@@ -1,9 +1,9 @@
 //! What of a training step is computed a second time, and what that takes.
 
-use super::roofline::{flops, traffic};
+use super::roofline::{flops, moved};
 use crate::memory::Compiled;
 use crate::memory::place::place;
-use crate::program::{Action, Operation, Pass, made_beside};
+use crate::program::{Action, Operation, Pass};
 
 /// Operations that run again, of a whole batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,17 +24,10 @@ impl Recomputation {
         let operations = &placed.program.operations;
         let is_again = |operation: &Operation| matches!(operation.action, Action::Run { pass: Pass::Again, .. });
         for (at, operation) in operations.iter().enumerate().filter(|(_, operation)| is_again(operation)) {
-            let [read, written] =
-                traffic(&placed, operation).map(|all| all.iter().map(|(_, bytes)| bytes).sum::<u64>());
-            let moved = match made_beside(operations, at) {
-                Some(true) => written,
-                Some(false) => 0,
-                None => read.saturating_add(written),
-            };
             found.operations += 1;
             found.flops = found.flops.saturating_add(flops(operation, compiled.batch));
             // Once for each part of the batch.
-            found.moved = found.moved.saturating_add(moved.saturating_mul(compiled.tables.micro_batches));
+            found.moved = found.moved.saturating_add(moved(&placed, at).saturating_mul(compiled.tables.micro_batches));
         }
         found
     }

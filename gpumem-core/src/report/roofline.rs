@@ -255,6 +255,17 @@ pub struct Roofline {
     paths: Vec<&'static str>,
 }
 
+/// Bytes that operation number `at` moves. Of an output of a normalisation that is made beside its gradient that is one write.
+pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
+    let operations = &placed.program.operations;
+    let [reads, writes] = traffic(placed, &operations[at]);
+    let sum = |all: &[(TensorId, u64)]| all.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
+    match made_beside(operations, at) {
+        Some(is_read) => sum(&writes) * u64::from(is_read),
+        None => sum(&reads).saturating_add(sum(&writes)),
+    }
+}
+
 /// The least time of each layer of a network's training step, or of its forward pass if it is not trained, on a card.
 ///
 /// # Errors
@@ -266,14 +277,8 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let mut spent: Vec<Spent> = Vec::new();
     let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);
     for (at, operation) in placed.program.operations.iter().enumerate() {
-        let [mut reads, mut writes] = traffic(&placed, operation);
-        if let Some(is_read) = made_beside(&placed.program.operations, at) {
-            reads.clear();
-            writes.truncate(usize::from(is_read));
-        }
-        let bytes = reads.iter().chain(&writes).map(|(_, bytes)| *bytes).fold(0, u64::saturating_add);
         // Once for each part of the batch.
-        let bytes = bytes.saturating_mul(if at < repeated { parts } else { 1 });
+        let bytes = moved(&placed, at).saturating_mul(if at < repeated { parts } else { 1 });
         let flops = flops(operation, N::PROGRAM.batch);
         let (layer, phase, work) = (operation.row as usize, operation.phase(), Work::of(operation));
         let layer = Some(layer).filter(|&layer| layer < N::LAYERS.len());

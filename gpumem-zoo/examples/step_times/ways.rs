@@ -54,7 +54,7 @@ pub struct Step {
     pub compiled: Compiled,
     /// What updates its parameters.
     pub optimizer: Optimizer,
-    /// Time beyond that of the plain step in thousandths of it, by the model of recomputation.
+    /// Time beyond that of a step which keeps everything in thousandths of it, by the model of recomputation.
     pub more: Option<u64>,
 }
 

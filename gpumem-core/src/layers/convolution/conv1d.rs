@@ -18,7 +18,7 @@ use crate::layers::mistake::Mistake;
 ///   uniform within `1 / sqrt(fan_in)`, `fan_in = in_channels / groups * kernel_size`.
 /// * With `cache` in `INFER` it must be causal: `stride = 1`, `padding = dilation * (kernel_size - 1)`, and behind it
 ///   `Slice(0, -padding, dim = -1)`. As many columns of the input are kept.
-/// * Backward keeps the input, but for what a `BatchNorm` gives: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Conv1d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use crate::layers::mistake::Mistake;
 /// * Parameters: `weight` `[out_channels, in_channels / groups, kernel_depth, kernel_height, kernel_width]` and, with `bias`,
 ///   `bias` `[out_channels]`, both uniform within `1 / sqrt(fan_in)`,
 ///   `fan_in = in_channels / groups * kernel_depth * kernel_height * kernel_width`.
-/// * Backward keeps the input, but for what a `BatchNorm` gives: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Conv3d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use crate::layers::mistake::Mistake;
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_depth, kernel_height, kernel_width]` and, with `bias`,
 ///   `bias` `[out_channels]`, both uniform within
 ///   `1 / sqrt(out_channels / groups * kernel_depth * kernel_height * kernel_width)`.
-/// * Backward keeps the input, but for what a `BatchNorm` gives: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding, output_padding,
 /// groups, bias, dilation)`.

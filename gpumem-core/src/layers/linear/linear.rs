@@ -16,7 +16,7 @@ use crate::shape::{Shape, product};
 ///   value of more axes may arrive too, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]`, or with `transposed` `[in_features, out_features]`, and, with `bias`, `bias` `[out_features]`, both uniform
 ///   within `1 / sqrt(in_features)`.
-/// * Backward keeps the input, but for what a `BatchNorm` gives: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Linear(in_features, out_features, bias)`; with `transposed`, `transformers.pytorch_utils.Conv1D(out_features, in_features)`.
 #[derive(Clone, Debug)]

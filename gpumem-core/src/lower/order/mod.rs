@@ -18,7 +18,7 @@ use super::recompute::{Draft, Setting};
 use super::renormalised::{Renormalised, normalises, renormalise, waiting};
 use super::{LowerError, Training, front};
 use crate::graph::Graph;
-use crate::program::{Phase, TensorId};
+use crate::program::Phase;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use model::{Model, alive, most_alive};
@@ -58,8 +58,8 @@ pub(super) fn ordered<'g>(
     };
     let again = match again {
         // No order of a step that keeps all needs as little.
-        Some(Again { draft, peak, keeping }) if peak + keeping / PART < keeping => return Ok(draft),
-        again => again.map(|Again { draft, peak, .. }| (draft, peak)),
+        Some(again) if again.peak + again.keeping / PART < again.keeping => return Ok(again.draft),
+        again => again.map(|again| (again.draft, again.peak)),
     };
     let (mut draft, mut peak, is_near) = least(built(Activations::Unread)?, graph, training, setting);
     let other = match is_near {
@@ -75,14 +75,18 @@ pub(super) fn ordered<'g>(
 }
 
 /// A step that makes outputs of normalisations [again](super::renormalised), in the order of the rule otherwise.
+#[derive(Clone)]
 struct Again {
     draft: Draft,
-    /// The most bytes that are alive in it.
+    /// The most bytes that are alive in it, and the first operation at which they are.
     peak: u64,
-    /// What is alive at the loss if these outputs are kept.
+    at: usize,
+    /// What is alive at the loss, and what would be if these outputs were kept.
+    kept: u64,
     keeping: u64,
 }
 
+/// The step in which such outputs are made beside gradients or, where that is the peak, some of them by themselves.
 fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> Option<Again> {
     let mut all = builder.renormalised();
     if all.is_empty() {
@@ -93,35 +97,29 @@ fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, set
         let (mut draft, _) = drafted(builder.clone(), graph, training, &waiting(&pieces, all));
         let outputs = renormalise(&mut draft, all)?;
         let alive = alive(&draft, setting)?;
-        let loss = draft.operations.iter().position(|operation| operation.phase() == Phase::Loss)?;
-        let (peak, Reverse(at)) = alive.iter().copied().zip((0..).map(Reverse)).max()?;
-        Some((draft, peak, at, (alive[loss], outputs)))
+        let kept = alive[draft.operations.iter().position(|operation| operation.phase() == Phase::Loss)?];
+        let (peak, Reverse(at)) = alive.into_iter().zip((0..).map(Reverse)).max()?;
+        let bytes = outputs.iter().filter_map(|&output| setting.bytes(&draft.tensors[output as usize]));
+        let keeping = kept + bytes.sum::<u64>();
+        Some(Again { draft, peak, at, kept, keeping })
     };
-    let (draft, peak, at, (kept, outputs)) = step(&all)?;
-    let bytes = |&output: &TensorId| setting.bytes(&draft.tensors[output as usize]);
-    let keeping = kept + outputs.iter().filter_map(bytes).sum::<u64>();
-    let patient = Again { draft, peak, keeping };
-    if peak <= kept + peak / PART {
+    let patient = step(&all)?;
+    if patient.peak <= patient.kept + patient.peak / PART {
         return Some(patient);
     }
     // What gradients read that wait is there beside that of the input: where that is the peak, they had better not wait.
-    let (mut found, mut best) = ((patient.draft.clone(), peak, at), None);
+    let (mut found, mut best) = (patient.clone(), patient.clone());
     for _ in 0..HURRIED {
-        let hurries = all.iter_mut().any(|it| it.hurry(&found.0, found.2));
-        let next = if hurries { step(&all) } else { None };
-        let least = best.as_ref().map_or(peak, |&(_, least)| least);
-        match next {
-            Some((draft, peak, at, _)) if peak <= least => found = (draft, peak, at),
+        let hurries = all.iter_mut().any(|it| it.hurry(&found.draft, found.at));
+        match if hurries { step(&all) } else { None } {
+            Some(next) if next.peak <= best.peak => found = next,
             _ => break,
         }
-        if found.1 < least {
-            best = Some((found.0.clone(), found.1));
+        if found.peak < best.peak {
+            best = found.clone();
         }
     }
-    match best {
-        Some((draft, less)) if less + peak / PART < peak => Some(Again { draft, peak: less, keeping }),
-        _ => Some(patient),
-    }
+    Some(if best.peak + patient.peak / PART < patient.peak { best } else { patient })
 }
 
 /// The order of one step that was found to need least, the most bytes that are alive in it, and whether little of them is beside what is kept.

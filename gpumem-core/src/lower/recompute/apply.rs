@@ -49,7 +49,8 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     let Run { tensors, like, .. } = run;
     let mut applied = Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() };
     overwrite(&mut applied);
-    sort(&mut applied, &like);
+    // As those that they are like: where nothing runs again, that is the order of the step.
+    reorder(&mut applied, |id| like[id as usize]);
     for (&id, name) in applied.input_gradients.iter().zip(named) {
         applied.tensors[id as usize].name = name;
     }
@@ -183,18 +184,19 @@ fn overwrite(draft: &mut Draft) {
     renumber(draft, &root);
 }
 
-/// Brings tensors into the order of those that they are like: where nothing runs again, that is the order of the step.
-fn sort(draft: &mut Draft, like: &[TensorId]) {
+/// Brings tensors into the order of what `key` has for them. The number that each has then.
+pub(in crate::lower) fn reorder<K: Ord>(draft: &mut Draft, key: impl Fn(TensorId) -> K) -> Vec<TensorId> {
     let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
-    order.sort_by_key(|&id| like[id as usize]);
+    order.sort_by_key(|&id| key(id));
     let mut numbers = vec![0; order.len()];
     (0..).zip(&order).for_each(|(number, &id)| numbers[id as usize] = number);
     draft.tensors = order.iter().map(|&id| draft.tensors[id as usize].clone()).collect();
     renumber(draft, &numbers);
+    numbers
 }
 
 /// Gives tensors the numbers that `numbers` has for them.
-pub(in crate::lower) fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
+fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
     for operand in draft.operations.iter_mut().flat_map(|it| it.reads.iter_mut().chain(&mut it.writes)) {
         operand.tensor = numbers[operand.tensor as usize];
     }

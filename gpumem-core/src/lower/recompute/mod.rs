@@ -21,7 +21,7 @@ mod tests;
 mod values;
 mod ways;
 
-pub(super) use apply::renumber;
+pub(super) use apply::reorder;
 pub use levels::{Level, Search};
 pub use measure::Setting;
 pub(super) use measure::costs;
