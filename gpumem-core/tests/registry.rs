@@ -35,7 +35,7 @@ fn random_networks_have_every_layer_operation_and_function() {
     let layers = layers.iter().map(String::as_str).collect();
     assert_eq!(missing(&Entry::names(), &layers), [""; 0], "layers");
     // Those of inference with a cache come about when a network is lowered for it, rectifiers that keep bits when it is lowered for training,
-    // and maps read codes under `lora`.
+    // normalised convolutions where somebody asks for them, and maps read codes under `lora`.
     assert_eq!(
         missing(Op::NAMES, &operations),
         [
@@ -46,7 +46,8 @@ fn random_networks_have_every_layer_operation_and_function() {
             "CachedRecurrence",
             "CodedProduct",
             "WholeRecurrence",
-            "Rectifier"
+            "Rectifier",
+            "NormalizedConvolution"
         ],
         "operations"
     );

@@ -88,6 +88,14 @@ pub(crate) struct Gradient {
     pub(crate) accumulate: bool,
 }
 
+impl Gradient {
+    /// Writes a number of it, or adds to that.
+    pub(crate) fn put(&mut self, index: usize, value: f32) {
+        let to = &mut self.target.get()[index];
+        *to = if self.accumulate { *to + value } else { value };
+    }
+}
+
 /// An input and an output of one length that may be the same tensor.
 pub(crate) enum Pair {
     /// The output overwrites the input.

@@ -125,6 +125,8 @@ fn every_operation() {
         // What several others are in training: `recurrent.rs` compares it with them.
         "WholeRecurrence",
         "Rectifier",
+        // Two layers in training, below and in `normalized.rs`.
+        "NormalizedConvolution",
     ];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);
@@ -135,6 +137,15 @@ fn every_operation() {
             "SelectiveScan" => check_scan(&inputs),
             _ => check(layer, &inputs),
         }
+    }
+}
+
+#[test]
+fn normalised_convolutions() {
+    for text in ["BatchNorm2d", "BatchNorm2d(affine = false, eps = 0.01)"] {
+        let single = Single::normalized(text, [3, 7], [2, 3], Options::default().batch);
+        assert_eq!(single.op.name(), "NormalizedConvolution");
+        check_single(text, &single, &[Input::Numbers(vec![3, 2, 3])], Options::default());
     }
 }
 

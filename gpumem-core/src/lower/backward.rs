@@ -295,6 +295,7 @@ impl Builder<'_> {
             let overwrite = self.saved_over(id, node, input).or(overwrite);
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
+        writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
         writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
         let action = Action::Run { op: self.differentiated(id, node.op), pass: Pass::Backward };
         self.operation(action, node.row as u32, reads, writes);

@@ -242,7 +242,8 @@ impl<'g> Builder<'g> {
         let mut readers = self.graph.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
         let multiplies = |node: &Node| match &node.source {
             Source::Op { op, inputs, .. } => {
-                let is_weight = matches!(op, Op::Product(_) | Op::Convolution(_)) && inputs.get(1).is_some_and(is_it);
+                let is_weight = matches!(op, Op::Product(_) | Op::Convolution(_) | Op::NormalizedConvolution(_))
+                    && inputs.get(1).is_some_and(is_it);
                 is_weight || matches!(op, Op::Recurrence(_) | Op::WholeRecurrence(_))
             }
             _ => false,
@@ -306,6 +307,14 @@ impl<'g> Builder<'g> {
         let tensor = self.transient(Part::Workspace, role, row as u32, shape, each && batched);
         self.tensors[tensor as usize].once = once;
         Some(Operand { slot: Slot::Workspace, tensor })
+    }
+
+    /// What an operation makes for itself during a piece of its work.
+    pub(super) fn scratch(&mut self, op: &Op, row: RowId, work: Work) -> Vec<Operand> {
+        let all = op.scratch(work);
+        let tensors: Vec<TensorId> =
+            all.iter().map(|it| self.transient(Part::Workspace, it.role, row as u32, it.shape, it.batched)).collect();
+        numbered(Slot::Scratch, tensors)
     }
 
     pub(super) fn operation(&mut self, action: Action, row: u32, reads: Vec<Operand>, writes: Vec<Operand>) {

@@ -83,6 +83,7 @@ impl Builder<'_> {
         reads.extend(&caches);
         writes.extend(caches);
         let work = if training { Work::Training } else { Work::Inference };
+        writes.extend(self.scratch(node.op, node.row, work));
         writes.extend(self.workspace(node.op, node.row, work, value.batched));
         let pass = if self.is_of_chunk(id) { Pass::Chunk } else { Pass::Forward };
         self.operation(Action::Run { op: node.op.clone(), pass }, row, reads, writes);

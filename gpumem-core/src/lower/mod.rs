@@ -16,6 +16,7 @@ mod front;
 mod held;
 mod merged;
 mod micro;
+mod normalized;
 pub mod offload;
 mod order;
 mod pitch;
@@ -31,6 +32,7 @@ mod updates;
 pub use blueprint::{Blueprint, Steps};
 pub use chunks::{MOST_CHUNKS, unchunkable};
 pub use fitted::{Fitted, Leaner};
+pub use normalized::with_normalized_convolutions;
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 

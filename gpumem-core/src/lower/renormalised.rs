@@ -59,23 +59,25 @@ impl Builder<'_> {
                 let activation = self.only_reader(norm).filter(|&only| self.merged[only]);
                 let (output, mut weights) = (activation.unwrap_or(norm), Vec::new());
                 let is_free = !self.ends.contains(&output) && !self.reads_output(output);
-                let is_it = is_free && self.only_weights_read(output, &mut weights) && !weights.is_empty();
+                let mut waits = true;
+                let is_it = is_free && self.only_weights_read(output, &mut weights, &mut waits) && !weights.is_empty();
                 // A gradient waits for one normalisation.
                 if !is_it || weights.iter().any(|piece| known.contains(piece)) {
                     return None;
                 }
                 known.extend(&weights);
-                Some(Renormalised { norm, activation, weights, waits: true })
+                Some(Renormalised { norm, activation, weights, waits })
             })
             .collect()
     }
 
     /// Whether no gradient reads a value, under whatever shape, but those of parameters, which are put into `weights`. Where several nodes
-    /// read a parameter, the order in which its gradients are added up would be another.
-    fn only_weights_read(&self, value: NodeId, weights: &mut Vec<Piece>) -> bool {
+    /// read a parameter, the order in which its gradients are added up would be another. What makes the gradient of the value beside them
+    /// cannot wait for that of the normalisation.
+    fn only_weights_read(&self, value: NodeId, weights: &mut Vec<Piece>, wait: &mut bool) -> bool {
         self.consumers[value].iter().all(|&reader| {
             if let Source::View(_) = self.node(reader).source {
-                return !self.ends.contains(&reader) && self.only_weights_read(reader, weights);
+                return !self.ends.contains(&reader) && self.only_weights_read(reader, weights, wait);
             }
             if !self.reads_input(reader, value) {
                 return true;
@@ -92,7 +94,9 @@ impl Builder<'_> {
                     weights.push(Piece { node: reader, rule });
                 }
                 let is_own = |to: NodeId| self.parameter(to).is_some_and(|parameter| self.uses[parameter] == 1);
-                !reads_it || needed.all(|(to, _)| !self.needs_gradient(to) || is_own(to))
+                let makes_all = matches!(node.op, Op::NormalizedConvolution(_));
+                *wait &= !(reads_it && makes_all);
+                !reads_it || makes_all || needed.all(|(to, _)| !self.needs_gradient(to) || is_own(to))
             })
         })
     }

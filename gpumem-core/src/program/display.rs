@@ -84,6 +84,7 @@ impl Program {
                 Slot::Held(index) => format!("held{index}"),
                 Slot::Cache(index) => format!("cache{index}"),
                 Slot::Master => "master".to_string(),
+                Slot::Scratch(index) => format!("t{index}"),
             };
             format!("{slot}=%{}", operand.tensor)
         };
@@ -97,6 +98,7 @@ impl Program {
         let found = self.operations.iter().find(|operation| match &operation.action {
             Action::Run { op: Op::BatchNorm(norm), .. } => is_single(&norm.size),
             Action::Run { op: Op::InplaceNorm(norm), .. } => is_single(&norm.size),
+            Action::Run { op: Op::NormalizedConvolution(norm), .. } => is_single(&norm.size),
             _ => false,
         })?;
         Some(self.path(found.row).to_string())

@@ -93,6 +93,7 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         Slot::Output | Slot::Loss => true,
         Slot::Workspace => works,
         Slot::Saved(_) => is_loss || is_worked_in,
+        Slot::Scratch(_) => true,
         _ => false,
     };
     Some(Operation {

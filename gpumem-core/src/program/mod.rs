@@ -264,6 +264,8 @@ pub enum Slot {
     Cache(u8),
     /// A piece of the parameter's master copy, where that lies in host memory.
     Master,
+    /// What the operation makes for itself and nobody else reads, by its number.
+    Scratch(u8),
 }
 
 impl Wire for Slot {
@@ -285,14 +287,15 @@ impl Wire for Slot {
             Slot::Held(index) => (13, index),
             Slot::Cache(index) => (14, index),
             Slot::Master => (15, 0),
+            Slot::Scratch(index) => (16, index),
         };
-        (u64::from(index) << 4 | kind).put(out);
+        (u64::from(index) << 5 | kind).put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Slot> {
         let word = u64::take(from)?;
-        let index = u8::try_from(word >> 4).ok()?;
-        Some(match word & 15 {
+        let index = u8::try_from(word >> 5).ok()?;
+        Some(match word & 31 {
             0 => Slot::Input(index),
             1 => Slot::Output,
             2 => Slot::Buffer(index),
@@ -308,7 +311,9 @@ impl Wire for Slot {
             12 => Slot::Workspace,
             13 => Slot::Held(index),
             14 => Slot::Cache(index),
-            _ => Slot::Master,
+            15 => Slot::Master,
+            16 => Slot::Scratch(index),
+            _ => return None,
         })
     }
 }

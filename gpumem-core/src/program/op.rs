@@ -11,10 +11,10 @@ use super::kept::Kept;
 use super::ops::{
     ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
     CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,
-    Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize, Pad,
-    PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce, RelativeBias,
-    Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take, WholeRecurrence,
-    WindowMask,
+    Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
+    NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
+    RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take,
+    WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -67,6 +67,12 @@ pub trait Rule: Sized {
     fn workspace_once(&self, work: Work) -> u64 {
         let _ = work;
         0
+    }
+
+    /// What the operation makes for itself while it does a piece of work, beside scratch memory that it could do without.
+    fn scratch(&self, work: Work) -> Vec<Saved> {
+        let _ = work;
+        Vec::new()
     }
 
     /// Whether the output may overwrite an input of its size, where nothing else needs that.
@@ -385,6 +391,11 @@ macro_rules! operations {
                 match self { $(Op::$name(op) => op.workspace_once(work),)* }
             }
 
+            /// See [`Rule::scratch`].
+            pub fn scratch(&self, work: Work) -> Vec<Saved> {
+                match self { $(Op::$name(op) => op.scratch(work),)* }
+            }
+
             /// See [`Rule::in_place`].
             pub fn in_place(&self) -> bool {
                 match self { $(Op::$name(op) => op.in_place(),)* }
@@ -567,4 +578,6 @@ operations! {
     WholeRecurrence,
     /// A function of one number with two slopes, of which a bit for each element is kept.
     Rectifier,
+    /// A convolution of one pixel and the normalisation of its channels by the batch's statistics as one map of each pixel.
+    NormalizedConvolution,
 }

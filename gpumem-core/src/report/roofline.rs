@@ -53,6 +53,7 @@ impl Work {
                 | Op::Convolution(_)
                 | Op::Convolution3d(_)
                 | Op::Attention(_)
+                | Op::NormalizedConvolution(_)
                 | Op::WholeRecurrence(_) => Work::Contraction,
                 Op::Normalize(_) | Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Softmax(_) => Work::Normalisation,
                 _ => Work::Elementwise,
@@ -133,7 +134,7 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
     }
     let distinct = |operands: &[Operand]| {
         let mut tensors: Vec<TensorId> = Vec::new();
-        for operand in operands.iter().filter(|operand| operand.slot != Slot::Workspace) {
+        for operand in operands.iter().filter(|operand| !matches!(operand.slot, Slot::Workspace | Slot::Scratch(_))) {
             if !tensors.contains(&operand.tensor) {
                 tensors.push(operand.tensor);
             }

@@ -8,7 +8,7 @@
 
 use super::pointwise::{self, Use};
 use super::{Bound, kernel};
-use crate::operands::{Operands, Pair, count};
+use crate::operands::{Operands, Pair, Target, count};
 use crate::parallel::{self, grown};
 use crate::simd::wide;
 use gpumem_core::error::Error;
@@ -48,11 +48,7 @@ pub(super) fn forward(
     let bias = operands.source_if(op.affine, Slot::Input(2), channels)?;
     let kept = operands.source_if(operands.reads(Slot::Saved(0)), Slot::Saved(0), 2 * channels)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), 2 * channels)?;
-    // In training the running statistics are read and written; there may be none that anybody keeps.
-    let mut running = match (operands.target_if_any(Slot::Buffer(0), channels)?, training) {
-        (Some(mean), true) => Some((mean, operands.target(Slot::Buffer(1), channels)?)),
-        _ => None,
-    };
+    let mut running = if training { Running::of(operands, channels, momentum)? } else { None };
     let constant = if training {
         None
     } else {
@@ -81,14 +77,9 @@ pub(super) fn forward(
                 let variance = squares / samples;
                 (*mean_out, *variance_out, *rstd) = (mean as f32, variance as f32, inverse_root(variance, eps));
             });
-            if let Some((mean, variance)) = &mut running {
-                // A single element has no unbiased variance; its biased one, 0, is taken.
-                let unbiased = if samples > 1.0 { samples / (samples - 1.0) } else { 1.0 };
-                let blend = |old: f32, new: f64| ((1.0 - momentum) * f64::from(old) + momentum * new) as f32;
-                let both = mean.get().iter_mut().zip(means.iter()).zip(variance.get().iter_mut().zip(variances.iter()));
-                for ((mean, &new_mean), (variance, &new_variance)) in both {
-                    *mean = blend(*mean, f64::from(new_mean));
-                    *variance = blend(*variance, f64::from(new_variance) * unbiased);
+            if let Some(running) = &mut running {
+                for (channel, (&mean, &variance)) in means.iter().zip(&*variances).enumerate() {
+                    running.blend(channel, f64::from(mean), f64::from(variance), samples);
                 }
             }
             if let Some(saved) = &mut saved {
@@ -112,6 +103,32 @@ pub(super) fn forward(
             0.0
         });
     })
+}
+
+/// The running statistics, which training reads and writes.
+pub(super) struct Running {
+    mean: Target,
+    variance: Target,
+    momentum: f64,
+}
+
+impl Running {
+    /// Those of an operation in training; there may be none that anybody keeps.
+    pub(super) fn of(operands: &mut Operands<'_>, channels: usize, momentum: f64) -> Result<Option<Running>, Error> {
+        let Some(mean) = operands.target_if_any(Slot::Buffer(0), channels)? else { return Ok(None) };
+        let variance = operands.target(Slot::Buffer(1), channels)?;
+        Ok(Some(Running { mean, variance, momentum }))
+    }
+
+    /// Takes mean and biased variance of so many samples of a channel into account.
+    pub(super) fn blend(&mut self, channel: usize, mean: f64, variance: f64, samples: f64) {
+        // A single element has no unbiased variance; its biased one, 0, is taken.
+        let unbiased = if samples > 1.0 { samples / (samples - 1.0) } else { 1.0 };
+        let momentum = self.momentum;
+        let blend = |old: &mut f32, new: f64| *old = ((1.0 - momentum) * f64::from(*old) + momentum * new) as f32;
+        blend(&mut self.mean.get()[channel], mean);
+        blend(&mut self.variance.get()[channel], variance * unbiased);
+    }
 }
 
 /// `1 / sqrt(variance + eps)`.

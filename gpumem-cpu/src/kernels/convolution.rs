@@ -39,6 +39,11 @@ fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error
     Ok((Correlation::new(window, groups as usize, channels, count(&[batch])), lengths))
 }
 
+/// What works on a convolution's maps.
+pub(super) fn correlation(op: &Convolution, batch: u64) -> Result<Correlation, Error> {
+    resolve(op, batch).map(|(correlation, _)| correlation)
+}
+
 /// `y` from `x`, the weight and the bias.
 pub(super) fn forward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
     let (correlation, lengths) = resolve(op, operands.batch())?;

@@ -36,6 +36,7 @@ mod mat_mul;
 mod max_pool;
 mod movement;
 mod normalize;
+mod normalized_convolution;
 mod offload;
 pub(crate) mod optimizer;
 mod pad;
@@ -167,6 +168,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::CodedProduct(op) => coded_product::forward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::forward(op, operands),
         Op::Rectifier(op) => rectifier::forward(op, operands),
+        Op::NormalizedConvolution(op) => normalized_convolution::forward(op, operands),
     }
 }
 
@@ -223,5 +225,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Reparametrize(op) => reparametrize::backward(op, operands),
         Op::Rectifier(op) => rectifier::backward(op, operands),
         Op::CodedProduct(op) => coded_product::backward(op, operands),
+        Op::NormalizedConvolution(op) => normalized_convolution::backward(op, operands),
     }
 }

@@ -7,6 +7,7 @@ pub mod graphs;
 use gpumem_core::error::Error;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{Graph, Node, Source, Type};
+use gpumem_core::lower::with_normalized_convolutions;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Part;
 use gpumem_core::program::loss::LossOptions;
@@ -247,6 +248,19 @@ impl Single {
         Single::last(graph)
     }
 
+    /// A convolution of one pixel and the normalisation behind it, which are one in front of a sum: so many channels in and out.
+    pub fn normalized(norm: &str, [ins, outs]: [u64; 2], [height, width]: [u64; 2], batch: u64) -> Single {
+        let mut graph = Graph::default();
+        let x = Input::Numbers(vec![ins, height, width]);
+        let x = graph.input(x.value(batch)).unwrap();
+        let before = graphs::layer(&mut graph, x, "BatchNorm2d(affine = false)");
+        let made = graphs::chain(&mut graph, before, &format!("Conv2d({outs}, 1, bias = false) | {norm}"));
+        let sum = graphs::join(&mut graph, &[made, made], "Add");
+        let mut graph = with_normalized_convolutions(&graph, &[sum]);
+        graph.nodes.truncate(made + 1);
+        Single::last(graph)
+    }
+
     fn last(graph: Graph) -> Single {
         let is_op = |node: &&Node| matches!(node.source, Source::Op { .. });
         let node = graph.nodes.iter().rfind(is_op).expect("a layer has an operation").clone();
@@ -333,9 +347,17 @@ impl Step<'_> {
         let mut writes = vec![(Slot::Output, output)];
         writes.extend(slots(Slot::Saved, &self.saved));
         writes.extend(slots(Slot::Buffer, buffers));
+        writes.extend(self.scratch(Work::Training));
         writes.extend(self.workspace(Work::Training));
         let Step { builder, single, .. } = self;
         builder.operation(Action::Run { op: single.op.clone(), pass: Pass::Forward }, &reads, &writes, false);
+    }
+
+    /// What a piece of work makes for itself.
+    fn scratch(&mut self, work: Work) -> Vec<(Slot, TensorId)> {
+        let all = self.single.op.scratch(work);
+        let tensors = all.iter().map(|it| self.builder.tensor(Class::Gradient, it.role, it.shape.dims(), it.batched));
+        slots(Slot::Scratch, &tensors.collect::<Vec<_>>())
     }
 
     /// Scratch memory of a piece of work, if it is what every backend needs.
@@ -379,6 +401,7 @@ impl Step<'_> {
                 self.gradients[usize::from(input)] = Some(id);
                 writes.push((Slot::InputGradient(input), id));
             }
+            writes.extend(self.scratch(Work::Gradient(index)));
             writes.extend(self.workspace(Work::Gradient(index)));
             let action = Action::Run { op: self.single.op.clone(), pass: Pass::Backward };
             let is_parameter = |slot: Slot| match slot {

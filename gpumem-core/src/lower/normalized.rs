@@ -1,0 +1,80 @@
+//! Convolutions of one pixel that are one with the normalisations behind them: see [`NormalizedConvolution`].
+//!
+//! Neither the output of the convolution nor a gradient of it is ever there, so that of four maps around a normalisation in front of a sum two
+//! are left, and those are passed over less often. What a step computes is the same but for rounding: the variance is that of a quadratic
+//! form of sums over the batch instead of a sum of its own. That is as exact where what comes in is of about mean 0 and variance 1, as
+//! behind a normalisation; where the mean is many deviations away from 0 the difference of two large numbers would be left.
+
+use crate::graph::{Graph, NodeId, Source};
+use crate::program::Op;
+use crate::program::function::Function;
+use crate::program::ops::{NormalizedConvolution, Pointwise};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// Makes one of each convolution of one pixel and the normalisation that alone reads it, in a network whose `ends` others need, where they
+/// [can be one](NormalizedConvolution::new), what comes in is normalised, and only sums read what comes out: an activation behind a normalisation
+/// keeps nothing as it is.
+pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
+    let mut graph = graph.clone();
+    // What is computed again by the user's word is the operations that are written.
+    if !graph.groups.is_empty() {
+        return graph;
+    }
+    let mut readers = vec![Vec::new(); graph.nodes.len()];
+    for (id, node) in graph.nodes.iter().enumerate() {
+        node.inputs().iter().for_each(|&input| readers[input].push(id));
+    }
+    for norm in 0..graph.nodes.len() {
+        if let Some((convolution, source)) = joined(&graph, norm)
+            && readers[convolution] == [norm]
+            && !ends.contains(&convolution)
+            && readers[norm]
+                .iter()
+                .all(|&reader| matches!(graph.nodes[reader].source, Source::Op { op: Op::Sum(_), .. }))
+        {
+            graph.nodes[norm].source = source;
+        }
+    }
+    graph
+}
+
+/// The convolution in front of a normalisation, and both as one.
+fn joined(graph: &Graph, norm: NodeId) -> Option<(NodeId, Source)> {
+    let Source::Op { op: Op::BatchNorm(op), inputs: of_norm, buffers, in_place: false } = &graph.nodes[norm].source
+    else {
+        return None;
+    };
+    let &convolution = of_norm.first()?;
+    let Source::Op { op: Op::Convolution(before), inputs, in_place: false, .. } = &graph.nodes[convolution].source
+    else {
+        return None;
+    };
+    let &[x, weight] = inputs.as_slice() else { return None };
+    let is_parameter = matches!(graph.nodes[weight].source, Source::Parameter(_));
+    let is_it = is_parameter && graph.nodes[x].value.batched && is_normalised(graph, x);
+    let op = NormalizedConvolution::new(before, op).filter(|_| is_it)?;
+    let inputs = [x, weight].into_iter().chain(of_norm[1..].iter().copied()).collect();
+    Some((convolution, Source::Op { op: op.into(), inputs, buffers: buffers.clone(), in_place: false }))
+}
+
+/// Whether a value comes out of a normalisation, through nothing that moves it far from mean 0 and variance 1.
+fn is_normalised(graph: &Graph, value: NodeId) -> bool {
+    let Source::Op { op, inputs, .. } = &graph.nodes[value].source else { return false };
+    match op {
+        Op::BatchNorm(_) | Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
+        Op::Pointwise(Pointwise { function, .. }) => is_moderate(*function) && is_normalised(graph, inputs[0]),
+        Op::MaxPool(_) | Op::Mask(_) | Op::Rectifier(_) => is_normalised(graph, inputs[0]),
+        Op::Sum(_) => inputs.iter().all(|&input| is_normalised(graph, input)),
+        _ => false,
+    }
+}
+
+/// Whether a function is an activation, whose values are about as large as what it is given.
+fn is_moderate(function: Function) -> bool {
+    use Function::*;
+    matches!(
+        function,
+        Relu | Relu6 | LeakyRelu | Elu | Celu | Selu | Silu | Hardswish | Gelu | GeluTanh | QuickGelu | Mish | Tanh
+    )
+}

@@ -1,0 +1,237 @@
+use super::{BatchNorm, Convolution, Window};
+use crate::number::Role;
+use crate::program::encoding::record;
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
+use crate::shape::Shape;
+use alloc::vec;
+use alloc::vec::Vec;
+
+record! {
+    /// A [`Convolution`] of one pixel and the [`BatchNorm`] behind it as one map of each pixel: what the convolution gives is never there.
+    ///
+    /// With a weight `W`, what comes in of mean `m` and covariance `K` over batch and pixels gives channels of mean `W m` and variance
+    /// `w K w^T`, one for each row `w` of `W`. Both are known before anything is convolved, so that `y = V x + c` with
+    /// `V = factor * W / std` and `c = summand - V m`.
+    ///
+    /// Backward, with `G` the sum over batch and pixels of `dy x^T`, `s` that of `dy` and `n` their number: `dsummand = s`,
+    /// `dfactor = (rows of W times rows of G - s * W m) / std`, `dW = factor / std * (G - s m^T - dfactor / std * W K)` and
+    /// `dx = V^T dy + M x + k`, with `M = -W^T diag(factor * dfactor / (n * var)) W` and `k = -V^T s / n - M m`, where `var` is the square of
+    /// what is divided by. Nothing is read but x and dy.
+    ///
+    /// * Inputs: x `[in_channels, H, W]`, a weight `[out_channels, in_channels, 1, 1]` and, with `affine`, a factor and a summand for each
+    ///   output channel.
+    /// * Buffers: running mean and running variance of each output channel, before factors and summands.
+    /// * Without training, mean and variance of each output channel are the running ones.
+    /// * Saves mean and `1 / sqrt(variance + eps)` of each output channel, the mean of each input channel and the sums of `x x^T`.
+    /// * The gradients read x, the weight, factors and what was saved.
+    pub struct NormalizedConvolution {
+        /// Channels of x.
+        pub in_channels: u64,
+        /// Channels of y.
+        pub out_channels: u64,
+        /// Height and width.
+        pub size: [u64; 2],
+        /// Added to the variance.
+        pub eps: f64,
+        /// Share of the batch's statistics in the running ones.
+        pub momentum: f64,
+        /// Whether there are factors and summands.
+        pub affine: bool,
+    }
+}
+
+/// Sums of parts of each product of x with itself, and the least elements of that scratch memory.
+const PARTS: u64 = 64;
+const LEAST: u64 = 1 << 16;
+
+/// Numbers of what is [saved](Rule::saved).
+impl NormalizedConvolution {
+    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand.
+    pub const STATISTICS: u8 = 0;
+    /// The mean of each input channel.
+    pub const MEAN: u8 = 1;
+    /// The sums over batch and pixels of `x x^T`.
+    pub const SQUARES: u8 = 2;
+}
+
+/// Numbers of what is [made on the way](Rule::scratch).
+impl NormalizedConvolution {
+    /// What x is multiplied with.
+    pub const WEIGHT: u8 = 0;
+    /// Forward: what is added to each output channel. Backward: to each channel of the gradient of x.
+    pub const SUMMANDS: u8 = 1;
+    /// Forward: the sums of x. Backward: those of dy.
+    pub const SUMS: u8 = 2;
+    /// Backward: the sums of `dy x^T`.
+    pub const PRODUCTS: u8 = 3;
+    /// Backward: what x is multiplied with in its gradient.
+    pub const MATRIX: u8 = 4;
+}
+
+impl NormalizedConvolution {
+    /// Channels of x, at most: blocks of a card have rows of the weight in shared memory.
+    pub const MOST_CHANNELS: u64 = 2048;
+
+    /// A convolution and the normalisation of what it gives, if they can be one: of one pixel and in one group, without a bias, which the
+    /// normalisation would subtract. It pays where twice as many channels or more come out as come in, and those are at most twice as many as
+    /// pixels: what is multiplied once for all samples then takes no more than the convolution of a few of them.
+    pub fn new(convolution: &Convolution, norm: &BatchNorm) -> Option<NormalizedConvolution> {
+        let Convolution { in_channels, out_channels, input, .. } = *convolution;
+        let BatchNorm { channels, size, eps, momentum, affine, within, activation } = norm.clone();
+        let pixel = NormalizedConvolution { in_channels, out_channels, size, eps, momentum, affine };
+        let is_plain = pixel.convolution(in_channels, out_channels, false) == *convolution && input == size;
+        let is_whole = channels == out_channels && within == 0 && activation.is_none();
+        let pixels = size[0].saturating_mul(size[1]);
+        let pays = in_channels <= out_channels / 2 && in_channels <= pixels.saturating_mul(2).min(Self::MOST_CHANNELS);
+        (is_plain && is_whole && pays).then_some(pixel)
+    }
+
+    /// A convolution of one pixel between so many channels.
+    pub fn convolution(&self, in_channels: u64, out_channels: u64, bias: bool) -> Convolution {
+        let window = Window { kernel_size: [1; 2], stride: [1; 2], padding: [0; 2], dilation: [1; 2] };
+        let (groups, transposed) = (1, false);
+        Convolution { in_channels, out_channels, window, groups, bias, transposed, input: self.size, output: self.size }
+    }
+
+    fn input(&self) -> Shape {
+        Shape::new(&[self.in_channels, self.size[0], self.size[1]])
+    }
+
+    /// Dimensions of the weight.
+    pub fn weight(&self) -> Shape {
+        Shape::new(&[self.out_channels, self.in_channels, 1, 1])
+    }
+}
+
+impl Rule for NormalizedConvolution {
+    const NAME: &'static str = "NormalizedConvolution";
+
+    fn output(&self) -> Shape {
+        Shape::new(&[self.out_channels, self.size[0], self.size[1]])
+    }
+
+    fn gradients(&self) -> Vec<Gradient> {
+        let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 3, 0]) } else { (&[0, 1], &[1, 0]) };
+        let reads = Reads { saved: true, ..Reads::inputs(inputs) };
+        let of: Vec<(u8, Reads)> = of.iter().map(|&input| (input, reads)).collect();
+        vec![Gradient::computed(&of)]
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        let (ins, outs) = (self.in_channels, self.out_channels);
+        vec![
+            Saved::whole(Shape::new(&[2, outs]), Role::Statistic),
+            Saved::whole(Shape::new(&[ins]), Role::Statistic),
+            // As gradients of weights have them.
+            Saved::whole(Shape::new(&[ins, ins, 1, 1]), Role::Statistic),
+        ]
+    }
+
+    /// They are on their way from one pass to the next.
+    fn always_saves(&self) -> bool {
+        true
+    }
+
+    /// The running statistics move once a step.
+    fn runs_again_from_saved(&self) -> bool {
+        true
+    }
+
+    fn scratch(&self, work: Work) -> Vec<Saved> {
+        let (ins, outs) = (self.in_channels, self.out_channels);
+        let backward = matches!(work, Work::Gradient(_));
+        let (summands, sums) = if backward { (ins, outs) } else { (outs, ins) };
+        let mut all = vec![
+            Saved::whole(self.weight(), Role::Weight),
+            Saved::whole(Shape::new(&[summands]), Role::Weight),
+            Saved::whole(Shape::new(&[sums]), Role::Statistic),
+        ];
+        if backward {
+            all.push(Saved::whole(self.weight(), Role::Statistic));
+            all.push(Saved::whole(Shape::new(&[ins, ins, 1, 1]), Role::Weight));
+        }
+        all
+    }
+
+    /// Forward: sums of parts of the products of x with itself, of which there are as many as matter; and what the convolution takes. Backward:
+    /// that of the gradient of the weight; all passes run in turn.
+    fn workspace(&self, work: Work) -> Option<Workspace> {
+        let (ins, outs) = (self.in_channels, self.out_channels);
+        match work {
+            Work::Training => {
+                let elements = ins.checked_mul(ins)?.checked_mul(PARTS)?;
+                Some(Workspace {
+                    role: Role::ConvolutionWorkspace,
+                    shape: Shape::new(&[elements.max(LEAST)]),
+                    batched: false,
+                })
+            }
+            Work::Gradient(_) => self.convolution(ins, outs, false).workspace(Work::Gradient(0)),
+            Work::Inference => self.convolution(ins, outs, true).workspace(work),
+        }
+    }
+
+    fn layouts(&self) -> Layouts {
+        Layouts::Maps(vec![self.input(), self.output()])
+    }
+
+    /// Those of the convolution, and as many for each pixel as the sums of products take.
+    fn macs(&self) -> u64 {
+        let convolution = self.convolution(self.in_channels, self.out_channels, false).macs();
+        convolution.saturating_add(self.convolution(self.in_channels, self.in_channels, false).macs())
+    }
+
+    fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
+        self.convolution(self.in_channels, self.out_channels, false).edges(inputs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layers() -> (Convolution, BatchNorm) {
+        let norm = BatchNorm {
+            channels: 8,
+            size: [5, 3],
+            eps: 1e-5,
+            momentum: 0.1,
+            affine: true,
+            within: 0,
+            activation: None,
+        };
+        let one = NormalizedConvolution {
+            in_channels: 4,
+            out_channels: 8,
+            size: [5, 3],
+            eps: 1e-5,
+            momentum: 0.1,
+            affine: true,
+        };
+        (one.convolution(4, 8, false), norm)
+    }
+
+    #[test]
+    fn a_convolution_of_one_pixel_and_its_normalisation_are_one() {
+        let (convolution, norm) = layers();
+        let one = NormalizedConvolution::new(&convolution, &norm).unwrap();
+        assert_eq!((one.in_channels, one.out_channels, one.size), (4, 8, [5, 3]));
+        assert_eq!(one.macs(), 15 * (4 * 8 + 4 * 4));
+    }
+
+    #[test]
+    fn others_are_not() {
+        let (convolution, norm) = layers();
+        let window = convolution.window;
+        let strided = Convolution { window: Window { stride: [2; 2], ..window }, output: [3, 2], ..convolution };
+        let wide = Convolution { window: Window { kernel_size: [3; 2], padding: [1; 2], ..window }, ..convolution };
+        let grouped = Convolution { groups: 2, ..convolution };
+        let biased = Convolution { bias: true, ..convolution };
+        let many = Convolution { in_channels: 5, ..convolution };
+        for other in [strided, wide, grouped, biased, many] {
+            assert_eq!(NormalizedConvolution::new(&other, &norm), None, "{other:?}");
+        }
+        let small = Convolution { input: [1, 1], output: [1, 1], ..convolution };
+        assert_eq!(NormalizedConvolution::new(&small, &BatchNorm { size: [1, 1], ..norm }), None);
+    }
+}
