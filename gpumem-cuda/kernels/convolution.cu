@@ -20,16 +20,16 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) convolution_backward_data)
 (const real *__restrict__ dy, const real *__restrict__ weight, real *dx) { scatter(dy, weight, nullptr, dx); }
 #elif PASS == WEIGH
 KERNEL(__launch_bounds__(TILE_THREADS, RESIDENT) convolution_backward_filter)
-(const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, real *dweight) {
+(const real *__restrict__ x, const real *__restrict__ dy, float *__restrict__ partial, Total *dweight) {
     weigh(x, dy, partial, dweight);
 }
 #elif PASS == SUM_PARTS
-KERNEL(__launch_bounds__(256) convolution_backward_filter_sum)(const float *partial, real *dweight) {
+KERNEL(__launch_bounds__(256) convolution_backward_filter_sum)(const float *partial, Total *dweight) {
     __shared__ float scratch[256];
     sum_parts<WEIGHTS>(partial, dweight, scratch);
 }
 #elif PASS == SUM_CHANNEL_PARTS
-KERNEL(__launch_bounds__(256) convolution_backward_bias_sum)(const float *partial, real *dbias) {
+KERNEL(__launch_bounds__(256) convolution_backward_bias_sum)(const float *partial, Total *dbias) {
     __shared__ float scratch[256];
     sum_parts<(u64)(GROUPS)*Positions::CHANNELS>(partial, dbias, scratch);
 }
@@ -39,7 +39,7 @@ KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict_
     channel_sums<Positions>(dy, scratch, partial);
 }
 #else
-KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, real *dbias) {
+KERNEL(__launch_bounds__(512) convolution_backward_bias)(const real *__restrict__ dy, Total *dbias) {
     __shared__ ChannelScratch scratch;
     channel_sums<Positions>(dy, scratch, dbias);
 }

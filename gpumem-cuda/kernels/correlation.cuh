@@ -23,6 +23,7 @@
 // EXCHANGED                         defined where the channels of what decides lie side by side. Gather and scatter, whose results
 //                                   decide, compute the transposed product: M and N below, and what TILE_M and TILE_N are, change
 //                                   places. Sums of channels, and weigh where C is 1 and both sides decide, have blocks of many channels
+// TOTAL                             what gradients of weights and sums of channels are made of; left out where that is REAL
 // NARROW                            defined where gather and weigh are those of narrow.cuh
 // PASS                              which of the functions below the file is compiled for
 // TILE_M, TILE_N                    what a block computes, see tile.cuh
@@ -151,7 +152,14 @@ template <u32 CHANNELS, u32 COUNT> static __device__ __forceinline__ u32 tap_of(
     return COUNT == 1 ? 0 : CHANNELS_INNERMOST ? k / CHANNELS : k % COUNT;
 }
 
-static __device__ __forceinline__ void finish(float sum, real *to) {
+// What gradients of weights and sums of channels are made of.
+#ifdef TOTAL
+typedef TOTAL Total;
+#else
+typedef real Total;
+#endif
+
+template <class Element> static __device__ __forceinline__ void finish(float sum, Element *to) {
 #if ADD
     narrow(widen(*to) + sum, to);
 #else
@@ -566,7 +574,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 constexpr u32 PORTION = 4096;
 
 static __device__ __forceinline__ void
-weigh(const real *images, const real *positions, float *partial, real *weight) {
+weigh(const real *images, const real *positions, float *partial, Total *weight) {
     __shared__ Tiles tiles;
     const u64 group = blockIdx.z / PARTS;
     const u32 m = blockIdx.y * TILE_M, n = blockIdx.x * TILE_N, part = blockIdx.z % PARTS, last = end(part);
@@ -593,7 +601,7 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
     const Weight<float> target = {partial + part * WEIGHTS + group * GROUP_WEIGHT};
     store<FILTER % 4 == 0>(target, m, n, tiles, total);
 #else
-    store<FILTER % 4 == 0>(Weight<real>{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
+    store<FILTER % 4 == 0>(Weight<Total>{weight + group * GROUP_WEIGHT}, m, n, tiles, total);
 #endif
 }
 

@@ -80,7 +80,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #ifdef EXCHANGED
 // A thread for each of 32 output channels and of 8 products at a time.
 static __device__ __forceinline__ void
-weigh(const real *images, const real *positions, float *partial, real *weight) {
+weigh(const real *images, const real *positions, float *partial, Total *weight) {
     __shared__ float scratch[8][32];
     const u32 lane = threadIdx.x % 32, line = threadIdx.x / 32, channel = blockIdx.x * 32 + lane, r = blockIdx.y, part = blockIdx.z;
     const bool exists = channel < GROUPS * POSITION_CHANNELS;
@@ -122,7 +122,7 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
 }
 #else
 static __device__ __forceinline__ void
-weigh(const real *images, const real *positions, float *partial, real *weight) {
+weigh(const real *images, const real *positions, float *partial, Total *weight) {
     __shared__ float scratch[32];
     const u32 channel = blockIdx.x, r = blockIdx.y, part = blockIdx.z;
     const real *image = images + channel / POSITION_CHANNELS * (u64)IMAGE_CHANNEL;
@@ -161,7 +161,7 @@ weigh(const real *images, const real *positions, float *partial, real *weight) {
 
 #include "parts.cuh"
 
-template <u64 COUNT> static __device__ __forceinline__ void sum_parts(const float *partial, real *sums, float *scratch) {
+template <u64 COUNT> static __device__ __forceinline__ void sum_parts(const float *partial, Total *sums, float *scratch) {
     const float sum = sum_of_parts<COUNT>(partial, scratch);
     if (has_sum() && own_sum() < COUNT) finish(sum, &sums[own_sum()]);
 }
@@ -227,7 +227,7 @@ struct ChannelScratch {
 };
 
 // The sums over samples and pixels of a side: a block for each channel.
-template <class Side> static __device__ __forceinline__ void channel_sums(const real *map, ChannelScratch &scratch, real *sums) {
+template <class Side> static __device__ __forceinline__ void channel_sums(const real *map, ChannelScratch &scratch, Total *sums) {
     const real *plane = map + blockIdx.x * (u64)Side::CHANNEL;
     constexpr u32 RUN_LENGTH = Side::DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;
     float sum = 0.0f;

@@ -329,13 +329,13 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
             all
         }
         Call::Convolution(convolution) => {
-            let Convolution { pass, x, w, y, bias, workspace, .. } = convolution;
+            let Convolution { pass, x, w, y, bias, addend, workspace, .. } = convolution;
             let mut all = vec![
                 (*x, *pass != Pass::BackwardData),
                 (*w, *pass != Pass::BackwardFilter),
                 (*y, *pass != Pass::Forward),
             ];
-            all.extend(bias.map(|bias| (bias, true)));
+            all.extend(bias.iter().chain(addend).map(|&vector| (vector, true)));
             all.extend(workspace.map(|scratch| (scratch.tensor, false)));
             all
         }

@@ -116,8 +116,15 @@ fn line<N: Network>(card: (&str, &Card, Precision), batch: u64, text: &mut Strin
     let (mut served, mut fastest, mut most, mut missed) = (0, 0, 0, Vec::new());
     let mut known = BTreeMap::new();
     for (path, convolution) in &asked {
-        let of_any =
-            Convolution { x: 0, w: 0, y: 0, bias: convolution.bias.map(|_| 0), workspace: None, ..*convolution };
+        let of_any = Convolution {
+            x: 0,
+            w: 0,
+            y: 0,
+            bias: convolution.bias.map(|_| 0),
+            addend: convolution.addend.map(|_| 0),
+            workspace: None,
+            ..*convolution
+        };
         let answers = known
             .entry((of_any, room(convolution)))
             .or_insert_with(|| (absent.engine(convolution).unwrap(), absent.fastest(convolution, u64::MAX).unwrap()));

@@ -53,6 +53,11 @@ pub struct Convolution {
     /// What is added to each channel of what is written: `[out_channels]` forward, and `[in_channels]` where the gradient of the input is the
     /// output of the transpose.
     pub bias: Option<Argument>,
+    /// A map that is added after the bias, `[batch, out_channels, output]`: another one than is written. There is a bias then, and the pass is
+    /// forward, in 16 bits.
+    pub addend: Option<Argument>,
+    /// Whether the gradient of the weight is f32 where the other tensors have 16 bits.
+    pub wide: bool,
     /// Whether the larger of that and zero is taken in the end. There is a bias then: the library fuses both or none.
     pub relu: bool,
     /// Whether a gradient is added to what is there (beta is 1).
@@ -95,7 +100,7 @@ impl Convolution {
     /// The same convolution of any tensors: what the choice of an algorithm depends on.
     pub(crate) fn of_any(self) -> Convolution {
         let workspace = self.workspace.map(|workspace| Scratch { tensor: 0, ..workspace });
-        Convolution { x: 0, w: 0, y: 0, bias: self.bias.map(|_| 0), workspace, ..self }
+        Convolution { x: 0, w: 0, y: 0, bias: self.bias.map(|_| 0), addend: self.addend.map(|_| 0), workspace, ..self }
     }
 }
 
@@ -119,7 +124,9 @@ impl fmt::Display for Convolution {
         write!(f, ", padding {}, dilation {}, groups {groups}", pair(self.padding), pair(self.dilation))?;
         write!(f, " in {element}")?;
         let marks = [
+            (self.wide, ", sums in F32"),
             (self.bias.is_some(), ", bias"),
+            (self.addend.is_some(), ", addend"),
             (self.relu, ", Relu"),
             (self.accumulate, ", added"),
             (self.channels_last, ", channels last"),
@@ -152,6 +159,8 @@ pub(crate) mod tests {
             w: 2,
             y: 3,
             bias: None,
+            addend: None,
+            wide: false,
             relu: false,
             accumulate: false,
             element: Element::F32,

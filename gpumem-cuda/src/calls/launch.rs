@@ -90,6 +90,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("movement.cu", include_str!("../../kernels/movement.cu")),
     ("muon.cu", include_str!("../../kernels/muon.cu")),
     ("norm.cu", include_str!("../../kernels/norm.cu")),
+    ("normalized_convolution.cu", include_str!("../../kernels/normalized_convolution.cu")),
     ("normalize.cu", include_str!("../../kernels/normalize.cu")),
     ("optimizer.cu", include_str!("../../kernels/optimizer.cu")),
     ("pad.cu", include_str!("../../kernels/pad.cu")),

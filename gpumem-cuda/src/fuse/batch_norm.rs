@@ -47,7 +47,7 @@ fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
 }
 
 /// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
-fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
+pub(super) fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
     let (operation, Op::Sum(Sum { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
     let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
     let other = if left == value { right } else { left };

@@ -7,6 +7,7 @@ mod batch_norm;
 mod chain;
 mod convolutions;
 mod join;
+mod normalized;
 mod products;
 mod rectifier;
 mod sum;
@@ -37,6 +38,7 @@ const PATTERNS: &[Pattern] = &[
     products::with_bias_gradient,
     convolutions::with_relu,
     convolutions::alone,
+    normalized::added,
     batch_norm::renormalised,
     batch_norm::forward,
     batch_norm::backward_of_dropout,

@@ -31,6 +31,7 @@ mod movement;
 mod muon;
 pub(crate) mod norm;
 pub(crate) mod normalize;
+mod normalized_convolution;
 mod offload;
 pub(crate) mod optimizer;
 mod pad;
@@ -162,6 +163,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::CodedProduct(op) => own(coded_product::forward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::forward(context, op),
         Op::Rectifier(op) => own(rectifier::forward(context, op)),
+        Op::NormalizedConvolution(op) => normalized_convolution::forward(context, op),
     }
 }
 
@@ -218,5 +220,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Reparametrize(op) => own(reparametrize::backward(context, op)),
         Op::Rectifier(op) => own(rectifier::backward(context, op)),
         Op::CodedProduct(op) => own(coded_product::backward(context, op)),
+        Op::NormalizedConvolution(op) => normalized_convolution::backward(context, op),
     }
 }

@@ -13,6 +13,9 @@ fn check(it: &Convolution, memory: &mut dyn Memory) {
     assert!(it.bias.is_some() || !it.relu, "{it}: the library has no Relu without a bias");
     let is_fused = it.pass == Pass::BackwardData && it.element != Element::F32;
     assert!(it.pass == Pass::Forward || is_fused || (it.bias.is_none() && !it.relu), "{it}: gradients have no bias");
+    let may_add = it.bias.is_some() && it.pass == Pass::Forward && it.element != Element::F32;
+    assert!(it.addend.is_none() || may_add, "{it}: the library adds a map behind a bias");
+    assert!(!it.wide || it.pass == Pass::BackwardFilter && it.element != Element::F32, "{it}: what is f32");
     assert!(it.bias.is_none() || !it.accumulate, "{it}: the library fuses no bias with an addition");
     for axis in 0..2 {
         let reach = it.dilation[axis] * (it.kernel[axis] - 1) + 1;
@@ -24,13 +27,13 @@ fn check(it: &Convolution, memory: &mut dyn Memory) {
         Pass::BackwardData => (x, vec![w, y]),
         Pass::BackwardFilter => (w, vec![x, y]),
     };
-    others.extend(bias);
+    others.extend(bias.into_iter().chain(it.addend));
     let mut pairs: Vec<(Argument, Argument)> = others.iter().map(|&other| (written, other)).collect();
     if let Some(scratch) = workspace {
         let range = memory.range(scratch.tensor);
         assert!(range.start % 256 == 0 && scratch.bytes > 0, "{it}");
         assert!(range.end - range.start >= scratch.bytes, "{it}: the workspace is smaller");
-        pairs.extend([x, w, y].into_iter().chain(bias).map(|other| (scratch.tensor, other)));
+        pairs.extend([x, w, y].into_iter().chain(bias).chain(it.addend).map(|other| (scratch.tensor, other)));
     }
     for (one, other) in pairs {
         let (a, b) = (memory.range(one), memory.range(other));
@@ -80,15 +83,18 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         }
     };
     spoil(memory);
-    let mut read =
-        |tensor: Argument| -> Vec<f64> { load(memory, it.element, tensor).into_iter().map(f64::from).collect() };
+    let of_weight = if it.wide { Element::F32 } else { it.element };
+    let mut read = |tensor: Argument| -> Vec<f64> {
+        let element = if tensor == it.w { of_weight } else { it.element };
+        load(memory, element, tensor).into_iter().map(f64::from).collect()
+    };
     let area = |pair: [u64; 2]| (pair[0] * pair[1]) as usize;
     let of_images = |channels: u64, size: [u64; 2]| (it.batch * channels) as usize * area(size);
     let weights = (it.out_channels * it.in_channels / it.groups) as usize * area(it.kernel);
     let lengths = [of_images(it.in_channels, it.input), weights, of_images(it.out_channels, it.output)];
     let [x, w, y] = [it.x, it.w, it.y].map(&mut read);
     assert_eq!([x.len(), w.len(), y.len()], lengths, "{it}: the tensors have another length");
-    let bias = it.bias.map(&mut read);
+    let [bias, addend] = [it.bias, it.addend].map(|vector| vector.map(&mut read));
     let (to, mut sums) = match it.pass {
         Pass::Forward => (it.y, if it.accumulate { y.clone() } else { vec![0.0; y.len()] }),
         Pass::BackwardData => (it.x, if it.accumulate { x.clone() } else { vec![0.0; x.len()] }),
@@ -108,10 +114,15 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         let pixels = if it.channels_last { 1 } else { area(size) };
         sums.iter_mut().enumerate().for_each(|(index, sum)| *sum += bias[index / pixels % bias.len()]);
     }
+    if let Some(addend) = addend {
+        assert_eq!(addend.len(), sums.len(), "{it}: what is added has another length");
+        sums.iter_mut().zip(addend).for_each(|(sum, added)| *sum += added);
+    }
+    let element = if it.pass == Pass::BackwardFilter { of_weight } else { it.element };
     for (index, sum) in sums.into_iter().enumerate() {
         // A NaN stays one.
         let value = if it.relu && sum < 0.0 { 0.0 } else { sum };
-        store(memory, it.element, to, index, value as f32);
+        store(memory, element, to, index, value as f32);
     }
     spoil(memory);
 }

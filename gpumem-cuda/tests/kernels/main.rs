@@ -30,6 +30,7 @@ mod micro_batches;
 mod movement;
 mod muon;
 mod narrow;
+mod normalized;
 mod norms;
 mod offload;
 mod optimizers;

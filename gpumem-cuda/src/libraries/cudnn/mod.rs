@@ -162,21 +162,23 @@ struct Places {
     w: CUdeviceptr,
     y: CUdeviceptr,
     bias: CUdeviceptr,
+    addend: CUdeviceptr,
     /// The workspace and its bytes.
     workspace: (CUdeviceptr, usize),
 }
 
 impl Places {
     fn of(convolution: &Convolution, address: &Address<'_>) -> Result<Places, Error> {
-        let Convolution { x, w, y, bias, workspace, .. } = convolution;
+        let Convolution { x, w, y, bias, addend, workspace, .. } = convolution;
         let start = workspace.map_or(Ok(0), |workspace| address(workspace.tensor))?;
         if !start.is_multiple_of(ALIGNMENT) {
             return Err(Error::Damaged("the workspace of a convolution does not begin at a multiple of 256 bytes"));
         }
         let size = usize::try_from(workspace.map_or(0, |workspace| workspace.bytes));
         let size = size.map_err(|_| Error::Damaged("the workspace of a convolution is larger than any memory"))?;
-        let bias = bias.map_or(Ok(0), address)?;
-        Ok(Places { x: address(*x)?, w: address(*w)?, y: address(*y)?, bias, workspace: (start, size) })
+        let [bias, addend] = [bias, addend].map(|vector| vector.map_or(Ok(0), address));
+        let (bias, addend, workspace) = (bias?, addend?, (start, size));
+        Ok(Places { x: address(*x)?, w: address(*w)?, y: address(*y)?, bias, addend, workspace })
     }
 }
 

@@ -34,9 +34,9 @@ fn address(tensor: Argument) -> Result<CUdeviceptr, Error> {
 fn what_a_convolution_has_not_has_no_address() {
     let plain = Convolution { workspace: None, ..example(Pass::BackwardData) };
     let [x, w, y, scratch, bias] = [1, 2, 3, 4, 5].map(|tensor| address(tensor).unwrap());
-    assert_eq!(Places::of(&plain, &address), Ok(Places { x, w, y, bias: 0, workspace: (0, 0) }));
+    assert_eq!(Places::of(&plain, &address), Ok(Places { x, w, y, bias: 0, addend: 0, workspace: (0, 0) }));
     let full = Convolution { bias: Some(5), ..example(Pass::Forward) };
-    assert_eq!(Places::of(&full, &address), Ok(Places { x, w, y, bias, workspace: (scratch, 4096) }));
+    assert_eq!(Places::of(&full, &address), Ok(Places { x, w, y, bias, addend: 0, workspace: (scratch, 4096) }));
 }
 
 #[test]

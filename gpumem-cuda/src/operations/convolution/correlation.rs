@@ -1,9 +1,10 @@
 //! Windows that slide over images, as implicit matrix products: `kernels/correlation.cuh`.
 
-use crate::calls::{Kernel, Launch};
+use crate::calls::{Kernel, Launch, type_name};
 use crate::operations::context::{Context, in_braces, other_layout};
 use crate::operations::grid::{SUMS_OF_BLOCK, small, tile};
 use crate::operations::pointwise::Rectifier;
+use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Layout, Order, Slot, TensorId};
 use gpumem_core::shape::Shape as Dimensions;
@@ -301,6 +302,11 @@ impl Correlation {
     ) -> Result<Launch, Error> {
         let kernel = self.constants(context.product_kernel(self.kernels.file, entry), pass, shape, tail);
         let kernel = self.lie(context, kernel, sides)?;
+        let precision = context.setting.precision;
+        let kernel = match context.tensor(tail.to).role.format(precision) {
+            Format::F32 if precision.narrow() != Format::F32 => kernel.with("TOTAL", type_name(Format::F32)),
+            _ => kernel,
+        };
         let kernel = shape.kind.constant().into_iter().fold(kernel, |kernel, constant| kernel.with(constant, 1));
         let kernel = if self.is_turned(context, pass) { kernel.with("WEIGHT_LAST", 1) } else { kernel };
         let [x, y, z] = shape.grid;

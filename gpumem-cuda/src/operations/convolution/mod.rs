@@ -86,6 +86,14 @@ pub(crate) fn forward_to(
     }
 }
 
+/// The forward pass of a convolution with a bias, added to what is there: by the own kernels, for libraries overwrite that.
+pub(super) fn forward_added(context: &Context<'_>, op: &Convolution) -> Result<Launch, Error> {
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let correlation = correlation(context, op, y)?;
+    let tail = Tail { bias: Some(context.read(Slot::Input(2))?), ..Tail::plain(y, 1) };
+    correlation.gather(context, correlation.kernels.forward, x, tail)
+}
+
 pub(super) fn backward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Call>, Error> {
     if context.setting.cudnn
         && let Some(calls) = library::backward(context, op)?

@@ -45,9 +45,11 @@ const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-/// Sums before the bias, and with it: they exist in registers only.
+/// Sums before the bias, with it, and with what is added after it: they exist in registers only.
 const SUMS: i64 = 5;
 const BIASED: i64 = 6;
+const ADDEND: i64 = 7;
+const ADDED: i64 = 8;
 
 /// What answers are for.
 #[derive(Clone, Copy)]
@@ -89,7 +91,7 @@ fn tensor(name: i64, data: DataType, [sizes, strides]: [[i64; 4]; 2]) -> Result<
     tensor.set(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNED])?;
     tensor.set(Name::CUDNN_ATTR_TENSOR_DIMENSIONS, &sizes)?;
     tensor.set(Name::CUDNN_ATTR_TENSOR_STRIDES, &strides)?;
-    tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[name == SUMS || name == BIASED])?;
+    tensor.set(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[[SUMS, BIASED, ADDED].contains(&name)])?;
     tensor.finalize()
 }
 
@@ -204,7 +206,7 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     let of_w = lie([out_channels, in_channels / groups.max(1), kernel_height, kernel_width], channels_last)?;
     let mut kept = Kept::default();
     let mut x = kept.keep(tensor(X, data, of_x)?);
-    let w = kept.keep(tensor(W, data, of_w)?);
+    let w = kept.keep(tensor(W, if convolution.wide { sums } else { data }, of_w)?);
     let mut y = kept.keep(tensor(Y, data, of_y)?);
     let windows = kept.keep(windows(convolution)?);
     let mut operations = Vec::new();
@@ -217,10 +219,18 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
         };
         let written = std::mem::replace(last, kept.keep(tensor(SUMS, sums, size)?));
         let bias = kept.keep(tensor(BIAS, data, lie([1, channels, 1, 1], channels_last)?)?);
-        let biased = if convolution.relu { kept.keep(tensor(BIASED, sums, size)?) } else { written };
-        operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, *last, Some(bias), biased)?);
+        let has_addend = convolution.addend.is_some();
+        let is_last = !has_addend && !convolution.relu;
+        let mut value = if is_last { written } else { kept.keep(tensor(BIASED, sums, size)?) };
+        operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, *last, Some(bias), value)?);
+        if has_addend {
+            let addend = kept.keep(tensor(ADDEND, data, size)?);
+            let added = if convolution.relu { kept.keep(tensor(ADDED, sums, size)?) } else { written };
+            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_ADD, value, Some(addend), added)?);
+            value = added;
+        }
         if convolution.relu {
-            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_RELU_FWD, biased, None, written)?);
+            operations.push(kept.pointwise(Pointwise::CUDNN_POINTWISE_RELU_FWD, value, None, written)?);
         }
     }
     let names = names(convolution.pass);
@@ -513,9 +523,10 @@ impl Plan {
 
 /// Where everything is, as the library takes it.
 fn addresses(places: &Places) -> Result<Descriptor, CudnnError> {
-    let Places { x, w, y, bias, workspace } = *places;
+    let Places { x, w, y, bias, addend, workspace } = *places;
     let mut all = vec![(X, x), (W, w), (Y, y)];
     all.extend((bias != 0).then_some((BIAS, bias)));
+    all.extend((addend != 0).then_some((ADDEND, addend)));
     let all = all.into_iter().map(|(name, address)| (name, Pointer(address as *mut c_void)));
     pack(&all.collect::<Vec<_>>(), workspace)
 }

@@ -1,0 +1,80 @@
+//! Convolutions of one pixel that are one with the normalisations behind them, beside the CPU's.
+
+use crate::host::harness::compile;
+use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::host::harness::layouts::arrange;
+use crate::host::{CAPABILITY, Format, Products};
+use crate::{check, check_mixed, check_narrow, gradients, layouts};
+use gpumem_core::Precision;
+use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::with_normalized_convolutions;
+use gpumem_cuda::{Call, Convolution};
+
+/// Two convolutions of what is normalised, of so many channels in and out, whose outputs are normalised and added up.
+fn block(size: [u64; 2], [inner, outer]: [u64; 2], affine: bool) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(&[inner, size[0], size[1]])).unwrap();
+        let before = layer(graph, input, "BatchNorm2d(affine = false)");
+        let text = format!("Conv2d({outer}, 1, bias = false) | BatchNorm2d(affine = {affine})");
+        let [one, other] = [(), ()].map(|()| chain(graph, before, &text));
+        let output = join(graph, &[one, other], "Add");
+        *graph = with_normalized_convolutions(graph, &[output]);
+        output
+    }
+}
+
+#[test]
+fn in_f32() {
+    check("few channels", 2, block([5, 7], [4, 9], true));
+    check("without factors", 3, block([4, 4], [5, 12], false));
+    check("more channels than a block has threads", 2, block([12, 11], [260, 521], true));
+    check("many pixels", 3, block([24, 25], [3, 8], true));
+}
+
+#[test]
+fn in_sixteen_bits() {
+    check_narrow("few channels", 2, block([5, 7], [8, 24], true));
+    check_narrow("without factors", 3, block([4, 4], [8, 16], false));
+    check_mixed("few channels", 2, block([7, 6], [8, 24], true));
+}
+
+/// A block between convolutions of one pixel, whose other sides the host sees, with these layers behind the sum.
+fn between(graph: &mut Graph, behind: &str) -> NodeId {
+    let input = graph.input(numbers(&[3, 5, 7])).unwrap();
+    let before = chain(graph, input, "Conv2d(8, 1, bias = false) | BatchNorm2d(affine = false)");
+    let beside = layer(graph, before, "Conv2d(24, 1)");
+    let made = chain(graph, before, "Conv2d(24, 1, bias = false) | BatchNorm2d");
+    let sum = join(graph, &[made, beside], "Add");
+    let output = chain(graph, sum, behind);
+    *graph = with_normalized_convolutions(graph, &[output]);
+    output
+}
+
+/// Channels last, with gradients of weights in f32 by the library on cards for which it has those. Behind a rectifier, a number that is rounded
+/// once more on its way may be cut off.
+#[test]
+fn channels_last() {
+    let plain = |graph: &mut Graph| between(graph, "Conv2d(3, 1)");
+    layouts::check(("a block", plain), (Precision::F32, CAPABILITY), 0..1, 1e-5);
+    for capability in [CAPABILITY, (9, 0)] {
+        layouts::check(("a block", plain), (Precision::F16, capability), 0..1, 1e-2);
+    }
+}
+
+#[test]
+fn the_library_adds_a_map_and_rectifies_in_the_same_pass() {
+    let mut program = layouts::program(|graph| between(graph, "Relu | Conv2d(3, 1)"));
+    assert!(arrange(&mut program, 0) > 0);
+    let convolutions = |format: Format| -> Vec<Convolution> {
+        let steps = Products::Library.steps(&compile(&program, 2), 2, format, gradients().1);
+        let calls = steps.into_iter().flat_map(|step| step.calls);
+        calls.filter_map(|call| if let Call::Convolution(it) = call { Some(it) } else { None }).collect()
+    };
+    for (capability, wide) in [(CAPABILITY, 0), ((9, 0), 2)] {
+        let all = convolutions((Precision::Bf16, capability));
+        let is_fused = |it: &&Convolution| it.addend.is_some() && it.relu && it.bias.is_some();
+        assert_eq!(all.iter().filter(is_fused).count(), 1, "{all:?}");
+        assert_eq!(all.iter().filter(|it| it.wide).count(), wide, "{all:?}");
+    }
+    assert!(convolutions((Precision::F32, CAPABILITY)).iter().all(|it| it.addend.is_none() && !it.wide));
+}
