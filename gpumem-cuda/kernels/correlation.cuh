@@ -159,14 +159,6 @@ typedef TOTAL Total;
 typedef real Total;
 #endif
 
-template <class Element> static __device__ __forceinline__ void finish(float sum, Element *to) {
-#if ADD
-    narrow(widen(*to) + sum, to);
-#else
-    narrow(sum, to);
-#endif
-}
-
 static __device__ __forceinline__ const real *addend(const real *bias, u64 first) {
 #if BIAS
     return bias + first;

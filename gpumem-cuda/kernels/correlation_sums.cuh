@@ -3,6 +3,14 @@
 //
 // No include guard: the tests include it once for each kernel they compile.
 
+template <class Element> static __device__ __forceinline__ void finish(float sum, Element *to) {
+#if ADD
+    narrow(widen(*to) + sum, to);
+#else
+    narrow(sum, to);
+#endif
+}
+
 // Element `i` of a side that is written element by element, in the order that they lie in.
 template <class Side> struct Written {
     u32 b, channel, pixel;

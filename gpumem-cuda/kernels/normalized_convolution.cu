@@ -1,13 +1,11 @@
 // What makes of a convolution of one pixel and the normalisation behind it one map of each pixel: V and c of y = V x + c, and going back M and
 // k of dx = V^T dy + M x + k. The sums over pixels and the maps themselves are those of convolution.cu or of a library.
 //
-// INS, OUTS        C and O, channels of x and y
-// COUNT            N, samples times pixels
-// EPS, MOMENTUM    as PyTorch means them
-// AFFINE           whether there are factors and summands
-// NORM_REAL        what those are made of
-// KEPT             defined where statistics are what training saved
-// ADD_WEIGHT, ADD_FACTOR, ADD_SUMMAND  whether gradients are added to what is there
+// INS          C, channels of x
+// ADD          whether the gradient of the weight is added to what is there
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, ADD_WEIGHT, ADD_BIAS  those of batch_norm.cuh, of y with its factors and summands: O is
+//              CHANNELS, and N samples times pixels
+// KEPT         defined where statistics are what training saved, as there
 //
 // weight [O, C], factor, summand [O], saved [2, O] with mean and 1 / sqrt(variance + EPS), running_mean, running_var [O] in f32; mean [C],
 // squares [C, C] and, going back, products [O, C] in f32, the sums of x x^T and of dy x^T; sums [C], or going back [O], of x or dy.
@@ -20,13 +18,11 @@
 // normalized_matrix:       M = weight^T products, k = -V^T sums / N - M mean; a block for ROWS rows of M
 #include "base.cuh"
 #include "real.cuh"
+#include "rectify.cuh"
+#include "batch_norm.cuh"
 
-typedef NORM_REAL Norm;
-
-constexpr u32 ROWS = 4, THREADS = 256;
-constexpr float ALL = (float)(COUNT);
-
-static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
+constexpr u32 ROWS = 4, THREADS = 256, OUTS = CHANNELS;
+constexpr float ALL = (float)COUNT;
 
 static __device__ __forceinline__ float factor_of(const Norm *factor, u32 row) {
 #if AFFINE
@@ -50,11 +46,6 @@ static __device__ __forceinline__ float mean_of(const real *scaled, const float 
     float sum = 0.0f;
     for (u32 c = threadIdx.x % 32; c < INS; c += 32) sum = fmaf(widen(scaled[c]), mean[c], sum);
     return warp_sum(sum);
-}
-
-static __device__ __forceinline__ void put(float x, float *to, bool add) { *to = add ? *to + x : x; }
-template <class Half> static __device__ __forceinline__ void put(float x, Half *to, bool add) {
-    narrow(add ? widen(*to) + x : x, to);
 }
 
 // Rows of the weight in shared memory, zeros behind the last.
@@ -110,16 +101,8 @@ KERNEL(__launch_bounds__(256) normalized_weight)
         const u32 row = first + r;
         if (threadIdx.x != 0 || row >= OUTS) continue;
         // Rounding may leave less than nothing. NaN stays NaN.
-        const float positive = at_least(0.0f, found), rstd = inverse_root(positive);
-        saved[row] = of_row;
-        saved[OUTS + row] = rstd;
-        scales[r] = rstd * factor_of(factor, row);
-        if (running_mean == nullptr) continue;
-        // A single element has no unbiased variance; its biased one is taken.
-        const float unbiased = COUNT > 1 ? positive * (float)((double)(COUNT) / ((COUNT) > 1 ? (COUNT)-1 : 1)) : positive;
-        const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
-        running_mean[row] = rest * running_mean[row] + momentum * of_row;
-        running_var[row] = rest * running_var[row] + momentum * unbiased;
+        keep(row, of_row, at_least(0.0f, found) * ALL, saved, running_mean, running_var);
+        scales[r] = saved[OUTS + row] * factor_of(factor, row);
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
@@ -140,11 +123,7 @@ KERNEL(__launch_bounds__(256) normalized_weight_known)
  real *added) {
     const u32 row = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= OUTS) return;
-#ifdef KEPT
-    const float scale = statistics[OUTS + row] * factor_of(factor, row);
-#else
-    const float scale = inverse_root(statistics[row]) * factor_of(factor, row);
-#endif
+    const float scale = deviation(statistics, row) * factor_of(factor, row);
     for (u32 c = lane; c < INS; c += 32) narrow(scale * widen(weight[row * (u64)(INS) + c]), &scaled[row * (u64)(INS) + c]);
     // A lane reads what it has written.
 #ifdef KEPT
@@ -170,12 +149,10 @@ KERNEL(__launch_bounds__(256) normalized_gradients)
         float along = 0.0f;
         for (u32 c = threadIdx.x; c < INS; c += THREADS)
             along += rows[r][c] * (products[row * (u64)(INS) + c] - sums[row] * mean[c]);
-        const float rstd = saved[OUTS + row], of_factor = rstd * block_sum(along, scratch);
-        turned[r] = of_factor * rstd;
+        const float rstd = saved[OUTS + row], product = block_sum(along, scratch);
+        turned[r] = product * rstd * rstd;
         scale[r] = rstd * factor_of(factor, row);
-        if (threadIdx.x != 0 || first + r >= OUTS) continue;
-        if (dfactor != nullptr) put(of_factor, &dfactor[row], ADD_FACTOR);
-        if (dsummand != nullptr) put(sums[row], &dsummand[row], ADD_SUMMAND);
+        if (threadIdx.x == 0 && first + r < OUTS) parameters(row, rstd, sums[row], product, dfactor, dsummand);
     }
     for (u32 column = threadIdx.x; column < INS; column += THREADS) {
         float total[ROWS];
@@ -186,7 +163,7 @@ KERNEL(__launch_bounds__(256) normalized_gradients)
             if (row >= OUTS) continue;
             const u64 at = row * (u64)(INS) + column;
             const float gradient = products[at] - sums[row] * mean[column] - turned[r] * total[r];
-            if (dweight != nullptr) put(scale[r] * gradient, &dweight[at], ADD_WEIGHT);
+            if (dweight != nullptr) narrow((ADD ? widen(dweight[at]) : 0.0f) + scale[r] * gradient, &dweight[at]);
             products[at] = -scale[r] * turned[r] / ALL * rows[r][column];
             narrow(scale[r] * rows[r][column], &scaled[at]);
         }

@@ -7,6 +7,7 @@ mod planned;
 use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
 use gpumem::{Checkpoint, Line, Network, Precision, network};
+use gpumem_core::lower::{Blueprint, with_normalized_convolutions};
 use gpumem_cuda::launches::{Counted, launches};
 use gpumem_cuda::{Call, Launch};
 use std::collections::BTreeSet;
@@ -25,11 +26,31 @@ fn compiled(all: &[Counted]) -> usize {
 
 /// A line of the file.
 fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
-    line_with::<N>(card, precision, batch, None)
+    line_with::<N>(card, precision, batch, "", |_| {})
 }
 
-fn line_with<N: Network>(card: &Card, precision: Precision, batch: u64, checkpoint: Option<Checkpoint>) -> String {
-    let planned = planned::training_with::<N>(card, Some(precision), Some(batch), true, checkpoint);
+/// That of a step that keeps all.
+fn kept<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
+    line_with::<N>(card, precision, batch, ", all kept", |blueprint| {
+        blueprint.training.as_mut().unwrap().checkpoint = Checkpoint::None;
+    })
+}
+
+/// That of a step in which convolutions of one pixel are one with their normalisations.
+fn normalized<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
+    line_with::<N>(card, precision, batch, ", normalised convolutions", |blueprint| {
+        blueprint.graph = with_normalized_convolutions(&blueprint.graph, &blueprint.outputs);
+    })
+}
+
+fn line_with<N: Network>(
+    card: &Card,
+    precision: Precision,
+    batch: u64,
+    what: &str,
+    change: impl FnOnce(&mut Blueprint),
+) -> String {
+    let planned = planned::training_with::<N>(card, Some(precision), Some(batch), true, change);
     let (placed, setting, budget) = planned.unwrap();
     let all = launches(&placed, setting).unwrap();
     let sum = |value: fn(&Counted) -> u64| all.iter().map(value).sum::<u64>();
@@ -39,8 +60,7 @@ fn line_with<N: Network>(card: &Card, precision: Precision, batch: u64, checkpoi
     assert!(multiplied.abs_diff(whole) <= all.len() as u64, "{}: {multiplied} of {whole}", N::NAME);
     let rates = Rates::of(card, precision, false).unwrap();
     let roof: f64 = all.iter().map(|launch| rates.ms(launch.bytes(), launch.flops)).sum();
-    let kept = if checkpoint == Some(Checkpoint::None) { ", all kept" } else { "" };
-    let mut text = format!("{} {} {} {batch}{kept}:", N::NAME, card.slug, precision.name());
+    let mut text = format!("{} {} {} {batch}{what}:", N::NAME, card.slug, precision.name());
     let _ = write!(
         text,
         " {} launches of {} compiled files, {:.4} GB, {:.4} TFLOP,",
@@ -64,9 +84,10 @@ fn figures() {
         line::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
         line::<networks::LstmLm>(&H200, Precision::F32, 20),
         line::<planned::Digits>(&H200, Precision::F32, 32),
-        line_with::<networks::ResNet50>(&H200, Precision::Bf16, 256, Some(Checkpoint::None)),
-        line_with::<networks::UNet>(&H200, Precision::Bf16, 16, Some(Checkpoint::None)),
-        line_with::<networks::MobileNetV2>(&H200, Precision::Bf16, 256, Some(Checkpoint::None)),
+        kept::<networks::ResNet50>(&H200, Precision::Bf16, 256),
+        kept::<networks::UNet>(&H200, Precision::Bf16, 16),
+        kept::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
+        normalized::<networks::ResNet50>(&H200, Precision::Bf16, 256),
     ]
     .concat();
     if std::env::var_os("UPDATE_FIGURES").is_some() {

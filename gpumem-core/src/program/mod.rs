@@ -268,6 +268,13 @@ pub enum Slot {
     Scratch(u8),
 }
 
+impl Slot {
+    /// Whether it is memory of the operation alone, which holds nothing before and after.
+    pub fn is_scratch(self) -> bool {
+        matches!(self, Slot::Workspace | Slot::Scratch(_))
+    }
+}
+
 impl Wire for Slot {
     fn put(&self, out: &mut Vec<u8>) {
         let (kind, index) = match *self {

@@ -134,7 +134,7 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
     }
     let distinct = |operands: &[Operand]| {
         let mut tensors: Vec<TensorId> = Vec::new();
-        for operand in operands.iter().filter(|operand| !matches!(operand.slot, Slot::Workspace | Slot::Scratch(_))) {
+        for operand in operands.iter().filter(|operand| !operand.slot.is_scratch()) {
             if !tensors.contains(&operand.tensor) {
                 tensors.push(operand.tensor);
             }

@@ -4,7 +4,7 @@
 use super::batch_norm::{Running, inverse_root};
 use super::convolution::correlation;
 use super::correlation::channel_sums;
-use super::{Bound, kernel};
+use super::{Bound, at_least, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
 use crate::operands::{Operands, Source, count};
 use crate::parallel::grown;
@@ -73,7 +73,7 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
             let own = channel * ins..(channel + 1) * ins;
             let mean = dot(&weight[own.clone()], means);
             // Rounding may leave less than nothing.
-            let variance = dot(&weight[own.clone()], &spread[own.clone()]).max(0.0);
+            let variance = at_least(0.0, dot(&weight[own.clone()], &spread[own]));
             if let Some(running) = &mut running {
                 running.blend(channel, mean, variance, lengths.samples);
             }

@@ -190,6 +190,10 @@ pub(crate) mod tests {
         };
         let end = "groups 2 in Bf16, bias, Relu, added, deterministic, workspace of 4096 bytes";
         assert!(full.to_string().ends_with(end), "{full}");
+        let beside = Convolution { addend: Some(6), relu: false, accumulate: false, ..full };
+        assert!(beside.to_string().contains("in Bf16, bias, addend, deterministic"), "{beside}");
+        let wide = Convolution { wide: true, ..plain };
+        assert!(wide.to_string().contains("in F32, sums in F32, workspace"), "{wide}");
     }
 
     #[test]

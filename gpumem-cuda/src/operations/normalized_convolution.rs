@@ -2,8 +2,9 @@
 //! that are convolved with. Sums and maps are passes of a [convolution](super::convolution), whoever computes those.
 
 use super::context::Context;
-use super::convolution;
 use super::grid::{norm_real, small};
+use super::pointwise::Rectifier;
+use super::{calls, convolution};
 use crate::calls::{Call, Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::{Convolution, NormalizedConvolution};
@@ -12,23 +13,7 @@ use gpumem_core::program::{Action, Operand, Operation, Pass, Slot, TensorId};
 /// Rows that a block of `normalized_weight` and `normalized_matrix` has: `ROWS` of the kernels.
 const ROWS: u64 = 4;
 
-/// A pass of a convolution between tensors of the operation, as if that were one of the program: its calls.
-fn pass(
-    context: &Context<'_>,
-    op: &Convolution,
-    pass: Pass,
-    reads: &[(Slot, TensorId)],
-    writes: &[(Slot, TensorId)],
-) -> Result<Vec<Call>, Error> {
-    let operation = operation(context, op, pass, reads, writes);
-    let context = Context { operation: &operation, ..*context };
-    match pass {
-        Pass::Backward => convolution::backward(&context, op),
-        Pass::Forward | Pass::Again | Pass::Chunk => convolution::forward(&context, op),
-    }
-}
-
-/// Such an operation. A gradient that it reads as well is added to.
+/// A pass of a convolution between tensors of the operation, as if that were one of the program. A gradient that it reads as well is added to.
 fn operation(
     context: &Context<'_>,
     op: &Convolution,
@@ -51,6 +36,17 @@ fn operation(
     }
 }
 
+/// Its calls.
+fn pass(
+    context: &Context<'_>,
+    op: &Convolution,
+    pass: Pass,
+    reads: &[(Slot, TensorId)],
+    writes: &[(Slot, TensorId)],
+) -> Result<Vec<Call>, Error> {
+    calls(&Context { operation: &operation(context, op, pass, reads, writes), ..*context })
+}
+
 /// The kernel with its constants, which work on as many samples as `y` has.
 fn kernel(
     context: &Context<'_>,
@@ -58,18 +54,20 @@ fn kernel(
     entry: &'static str,
     y: TensorId,
 ) -> Result<Kernel, Error> {
-    let pixels = context.samples(y).saturating_mul(op.size[0]).saturating_mul(op.size[1]);
-    for size in [pixels, op.in_channels, op.out_channels] {
+    let area = op.size[0].saturating_mul(op.size[1]);
+    for size in [context.samples(y).saturating_mul(area), op.in_channels, op.out_channels] {
         small(size)?;
     }
     if op.in_channels > NormalizedConvolution::MOST_CHANNELS {
         return Err(Error::Damaged("a normalised convolution has more channels than an operation of its kind"));
     }
-    let kernel = context.kernel("normalized_convolution.cu", entry).with("NORM_REAL", norm_real(context));
-    let kernel = kernel.with("INS", format!("{}u", op.in_channels)).with("OUTS", format!("{}u", op.out_channels));
-    let kernel = kernel.with("COUNT", pixels).with("AFFINE", u8::from(op.affine));
+    let kernel = context.kernel("normalized_convolution.cu", entry).with("INS", format!("{}u", op.in_channels));
+    let sizes = [("BATCH", context.samples(y)), ("CHANNELS", op.out_channels), ("AREA", area)];
+    let kernel = sizes.into_iter().fold(kernel, |kernel, (name, size)| kernel.with(name, format!("{size}ull")));
+    let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
     let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
-    let gradients = ["ADD_WEIGHT", "ADD_FACTOR", "ADD_SUMMAND"].into_iter().zip([1, 2, 3]);
+    let kernel = kernel.with("RECTIFIER", Rectifier::NONE).with("MASKED", 0);
+    let gradients = ["ADD", "ADD_WEIGHT", "ADD_BIAS"].into_iter().zip([1, 2, 3]);
     Ok(gradients.fold(kernel, |kernel, (name, input)| kernel.with(name, context.adds(Slot::InputGradient(input)))))
 }
 
@@ -93,19 +91,19 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
     let added = context.written(Slot::Scratch(NormalizedConvolution::SUMMANDS))?;
     let [factors, summands] = affine(context, op)?;
     let is_training = context.placed.program.training;
-    let mut calls = Vec::new();
+    let mut all = Vec::new();
     if is_training && context.operation.read(statistics).is_none() {
         let squares = context.written(Slot::Saved(NormalizedConvolution::SQUARES))?;
         let sums = context.written(Slot::Scratch(NormalizedConvolution::SUMS))?;
         let own = op.convolution(op.in_channels, op.in_channels, true);
         let reads = [(Slot::Gradient, x), (Slot::Input(0), x)];
         let writes = [(Slot::InputGradient(1), squares), (Slot::InputGradient(2), sums)];
-        calls.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
+        all.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
         let made = [squares, sums, context.written(statistics)?, context.written(mean)?, scaled, added].map(Some);
         let running = [0, 1].map(|index| context.operation.written(Slot::Buffer(index)));
         let arguments = [Some(weight), factors, summands].into_iter().chain(made).chain(running).collect();
         let kernel = kernel(context, op, "normalized_weight", y)?;
-        calls.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
+        all.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
     } else {
         let kernel = kernel(context, op, "normalized_weight_known", y)?;
         let kernel = if is_training { kernel.with("KEPT", 1) } else { kernel };
@@ -113,12 +111,12 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
         let [statistics, means] = known.map(|slot| context.read(slot));
         let given = [statistics?, means?, scaled, added].map(Some);
         let arguments = [Some(weight), factors, summands].into_iter().chain(given).collect();
-        calls.push(launch(kernel, op.out_channels.div_ceil(8), arguments)?);
+        all.push(launch(kernel, op.out_channels.div_ceil(8), arguments)?);
     }
     let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Input(0), x), (Slot::Input(1), scaled), (Slot::Input(2), added)];
-    calls.extend(pass(context, &map, Pass::Forward, &reads, &[(Slot::Output, y)])?);
-    Ok(calls)
+    all.extend(pass(context, &map, Pass::Forward, &reads, &[(Slot::Output, y)])?);
+    Ok(all)
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
@@ -132,26 +130,26 @@ pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Res
     let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Gradient, dy), (Slot::Input(0), x)];
     let writes = [(Slot::InputGradient(1), products), (Slot::InputGradient(2), sums)];
-    let mut calls = pass(context, &map, Pass::Backward, &reads, &writes)?;
+    let mut all = pass(context, &map, Pass::Backward, &reads, &writes)?;
     let written = |input: u8| context.operation.written(Slot::InputGradient(input));
     let kernel = |entry: &'static str| kernel(context, op, entry, dy);
     let given = [statistics, mean, squares, sums, products, scaled].map(Some);
     let arguments = [Some(weight), factors].into_iter().chain(given).chain([1, 2, 3].map(written)).collect();
-    calls.push(launch(kernel("normalized_gradients")?, op.out_channels.div_ceil(ROWS), arguments)?);
-    let Some(dx) = written(0) else { return Ok(calls) };
+    all.push(launch(kernel("normalized_gradients")?, op.out_channels.div_ceil(ROWS), arguments)?);
+    let Some(dx) = written(0) else { return Ok(all) };
     let (matrix, added) = (scratch(NormalizedConvolution::MATRIX)?, scratch(NormalizedConvolution::SUMMANDS)?);
     let arguments = [weight, scaled, mean, sums, products, matrix, added].map(Some).to_vec();
-    calls.push(launch(kernel("normalized_matrix")?, op.in_channels.div_ceil(ROWS), arguments)?);
+    all.push(launch(kernel("normalized_matrix")?, op.in_channels.div_ceil(ROWS), arguments)?);
     let own = op.convolution(op.in_channels, op.in_channels, true);
     let reads = [(Slot::Input(0), x), (Slot::Input(1), matrix), (Slot::Input(2), added)];
     if context.adds(Slot::InputGradient(0)) == 1 {
         let operation = operation(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)]);
         let context = Context { operation: &operation, ..*context };
-        calls.push(convolution::forward_added(&context, &own)?.into());
+        all.push(convolution::forward_added(&context, &own)?.into());
     } else {
-        calls.extend(pass(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)])?);
+        all.extend(pass(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)])?);
     }
     let reads = [(Slot::Gradient, dy), (Slot::Input(1), scaled), (Slot::InputGradient(0), dx)];
-    calls.extend(pass(context, &map, Pass::Backward, &reads, &[(Slot::InputGradient(0), dx)])?);
-    Ok(calls)
+    all.extend(pass(context, &map, Pass::Backward, &reads, &[(Slot::InputGradient(0), dx)])?);
+    Ok(all)
 }

@@ -4,10 +4,11 @@ use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
 use crate::host::{CAPABILITY, Format, Products};
-use crate::{check, check_mixed, check_narrow, gradients, layouts};
+use crate::{check, check_mixed, check_narrow, gradients, layouts, norms};
 use gpumem_core::Precision;
-use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::with_normalized_convolutions;
+use gpumem_core::graph::{Graph, Node, NodeId, Source};
+use gpumem_core::lower::{Options, lower, with_normalized_convolutions};
+use gpumem_core::program::{Action, Op, Pass};
 use gpumem_cuda::{Call, Convolution};
 
 /// Two convolutions of what is normalised, of so many channels in and out, whose outputs are normalised and added up.
@@ -36,6 +37,29 @@ fn in_sixteen_bits() {
     check_narrow("few channels", 2, block([5, 7], [8, 24], true));
     check_narrow("without factors", 3, block([4, 4], [8, 16], false));
     check_mixed("few channels", 2, block([7, 6], [8, 24], true));
+}
+
+/// From statistics that are known: running ones without training, and those that were saved where a step computes them again.
+#[test]
+fn known_statistics() {
+    for affine in [true, false] {
+        let mut graph = Graph::default();
+        let output = block([5, 7], [4, 9], affine)(&mut graph);
+        let untrained = lower(&graph, &[output], &Options::default()).unwrap();
+        norms::forward_program(untrained, 2, |word| word, 1e-5);
+    }
+    let program = layouts::program(|graph| {
+        let output = between(graph, "Silu | Conv2d(3, 1)");
+        let is_it = |node: &Node| matches!(node.source, Source::Op { op: Op::NormalizedConvolution(_), .. });
+        let first = graph.nodes.iter().position(is_it).unwrap();
+        // With the sum behind it, and the function that reads that again.
+        graph.groups.push([first, first + 3]);
+        output
+    });
+    let is_again =
+        |action: &Action| matches!(action, Action::Run { op: Op::NormalizedConvolution(_), pass: Pass::Again });
+    assert!(program.operations.iter().any(|operation| is_again(&operation.action)), "{program}");
+    layouts::compare_ways("again", &program, (Precision::F32, CAPABILITY), &[0], 1e-5);
 }
 
 /// A block between convolutions of one pixel, whose other sides the host sees, with these layers behind the sum.

@@ -1,7 +1,7 @@
 //! Training steps planned for any card, batch and precision.
 
 use gpumem::cards::Card;
-use gpumem::{Checkpoint, Network, Precision, network};
+use gpumem::{Network, Precision, network};
 use gpumem_core::lower::{self, Blueprint, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, pack_at};
@@ -40,23 +40,21 @@ pub fn training<N: Network>(
     batch: Option<u64>,
     libraries: bool,
 ) -> Result<(Placed, Setting, Budget), Failure> {
-    training_with::<N>(card, precision, batch, libraries, None)
+    training_with::<N>(card, precision, batch, libraries, |_| {})
 }
 
-/// The same with something else computed a second time than the network says.
+/// The same of another blueprint than the network's.
 pub fn training_with<N: Network>(
     card: &Card,
     precision: Option<Precision>,
     batch: Option<u64>,
     libraries: bool,
-    checkpoint: Option<Checkpoint>,
+    change: impl FnOnce(&mut Blueprint),
 ) -> Result<(Placed, Setting, Budget), Failure> {
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
-    if let (Some(steps), Some(checkpoint)) = (&mut blueprint.training, checkpoint) {
-        steps.checkpoint = checkpoint;
-    }
+    change(&mut blueprint);
     let workspaces = Workspaces::aimed(&Aim::at(&[*card]), train.conv_workspace);
     let program = blueprint.training_for(&lower::Setting::new(batch, precision, workspaces));
     let program = program.transpose().ok_or("the network is not trained")?.map_err(|error| error.message)?;

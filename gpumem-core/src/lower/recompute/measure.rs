@@ -199,7 +199,7 @@ impl Meter<'_> {
         let once = |operands: &[Operand], index: usize| {
             let operand = &operands[index];
             let is_known = operands[..index].iter().any(|other| other.tensor == operand.tensor);
-            !matches!(operand.slot, Slot::Workspace | Slot::Scratch(_)) && !is_known
+            !operand.slot.is_scratch() && !is_known
         };
         let reads = (0..operation.reads.len()).filter(|&index| once(&operation.reads, index));
         let reads = reads.map(|index| self.read(operation, &operation.reads[index]));
