@@ -1,123 +1,140 @@
 // What makes of a convolution of one pixel and the normalisation behind it one map of each pixel: V and c of y = V x + c, and going back M and
-// k of dx = V^T dy + M x + k. The sums over pixels and the maps themselves are those of convolution.cu or of a library.
+// k of dx = V^T dy + M x + k. The maps themselves are those of convolution.cu or of a library.
 //
 // INS          C, channels of x
 // ADD          whether the gradient of the weight is added to what is there
 // BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, ADD_WEIGHT, ADD_BIAS  those of batch_norm.cuh, of y with its factors and summands: O is
 //              CHANNELS, and N samples times pixels
 // KEPT         defined where statistics are what training saved, as there
+// MAP          defined where normalized_map_gradient is what there is
+// TOGETHER     1 where all blocks of a grid run at once: sums over pixels are taken in the same launch, of maps whose channels lie side by
+//              side, in 16 bits. See normalized_together.cuh for what else is given then
 //
-// weight [O, C], factor, summand [O], saved [2, O] with mean and 1 / sqrt(variance + EPS), running_mean, running_var [O] in f32; mean [C],
-// squares [C, C] and, going back, products [O, C] in f32, the sums of x x^T and of dy x^T; sums [C], or going back [O], of x or dy.
+// weight [O, C], factor, summand [O], saved [2, O] with mean and 1 / sqrt(variance + EPS), running_mean, running_var [O] in f32; totals [C],
+// squares [C, C] and, going back, products [O, C] in f32, the sums of x, of x x^T and of dy x^T; sums [O], of dy.
 //
-// normalized_weight:       V = factor / deviation * weight, c = summand - V mean; a block for ROWS rows
-// normalized_weight_known: the same from what is known, with KEPT from `saved` and the mean of x, else from running mean and variance of W x;
+// normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N; a block for ROWS rows
+// normalized_weight_known: the same from what is known, with KEPT from `saved` and the totals of x, else from running mean and variance of W x;
 //                          a warp for each row
 // normalized_gradients:    gradients of weight, factor and summand, each of which may be absent; V again; products become those that M is made
 //                          of, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
-// normalized_matrix:       M = weight^T products, k = -V^T sums / N - M mean; a block for ROWS rows of M
+// normalized_matrix:       M = weight^T products, k = -(V^T sums + M totals) / N; a block for ROWS rows of M
+// normalized_forward_together, normalized_backward_together: with TOGETHER, all that there is to do before maps are made
+// normalized_map_gradient: dx = V^T dy + M x + k, of maps as with TOGETHER, with the constants of tile.cuh: M are pixels, N channels of x, and
+//                          ADD says whether dx is added to what is there. A block for each tile of pixels and channels, those of the same pixels
+//                          one after the other
 #include "base.cuh"
 #include "real.cuh"
 #include "rectify.cuh"
 #include "batch_norm.cuh"
 
-constexpr u32 ROWS = 4, THREADS = 256, OUTS = CHANNELS;
-constexpr float ALL = (float)COUNT;
+#ifdef MAP
+#include "tile.cuh"
 
-static __device__ __forceinline__ float factor_of(const Norm *factor, u32 row) {
-#if AFFINE
-    return widen(factor[row]);
+// Pixels and the channels of each, with what is added to a channel.
+struct Target {
+    real *dx;
+    const real *added;
+
+    struct Column {
+        real *first;
+    };
+    static __device__ __forceinline__ u32 rows() { return (u32)COUNT; }
+    static __device__ __forceinline__ u32 columns() { return INS; }
+    __device__ __forceinline__ Column column(u32 n) const { return {dx + n}; }
+    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.first + m * (u64)(INS); }
+    __device__ __forceinline__ float bias(u32, u32 n) const { return widen(added[n]); }
+    static __device__ __forceinline__ float through(float sum) { return sum; }
+};
+
+// Adds the products of pixels that have so many channels with a matrix.
+template <class Rows>
+static __device__ __forceinline__ void multiply_pixels(const real *map, u32 depth, const Rows &matrix, u32 m, u32 n, Tiles &tiles, Sums &sums) {
+    const Matrix<true> pixels = {map, depth, (u32)COUNT, depth};
+    Vectors<TILE_M, true, Matrix<true>> a(pixels, m);
+    Vectors<TILE_N, SAME<Rows, Matrix<true>>, Rows> b(matrix, n);
+    multiply(a, b, 0, depth, tiles, sums);
+}
+
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_map_gradient)
+(const real *__restrict__ dy, const real *__restrict__ x, const real *__restrict__ scaled, const real *__restrict__ matrix,
+ const real *__restrict__ added, real *dx) {
+    __shared__ Tiles tiles;
+    constexpr u32 TILES_N = (INS + TILE_N - 1) / TILE_N, OUTS = CHANNELS;
+    const u32 m = blockIdx.x / TILES_N * TILE_M, n = blockIdx.x % TILES_N * TILE_N;
+    Sums sums;
+    clear(sums);
+    multiply_pixels(dy, OUTS, Matrix<false>{scaled, INS, INS, OUTS}, m, n, tiles, sums);
+    multiply_pixels(x, INS, Matrix<true>{matrix, INS, INS, INS}, m, n, tiles, sums);
+    store<true>(Target{dx, added}, m, n, tiles, sums);
+}
+
 #else
-    return 1.0f;
-#endif
+#include "normalized_rows.cuh"
+
+#ifdef TOGETHER
+#include "normalized_together.cuh"
+#if FORWARD
+
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_together)
+(const real *x, const real *weight, const Norm *factor, const Norm *summand, float *partial, u32 *state, float *squares, float *totals,
+ float *saved, real *scaled, real *added, float *running_mean, float *running_var) {
+    __shared__ Shared shared;
+    sum_parts([&](u32 m, u32, u32 last) { return Vectors<TILE_M, false, Channels>(channels(x, INS, last), m); }, x, partial, shared.tiles);
+    wait_for_grid(state);
+    constexpr u32 FOURS = PART / 4, PRODUCTS = INS * INS / 4;
+    for (u32 first = blockIdx.x * 32; first < FOURS; first += gridDim.x * 32) {
+        join_parts(partial, first, FOURS - first < 32 ? FOURS - first : 32, shared.rows, [&](u32 i, const float4 &four) {
+            const u32 at = first + i;
+            *((float4 *)(at < PRODUCTS ? squares : totals) + (at < PRODUCTS ? at : at - PRODUCTS)) = four;
+        });
+    }
+    wait_for_grid(state);
+    const Forward all = {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added};
+    for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) weight_of_rows(first, all, shared.rows);
 }
 
-// What is added to a channel of y that would have this mean.
-static __device__ __forceinline__ float summand_of(const Norm *summand, u32 row, float mean) {
-#if AFFINE
-    return widen(summand[row]) - mean;
 #else
-    return -mean;
+
+// Without `matrix` there is no gradient of x.
+KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_together)
+(const real *dy, const real *x, const real *y, const real *weight, const Norm *factor, const float *saved, const float *totals,
+ const float *squares, real *masked, float *partial, u32 *state, float *sums, float *products, real *scaled, real *dweight,
+ Norm *dfactor, Norm *dsummand, real *matrix, real *added) {
+    __shared__ Shared shared;
+#if MASKED
+    const auto carry = [&](u32 m, u32 n, u32 last) { return Through(dy, y, n == 0 ? masked : nullptr, m, last); };
+#else
+    const auto carry = [&](u32 m, u32, u32 last) { return Vectors<TILE_M, false, Channels>(channels(dy, OUTS, last), m); };
 #endif
-}
-
-// The mean of what a row of V gives, as V is rounded: y has no other mean than its summand. The same of both passes, by a warp.
-static __device__ __forceinline__ float mean_of(const real *scaled, const float *mean) {
-    float sum = 0.0f;
-    for (u32 c = threadIdx.x % 32; c < INS; c += 32) sum = fmaf(widen(scaled[c]), mean[c], sum);
-    return warp_sum(sum);
-}
-
-// Rows of the weight in shared memory, zeros behind the last.
-static __device__ __forceinline__ void load_rows(const real *weight, u32 first, float (*rows)[INS]) {
-    for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
-        const u32 row = first + i / INS;
-        rows[i / INS][i % INS] = row < OUTS ? widen(weight[row * (u64)(INS) + i % INS]) : 0.0f;
+    sum_parts(carry, x, partial, shared.tiles);
+    wait_for_grid(state);
+    Rows &rows = shared.rows;
+    for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) {
+        join_parts(partial, first * (INS / 4), INS, rows, [&](u32 i, const float4 &four) { *(float4 *)&rows.products[4 * i] = four; });
+        join_parts(partial, OUTS * (INS / 4) + first / 4, 1, rows, [&](u32, const float4 &four) {
+            *(float4 *)(sums + first) = four;
+            rows.sums[0] = four.x, rows.sums[1] = four.y, rows.sums[2] = four.z, rows.sums[3] = four.w;
+        });
+        gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
     }
-    __syncthreads();
+    if (matrix == nullptr) return;
+    wait_for_grid(state);
+    for (u32 first = blockIdx.x * ROWS; first < INS; first += gridDim.x * ROWS)
+        matrix_of_rows(first, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
 
-// Rows of the weight times a column of the covariance of x.
-static __device__ __forceinline__ void
-spread_of(float (*rows)[INS], const float *__restrict__ squares, const float *mean, u32 column, float *total) {
-    const float own = mean[column];
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) total[r] = 0.0f;
-#pragma unroll 4
-    for (u32 c = 0; c < INS; c++) {
-        const float covariance = squares[c * (u64)(INS) + column] / ALL - mean[c] * own;
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) total[r] += rows[r][c] * covariance;
-    }
-}
+#endif
+#else
 
-// A thread for each column, THREADS at a time; what a row of the weight has of it is added up over the block.
 KERNEL(__launch_bounds__(256) normalized_weight)
-(const real *__restrict__ weight, const Norm *factor, const Norm *summand, const float *__restrict__ squares,
- const float *__restrict__ sums, float *saved, float *mean, real *scaled, real *added, float *running_mean, float *running_var) {
-    __shared__ float rows[ROWS][INS], means[INS];
-    __shared__ float scratch[32], scales[ROWS];
-    const u32 first = blockIdx.x * ROWS;
-    for (u32 c = threadIdx.x; c < INS; c += THREADS) {
-        means[c] = sums[c] / ALL;
-        if (blockIdx.x == 0) mean[c] = means[c];
-    }
-    load_rows(weight, first, rows);
-    float variance[ROWS], center[ROWS];
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) variance[r] = center[r] = 0.0f;
-    for (u32 column = threadIdx.x; column < INS; column += THREADS) {
-        float total[ROWS];
-        spread_of(rows, squares, means, column, total);
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            variance[r] += rows[r][column] * total[r];
-            center[r] += rows[r][column] * means[column];
-        }
-    }
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
-        const float found = block_sum(variance[r], scratch), of_row = block_sum(center[r], scratch);
-        const u32 row = first + r;
-        if (threadIdx.x != 0 || row >= OUTS) continue;
-        // Rounding may leave less than nothing. NaN stays NaN.
-        keep(row, of_row, at_least(0.0f, found) * ALL, saved, running_mean, running_var);
-        scales[r] = saved[OUTS + row] * factor_of(factor, row);
-    }
-    __syncthreads();
-    for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
-        const u32 row = first + i / INS;
-        if (row < OUTS) narrow(scales[i / INS] * rows[i / INS][i % INS], &scaled[row * (u64)(INS) + i % INS]);
-    }
-    // What the block has written it reads again.
-    __syncthreads();
-    const u32 own = threadIdx.x / 32, row = first + own;
-    if (own >= ROWS || row >= OUTS) return;
-    const float of_row = mean_of(scaled + row * (u64)(INS), means);
-    if (threadIdx.x % 32 == 0) narrow(summand_of(summand, row, of_row), &added[row]);
+(const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved, real *scaled,
+ real *added, float *running_mean, float *running_var) {
+    __shared__ Rows rows;
+    weight_of_rows(blockIdx.x * ROWS, {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added}, rows);
 }
 
-// `statistics` are `saved` with KEPT, else running variances; `means` those of x, else running means.
+// `statistics` are `saved` with KEPT, else running variances; `means` the totals of x, else running means.
 KERNEL(__launch_bounds__(256) normalized_weight_known)
 (const real *__restrict__ weight, const Norm *factor, const Norm *summand, const float *statistics, const float *means, real *scaled,
  real *added) {
@@ -135,76 +152,24 @@ KERNEL(__launch_bounds__(256) normalized_weight_known)
 }
 
 KERNEL(__launch_bounds__(256) normalized_gradients)
-(const real *__restrict__ weight, const Norm *factor, const float *saved, const float *__restrict__ mean,
- const float *__restrict__ squares, const float *__restrict__ sums, float *products, real *scaled, real *dweight, Norm *dfactor,
- Norm *dsummand) {
-    __shared__ float rows[ROWS][INS];
-    __shared__ float scratch[32];
+(const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares, const float *sums,
+ float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
+    __shared__ Rows rows;
     const u32 first = blockIdx.x * ROWS;
-    load_rows(weight, first, rows);
-    float turned[ROWS], scale[ROWS];
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
-        const u32 row = first + r < OUTS ? first + r : OUTS - 1;
-        float along = 0.0f;
-        for (u32 c = threadIdx.x; c < INS; c += THREADS)
-            along += rows[r][c] * (products[row * (u64)(INS) + c] - sums[row] * mean[c]);
-        const float rstd = saved[OUTS + row], product = block_sum(along, scratch);
-        turned[r] = product * rstd * rstd;
-        scale[r] = rstd * factor_of(factor, row);
-        if (threadIdx.x == 0 && first + r < OUTS) parameters(row, rstd, sums[row], product, dfactor, dsummand);
+    for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
+        const u32 row = first + i / INS;
+        rows.products[i] = row < OUTS ? products[row * (u64)(INS) + i % INS] : 0.0f;
     }
-    for (u32 column = threadIdx.x; column < INS; column += THREADS) {
-        float total[ROWS];
-        spread_of(rows, squares, mean, column, total);
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            const u32 row = first + r;
-            if (row >= OUTS) continue;
-            const u64 at = row * (u64)(INS) + column;
-            const float gradient = products[at] - sums[row] * mean[column] - turned[r] * total[r];
-            if (dweight != nullptr) narrow((ADD ? widen(dweight[at]) : 0.0f) + scale[r] * gradient, &dweight[at]);
-            products[at] = -scale[r] * turned[r] / ALL * rows[r][column];
-            narrow(scale[r] * rows[r][column], &scaled[at]);
-        }
-    }
+    if (threadIdx.x < ROWS) rows.sums[threadIdx.x] = first + threadIdx.x < OUTS ? sums[first + threadIdx.x] : 0.0f;
+    __syncthreads();
+    gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
 }
 
 KERNEL(__launch_bounds__(256) normalized_matrix)
-(const real *__restrict__ weight, const real *__restrict__ scaled, const float *__restrict__ mean, const float *__restrict__ sums,
- const float *__restrict__ products, real *matrix, real *added) {
-    __shared__ float scratch[32];
-    const u32 first = blockIdx.x * ROWS;
-    float along[ROWS], of_sums[ROWS];
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) along[r] = of_sums[r] = 0.0f;
-    for (u32 column = threadIdx.x; column < INS; column += THREADS) {
-        float total[ROWS];
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) total[r] = 0.0f;
-#pragma unroll 4
-        for (u32 o = 0; o < OUTS; o++) {
-            const float factor = products[o * (u64)(INS) + column];
-#pragma unroll
-            for (u32 r = 0; r < ROWS; r++)
-                if (first + r < INS) total[r] += widen(weight[o * (u64)(INS) + first + r]) * factor;
-        }
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++) {
-            if (first + r >= INS) continue;
-            real rounded;
-            narrow(total[r], &rounded);
-            matrix[(first + r) * (u64)(INS) + column] = rounded;
-            along[r] += widen(rounded) * mean[column];
-        }
-    }
-    for (u32 o = threadIdx.x; o < OUTS; o += THREADS)
-#pragma unroll
-        for (u32 r = 0; r < ROWS; r++)
-            if (first + r < INS) of_sums[r] += widen(scaled[o * (u64)(INS) + first + r]) * sums[o];
-#pragma unroll
-    for (u32 r = 0; r < ROWS; r++) {
-        const float found = block_sum(of_sums[r] / ALL + along[r], scratch);
-        if (threadIdx.x == 0 && first + r < INS) narrow(-found, &added[first + r]);
-    }
+(const real *weight, const real *scaled, const float *totals, const float *sums, const float *products, real *matrix, real *added) {
+    __shared__ Rows rows;
+    matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
+
+#endif
+#endif

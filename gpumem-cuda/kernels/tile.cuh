@@ -144,7 +144,7 @@ static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32
 #endif
 
 // Vectors for a matrix whose stride is a multiple of VECTOR.
-template <bool TOGETHER, int TILE, bool ALONG_K, class Source> struct Carrier {
+template <bool IN_VECTORS, int TILE, bool ALONG_K, class Source> struct Carrier {
     typedef Single<TILE, ALONG_K, Source> Type;
 };
 template <int TILE, bool ALONG_K, class Source> struct Carrier<true, TILE, ALONG_K, Source> {

@@ -176,9 +176,9 @@ static __device__ __forceinline__ void multiply_tile(const u16 *a, const u16 *b,
     }
 }
 
-// Adds the products of k from `first`, a multiple of TILE_K, to `last`, which is one or the end.
-template <class A, class B>
-static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last, Tiles &tiles, Sums &sums) {
+// Adds the products of k from `first`, a multiple of TILE_K, to `last`, which is one or the end. Calls `each` with each buffer of A.
+template <class A, class B, class Each>
+static __device__ __forceinline__ void multiply_each(A &a, B &b, u32 first, u32 last, Tiles &tiles, Sums &sums, Each each) {
     a.fetch(first);
     b.fetch(first);
     // A call before this one may still be reading.
@@ -195,6 +195,7 @@ static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last,
             b.fetch(first);
         }
         multiply_tile<A::K_FIRST, B::K_FIRST>(tiles.operands.a[buffer], tiles.operands.b[buffer], sums);
+        each(tiles.operands.a[buffer]);
         if (!more) break;
         // Everyone is done with this buffer since the barrier before last.
         buffer ^= 1;
@@ -202,6 +203,11 @@ static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last,
         b.put(tiles.operands.b[buffer]);
         __syncthreads();
     }
+}
+
+template <class A, class B>
+static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last, Tiles &tiles, Sums &sums) {
+    multiply_each(a, b, first, last, tiles, sums, [](const u16 *) {});
 }
 
 // Puts one row of fragments of each warp where all threads can read them.

@@ -5,10 +5,11 @@
 //! form of sums over the batch instead of a sum of its own. That is as exact where what comes in is of about mean 0 and variance 1, as
 //! behind a normalisation; where the mean is many deviations away from 0 the difference of two large numbers would be left.
 
+use super::recompute::Draft;
 use crate::graph::{Graph, NodeId, Source};
-use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::ops::{NormalizedConvolution, Pointwise};
+use crate::program::{Op, Operand, Operation, Slot};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -37,6 +38,27 @@ pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
         }
     }
     graph
+}
+
+/// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation.
+pub(super) fn hands_on(operations: &[Operation], at: usize) -> bool {
+    let (Some(behind), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
+    let is_rectifier =
+        matches!(behind.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));
+    let handed = behind.written(Slot::InputGradient(0)).filter(|_| is_rectifier);
+    let takes = matches!(operation.backward(), Some(Op::NormalizedConvolution(_)));
+    takes && handed.is_some() && handed == operation.read(Slot::Gradient)
+}
+
+/// Has scratch memory of such convolutions there from the rectifier on: sums are taken in the pass that takes the gradient through that, and lie
+/// where nothing is that it reads.
+pub(super) fn share_scratch(draft: &mut Draft) {
+    for at in 0..draft.operations.len() {
+        if hands_on(&draft.operations, at) {
+            let tensor = draft.operations[at + 1].written(Slot::Workspace);
+            draft.operations[at].writes.extend(tensor.map(|tensor| Operand { slot: Slot::Workspace, tensor }));
+        }
+    }
 }
 
 /// The convolution in front of a normalisation, and both as one.

@@ -7,6 +7,7 @@
 
 use super::backward::Piece;
 use super::builder::Builder;
+use super::normalized::hands_on;
 use super::recompute::{Draft, reorder};
 use crate::graph::{Graph, NodeId, Source};
 use crate::program::op::Gradient;
@@ -136,7 +137,7 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
         }
         let kept = operations.last().and_then(|(_, last)| last.written(Slot::Output))?;
         let readers = passes.after.get(&kept)?;
-        let at = if *waits { backward } else { *readers.first()? };
+        let at = if *waits { backward } else { passed_by(draft, *readers.first()?) };
         let is_weight = |&reader: &usize| weights.iter().any(|piece| piece.node == draft.nodes[reader]);
         if !readers.iter().all(|reader| is_weight(reader) && *reader >= at) {
             return None;
@@ -148,6 +149,11 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
     insert(draft, before);
     let numbers = sort(draft);
     Some(outputs.into_iter().map(|output| numbers[output as usize]).collect())
+}
+
+/// Operation `at`, or the rectifier in front of it that hands a gradient to it: a pass that does both finds what that reads.
+fn passed_by(draft: &Draft, at: usize) -> usize {
+    at.checked_sub(1).filter(|&before| hands_on(&draft.operations, before)).unwrap_or(at)
 }
 
 /// What the step does with each node and tensor.

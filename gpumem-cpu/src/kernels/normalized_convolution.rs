@@ -53,25 +53,23 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let shifts = operands.source_if(op.affine, Slot::Input(3), outs)?;
     let mut y = operands.target(Slot::Output, lengths.y)?;
     let mut statistics = operands.target(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
-    let mut means = operands.target(Slot::Saved(NormalizedConvolution::MEAN), ins)?;
+    let mut totals = operands.target(Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
     let mut squares = operands.target(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
     let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
     let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), outs)?;
-    let mut sums = operands.target(Slot::Scratch(NormalizedConvolution::SUMS), ins)?;
     let mut running = Running::of(operands, outs, op.momentum)?;
     let eps = op.eps;
     kernel(move |frame| {
         let (x, weight, squares) = (x.get(), weight.get(), squares.get());
-        let (means, sums) = (means.get(), sums.get());
+        let totals = totals.get();
         own.weigh(x, x, squares, false, frame.scratch);
-        channel_sums(x, lengths.area, sums, false);
-        means.iter_mut().zip(sums).for_each(|(mean, sum)| *mean = (f64::from(*sum) / lengths.samples) as f32);
-        let spread = spread(weight, squares, means, &lengths, frame.planes);
+        channel_sums(x, lengths.area, totals, false);
+        let spread = spread(weight, squares, totals, &lengths, frame.planes);
         let (of_means, roots) = statistics.get().split_at_mut(outs);
         let (scaled, added) = (scaled.get(), added.get());
         for channel in 0..outs {
             let own = channel * ins..(channel + 1) * ins;
-            let mean = dot(&weight[own.clone()], means);
+            let mean = dot(&weight[own.clone()], totals) / lengths.samples;
             // Rounding may leave less than nothing.
             let variance = at_least(0.0, dot(&weight[own.clone()], &spread[own]));
             if let Some(running) = &mut running {
@@ -80,23 +78,24 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
             (of_means[channel], roots[channel]) = (mean as f32, inverse_root(variance, eps));
         }
         scale(scaled, weight, ins, |channel| roots[channel] * factor(factors.as_ref(), channel));
-        summands(added, shifts.as_ref(), |channel| dot(&scaled[channel * ins..][..ins], means));
+        summands(added, shifts.as_ref(), |channel| dot(&scaled[channel * ins..][..ins], totals) / lengths.samples);
         map.gather(x, scaled, Some(added), y.get(), false, frame.scratch);
     })
 }
 
-/// The weight times the covariance of what comes in, of which these are the sums of products and the means.
+/// The weight times the covariance of what comes in, of which these are the sums of products and of channels.
 fn spread<'b>(
     weight: &[f32],
     squares: &[f32],
-    means: &[f32],
+    totals: &[f32],
     lengths: &Lengths,
     buffer: &'b mut Vec<f32>,
 ) -> &'b [f32] {
     let Lengths { ins, outs, samples, .. } = *lengths;
     let (spread, covariance) = grown(buffer, (outs + ins) * ins).split_at_mut(outs * ins);
     for (at, (to, &sum)) in covariance.iter_mut().zip(squares).enumerate() {
-        *to = (f64::from(sum) / samples - f64::from(means[at / ins]) * f64::from(means[at % ins])) as f32;
+        let mean = |channel: usize| f64::from(totals[channel]) / samples;
+        *to = (f64::from(sum) / samples - mean(at / ins) * mean(at % ins)) as f32;
     }
     let rows = Matrix::new(weight, outs, ins, ins);
     product(MatrixMut::new(spread, outs, ins, ins), rows, Matrix::new(covariance, ins, ins, ins), 1.0, false);
@@ -133,14 +132,12 @@ fn known(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let shifts = operands.source_if(op.affine, Slot::Input(3), outs)?;
     let is_saved = operands.training();
     let saved = operands.source_if(is_saved, Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
-    let means = operands.source_if(is_saved, Slot::Saved(NormalizedConvolution::MEAN), ins)?;
+    let totals = operands.source_if(is_saved, Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
     let [mean, variance] = [0, 1].map(|index| operands.source_if(!is_saved, Slot::Buffer(index), outs));
     let running = mean?.zip(variance?);
     let mut y = operands.target(Slot::Output, lengths.y)?;
     let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
     let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), outs)?;
-    // Those of x are needed no more.
-    operands.target(Slot::Scratch(NormalizedConvolution::SUMS), ins)?;
     let eps = op.eps;
     kernel(move |frame| {
         let (scaled, added) = (scaled.get(), added.get());
@@ -151,8 +148,8 @@ fn known(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
         };
         let by = |channel: usize| root(channel) * factor(factors.as_ref(), channel);
         scale(scaled, weight.get(), ins, by);
-        summands(added, shifts.as_ref(), |channel| match (&means, &running) {
-            (Some(means), _) => dot(&scaled[channel * ins..][..ins], means.get()),
+        summands(added, shifts.as_ref(), |channel| match (&totals, &running) {
+            (Some(totals), _) => dot(&scaled[channel * ins..][..ins], totals.get()) / lengths.samples,
             (None, Some((mean, _))) => f64::from(by(channel)) * f64::from(mean.get()[channel]),
             (None, None) => 0.0,
         });
@@ -171,7 +168,7 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
     let weight = operands.source(Slot::Input(1), outs * ins)?;
     let factors = operands.source_if(op.affine, Slot::Input(2), outs)?;
     let statistics = operands.source(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
-    let means = operands.source(Slot::Saved(NormalizedConvolution::MEAN), ins)?;
+    let totals = operands.source(Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
     let squares = operands.source(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
     let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
     let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), ins)?;
@@ -183,12 +180,12 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
     let mut factor_gradient = operands.gradient(Slot::InputGradient(2), outs)?;
     let mut summand_gradient = operands.gradient(Slot::InputGradient(3), outs)?;
     kernel(move |frame| {
-        let (dy, x, weight, means) = (dy.get(), x.get(), weight.get(), means.get());
+        let (dy, x, weight, totals) = (dy.get(), x.get(), weight.get(), totals.get());
         let (of_means, roots) = statistics.get().split_at(outs);
         let (products, sums) = (products.get(), sums.get());
         map.weigh(x, dy, products, false, frame.scratch);
         channel_sums(dy, lengths.area, sums, false);
-        let spread = spread(weight, squares.get(), means, &lengths, frame.planes);
+        let spread = spread(weight, squares.get(), totals, &lengths, frame.planes);
         if let Some(out) = &mut summand_gradient {
             sums.iter().enumerate().for_each(|(channel, &sum)| out.put(channel, sum));
         }
@@ -204,8 +201,8 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
             let turned = of_factor * root;
             for at in own {
                 if let Some(out) = &mut weight_gradient {
-                    let gradient =
-                        f64::from(products[at]) - sum * f64::from(means[at % ins]) - turned * f64::from(spread[at]);
+                    let mean = f64::from(totals[at % ins]) / lengths.samples;
+                    let gradient = f64::from(products[at]) - sum * mean - turned * f64::from(spread[at]);
                     out.put(at, (scale * gradient) as f32);
                 }
                 // What M is made of takes the place of the sums.
@@ -219,7 +216,7 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
         product(MatrixMut::new(matrix, ins, ins, ins), rows.t(), columns, 1.0, false);
         for (channel, added) in added.iter_mut().enumerate() {
             let of_sums: f64 = (0..outs).map(|o| f64::from(scaled[o * ins + channel]) * f64::from(sums[o])).sum();
-            *added = (-of_sums / lengths.samples - dot(&matrix[channel * ins..][..ins], means)) as f32;
+            *added = ((-of_sums - dot(&matrix[channel * ins..][..ins], totals)) / lengths.samples) as f32;
         }
         own.gather(x, matrix, Some(added), dx.target.get(), dx.accumulate, frame.scratch);
         map.scatter(dy, scaled, None, dx.target.get(), true, frame.scratch);

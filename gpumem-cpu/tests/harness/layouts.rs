@@ -66,6 +66,8 @@ pub fn arrange(program: &mut Program, way: usize) -> usize {
         for &id in &all {
             let shape = program.tensors[id].shape;
             match &layouts {
+                // Scratch memory lies as it likes.
+                Layouts::Alike if operation.written(Slot::Workspace) == Some(id as u32) => {}
                 Layouts::Alike => {
                     let (one, other) = (leader(&leaders, all[0]), leader(&leaders, id));
                     leaders[other] = one;

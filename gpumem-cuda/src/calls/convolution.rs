@@ -56,8 +56,6 @@ pub struct Convolution {
     /// A map that is added after the bias, `[batch, out_channels, output]`: another one than is written. There is a bias then, and the pass is
     /// forward, in 16 bits.
     pub addend: Option<Argument>,
-    /// Whether the gradient of the weight is f32 where the other tensors have 16 bits.
-    pub wide: bool,
     /// Whether the larger of that and zero is taken in the end. There is a bias then: the library fuses both or none.
     pub relu: bool,
     /// Whether a gradient is added to what is there (beta is 1).
@@ -124,7 +122,6 @@ impl fmt::Display for Convolution {
         write!(f, ", padding {}, dilation {}, groups {groups}", pair(self.padding), pair(self.dilation))?;
         write!(f, " in {element}")?;
         let marks = [
-            (self.wide, ", sums in F32"),
             (self.bias.is_some(), ", bias"),
             (self.addend.is_some(), ", addend"),
             (self.relu, ", Relu"),
@@ -160,7 +157,6 @@ pub(crate) mod tests {
             y: 3,
             bias: None,
             addend: None,
-            wide: false,
             relu: false,
             accumulate: false,
             element: Element::F32,
@@ -192,8 +188,6 @@ pub(crate) mod tests {
         assert!(full.to_string().ends_with(end), "{full}");
         let beside = Convolution { addend: Some(6), relu: false, accumulate: false, ..full };
         assert!(beside.to_string().contains("in Bf16, bias, addend, deterministic"), "{beside}");
-        let wide = Convolution { wide: true, ..plain };
-        assert!(wide.to_string().contains("in F32, sums in F32, workspace"), "{wide}");
     }
 
     #[test]

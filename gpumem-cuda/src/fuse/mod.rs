@@ -44,6 +44,7 @@ const PATTERNS: &[Pattern] = &[
     batch_norm::backward_of_dropout,
     batch_norm::backward,
     batch_norm::backward_of_sum,
+    normalized::backward_of_sum,
     rectifier::convolution,
     rectifier::maxima,
     rectifier::maxima_backward,

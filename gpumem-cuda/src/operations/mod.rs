@@ -31,7 +31,7 @@ mod movement;
 mod muon;
 pub(crate) mod norm;
 pub(crate) mod normalize;
-mod normalized_convolution;
+pub(crate) mod normalized_convolution;
 mod offload;
 pub(crate) mod optimizer;
 mod pad;

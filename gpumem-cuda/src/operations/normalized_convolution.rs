@@ -1,17 +1,23 @@
 //! A convolution of one pixel and the normalisation behind it: `kernels/normalized_convolution.cu` makes of sums over pixels the maps of a pixel
-//! that are convolved with. Sums and maps are passes of a [convolution](super::convolution), whoever computes those.
+//! that are convolved with. Maps are passes of a [convolution](super::convolution), whoever computes those; so are sums, where they are not
+//! taken in [the same launch](Together).
 
 use super::context::Context;
-use super::grid::{norm_real, small};
+use super::grid::{is_last, norm_real, small, tile};
 use super::pointwise::Rectifier;
 use super::{calls, convolution};
-use crate::calls::{Call, Kernel, Launch};
+use crate::calls::{Call, Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
+use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{Convolution, NormalizedConvolution};
-use gpumem_core::program::{Action, Operand, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::{Action, Class, Operand, Operation, Pass, Slot, TensorId};
 
 /// Rows that a block of `normalized_weight` and `normalized_matrix` has: `ROWS` of the kernels.
 const ROWS: u64 = 4;
+
+/// Pixels of a part of the sums over all of them: a multiple of `TILE_K` of the kernels, and at least so many.
+const STEP: u64 = 32;
+const LEAST_PORTION: u64 = 256;
 
 /// A pass of a convolution between tensors of the operation, as if that were one of the program. A gradient that it reads as well is added to.
 fn operation(
@@ -47,15 +53,15 @@ fn pass(
     calls(&Context { operation: &operation(context, op, pass, reads, writes), ..*context })
 }
 
-/// The kernel with its constants, which work on as many samples as `y` has.
+/// The kernel with its constants, which works on as many samples as `y` has, and by which number the input is known whose gradient it may add to.
 fn kernel(
     context: &Context<'_>,
     op: &NormalizedConvolution,
-    entry: &'static str,
+    (entry, input): (&'static str, u8),
     y: TensorId,
 ) -> Result<Kernel, Error> {
     let area = op.size[0].saturating_mul(op.size[1]);
-    for size in [context.samples(y).saturating_mul(area), op.in_channels, op.out_channels] {
+    for size in [pixels(context, op, y), op.in_channels, op.out_channels] {
         small(size)?;
     }
     if op.in_channels > NormalizedConvolution::MOST_CHANNELS {
@@ -66,9 +72,87 @@ fn kernel(
     let kernel = sizes.into_iter().fold(kernel, |kernel, (name, size)| kernel.with(name, format!("{size}ull")));
     let kernel = kernel.with("NORM_REAL", norm_real(context)).with("AFFINE", u8::from(op.affine));
     let kernel = kernel.with_float("EPS", op.eps).with_float("MOMENTUM", op.momentum);
-    let kernel = kernel.with("RECTIFIER", Rectifier::NONE).with("MASKED", 0);
-    let gradients = ["ADD", "ADD_WEIGHT", "ADD_BIAS"].into_iter().zip([1, 2, 3]);
+    let gradients = ["ADD", "ADD_WEIGHT", "ADD_BIAS"].into_iter().zip([input, 2, 3]);
     Ok(gradients.fold(kernel, |kernel, (name, input)| kernel.with(name, context.adds(Slot::InputGradient(input)))))
+}
+
+/// The same without a rectifier.
+fn plain(
+    context: &Context<'_>,
+    op: &NormalizedConvolution,
+    entry: (&'static str, u8),
+    y: TensorId,
+) -> Result<Kernel, Error> {
+    Ok(kernel(context, op, entry, y)?.with("RECTIFIER", Rectifier::NONE).with("MASKED", 0))
+}
+
+/// Whether the own kernels multiply maps as they lie: channels side by side, eight by eight, in 16 bits for which the card has tensor cores.
+fn is_for_tiles(context: &Context<'_>, op: &NormalizedConvolution, [x, y]: [TensorId; 2]) -> bool {
+    let lies = [("", x, op.input()), ("", y, op.output())];
+    let is_whole = op.in_channels.is_multiple_of(8) && op.out_channels.is_multiple_of(8);
+    context.tensor_core_terms() > 0 && is_whole && is_last(context, &lies)
+}
+
+/// How sums over all pixels are taken, and what is made of them, in one launch whose blocks wait for each other.
+struct Together {
+    /// What has a word for the blocks.
+    state: TensorId,
+    partial: TensorId,
+    tile: [u64; 2],
+    parts: u64,
+    /// Pixels of a part.
+    portion: u64,
+    blocks: u64,
+}
+
+impl Together {
+    /// With `rows` channels that are multiplied with those of x: of [such maps](is_for_tiles), on a card that takes such launches, where the
+    /// workspace has room for a part.
+    fn new(context: &Context<'_>, op: &NormalizedConvolution, maps: [TensorId; 2], rows: u64) -> Option<Together> {
+        let resident = if context.tensor_core_terms() == 16 { 2 } else { 1 };
+        let at_once = u64::from(context.setting.multiprocessors) * resident;
+        if at_once == 0 || !is_for_tiles(context, op, maps) {
+            return None;
+        }
+        let state = context.placed.program.of_class(Class::State).next()?;
+        let partial = context.operation.written(Slot::Workspace)?;
+        let part = rows.checked_mul(op.in_channels)?.checked_add(rows)?.checked_mul(4)?;
+        let room = context.workspace_bytes().checked_div(part).filter(|&room| room > 0)?;
+        let tile = [rows, op.in_channels].map(|extent| extent.clamp(32, 128).next_power_of_two());
+        let tiles = rows.div_ceil(tile[0]) * op.in_channels.div_ceil(tile[1]);
+        let pixels = pixels(context, op, maps[1]).max(1);
+        let most = (at_once / tiles).min(room).min(pixels / LEAST_PORTION).max(1);
+        let portion = pixels.div_ceil(most).next_multiple_of(STEP);
+        let parts = pixels.div_ceil(portion);
+        let blocks = (tiles * parts).max(op.out_channels.div_ceil(ROWS)).min(at_once);
+        Some(Together { state, partial, tile, parts, portion, blocks })
+    }
+
+    /// Its launch.
+    fn launch(&self, context: &Context<'_>, kernel: Kernel, arguments: Vec<Option<TensorId>>) -> Result<Call, Error> {
+        let is_forward = context.operation.written(Slot::Output).is_some();
+        let kernel = kernel.with(TOGETHER, 1).with("FORWARD", u8::from(is_forward)).with("PACK", 8);
+        let kernel = in_tiles(context, kernel, self.tile);
+        let kernel = kernel.with("PARTS", format!("{}u", self.parts)).with("PORTION", format!("{}u", self.portion));
+        launch(kernel, self.blocks, arguments)
+    }
+}
+
+/// Pixels of all samples that `y` has.
+fn pixels(context: &Context<'_>, op: &NormalizedConvolution, y: TensorId) -> u64 {
+    context.samples(y).saturating_mul(op.size[0].saturating_mul(op.size[1]))
+}
+
+fn in_tiles(context: &Context<'_>, kernel: Kernel, tile: [u64; 2]) -> Kernel {
+    kernel.with("TENSOR_CORES", context.tensor_core_terms()).with("TILE_M", tile[0]).with("TILE_N", tile[1])
+}
+
+/// The gradient of what a rectifier behind a sum gives, where that goes through it: which one, the gradient and the output.
+#[derive(Clone, Copy)]
+pub(crate) struct Rectified {
+    pub(crate) rectifier: Rectifier,
+    pub(crate) dy: TensorId,
+    pub(crate) output: TensorId,
 }
 
 /// A launch of so many blocks.
@@ -76,38 +160,43 @@ fn launch(kernel: Kernel, blocks: u64, arguments: Vec<Option<TensorId>>) -> Resu
     Ok(Launch { kernel, grid: [small(blocks)?, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }.into())
 }
 
-/// Factors and summands, if there are some.
-fn affine(context: &Context<'_>, op: &NormalizedConvolution) -> Result<[Option<TensorId>; 2], Error> {
-    if !op.affine {
-        return Ok([None; 2]);
-    }
-    Ok([Some(context.read(Slot::Input(2))?), Some(context.read(Slot::Input(3))?)])
+/// Factors or summands, if there are some.
+fn affine(context: &Context<'_>, op: &NormalizedConvolution, input: u8) -> Result<Option<TensorId>, Error> {
+    if op.affine { context.read(Slot::Input(input)).map(Some) } else { Ok(None) }
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let (x, weight, y) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?);
-    let [statistics, mean] = [NormalizedConvolution::STATISTICS, NormalizedConvolution::MEAN].map(Slot::Saved);
+    let [statistics, totals] = [NormalizedConvolution::STATISTICS, NormalizedConvolution::TOTALS].map(Slot::Saved);
     let scaled = context.written(Slot::Scratch(NormalizedConvolution::WEIGHT))?;
     let added = context.written(Slot::Scratch(NormalizedConvolution::SUMMANDS))?;
-    let [factors, summands] = affine(context, op)?;
+    let (factors, summands) = (affine(context, op, 2)?, affine(context, op, 3)?);
     let is_training = context.placed.program.training;
     let mut all = Vec::new();
     if is_training && context.operation.read(statistics).is_none() {
         let squares = context.written(Slot::Saved(NormalizedConvolution::SQUARES))?;
-        let sums = context.written(Slot::Scratch(NormalizedConvolution::SUMS))?;
-        let own = op.convolution(op.in_channels, op.in_channels, true);
-        let reads = [(Slot::Gradient, x), (Slot::Input(0), x)];
-        let writes = [(Slot::InputGradient(1), squares), (Slot::InputGradient(2), sums)];
-        all.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
-        let made = [squares, sums, context.written(statistics)?, context.written(mean)?, scaled, added].map(Some);
+        let (totals, saved) = (context.written(totals)?, context.written(statistics)?);
         let running = [0, 1].map(|index| context.operation.written(Slot::Buffer(index)));
-        let arguments = [Some(weight), factors, summands].into_iter().chain(made).chain(running).collect();
-        let kernel = kernel(context, op, "normalized_weight", y)?;
-        all.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
+        let given = [Some(weight), factors, summands];
+        if let Some(together) = Together::new(context, op, [x, y], op.in_channels) {
+            let made = [together.partial, together.state, squares, totals, saved, scaled, added].map(Some);
+            let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
+            let kernel = plain(context, op, ("normalized_forward_together", 1), y)?;
+            all.push(together.launch(context, kernel, arguments)?);
+        } else {
+            let own = op.convolution(op.in_channels, op.in_channels, true);
+            let reads = [(Slot::Gradient, x), (Slot::Input(0), x)];
+            let writes = [(Slot::InputGradient(1), squares), (Slot::InputGradient(2), totals)];
+            all.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
+            let made = [squares, totals, saved, scaled, added].map(Some);
+            let arguments = given.into_iter().chain(made).chain(running).collect();
+            let kernel = plain(context, op, ("normalized_weight", 1), y)?;
+            all.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
+        }
     } else {
-        let kernel = kernel(context, op, "normalized_weight_known", y)?;
+        let kernel = plain(context, op, ("normalized_weight_known", 1), y)?;
         let kernel = if is_training { kernel.with("KEPT", 1) } else { kernel };
-        let known = if is_training { [statistics, mean] } else { [Slot::Buffer(1), Slot::Buffer(0)] };
+        let known = if is_training { [statistics, totals] } else { [Slot::Buffer(1), Slot::Buffer(0)] };
         let [statistics, means] = known.map(|slot| context.read(slot));
         let given = [statistics?, means?, scaled, added].map(Some);
         let arguments = [Some(weight), factors, summands].into_iter().chain(given).collect();
@@ -120,28 +209,123 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
+    let x = context.read(Slot::Input(0))?;
+    let together = Together::new(context, op, [x, context.read(Slot::Gradient)?], op.out_channels);
+    let mut all = match together {
+        Some(together) => vec![parameters_together(context, op, &together, None)?],
+        None => parameters(context, op)?,
+    };
+    all.extend(map_gradient(context, op)?);
+    Ok(all)
+}
+
+/// The same, where the gradient comes through a rectifier in the same pass; `None` where there is no such pass.
+pub(crate) fn backward_through(
+    context: &Context<'_>,
+    op: &NormalizedConvolution,
+    rectified: Rectified,
+) -> Result<Option<Vec<Call>>, Error> {
+    let maps = [context.read(Slot::Input(0))?, context.read(Slot::Gradient)?];
+    let lies = [rectified.dy, rectified.output].map(|map| ("", map, op.output()));
+    let Some(together) = Together::new(context, op, maps, op.out_channels).filter(|_| is_last(context, &lies)) else {
+        return Ok(None);
+    };
+    let mut all = vec![parameters_together(context, op, &together, Some(rectified))?];
+    all.extend(map_gradient(context, op)?);
+    Ok(Some(all))
+}
+
+/// Gradients of weight, factor and summand, and what the gradient of x is made with, by the sums of passes of a convolution.
+fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
-    let saved = |index: u8| context.read(Slot::Saved(index));
+    let [saved, totals, squares] = saved(context)?;
     let scratch = |index: u8| context.written(Slot::Scratch(index));
-    let (statistics, mean) = (saved(NormalizedConvolution::STATISTICS)?, saved(NormalizedConvolution::MEAN)?);
-    let (squares, scaled) = (saved(NormalizedConvolution::SQUARES)?, scratch(NormalizedConvolution::WEIGHT)?);
+    let scaled = scratch(NormalizedConvolution::WEIGHT)?;
     let (products, sums) = (scratch(NormalizedConvolution::PRODUCTS)?, scratch(NormalizedConvolution::SUMS)?);
-    let factors = if op.affine { Some(context.read(Slot::Input(2))?) } else { None };
     let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Gradient, dy), (Slot::Input(0), x)];
     let writes = [(Slot::InputGradient(1), products), (Slot::InputGradient(2), sums)];
     let mut all = pass(context, &map, Pass::Backward, &reads, &writes)?;
-    let written = |input: u8| context.operation.written(Slot::InputGradient(input));
-    let kernel = |entry: &'static str| kernel(context, op, entry, dy);
-    let given = [statistics, mean, squares, sums, products, scaled].map(Some);
-    let arguments = [Some(weight), factors].into_iter().chain(given).chain([1, 2, 3].map(written)).collect();
-    all.push(launch(kernel("normalized_gradients")?, op.out_channels.div_ceil(ROWS), arguments)?);
-    let Some(dx) = written(0) else { return Ok(all) };
+    let given = [saved, totals, squares, sums, products, scaled].map(Some);
+    let read = [Some(weight), affine(context, op, 2)?].into_iter().chain(given);
+    let arguments = read.chain(written(context)).collect();
+    all.push(launch(plain(context, op, ("normalized_gradients", 1), dy)?, op.out_channels.div_ceil(ROWS), arguments)?);
+    if context.operation.written(Slot::InputGradient(0)).is_some() {
+        let (matrix, added) = (scratch(NormalizedConvolution::MATRIX)?, scratch(NormalizedConvolution::SUMMANDS)?);
+        let arguments = [weight, scaled, totals, sums, products, matrix, added].map(Some).to_vec();
+        all.push(launch(plain(context, op, ("normalized_matrix", 1), dy)?, op.in_channels.div_ceil(ROWS), arguments)?);
+    }
+    Ok(all)
+}
+
+/// The same in one launch, with a rectifier that the gradient comes through.
+fn parameters_together(
+    context: &Context<'_>,
+    op: &NormalizedConvolution,
+    together: &Together,
+    rectified: Option<Rectified>,
+) -> Result<Call, Error> {
+    let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let [saved, totals, squares] = saved(context)?;
+    let scratch = |index: u8| context.written(Slot::Scratch(index));
+    let has_map = context.operation.written(Slot::InputGradient(0)).is_some();
+    let of_map = |index: u8| if has_map { scratch(index).map(Some) } else { Ok(None) };
+    let rectifier = rectified.map_or(Rectifier::NONE, |rectified| rectified.rectifier);
+    let kernel = kernel(context, op, ("normalized_backward_together", 1), dy)?;
+    let kernel = kernel.with("RECTIFIER", rectifier).with("MASKED", u8::from(rectified.is_some()));
+    let read = [
+        Some(rectified.map_or(dy, |rectified| rectified.dy)),
+        Some(x),
+        rectified.map(|rectified| rectified.output),
+        Some(weight),
+        affine(context, op, 2)?,
+        Some(saved),
+        Some(totals),
+        Some(squares),
+        rectified.map(|_| dy),
+    ];
+    let made = [
+        together.partial,
+        together.state,
+        scratch(NormalizedConvolution::SUMS)?,
+        scratch(NormalizedConvolution::PRODUCTS)?,
+        scratch(NormalizedConvolution::WEIGHT)?,
+    ];
+    let of_map = [of_map(NormalizedConvolution::MATRIX)?, of_map(NormalizedConvolution::SUMMANDS)?];
+    let arguments = read.into_iter().chain(made.map(Some)).chain(written(context)).chain(of_map).collect();
+    together.launch(context, kernel, arguments)
+}
+
+/// What training saved: statistics of y, and the sums of x and of its products with itself.
+fn saved(context: &Context<'_>) -> Result<[TensorId; 3], Error> {
+    use NormalizedConvolution as Of;
+    let saved = |index: u8| context.read(Slot::Saved(index));
+    Ok([saved(Of::STATISTICS)?, saved(Of::TOTALS)?, saved(Of::SQUARES)?])
+}
+
+/// Gradients of weight, factor and summand.
+fn written(context: &Context<'_>) -> [Option<TensorId>; 3] {
+    [1, 2, 3].map(|input| context.operation.written(Slot::InputGradient(input)))
+}
+
+/// The gradient of x, if it is asked for, from what the others have left.
+fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
+    let Some(dx) = context.operation.written(Slot::InputGradient(0)) else { return Ok(Vec::new()) };
+    let (dy, x) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?);
+    let scratch = |index: u8| context.written(Slot::Scratch(index));
+    let scaled = scratch(NormalizedConvolution::WEIGHT)?;
     let (matrix, added) = (scratch(NormalizedConvolution::MATRIX)?, scratch(NormalizedConvolution::SUMMANDS)?);
-    let arguments = [weight, scaled, mean, sums, products, matrix, added].map(Some).to_vec();
-    all.push(launch(kernel("normalized_matrix")?, op.in_channels.div_ceil(ROWS), arguments)?);
+    if is_for_tiles(context, op, [x, dy]) && is_last(context, &[("", dx, op.input())]) {
+        let pixels = pixels(context, op, dy);
+        let tile = tile(pixels, op.in_channels, 1, 128);
+        let kernel = plain(context, op, ("normalized_map_gradient", 0), dy)?.with("MAP", 1);
+        let arguments = [dy, x, scaled, matrix, added, dx].map(Some).to_vec();
+        let blocks = pixels.div_ceil(tile[0]).saturating_mul(op.in_channels.div_ceil(tile[1]));
+        return Ok(vec![launch(in_tiles(context, kernel, tile), blocks, arguments)?]);
+    }
     let own = op.convolution(op.in_channels, op.in_channels, true);
     let reads = [(Slot::Input(0), x), (Slot::Input(1), matrix), (Slot::Input(2), added)];
+    let mut all = Vec::new();
     if context.adds(Slot::InputGradient(0)) == 1 {
         let operation = operation(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)]);
         let context = Context { operation: &operation, ..*context };
@@ -149,6 +333,7 @@ pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Res
     } else {
         all.extend(pass(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)])?);
     }
+    let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Gradient, dy), (Slot::Input(1), scaled), (Slot::InputGradient(0), dx)];
     all.extend(pass(context, &map, Pass::Backward, &reads, &[(Slot::InputGradient(0), dx)])?);
     Ok(all)

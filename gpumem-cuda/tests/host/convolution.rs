@@ -15,7 +15,6 @@ fn check(it: &Convolution, memory: &mut dyn Memory) {
     assert!(it.pass == Pass::Forward || is_fused || (it.bias.is_none() && !it.relu), "{it}: gradients have no bias");
     let may_add = it.bias.is_some() && it.pass == Pass::Forward && it.element != Element::F32;
     assert!(it.addend.is_none() || may_add, "{it}: the library adds a map behind a bias");
-    assert!(!it.wide || it.pass == Pass::BackwardFilter && it.element != Element::F32, "{it}: what is f32");
     assert!(it.bias.is_none() || !it.accumulate, "{it}: the library fuses no bias with an addition");
     for axis in 0..2 {
         let reach = it.dilation[axis] * (it.kernel[axis] - 1) + 1;
@@ -83,11 +82,8 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         }
     };
     spoil(memory);
-    let of_weight = if it.wide { Element::F32 } else { it.element };
-    let mut read = |tensor: Argument| -> Vec<f64> {
-        let element = if tensor == it.w { of_weight } else { it.element };
-        load(memory, element, tensor).into_iter().map(f64::from).collect()
-    };
+    let mut read =
+        |tensor: Argument| -> Vec<f64> { load(memory, it.element, tensor).into_iter().map(f64::from).collect() };
     let area = |pair: [u64; 2]| (pair[0] * pair[1]) as usize;
     let of_images = |channels: u64, size: [u64; 2]| (it.batch * channels) as usize * area(size);
     let weights = (it.out_channels * it.in_channels / it.groups) as usize * area(it.kernel);
@@ -118,11 +114,10 @@ pub fn run(it: &Convolution, memory: &mut dyn Memory) {
         assert_eq!(addend.len(), sums.len(), "{it}: what is added has another length");
         sums.iter_mut().zip(addend).for_each(|(sum, added)| *sum += added);
     }
-    let element = if it.pass == Pass::BackwardFilter { of_weight } else { it.element };
     for (index, sum) in sums.into_iter().enumerate() {
         // A NaN stays one.
         let value = if it.relu && sum < 0.0 { 0.0 } else { sum };
-        store(memory, element, to, index, value as f32);
+        store(memory, it.element, to, index, value as f32);
     }
     spoil(memory);
 }

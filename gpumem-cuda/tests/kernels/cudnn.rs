@@ -124,7 +124,6 @@ fn a_call_says_what_the_layer_says() {
         y: operation(Slot::Output).written(Slot::Output).unwrap(),
         bias: operation(Slot::Output).read(Slot::Input(2)),
         addend: None,
-        wide: false,
         relu: false,
         accumulate: false,
         element: Element::F32,

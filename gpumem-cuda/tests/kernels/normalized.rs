@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::lower::{Options, lower, with_normalized_convolutions};
 use gpumem_core::program::{Action, Op, Pass};
-use gpumem_cuda::{Call, Convolution};
+use gpumem_cuda::{Call, Convolution, Launch};
 
 /// Two convolutions of what is normalised, of so many channels in and out, whose outputs are normalised and added up.
 fn block(size: [u64; 2], [inner, outer]: [u64; 2], affine: bool) -> impl Fn(&mut Graph) -> NodeId {
@@ -64,41 +64,81 @@ fn known_statistics() {
 
 /// A block between convolutions of one pixel, whose other sides the host sees, with these layers behind the sum.
 fn between(graph: &mut Graph, behind: &str) -> NodeId {
-    let input = graph.input(numbers(&[3, 5, 7])).unwrap();
-    let before = chain(graph, input, "Conv2d(8, 1, bias = false) | BatchNorm2d(affine = false)");
-    let beside = layer(graph, before, "Conv2d(24, 1)");
-    let made = chain(graph, before, "Conv2d(24, 1, bias = false) | BatchNorm2d");
+    sized([5, 7], [8, 24], graph, behind)
+}
+
+/// The same of so many pixels, and channels in and out.
+fn sized(size: [u64; 2], [inner, outer]: [u64; 2], graph: &mut Graph, behind: &str) -> NodeId {
+    let input = graph.input(numbers(&[3, size[0], size[1]])).unwrap();
+    let before = chain(graph, input, &format!("Conv2d({inner}, 1, bias = false) | BatchNorm2d(affine = false)"));
+    let beside = layer(graph, before, &format!("Conv2d({outer}, 1)"));
+    let made = chain(graph, before, &format!("Conv2d({outer}, 1, bias = false) | BatchNorm2d"));
     let sum = join(graph, &[made, beside], "Add");
     let output = chain(graph, sum, behind);
     *graph = with_normalized_convolutions(graph, &[output]);
     output
 }
 
-/// Channels last, with gradients of weights in f32 by the library on cards for which it has those. Behind a rectifier, a number that is rounded
-/// once more on its way may be cut off.
+/// Channels last, in 16 bits with all sums in one launch. Behind a rectifier, a number that is rounded once more on its way may be cut off.
 #[test]
 fn channels_last() {
     let plain = |graph: &mut Graph| between(graph, "Conv2d(3, 1)");
     layouts::check(("a block", plain), (Precision::F32, CAPABILITY), 0..1, 1e-5);
-    for capability in [CAPABILITY, (9, 0)] {
-        layouts::check(("a block", plain), (Precision::F16, capability), 0..1, 1e-2);
-    }
+    layouts::check(("a block", plain), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+    let parts = |graph: &mut Graph| sized([17, 19], [16, 40], graph, "Conv2d(3, 1)");
+    layouts::check(("several parts", parts), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+    let tiles = |graph: &mut Graph| sized([9, 8], [136, 280], graph, "Conv2d(3, 1)");
+    layouts::check(("several tiles", tiles), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+    let masked = |graph: &mut Graph| between(graph, "Relu | Conv2d(3, 1)");
+    layouts::check(("masked", masked), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+}
+
+/// The calls of a step of a block of that size with these layers behind it, channels last.
+fn calls(size: [u64; 2], channels: [u64; 2], behind: &str, format: Format) -> Vec<Call> {
+    let mut program = layouts::program(|graph| sized(size, channels, graph, behind));
+    assert!(arrange(&mut program, 0) > 0);
+    let steps = Products::Library.steps(&compile(&program, 2), 2, format, gradients().1);
+    steps.into_iter().flat_map(|step| step.calls).collect()
+}
+
+/// Entry points of this kind of convolution, with parts and whether the gradient comes through a rectifier there.
+fn entries(calls: &[Call]) -> Vec<(&'static str, Option<String>, bool)> {
+    let entry = |call: &Call| {
+        let Call::Kernel(Launch { kernel, .. }) = call else { return None };
+        let constant =
+            |name: &str| kernel.constants.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone());
+        let is_masked = constant("MASKED").is_some_and(|value| value == "1");
+        (kernel.file == "normalized_convolution.cu").then(|| (kernel.entry, constant("PARTS"), is_masked))
+    };
+    calls.iter().filter_map(entry).collect()
+}
+
+#[test]
+fn sums_over_pixels_are_taken_in_the_same_launch() {
+    let (forward, backward) = ("normalized_forward_together", "normalized_backward_together");
+    let map = ("normalized_map_gradient", None, false);
+    let f16 = (Precision::F16, CAPABILITY);
+    let of = |size, channels, behind: &str, format| entries(&calls(size, channels, behind, format));
+    let parts = |count: u64| Some(format!("{count}u"));
+    let one = |count, is_masked| [(forward, parts(count), false), (backward, parts(count), is_masked), map.clone()];
+    assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", f16), one(1, false));
+    assert_eq!(of([5, 7], [8, 24], "Relu | Conv2d(3, 1)", f16), one(1, true));
+    assert_eq!(of([9, 8], [136, 280], "Conv2d(3, 1)", f16), one(1, false));
+    assert_eq!(of([17, 19], [16, 40], "Relu6 | Conv2d(3, 1)", f16), one(2, true));
+    // In f32, and of channels that are not eights, in passes of their own.
+    let apart = ["normalized_weight", "normalized_gradients", "normalized_matrix"].map(|entry| (entry, None, false));
+    assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", (Precision::F32, CAPABILITY)), apart);
+    assert_eq!(of([5, 7], [4, 9], "Relu | Conv2d(3, 1)", f16), apart);
 }
 
 #[test]
 fn the_library_adds_a_map_and_rectifies_in_the_same_pass() {
-    let mut program = layouts::program(|graph| between(graph, "Relu | Conv2d(3, 1)"));
-    assert!(arrange(&mut program, 0) > 0);
     let convolutions = |format: Format| -> Vec<Convolution> {
-        let steps = Products::Library.steps(&compile(&program, 2), 2, format, gradients().1);
-        let calls = steps.into_iter().flat_map(|step| step.calls);
-        calls.filter_map(|call| if let Call::Convolution(it) = call { Some(it) } else { None }).collect()
+        let all = calls([5, 7], [8, 24], "Relu | Conv2d(3, 1)", format);
+        all.into_iter().filter_map(|call| if let Call::Convolution(it) = call { Some(it) } else { None }).collect()
     };
-    for (capability, wide) in [(CAPABILITY, 0), ((9, 0), 2)] {
-        let all = convolutions((Precision::Bf16, capability));
-        let is_fused = |it: &&Convolution| it.addend.is_some() && it.relu && it.bias.is_some();
-        assert_eq!(all.iter().filter(is_fused).count(), 1, "{all:?}");
-        assert_eq!(all.iter().filter(|it| it.wide).count(), wide, "{all:?}");
-    }
-    assert!(convolutions((Precision::F32, CAPABILITY)).iter().all(|it| it.addend.is_none() && !it.wide));
+    let all = convolutions((Precision::Bf16, CAPABILITY));
+    let is_fused = |it: &&Convolution| it.addend.is_some() && it.relu && it.bias.is_some();
+    assert_eq!(all.iter().filter(is_fused).count(), 1, "{all:?}");
+    assert!(convolutions((Precision::F32, CAPABILITY)).iter().all(|it| it.addend.is_none()));
 }

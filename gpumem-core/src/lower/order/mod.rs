@@ -14,6 +14,7 @@ mod tests;
 use super::backward::Piece;
 use super::builder::Builder;
 use super::merged::Activations;
+use super::normalized::share_scratch;
 use super::recompute::{Draft, Setting};
 use super::renormalised::{Renormalised, normalises, renormalise, waiting};
 use super::{LowerError, Training, front};
@@ -41,6 +42,7 @@ pub(super) fn drafted(
     let begins = core::mem::take(&mut builder.begins);
     let mut draft = builder.into_draft();
     front::read_in_front(&mut draft, graph);
+    share_scratch(&mut draft);
     (draft, begins)
 }
 

@@ -22,7 +22,7 @@ record! {
     ///   output channel.
     /// * Buffers: running mean and running variance of each output channel, before factors and summands.
     /// * Without training, mean and variance of each output channel are the running ones.
-    /// * Saves mean and `1 / sqrt(variance + eps)` of each output channel, the mean of each input channel and the sums of `x x^T`.
+    /// * Saves mean and `1 / sqrt(variance + eps)` of each output channel, the sums of each input channel and those of `x x^T`.
     /// * The gradients read x, the weight, factors and what was saved.
     pub struct NormalizedConvolution {
         /// Channels of x.
@@ -40,17 +40,17 @@ record! {
     }
 }
 
-/// Sums of parts of each product of x with itself, and the least elements of that scratch memory.
-const PARTS: u64 = 64;
-const LEAST: u64 = 1 << 16;
+/// Parts that products over all pixels are summed in, at most: two for each of 132 multiprocessors. And elements of them all, if one is not more.
+const PARTS: u64 = 264;
+const PARTIAL_SUMS: u64 = 1 << 21;
 
 /// Numbers of what is [saved](Rule::saved).
 impl NormalizedConvolution {
     /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand.
     pub const STATISTICS: u8 = 0;
-    /// The mean of each input channel.
-    pub const MEAN: u8 = 1;
-    /// The sums over batch and pixels of `x x^T`.
+    /// The sums over batch and pixels of each input channel.
+    pub const TOTALS: u8 = 1;
+    /// Those of `x x^T`.
     pub const SQUARES: u8 = 2;
 }
 
@@ -60,7 +60,7 @@ impl NormalizedConvolution {
     pub const WEIGHT: u8 = 0;
     /// Forward: what is added to each output channel. Backward: to each channel of the gradient of x.
     pub const SUMMANDS: u8 = 1;
-    /// Forward: the sums of x. Backward: those of dy.
+    /// Backward: the sums of dy.
     pub const SUMS: u8 = 2;
     /// Backward: the sums of `dy x^T`.
     pub const PRODUCTS: u8 = 3;
@@ -70,7 +70,7 @@ impl NormalizedConvolution {
 
 impl NormalizedConvolution {
     /// Channels of x, at most: blocks of a card have rows of the weight in shared memory.
-    pub const MOST_CHANNELS: u64 = 2048;
+    pub const MOST_CHANNELS: u64 = 512;
 
     /// A convolution and the normalisation of what it gives, if they can be one: of one pixel and in one group, without a bias, which the
     /// normalisation would subtract. It pays where twice as many channels or more come out as come in, and those are at most twice as many as
@@ -93,7 +93,8 @@ impl NormalizedConvolution {
         Convolution { in_channels, out_channels, window, groups, bias, transposed, input: self.size, output: self.size }
     }
 
-    fn input(&self) -> Shape {
+    /// Dimensions of x.
+    pub fn input(&self) -> Shape {
         Shape::new(&[self.in_channels, self.size[0], self.size[1]])
     }
 
@@ -140,35 +141,27 @@ impl Rule for NormalizedConvolution {
     fn scratch(&self, work: Work) -> Vec<Saved> {
         let (ins, outs) = (self.in_channels, self.out_channels);
         let backward = matches!(work, Work::Gradient(_));
-        let (summands, sums) = if backward { (ins, outs) } else { (outs, ins) };
-        let mut all = vec![
-            Saved::whole(self.weight(), Role::Weight),
-            Saved::whole(Shape::new(&[summands]), Role::Weight),
-            Saved::whole(Shape::new(&[sums]), Role::Statistic),
-        ];
+        let summands = if backward { ins } else { outs };
+        let mut all =
+            vec![Saved::whole(self.weight(), Role::Weight), Saved::whole(Shape::new(&[summands]), Role::Weight)];
         if backward {
+            all.push(Saved::whole(Shape::new(&[outs]), Role::Statistic));
             all.push(Saved::whole(self.weight(), Role::Statistic));
             all.push(Saved::whole(Shape::new(&[ins, ins, 1, 1]), Role::Weight));
         }
         all
     }
 
-    /// Forward: sums of parts of the products of x with itself, of which there are as many as matter; and what the convolution takes. Backward:
-    /// that of the gradient of the weight; all passes run in turn.
+    /// Sums of parts of the products over all pixels, of x with itself or with dy, and of what is multiplied with it.
     fn workspace(&self, work: Work) -> Option<Workspace> {
-        let (ins, outs) = (self.in_channels, self.out_channels);
-        match work {
-            Work::Training => {
-                let elements = ins.checked_mul(ins)?.checked_mul(PARTS)?;
-                Some(Workspace {
-                    role: Role::ConvolutionWorkspace,
-                    shape: Shape::new(&[elements.max(LEAST)]),
-                    batched: false,
-                })
-            }
-            Work::Gradient(_) => self.convolution(ins, outs, false).workspace(Work::Gradient(0)),
-            Work::Inference => self.convolution(ins, outs, true).workspace(work),
-        }
+        let rows = match work {
+            Work::Training => self.in_channels,
+            Work::Gradient(_) => self.out_channels,
+            Work::Inference => return self.convolution(self.in_channels, self.out_channels, true).workspace(work),
+        };
+        let part = rows.checked_mul(self.in_channels)?.checked_add(rows)?;
+        let parts = part.checked_mul((PARTIAL_SUMS / part).clamp(1, PARTS))?;
+        Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[parts]), batched: false })
     }
 
     fn layouts(&self) -> Layouts {

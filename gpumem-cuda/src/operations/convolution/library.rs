@@ -12,10 +12,6 @@ use gpumem_core::{Format, Precision};
 /// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// The first cards for which the library has gradients of weights in f32 of maps in 16 bits: the own kernels run on the same tensor cores as it on
-/// others.
-const WIDE_FROM: (i32, i32) = (9, 0);
-
 /// Whether the library adds the bias in a transpose's pass, if it has one: it compiles such engines, in 16 bits and for Ampere or later.
 fn adds_bias(op: &ops::Convolution, precision: Precision, capability: (i32, i32)) -> bool {
     !op.transposed || !op.bias || precision.narrow() != Format::F32 && capability >= (8, 0)
@@ -76,8 +72,8 @@ fn convolution(
     let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
     let Some(channels_last) = last.filter(is_known) else { return Ok(None) };
     let Setting { precision, tf32, deterministic, .. } = context.setting;
-    let wide = context.tensor(w).role.format(precision) != precision.narrow();
-    if wide && context.setting.capability < WIDE_FROM {
+    // Gradients of weights in f32 of maps in 16 bits: the library has them for some cards alone.
+    if context.tensor(w).role.format(precision) != precision.narrow() {
         return Ok(None);
     }
     let divides = |channels: u64| op.groups != 0 && channels.is_multiple_of(op.groups);
@@ -106,7 +102,6 @@ fn convolution(
         y,
         bias: None,
         addend: None,
-        wide,
         relu: false,
         accumulate: false,
         element: Element::of(precision),

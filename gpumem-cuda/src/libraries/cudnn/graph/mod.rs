@@ -206,7 +206,7 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     let of_w = lie([out_channels, in_channels / groups.max(1), kernel_height, kernel_width], channels_last)?;
     let mut kept = Kept::default();
     let mut x = kept.keep(tensor(X, data, of_x)?);
-    let w = kept.keep(tensor(W, if convolution.wide { sums } else { data }, of_w)?);
+    let w = kept.keep(tensor(W, data, of_w)?);
     let mut y = kept.keep(tensor(Y, data, of_y)?);
     let windows = kept.keep(windows(convolution)?);
     let mut operations = Vec::new();
