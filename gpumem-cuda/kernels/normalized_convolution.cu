@@ -80,7 +80,9 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_togethe
 (const real *x, const real *weight, const Norm *factor, const Norm *summand, float *partial, u32 *state, float *squares, float *totals,
  float *saved, real *scaled, real *added, float *running_mean, float *running_var) {
     __shared__ Shared shared;
-    sum_parts([&](u32 m, u32, u32 last) { return Vectors<TILE_M, false, Channels>(channels(x, INS, last), m); }, x, partial, shared.tiles);
+    const auto rows = [&](u32 m, u32, u32 last) { return Vectors<TILE_M, false, Channels>(channels(x, INS, last), m); };
+    const auto columns = [&](u32, u32 n, u32 last) { return Columns(channels(x, INS, last), n); };
+    sum_parts(rows, columns, partial, shared.tiles);
     wait_for_grid(state);
     constexpr u32 FOURS = PART / 4, PRODUCTS = INS * INS / 4;
     for (u32 first = blockIdx.x * 32; first < FOURS; first += gridDim.x * 32) {
@@ -96,18 +98,29 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_togethe
 
 #else
 
-// Without `matrix` there is no gradient of x.
+// Without `matrix` there is no gradient of x. `input` and what is `before_` are there with AGAIN alone.
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_together)
 (const real *dy, const real *x, const real *y, const real *weight, const Norm *factor, const float *saved, const float *totals,
- const float *squares, real *masked, float *partial, u32 *state, float *sums, float *products, real *scaled, real *dweight,
- Norm *dfactor, Norm *dsummand, real *matrix, real *added) {
+ const float *squares, const real *input, const float *before_saved, const Norm *before_factor, const Norm *before_summand, real *again,
+ real *masked, float *partial, u32 *state, float *sums, float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand,
+ real *matrix, real *added) {
     __shared__ Shared shared;
 #if MASKED
     const auto carry = [&](u32 m, u32 n, u32 last) { return Through(dy, y, n == 0 ? masked : nullptr, m, last); };
 #else
     const auto carry = [&](u32 m, u32, u32 last) { return Vectors<TILE_M, false, Channels>(channels(dy, OUTS, last), m); };
 #endif
-    sum_parts(carry, x, partial, shared.tiles);
+#ifdef AGAIN
+    __shared__ Rules rules;
+    const Before before = {input, before_saved, before_factor, before_summand, again};
+    const auto columns = [&](u32 m, u32 n, u32 last) {
+        rules.load(before, n);
+        return Again(before, rules, m == 0, n, last);
+    };
+#else
+    const auto columns = [&](u32, u32 n, u32 last) { return Columns(channels(x, INS, last), n); };
+#endif
+    sum_parts(carry, columns, partial, shared.tiles);
     wait_for_grid(state);
     Rows &rows = shared.rows;
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) {

@@ -5,6 +5,8 @@
 // PARTS, PORTION  parts of the pixels, none of them empty, and pixels of each; the last may have fewer
 // PACK         8
 // RECTIFIER, MASKED  with 1, dy goes through the rectifier of which y is the output, and is written to `masked`: see batch_norm.cu
+// AGAIN        given where x is made again of what the normalisation in front was given, and written to `again`: the function behind that
+// AGAIN_AFFINE whether it has factors and summands
 //
 // x [N, C], dy, y, masked [N, O]; partial [PARTS, M (C + 1)] in f32: products of a part, then sums of what is multiplied; state [words];
 // all others as in normalized_convolution.cu.
@@ -71,6 +73,84 @@ struct Through {
     }
 };
 
+#ifdef AGAIN
+
+// What x is made of: what the normalisation in front was given, what it saved, and its factors and summands.
+struct Before {
+    const real *input;
+    const float *saved;
+    const Norm *factor, *summand;
+    real *x;
+};
+
+// What becomes of the channels of a tile.
+struct Rules {
+    float means[TILE_N], scales[TILE_N], shifts[TILE_N];
+
+    __device__ __forceinline__ void load(const Before &it, u32 first) {
+        const u32 own = threadIdx.x, c = first + own;
+        // A tile before this one may still be looked at.
+        __syncthreads();
+        if (own < TILE_N && c < INS) {
+            const float rstd = it.saved[INS + c];
+            means[own] = it.saved[c];
+#if AGAIN_AFFINE
+            scales[own] = rstd * widen(it.factor[c]), shifts[own] = widen(it.summand[c]);
+#else
+            scales[own] = rstd, shifts[own] = 0.0f;
+#endif
+        }
+        __syncthreads();
+    }
+    // Of two channels from `at` on, in a word.
+    __device__ __forceinline__ u32 apply(u32 word, u32 at) const {
+        real halves[2];
+        u32 made = 0;
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            halves[k].bits = (u16)(word >> 16 * k);
+            const Rule how = {means[at + k], scales[at + k], shifts[at + k]};
+            narrow(AGAIN::value(normalise(widen(halves[k]), how), Arguments()), &halves[k]);
+            made |= (u32)halves[k].bits << 16 * k;
+        }
+        return made;
+    }
+};
+
+// Carries x, which is made on the way. Of the blocks that have the same of it, one writes it.
+struct Again {
+    static constexpr bool K_FIRST = true;
+    Columns inputs;
+    const Rules &rules;
+    real *to;
+    u32 channel, last, pixel;
+
+    __device__ __forceinline__ Again(const Before &it, const Rules &how, bool writes, u32 first, u32 end)
+        : inputs(channels(it.input, INS, end), first), rules(how), to(writes ? it.x : nullptr), channel(first + Columns::e(0)),
+          last(end), pixel(0) {}
+    __device__ __forceinline__ void fetch(u32 first) {
+        inputs.fetch(first);
+        pixel = first;
+    }
+    __device__ __forceinline__ void put(u16 *tile) {
+        if (!Columns::busy()) return;
+        const u32 at = Columns::e(0);
+#pragma unroll
+        for (int i = 0; i < Columns::COUNT; i++) {
+            const u32 own = pixel + Columns::k(i);
+            // What is not there stays 0.
+            if (own >= last || channel >= INS) continue;
+            const uint4 from = inputs.held[i];
+            inputs.held[i] = {rules.apply(from.x, at), rules.apply(from.y, at + 2), rules.apply(from.z, at + 4),
+                              rules.apply(from.w, at + 6)};
+            if (to != nullptr) *(uint4 *)(to + own * (u64)(INS) + channel) = inputs.held[i];
+        }
+        inputs.put(tile);
+    }
+};
+
+#endif
+
 // Sums of rows of A, as products with ones: of the four warps that have the same rows, each sums 16 of them.
 struct RowSums {
     Accumulator at;
@@ -109,14 +189,15 @@ static __device__ __forceinline__ void store_part(const Sums &sums, const RowSum
     if (row + 8 < HEIGHT) part[HEIGHT * (u64)(INS) + row + 8] = of_rows.at.at[2];
 }
 
-// Products of what is carried with the channels of x, and its sums, over the pixels of each part.
-template <class Carry> static __device__ __forceinline__ void sum_parts(const Carry &carry, const real *x, float *partial, Tiles &tiles) {
+// Products of what is carried as rows and as columns, and sums of the former, over the pixels of each part.
+template <class OfRows, class OfColumns>
+static __device__ __forceinline__ void sum_parts(const OfRows &carry_rows, const OfColumns &carry_columns, float *partial, Tiles &tiles) {
     for (u32 item = blockIdx.x; item < ITEMS; item += gridDim.x) {
         const u32 part = item / (TILES_M * TILES_N), tile = item % (TILES_M * TILES_N);
         const u32 m = tile / TILES_N * TILE_M, n = tile % TILES_N * TILE_N;
         const u32 first = part * PORTION, last = part + 1 < PARTS ? first + PORTION : (u32)COUNT;
-        auto rows = carry(m, n, last);
-        Columns columns(channels(x, INS, last), n);
+        auto rows = carry_rows(m, n, last);
+        auto columns = carry_columns(m, n, last);
         Sums sums;
         clear(sums);
         RowSums of_rows = {};

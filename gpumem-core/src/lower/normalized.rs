@@ -8,10 +8,11 @@
 use super::recompute::Draft;
 use crate::graph::{Graph, NodeId, Source};
 use crate::program::function::Function;
-use crate::program::ops::{NormalizedConvolution, Pointwise};
+use crate::program::ops::{NormalizedConvolution, Pointwise, Sum};
 use crate::program::{Op, Operand, Operation, Slot};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Makes one of each convolution of one pixel and the normalisation that alone reads it, in a network whose `ends` others need, where they
 /// [can be one](NormalizedConvolution::new), what comes in is normalised, and only sums read what comes out: an activation behind a normalisation
@@ -35,9 +36,17 @@ pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
                 .all(|&reader| matches!(graph.nodes[reader].source, Source::Op { op: Op::Sum(_), .. }))
         {
             graph.nodes[norm].source = source;
+            readers[norm].iter().for_each(|&sum| last_first(&mut graph.nodes[sum].source));
         }
     }
     graph
+}
+
+/// Adds what was made last in front, which is where the sum goes if it can: the pass that makes it may then make the sum.
+fn last_first(sum: &mut Source) {
+    if let Source::Op { op: Op::Sum(Sum { branches: 2, .. }), inputs, .. } = sum {
+        inputs.sort_unstable_by_key(|&input| Reverse(input));
+    }
 }
 
 /// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation.

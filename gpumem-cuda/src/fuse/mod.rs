@@ -39,6 +39,7 @@ const PATTERNS: &[Pattern] = &[
     convolutions::with_relu,
     convolutions::alone,
     normalized::added,
+    normalized::backward_with_input,
     batch_norm::renormalised,
     batch_norm::forward,
     batch_norm::backward_of_dropout,

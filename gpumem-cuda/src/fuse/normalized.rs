@@ -2,9 +2,11 @@
 //! back through that.
 
 use super::batch_norm::added as addend_of;
-use super::{Fused, HandedOn, are_apart, forward_at, overlap};
+use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
 use crate::calls::{Call, Convolution};
-use crate::operations::normalized_convolution::{Rectified, backward_through};
+use crate::operations::batch_norm::{kept, parameters};
+use crate::operations::normalized_convolution::{Again, Besides, Rectified, backward_with};
+use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, calls};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
@@ -40,19 +42,55 @@ pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
 /// The backward pass of a rectifier behind a sum, then that of such a convolution which gave one of its branches: what comes through the
 /// rectifier is written while it is multiplied. The other branches have that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::NormalizedConvolution(op) }) =
-        HandedOn::at(placed, first)
-    else {
-        return Ok(None);
+    backward(placed, first, setting, None)
+}
+
+/// The normalisation in front of such a convolution, again from what it saved, with the function behind it; then the backward pass of the
+/// convolution, maybe through a rectifier: its input is written while it is multiplied.
+pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((operation, Op::BatchNorm(op), made)) = forward_at(placed, first) else { return Ok(None) };
+    let context = Context { placed, operation, setting };
+    let Some(saved) = kept(&context).filter(|_| op.within == 0) else { return Ok(None) };
+    let (count, behind, x) = match followed(placed, first + 1, made, Rectifier::behind_norm) {
+        Some((behind, output)) => (2, behind, output),
+        None => (1, Rectifier::NONE, made),
     };
-    // Parts of sums are written while both maps are read, all else later. What comes through may take the place of dy, where it is read again.
-    let is_clear =
-        |id: TensorId| operation.written(Slot::Workspace).is_none_or(|partial| !overlap(placed, partial, id));
-    let is_apart = is_clear(dy) && is_clear(output) && !overlap(placed, between, output);
-    if !is_apart || between == output {
+    let again = Again { input: context.read(Slot::Input(0))?, saved, parameters: parameters(&context, op)?, behind };
+    let fused = backward(placed, first + count, setting, Some((again, x)))?;
+    Ok(fused.map(|(others, calls)| (count + others, calls)))
+}
+
+/// The backward pass through a rectifier, if there is one, and of the convolution, from operation `first` on. Its input may be made again.
+fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Again, TensorId)>) -> Fused {
+    let handed = HandedOn::at(placed, first);
+    let count = if handed.is_some() { 2 } else { 1 };
+    if count == 1 && again.is_none() {
+        return Ok(None);
+    }
+    let Some(operation) = placed.program.operations.get(first + count - 1) else { return Ok(None) };
+    let Some(Op::NormalizedConvolution(op)) = backward_of(operation) else { return Ok(None) };
+    // Parts of sums, the input and what comes through the rectifier are written while all maps are read, and what is made of them later. In
+    // the place of dy may be what comes through, which is read again there, and nothing else.
+    let apart = |written: TensorId, read: TensorId| written != read && !overlap(placed, written, read);
+    let partial = operation.written(Slot::Workspace);
+    let mut is_apart = true;
+    let rectified = handed.map(|HandedOn { rectifier, dy, output, between, .. }| {
+        is_apart &=
+            apart(between, output) && partial.is_none_or(|partial| apart(partial, dy) && apart(partial, output));
+        if let Some((again, x)) = again {
+            is_apart &= apart(x, dy) && apart(x, output) && apart(between, again.input);
+        }
+        Rectified { rectifier, dy, output }
+    });
+    let again = again.map(|(again, x)| {
+        is_apart &= operation.read(Slot::Input(0)) == Some(x) && apart(x, again.input);
+        is_apart &= partial.is_none_or(|partial| apart(partial, again.input));
+        again
+    });
+    if !is_apart {
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
-    let calls = backward_through(&context, op, Rectified { rectifier, dy, output })?;
-    Ok(calls.map(|calls| (2, calls)))
+    let calls = backward_with(&context, op, Besides { rectified, again })?;
+    Ok(calls.map(|calls| (count, calls)))
 }

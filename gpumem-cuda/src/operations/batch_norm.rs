@@ -290,7 +290,7 @@ impl<'a> Plan<'a> {
 }
 
 /// Scale and shift, where there are any.
-fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>; 2], Error> {
+pub(crate) fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>; 2], Error> {
     if !op.affine {
         return Ok([None; 2]);
     }

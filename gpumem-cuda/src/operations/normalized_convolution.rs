@@ -155,6 +155,22 @@ pub(crate) struct Rectified {
     pub(crate) output: TensorId,
 }
 
+/// What x is made again of: what the normalisation in front was given and saved, its factors and summands, and the function behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Again {
+    pub(crate) input: TensorId,
+    pub(crate) saved: TensorId,
+    pub(crate) parameters: [Option<TensorId>; 2],
+    pub(crate) behind: Rectifier,
+}
+
+/// What the launch of the gradients does besides.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Besides {
+    pub(crate) rectified: Option<Rectified>,
+    pub(crate) again: Option<Again>,
+}
+
 /// A launch of so many blocks.
 fn launch(kernel: Kernel, blocks: u64, arguments: Vec<Option<TensorId>>) -> Result<Call, Error> {
     Ok(Launch { kernel, grid: [small(blocks)?, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }.into())
@@ -212,25 +228,27 @@ pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Res
     let x = context.read(Slot::Input(0))?;
     let together = Together::new(context, op, [x, context.read(Slot::Gradient)?], op.out_channels);
     let mut all = match together {
-        Some(together) => vec![parameters_together(context, op, &together, None)?],
+        Some(together) => vec![parameters_together(context, op, &together, Besides::default())?],
         None => parameters(context, op)?,
     };
     all.extend(map_gradient(context, op)?);
     Ok(all)
 }
 
-/// The same, where the gradient comes through a rectifier in the same pass; `None` where there is no such pass.
-pub(crate) fn backward_through(
+/// The same, where the gradient comes through a rectifier in the same pass, or x is made again there; `None` where there is no such pass.
+pub(crate) fn backward_with(
     context: &Context<'_>,
     op: &NormalizedConvolution,
-    rectified: Rectified,
+    besides: Besides,
 ) -> Result<Option<Vec<Call>>, Error> {
     let maps = [context.read(Slot::Input(0))?, context.read(Slot::Gradient)?];
-    let lies = [rectified.dy, rectified.output].map(|map| ("", map, op.output()));
+    let outer = besides.rectified.map(|it| [it.dy, it.output].map(|map| ("", map, op.output())));
+    let inner = besides.again.map(|it| ("", it.input, op.input()));
+    let lies: Vec<_> = outer.into_iter().flatten().chain(inner).collect();
     let Some(together) = Together::new(context, op, maps, op.out_channels).filter(|_| is_last(context, &lies)) else {
         return Ok(None);
     };
-    let mut all = vec![parameters_together(context, op, &together, Some(rectified))?];
+    let mut all = vec![parameters_together(context, op, &together, besides)?];
     all.extend(map_gradient(context, op)?);
     Ok(Some(all))
 }
@@ -258,12 +276,12 @@ fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<C
     Ok(all)
 }
 
-/// The same in one launch, with a rectifier that the gradient comes through.
+/// The same in one launch, with what that does besides.
 fn parameters_together(
     context: &Context<'_>,
     op: &NormalizedConvolution,
     together: &Together,
-    rectified: Option<Rectified>,
+    Besides { rectified, again }: Besides,
 ) -> Result<Call, Error> {
     let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
     let [saved, totals, squares] = saved(context)?;
@@ -273,15 +291,25 @@ fn parameters_together(
     let rectifier = rectified.map_or(Rectifier::NONE, |rectified| rectified.rectifier);
     let kernel = kernel(context, op, ("normalized_backward_together", 1), dy)?;
     let kernel = kernel.with("RECTIFIER", rectifier).with("MASKED", u8::from(rectified.is_some()));
+    let kernel = match again {
+        Some(again) => kernel.with("AGAIN", again.behind).with("AGAIN_AFFINE", u8::from(again.parameters[0].is_some())),
+        None => kernel,
+    };
+    let [before_factors, before_summands] = again.map_or([None; 2], |again| again.parameters);
     let read = [
         Some(rectified.map_or(dy, |rectified| rectified.dy)),
-        Some(x),
+        again.is_none().then_some(x),
         rectified.map(|rectified| rectified.output),
         Some(weight),
         affine(context, op, 2)?,
         Some(saved),
         Some(totals),
         Some(squares),
+        again.map(|again| again.input),
+        again.map(|again| again.saved),
+        before_factors,
+        before_summands,
+        again.map(|_| x),
         rectified.map(|_| dy),
     ];
     let made = [

@@ -7,7 +7,7 @@ use crate::host::harness::layouts::arrange;
 use crate::host::{CAPABILITY, Format, is_apart};
 use crate::{check, gradients};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
+use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for, with_normalized_convolutions};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Pass, Program};
 use gpumem_core::{Half, Precision};
@@ -151,6 +151,40 @@ fn maps_channels_last() {
                 // With eight channels of 16 bits, one block is enough for some.
                 assert!(compare(block(dims), 4, format, true).contains(expected));
             }
+        }
+    }
+}
+
+/// Three convolutions that are one with their normalisations read what is made again, behind these layers, and their gradients come through those.
+fn bottlenecks(before: &str, behind: &str) -> impl Fn(&mut Graph) -> NodeId {
+    move |graph| {
+        let input = graph.input(numbers(&[3, 17, 19])).unwrap();
+        let mut x = layer(graph, input, "Conv2d(40, 1)");
+        for _ in 0..3 {
+            let inner = chain(graph, x, &format!("Conv2d(16, 3, padding = 1, bias = false) | {before}"));
+            let made = chain(graph, inner, "Conv2d(40, 1, bias = false) | BatchNorm2d");
+            let sum = join(graph, &[made, x], "Add");
+            x = chain(graph, sum, behind);
+        }
+        let output = layer(graph, x, "Conv2d(3, 1)");
+        *graph = with_normalized_convolutions(graph, &[output]);
+        output
+    }
+}
+
+#[test]
+fn what_a_normalised_convolution_reads() {
+    for (before, behind) in [
+        ("BatchNorm2d | Relu", "Relu"),
+        ("BatchNorm2d(affine = false)", "Tanh"),
+        ("BatchNorm2d | Silu", "Relu6"),
+    ] {
+        for precision in [Precision::Bf16, Precision::Mixed(Half::F16)] {
+            let alone = compare(bottlenecks(before, behind), 3, (precision, OLDER), true);
+            assert!(alone.is_empty(), "{alone:?}");
+            let found = compare(bottlenecks(before, behind), 3, (precision, CAPABILITY), true);
+            let expected = if is_apart() { None } else { Some("normalized_backward_together") };
+            assert_eq!(found, expected.into_iter().collect(), "{before}, {behind}");
         }
     }
 }
