@@ -7,7 +7,7 @@ mod planned;
 use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
 use gpumem::{Checkpoint, Line, Network, Precision, network};
-use gpumem_core::lower::{Blueprint, with_normalized_convolutions};
+use gpumem_core::lower::Blueprint;
 use gpumem_cuda::launches::{Counted, launches};
 use gpumem_cuda::{Call, Launch};
 use std::collections::BTreeSet;
@@ -33,13 +33,6 @@ fn line<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
 fn kept<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
     line_with::<N>(card, precision, batch, ", all kept", |blueprint| {
         blueprint.training.as_mut().unwrap().checkpoint = Checkpoint::None;
-    })
-}
-
-/// That of a step in which convolutions of one pixel are one with their normalisations.
-fn normalized<N: Network>(card: &Card, precision: Precision, batch: u64) -> String {
-    line_with::<N>(card, precision, batch, ", normalised convolutions", |blueprint| {
-        blueprint.graph = with_normalized_convolutions(&blueprint.graph, &blueprint.outputs);
     })
 }
 
@@ -87,7 +80,6 @@ fn figures() {
         kept::<networks::ResNet50>(&H200, Precision::Bf16, 256),
         kept::<networks::UNet>(&H200, Precision::Bf16, 16),
         kept::<networks::MobileNetV2>(&H200, Precision::Bf16, 256),
-        normalized::<networks::ResNet50>(&H200, Precision::Bf16, 256),
     ]
     .concat();
     if std::env::var_os("UPDATE_FIGURES").is_some() {

@@ -1,5 +1,6 @@
 //! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
 
+use super::normalized::with_normalized_convolutions;
 use super::renormalised::normalises;
 use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
@@ -103,7 +104,7 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`].
     pub fn training(&self, precision: Precision) -> Result<Option<Program>, LowerError> {
-        self.trained(precision, |options| lower(&self.graph, &self.outputs, options))
+        self.trained(precision, |graph, options| lower(graph, &self.outputs, options))
     }
 
     /// The training step in the order that was found to need least at a setting, for a network that is trained. It makes outputs of
@@ -117,7 +118,7 @@ impl Blueprint {
     }
 
     fn ordered(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
-        self.trained(setting.precision, |options| lower_for(&self.graph, &self.outputs, options, setting))
+        self.trained(setting.precision, |graph, options| lower_for(graph, &self.outputs, options, setting))
     }
 
     /// What is computed a second time.
@@ -173,7 +174,7 @@ impl Blueprint {
     /// # Errors
     /// See [`lower_in_order`].
     pub fn training_in_order(&self, precision: Precision, order: &[u32]) -> Result<Option<Program>, LowerError> {
-        self.trained(precision, |options| lower_in_order(&self.graph, &self.outputs, options, order))
+        self.trained(precision, |graph, options| lower_in_order(graph, &self.outputs, options, order))
     }
 
     /// The levels of recomputation of the training step, at the setting's precision.
@@ -181,7 +182,7 @@ impl Blueprint {
     /// # Errors
     /// See [`search`].
     pub fn levels(&self, setting: &Setting) -> Result<Option<Search>, LowerError> {
-        self.trained(setting.precision, |options| search(&self.graph, &self.outputs, options, setting))
+        self.trained(setting.precision, |graph, options| search(graph, &self.outputs, options, setting))
     }
 
     /// The levels of recomputation that need less than a step: its order may need less than what levels begin with, the rule's.
@@ -209,10 +210,12 @@ impl Blueprint {
         Ok(found)
     }
 
+    /// What is made of the graph and the options of a training step: of the graph whose normalisations are one with the convolutions of one
+    /// pixel in front of them.
     fn trained<T>(
         &self,
         precision: Precision,
-        lower: impl FnOnce(&Options<'_>) -> Result<T, LowerError>,
+        lower: impl FnOnce(&Graph, &Options<'_>) -> Result<T, LowerError>,
     ) -> Result<Option<T>, LowerError> {
         let Some(steps) = &self.training else { return Ok(None) };
         let training = Training {
@@ -223,7 +226,8 @@ impl Blueprint {
             input_gradient: false,
             descent: steps.descent.at(precision),
         };
-        lower(&Options { training: Some(training) }).map(Some)
+        let graph = with_normalized_convolutions(&self.graph, &self.ends());
+        lower(&graph, &Options { training: Some(training) }).map(Some)
     }
 
     /// The forward pass of `INFER`, which is the same at every precision.

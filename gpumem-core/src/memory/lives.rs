@@ -71,7 +71,8 @@ impl OwnedTransients {
         owned
     }
 
-    /// Packs the tensors at so many samples at once and in this format, so that const evaluation need not. What cannot be packed is left to it.
+    /// Packs the tensors at so many samples at once and in this format, so that const evaluation need not, unless an order that is known is as
+    /// good there as any. What cannot be packed is left to it.
     pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
         let element = element_bytes(precision);
         let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);
@@ -81,6 +82,13 @@ impl OwnedTransients {
             Some(LiveRange { bytes: *bytes.get(size)?, first, last })
         };
         let Some(ranges) = self.lives.iter().map(range).collect::<Option<Vec<LiveRange>>>() else { return };
+        // So no sum of offsets can overflow.
+        let Some(_) = ranges.iter().try_fold(0u64, |sum, range| sum.checked_add(range.bytes)) else { return };
+        let mut offsets = vec![0; ranges.len()];
+        let bound = most_alive(&self.moments, &self.changes, &bytes).map(|(bound, _)| bound);
+        if self.orders.iter().any(|known| Some(replay(&known.entries, &ranges, &mut offsets)) == bound) {
+            return;
+        }
         let Ok(PackedSlice { mut offsets, lower_bound, .. }) = pack_slice(&ranges) else { return };
         if let Some(entries) = order(&ranges, &offsets)
             && !self.orders.iter().any(|known| known.entries == entries)
@@ -116,7 +124,11 @@ impl OwnedTransients {
 /// The largest sum of live bytes over all operations, and an operation that has it, where sizes have these bytes. No packing is smaller.
 /// Nothing is returned for one that does not fit 64 bits.
 pub(super) const fn peak(transients: &Transients, bytes: &[u64]) -> Option<(u64, u32)> {
-    let (moments, changes) = (transients.moments, transients.changes);
+    most_alive(transients.moments, transients.changes, bytes)
+}
+
+/// The same of operations that may be the peak, and of what changes from one to the next.
+const fn most_alive(moments: &[[u32; 2]], changes: &[[i32; 2]], bytes: &[u64]) -> Option<(u64, u32)> {
     let (mut live, mut most, mut at) = (0i128, 0, 0);
     let mut i = 0;
     let mut moment = 0;

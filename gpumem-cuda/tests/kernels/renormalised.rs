@@ -174,11 +174,9 @@ fn bottlenecks(before: &str, behind: &str) -> impl Fn(&mut Graph) -> NodeId {
 
 #[test]
 fn what_a_normalised_convolution_reads() {
-    for (before, behind) in [
-        ("BatchNorm2d | Relu", "Relu"),
-        ("BatchNorm2d(affine = false)", "Tanh"),
-        ("BatchNorm2d | Silu", "Relu6"),
-    ] {
+    for (before, behind) in
+        [("BatchNorm2d | Relu", "Relu"), ("BatchNorm2d(affine = false)", "Tanh"), ("BatchNorm2d | Silu", "Relu6")]
+    {
         for precision in [Precision::Bf16, Precision::Mixed(Half::F16)] {
             let alone = compare(bottlenecks(before, behind), 3, (precision, OLDER), true);
             assert!(alone.is_empty(), "{alone:?}");

@@ -23,8 +23,9 @@ pub(super) struct Guesses {
     pub(super) evaluation: Vec<Guess>,
 }
 
-/// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others.
-const BATCHES: [u64; 4] = [256, 32, 4, 1];
+/// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others, mostly, and is not packed
+/// again there.
+const BATCHES: [u64; 6] = [256, 32, 4, 1, 8, 16];
 
 /// The batch at which recomputation is looked for where it is no literal. What is found is about as good at others.
 const NOMINAL: u64 = 32;

@@ -69,7 +69,7 @@ const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 
 /// Repairs that begin at a start again, with other rules: first some that settle, then as many that do not. And how much a tensor weighs
 /// more there each time, see [`Rule::halvings`].
-const AGAIN: usize = 12;
+const AGAIN: usize = 40;
 const RISES: [[u32; 3]; 2] = [[1, 0, 2], [4, 3, 2]];
 
 /// Sizes between the best packing and the bound that are tried where the bound is not reached.
