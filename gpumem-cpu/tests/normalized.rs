@@ -5,7 +5,7 @@
 
 mod harness;
 
-use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::lower::{
     Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order, with_normalized_convolutions,
 };
@@ -116,6 +116,26 @@ fn their_inputs_are_made_again() {
     // In front of three convolutions of three by three, of three that are one with what follows, and of two that read the same.
     assert_eq!(found.operations.iter().filter(is_again).count(), 7, "{found}");
     assert_eq!(trained(&plain, 1), trained(&found, 2), "{found}");
+}
+
+/// What is computed again by hand, bottleneck by bottleneck, changes no bit: they are one there, too.
+#[test]
+fn groups_have_the_same_bits() {
+    let mut graph = Graph::default();
+    let output = bottlenecks(&mut graph);
+    let mut grouped = graph.clone();
+    let is_sum = |node: &NodeId| matches!(graph.nodes[*node].source, Source::Op { op: Op::Sum(_), .. });
+    let sums: Vec<NodeId> = (0..graph.nodes.len()).filter(is_sum).collect();
+    // From behind the rectifier of one bottleneck to that of the next.
+    grouped.groups.extend(sums.windows(2).map(|pair| [pair[0] + 2, pair[1] + 1]));
+    let [plain, again] = [graph, grouped].map(|graph| {
+        let graph = with_normalized_convolutions(&graph, &[output]);
+        lower(&graph, &[output], &options(Update::Fused)).unwrap()
+    });
+    assert_eq!([joined(&plain, Pass::Forward), joined(&again, Pass::Forward)], [4, 4], "{again}");
+    let is_again = |it: &&Operation| matches!(it.action, Action::Run { pass: Pass::Again, .. });
+    assert!(again.operations.iter().filter(is_again).count() > 8, "{again}");
+    assert_eq!(trained(&plain, 1), trained(&again, 2), "{again}");
 }
 
 /// A network of a chain of layers, and another chain to which it is added.

@@ -19,10 +19,6 @@ use core::cmp::Reverse;
 /// keeps nothing as it is.
 pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
     let mut graph = graph.clone();
-    // What is computed again by the user's word is the operations that are written.
-    if !graph.groups.is_empty() {
-        return graph;
-    }
     let mut readers = vec![Vec::new(); graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
         node.inputs().iter().for_each(|&input| readers[input].push(id));

@@ -19,6 +19,9 @@ const ROWS: u64 = 4;
 const STEP: u64 = 32;
 const LEAST_PORTION: u64 = 256;
 
+/// Columns of a tile in the launch of the forward pass, at most, and in that of the gradients: with more of them the former would spill registers.
+const WIDEST: [u64; 2] = [64, 128];
+
 /// A pass of a convolution between tensors of the operation, as if that were one of the program. A gradient that it reads as well is added to.
 fn operation(
     context: &Context<'_>,
@@ -106,9 +109,14 @@ struct Together {
 }
 
 impl Together {
-    /// With `rows` channels that are multiplied with those of x: of [such maps](is_for_tiles), on a card that takes such launches, where the
+    /// With `rows` channels that are multiplied with those of x, in tiles that are at most so wide: of [such maps](is_for_tiles), on a card that takes such launches, where the
     /// workspace has room for a part.
-    fn new(context: &Context<'_>, op: &NormalizedConvolution, maps: [TensorId; 2], rows: u64) -> Option<Together> {
+    fn new(
+        context: &Context<'_>,
+        op: &NormalizedConvolution,
+        maps: [TensorId; 2],
+        [rows, widest]: [u64; 2],
+    ) -> Option<Together> {
         let resident = if context.tensor_core_terms() == 16 { 2 } else { 1 };
         let at_once = u64::from(context.setting.multiprocessors) * resident;
         if at_once == 0 || !is_for_tiles(context, op, maps) {
@@ -118,7 +126,8 @@ impl Together {
         let partial = context.operation.written(Slot::Workspace)?;
         let part = rows.checked_mul(op.in_channels)?.checked_add(rows)?.checked_mul(4)?;
         let room = context.workspace_bytes().checked_div(part).filter(|&room| room > 0)?;
-        let tile = [rows, op.in_channels].map(|extent| extent.clamp(32, 128).next_power_of_two());
+        let tile =
+            [(rows, 128), (op.in_channels, widest)].map(|(extent, most)| extent.clamp(32, most).next_power_of_two());
         let tiles = rows.div_ceil(tile[0]) * op.in_channels.div_ceil(tile[1]);
         let pixels = pixels(context, op, maps[1]).max(1);
         let most = (at_once / tiles).min(room).min(pixels / LEAST_PORTION).max(1);
@@ -194,7 +203,7 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
         let (totals, saved) = (context.written(totals)?, context.written(statistics)?);
         let running = [0, 1].map(|index| context.operation.written(Slot::Buffer(index)));
         let given = [Some(weight), factors, summands];
-        if let Some(together) = Together::new(context, op, [x, y], op.in_channels) {
+        if let Some(together) = Together::new(context, op, [x, y], [op.in_channels, WIDEST[0]]) {
             let made = [together.partial, together.state, squares, totals, saved, scaled, added].map(Some);
             let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
             let kernel = plain(context, op, ("normalized_forward_together", 1), y)?;
@@ -226,7 +235,7 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
 
 pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let x = context.read(Slot::Input(0))?;
-    let together = Together::new(context, op, [x, context.read(Slot::Gradient)?], op.out_channels);
+    let together = Together::new(context, op, [x, context.read(Slot::Gradient)?], [op.out_channels, WIDEST[1]]);
     let mut all = match together {
         Some(together) => vec![parameters_together(context, op, &together, Besides::default())?],
         None => parameters(context, op)?,
@@ -245,7 +254,9 @@ pub(crate) fn backward_with(
     let outer = besides.rectified.map(|it| [it.dy, it.output].map(|map| ("", map, op.output())));
     let inner = besides.again.map(|it| ("", it.input, op.input()));
     let lies: Vec<_> = outer.into_iter().flatten().chain(inner).collect();
-    let Some(together) = Together::new(context, op, maps, op.out_channels).filter(|_| is_last(context, &lies)) else {
+    let Some(together) =
+        Together::new(context, op, maps, [op.out_channels, WIDEST[1]]).filter(|_| is_last(context, &lies))
+    else {
         return Ok(None);
     };
     let mut all = vec![parameters_together(context, op, &together, besides)?];
