@@ -295,6 +295,20 @@ fn places_are_those_of_the_macro_where_bytes_are() {
     assert_ne!(placed(2, transients).0, [1280, 256, 0]);
 }
 
+/// An order that gives the lower bound elsewhere is not looked for again there.
+#[test]
+fn what_one_order_serves_is_packed_once() {
+    let tensor = |per_sample, first, last| ([Role::Activation as u64, 0, per_sample, 0, first, last], false);
+    let mut transients = OwnedTransients::new([tensor(64, 0, 1), tensor(128, 1, 2), tensor(64, 2, 3)]);
+    for batch in [2, 5, 1] {
+        transients.carry(batch, Precision::F32, Workspaces::UNLIMITED);
+    }
+    assert_eq!(transients.orders.len(), 1);
+    // Sums of sizes that 64 bits do not hold are left to const evaluation, which refuses them.
+    transients.carry(u64::MAX / 512, Precision::F32, Workspaces::UNLIMITED);
+    assert_eq!(transients.orders.len(), 1);
+}
+
 /// Of the macro's orders the one that gives the smallest packing is taken, though one before it is close to the lower bound.
 #[test]
 fn the_best_order_is_taken() {

@@ -2,7 +2,8 @@
 // k of dx = V^T dy + M x + k. The maps themselves are those of convolution.cu or of a library.
 //
 // INS          C, channels of x
-// ADD          whether the gradient of the weight is added to what is there
+// ADD          whether the gradient of the weight, or with MAP that of x, is added to what is there
+// RECTIFIER, MASKED  Identity and 0 but for the gradients with TOGETHER, as there
 // BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, ADD_WEIGHT, ADD_BIAS  those of batch_norm.cuh, of y with its factors and summands: O is
 //              CHANNELS, and N samples times pixels
 // KEPT         defined where statistics are what training saved, as there
@@ -11,7 +12,8 @@
 //              side, in 16 bits. See normalized_together.cuh for what else is given then
 //
 // weight [O, C], factor, summand [O], saved [2, O] with mean and 1 / sqrt(variance + EPS), running_mean, running_var [O] in f32; totals [C],
-// squares [C, C] and, going back, products [O, C] in f32, the sums of x, of x x^T and of dy x^T; sums [O], of dy.
+// squares [C, C] and, going back, products [O, C] in f32, the sums of x, of x x^T and of dy x^T; sums [O], of dy. scaled [O, C] is V, matrix
+// [C, C] M, added c or k. x, dx [N, C] and dy [N, O].
 //
 // normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N; a block for ROWS rows
 // normalized_weight_known: the same from what is known, with KEPT from `saved` and the totals of x, else from running mean and variance of W x;
@@ -125,6 +127,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
     Rows &rows = shared.rows;
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) {
         join_parts(partial, first * (INS / 4), INS, rows, [&](u32 i, const float4 &four) { *(float4 *)&rows.products[4 * i] = four; });
+        static_assert(ROWS == 4, "the sums of some rows are a four");
         join_parts(partial, OUTS * (INS / 4) + first / 4, 1, rows, [&](u32, const float4 &four) {
             *(float4 *)(sums + first) = four;
             rows.sums[0] = four.x, rows.sums[1] = four.y, rows.sums[2] = four.z, rows.sums[3] = four.w;

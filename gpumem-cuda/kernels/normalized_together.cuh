@@ -89,7 +89,7 @@ struct Rules {
 
     __device__ __forceinline__ void load(const Before &it, u32 first) {
         const u32 own = threadIdx.x, c = first + own;
-        // A tile before this one may still be looked at.
+        // Barriers of its own: it does not hang on those of products.
         __syncthreads();
         if (own < TILE_N && c < INS) {
             const float rstd = it.saved[INS + c];

@@ -61,7 +61,6 @@ impl Blueprint {
     }
 
     /// The values that are read when the network has run: its outputs, and what the loss measures by name.
-    /// The nodes that others need: what comes out, and what losses measure.
     pub(super) fn ends(&self) -> Vec<NodeId> {
         let terms = |steps: &Steps| -> Vec<NodeId> {
             steps.loss.iter().flat_map(|term| [term.from, term.and]).flatten().collect()

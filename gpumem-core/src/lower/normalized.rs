@@ -23,8 +23,9 @@ pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
     for (id, node) in graph.nodes.iter().enumerate() {
         node.inputs().iter().for_each(|&input| readers[input].push(id));
     }
+    let normalised = normalised(&graph);
     for norm in 0..graph.nodes.len() {
-        if let Some((convolution, source)) = joined(&graph, norm)
+        if let Some((convolution, source)) = joined(&graph, &normalised, norm)
             && readers[convolution] == [norm]
             && !ends.contains(&convolution)
             && readers[norm]
@@ -45,12 +46,13 @@ fn last_first(sum: &mut Source) {
     }
 }
 
-/// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation.
+/// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation: such a
+/// rectifier as backends take into the pass of that.
 pub(super) fn hands_on(operations: &[Operation], at: usize) -> bool {
     let (Some(behind), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
     let is_rectifier =
         matches!(behind.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));
-    let handed = behind.written(Slot::InputGradient(0)).filter(|_| is_rectifier);
+    let handed = behind.written(Slot::InputGradient(0)).filter(|_| is_rectifier && !behind.accumulate);
     let takes = matches!(operation.backward(), Some(Op::NormalizedConvolution(_)));
     takes && handed.is_some() && handed == operation.read(Slot::Gradient)
 }
@@ -67,7 +69,7 @@ pub(super) fn share_scratch(draft: &mut Draft) {
 }
 
 /// The convolution in front of a normalisation, and both as one.
-fn joined(graph: &Graph, norm: NodeId) -> Option<(NodeId, Source)> {
+fn joined(graph: &Graph, normalised: &[bool], norm: NodeId) -> Option<(NodeId, Source)> {
     let Source::Op { op: Op::BatchNorm(op), inputs: of_norm, buffers, in_place: false } = &graph.nodes[norm].source
     else {
         return None;
@@ -79,22 +81,28 @@ fn joined(graph: &Graph, norm: NodeId) -> Option<(NodeId, Source)> {
     };
     let &[x, weight] = inputs.as_slice() else { return None };
     let is_parameter = matches!(graph.nodes[weight].source, Source::Parameter(_));
-    let is_it = is_parameter && graph.nodes[x].value.batched && is_normalised(graph, x);
+    let is_it = is_parameter && graph.nodes[x].value.batched && normalised[x];
     let op = NormalizedConvolution::new(before, op).filter(|_| is_it)?;
     let inputs = [x, weight].into_iter().chain(of_norm[1..].iter().copied()).collect();
     Some((convolution, Source::Op { op: op.into(), inputs, buffers: buffers.clone(), in_place: false }))
 }
 
-/// Whether a value comes out of a normalisation, through nothing that moves it far from mean 0 and variance 1.
-fn is_normalised(graph: &Graph, value: NodeId) -> bool {
-    let Source::Op { op, inputs, .. } = &graph.nodes[value].source else { return false };
-    match op {
-        Op::BatchNorm(_) | Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
-        Op::Pointwise(Pointwise { function, .. }) => is_moderate(*function) && is_normalised(graph, inputs[0]),
-        Op::MaxPool(_) | Op::Mask(_) | Op::Rectifier(_) => is_normalised(graph, inputs[0]),
-        Op::Sum(_) => inputs.iter().all(|&input| is_normalised(graph, input)),
-        _ => false,
+/// Which values come out of a normalisation, through nothing that moves them far from mean 0 and variance 1. Nodes read those before them.
+fn normalised(graph: &Graph) -> Vec<bool> {
+    let mut all: Vec<bool> = Vec::with_capacity(graph.nodes.len());
+    for node in &graph.nodes {
+        let is_it = |input: &NodeId| all.get(*input).is_some_and(|&is_it| is_it);
+        all.push(match &node.source {
+            Source::Op { op, inputs, .. } => match op {
+                Op::BatchNorm(_) | Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
+                Op::Pointwise(Pointwise { function, .. }) => is_moderate(*function) && inputs.iter().all(is_it),
+                Op::MaxPool(_) | Op::Mask(_) | Op::Rectifier(_) | Op::Sum(_) => inputs.iter().all(is_it),
+                _ => false,
+            },
+            _ => false,
+        });
     }
+    all
 }
 
 /// Whether a function is an activation, whose values are about as large as what it is given.

@@ -77,14 +77,19 @@ fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Agai
     let rectified = handed.map(|HandedOn { rectifier, dy, output, between, .. }| {
         is_apart &=
             apart(between, output) && partial.is_none_or(|partial| apart(partial, dy) && apart(partial, output));
-        if let Some((again, x)) = again {
-            is_apart &= apart(x, dy) && apart(x, output) && apart(between, again.input);
+        if let Some((_, x)) = again {
+            is_apart &= apart(x, dy) && apart(x, output);
         }
         Rectified { rectifier, dy, output }
     });
     let again = again.map(|(again, x)| {
-        is_apart &= operation.read(Slot::Input(0)) == Some(x) && apart(x, again.input);
-        is_apart &= partial.is_none_or(|partial| apart(partial, again.input));
+        is_apart &= operation.read(Slot::Input(0)) == Some(x);
+        // Nothing may read what the normalisation had after it.
+        let written = [Some(x), partial, operation.read(Slot::Gradient)];
+        let parameters = again.parameters.into_iter().flatten();
+        for read in [again.input, again.saved].into_iter().chain(parameters) {
+            is_apart &= written.into_iter().flatten().all(|written| apart(written, read));
+        }
         again
     });
     if !is_apart {

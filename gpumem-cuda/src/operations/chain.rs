@@ -86,7 +86,8 @@ impl<'a> Chain<'a> {
     /// One more operation; `None` if it is not of this kind, and the chain is then of no use.
     pub(crate) fn add(&mut self, operation: &'a Operation) -> Option<()> {
         let keeps_sides = matches!(operation.forward(), Some(Op::Rectifier(_)));
-        if operation.writes.len() != 1 && !keeps_sides {
+        // Scratch memory is for a pass with what follows, which it did not become.
+        if operation.writes.iter().filter(|written| !written.slot.is_scratch()).count() != 1 && !keeps_sides {
             return None;
         }
         let context = Context { placed: self.placed, operation, setting: self.setting };

@@ -12,7 +12,7 @@ use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{Convolution, NormalizedConvolution};
 use gpumem_core::program::{Action, Class, Operand, Operation, Pass, Slot, TensorId};
 
-/// Rows that a block of `normalized_weight` and `normalized_matrix` has: `ROWS` of the kernels.
+/// Rows of a matrix that a block makes at a time: `ROWS` of the kernels.
 const ROWS: u64 = 4;
 
 /// Pixels of a part of the sums over all of them: a multiple of `TILE_K` of the kernels, and at least so many.
@@ -109,14 +109,15 @@ struct Together {
 }
 
 impl Together {
-    /// With `rows` channels that are multiplied with those of x, in tiles that are at most so wide: of [such maps](is_for_tiles), on a card that takes such launches, where the
-    /// workspace has room for a part.
+    /// With `rows` channels that are multiplied with those of x, in tiles that are at most so wide: of [such maps](is_for_tiles), on a card that
+    /// takes such launches, where the workspace has room for a part.
     fn new(
         context: &Context<'_>,
         op: &NormalizedConvolution,
         maps: [TensorId; 2],
         [rows, widest]: [u64; 2],
     ) -> Option<Together> {
+        // `TILE_RESIDENT` of the kernels.
         let resident = if context.tensor_core_terms() == 16 { 2 } else { 1 };
         let at_once = u64::from(context.setting.multiprocessors) * resident;
         if at_once == 0 || !is_for_tiles(context, op, maps) {

@@ -91,6 +91,8 @@ fn channels_last() {
     layouts::check(("several tiles", tiles), (Precision::F16, CAPABILITY), 0..1, 1e-2);
     let masked = |graph: &mut Graph| between(graph, "Relu | Conv2d(3, 1)");
     layouts::check(("masked", masked), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+    let masked = |graph: &mut Graph| sized([12, 11], [136, 280], graph, "Relu | Conv2d(3, 1)");
+    layouts::check(("masked tiles", masked), (Precision::F16, CAPABILITY), 0..1, 1e-2);
 }
 
 /// The calls of a step of a block of that size with these layers behind it, channels last.

@@ -156,13 +156,13 @@ fn maps_channels_last() {
 }
 
 /// Three convolutions that are one with their normalisations read what is made again, behind these layers, and their gradients come through those.
-fn bottlenecks(before: &str, behind: &str) -> impl Fn(&mut Graph) -> NodeId {
+fn bottlenecks(size: [u64; 2], [inner, outer]: [u64; 2], before: &str, behind: &str) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
-        let input = graph.input(numbers(&[3, 17, 19])).unwrap();
-        let mut x = layer(graph, input, "Conv2d(40, 1)");
+        let input = graph.input(numbers(&[3, size[0], size[1]])).unwrap();
+        let mut x = layer(graph, input, &format!("Conv2d({outer}, 1)"));
         for _ in 0..3 {
-            let inner = chain(graph, x, &format!("Conv2d(16, 3, padding = 1, bias = false) | {before}"));
-            let made = chain(graph, inner, "Conv2d(40, 1, bias = false) | BatchNorm2d");
+            let inner = chain(graph, x, &format!("Conv2d({inner}, 1, bias = false) | {before}"));
+            let made = chain(graph, inner, &format!("Conv2d({outer}, 1, bias = false) | BatchNorm2d"));
             let sum = join(graph, &[made, x], "Add");
             x = chain(graph, sum, behind);
         }
@@ -174,13 +174,17 @@ fn bottlenecks(before: &str, behind: &str) -> impl Fn(&mut Graph) -> NodeId {
 
 #[test]
 fn what_a_normalised_convolution_reads() {
-    for (before, behind) in
-        [("BatchNorm2d | Relu", "Relu"), ("BatchNorm2d(affine = false)", "Tanh"), ("BatchNorm2d | Silu", "Relu6")]
-    {
+    for (size, channels, before, behind) in [
+        ([17, 19], [16, 40], "BatchNorm2d | Relu", "Relu"),
+        ([17, 19], [16, 40], "BatchNorm2d(affine = false)", "Tanh"),
+        ([17, 19], [16, 40], "BatchNorm2d | Silu", "Relu6"),
+        // Tiles beside each other read the same of both maps.
+        ([9, 8], [136, 280], "BatchNorm2d | Relu", "Relu"),
+    ] {
         for precision in [Precision::Bf16, Precision::Mixed(Half::F16)] {
-            let alone = compare(bottlenecks(before, behind), 3, (precision, OLDER), true);
+            let alone = compare(bottlenecks(size, channels, before, behind), 3, (precision, OLDER), true);
             assert!(alone.is_empty(), "{alone:?}");
-            let found = compare(bottlenecks(before, behind), 3, (precision, CAPABILITY), true);
+            let found = compare(bottlenecks(size, channels, before, behind), 3, (precision, CAPABILITY), true);
             let expected = if is_apart() { None } else { Some("normalized_backward_together") };
             assert_eq!(found, expected.into_iter().collect(), "{before}, {behind}");
         }

@@ -160,7 +160,7 @@ impl Rule for NormalizedConvolution {
             Work::Inference => return self.convolution(self.in_channels, self.out_channels, true).workspace(work),
         };
         let part = rows.checked_mul(self.in_channels)?.checked_add(rows)?;
-        let parts = part.checked_mul((PARTIAL_SUMS / part).clamp(1, PARTS))?;
+        let parts = part.checked_mul(PARTIAL_SUMS.checked_div(part)?.clamp(1, PARTS))?;
         Some(Workspace { role: Role::ConvolutionWorkspace, shape: Shape::new(&[parts]), batched: false })
     }
 
