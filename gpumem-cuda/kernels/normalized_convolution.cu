@@ -22,39 +22,23 @@
 //                          of, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
 // normalized_matrix:       M = weight^T products, k = -(V^T sums + M totals) / N; a block for ROWS rows of M
 // normalized_forward_together, normalized_backward_together: with TOGETHER, all that there is to do before maps are made
-// normalized_map_gradient: dx = V^T dy + M x + k, of maps as with TOGETHER, with the constants of tile.cuh: M are pixels, N channels of x, and
-//                          ADD says whether dx is added to what is there. A block for each tile of pixels and channels, those of the same pixels
-//                          one after the other
+// normalized_map_gradient: dx = V^T dy + M x + k, of maps as with TOGETHER, with the constants of matrices.cuh: the rows of its result are
+//                          pixels, and the columns channels of x
 #include "base.cuh"
 #include "real.cuh"
 #include "rectify.cuh"
 #include "batch_norm.cuh"
 
 #ifdef MAP
-#include "tile.cuh"
-
-// Pixels and the channels of each, with what is added to a channel.
-struct Target {
-    real *dx;
-    const real *added;
-
-    struct Column {
-        real *first;
-    };
-    static __device__ __forceinline__ u32 rows() { return (u32)COUNT; }
-    static __device__ __forceinline__ u32 columns() { return INS; }
-    __device__ __forceinline__ Column column(u32 n) const { return {dx + n}; }
-    static __device__ __forceinline__ real *at(const Column &column, u32 m) { return column.first + m * (u64)(INS); }
-    __device__ __forceinline__ float bias(u32, u32 n) const { return widen(added[n]); }
-    static __device__ __forceinline__ float through(float sum) { return sum; }
-};
+#include "matrices.cuh"
 
 // Adds the products of pixels that have so many channels with a matrix.
 template <class Rows>
-static __device__ __forceinline__ void multiply_pixels(const real *map, u32 depth, const Rows &matrix, u32 m, u32 n, Tiles &tiles, Sums &sums) {
+static __device__ __forceinline__ void
+multiply_pixels(const real *map, u32 depth, const Rows &matrix, const Corner &corner, Tiles &tiles, Sums &sums) {
     const Matrix<true> pixels = {map, depth, (u32)COUNT, depth};
-    Vectors<TILE_M, true, Matrix<true>> a(pixels, m);
-    Vectors<TILE_N, SAME<Rows, Matrix<true>>, Rows> b(matrix, n);
+    Vectors<TILE_M, true, Matrix<true>> a(pixels, corner.m);
+    Vectors<TILE_N, SAME<Rows, Matrix<true>>, Rows> b(matrix, corner.n);
     multiply(a, b, 0, depth, tiles, sums);
 }
 
@@ -62,13 +46,12 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_map_gradient)
 (const real *__restrict__ dy, const real *__restrict__ x, const real *__restrict__ scaled, const real *__restrict__ matrix,
  const real *__restrict__ added, real *dx) {
     __shared__ Tiles tiles;
-    constexpr u32 TILES_N = (INS + TILE_N - 1) / TILE_N, OUTS = CHANNELS;
-    const u32 m = blockIdx.x / TILES_N * TILE_M, n = blockIdx.x % TILES_N * TILE_N;
+    const Corner corner = corner_of(blockIdx.x);
     Sums sums;
     clear(sums);
-    multiply_pixels(dy, OUTS, Matrix<false>{scaled, INS, INS, OUTS}, m, n, tiles, sums);
-    multiply_pixels(x, INS, Matrix<true>{matrix, INS, INS, INS}, m, n, tiles, sums);
-    store<true>(Target{dx, added}, m, n, tiles, sums);
+    multiply_pixels(dy, CHANNELS, Matrix<false>{scaled, INS, INS, CHANNELS}, corner, tiles, sums);
+    multiply_pixels(x, INS, Matrix<true>{matrix, INS, INS, INS}, corner, tiles, sums);
+    store<true>(Result{dx, added}, corner.m, corner.n, tiles, sums);
 }
 
 #else

@@ -338,9 +338,10 @@ fn parameters_together(
 
 /// What training saved: statistics of y, and the sums of x and of its products with itself.
 fn saved(context: &Context<'_>) -> Result<[TensorId; 3], Error> {
-    use NormalizedConvolution as Of;
     let saved = |index: u8| context.read(Slot::Saved(index));
-    Ok([saved(Of::STATISTICS)?, saved(Of::TOTALS)?, saved(Of::SQUARES)?])
+    let [statistics, totals, squares] =
+        [NormalizedConvolution::STATISTICS, NormalizedConvolution::TOTALS, NormalizedConvolution::SQUARES].map(saved);
+    Ok([statistics?, totals?, squares?])
 }
 
 /// Gradients of weight, factor and summand.
@@ -359,6 +360,9 @@ fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec
         let pixels = pixels(context, op, dy);
         let tile = tile(pixels, op.in_channels, 1, 128);
         let kernel = plain(context, op, ("normalized_map_gradient", 0), dy)?.with("MAP", 1);
+        let sizes = [("ROWS", pixels), ("COLUMNS", op.in_channels), ("DEPTH", op.out_channels)];
+        let kernel = sizes.into_iter().fold(kernel, |kernel, (name, size)| kernel.with(name, size));
+        let kernel = kernel.with("A_TRANSPOSED", 0).with("B_TRANSPOSED", 0).with("BIAS", 1);
         let arguments = [dy, x, scaled, matrix, added, dx].map(Some).to_vec();
         let blocks = pixels.div_ceil(tile[0]).saturating_mul(op.in_channels.div_ceil(tile[1]));
         return Ok(vec![launch(in_tiles(context, kernel, tile), blocks, arguments)?]);
