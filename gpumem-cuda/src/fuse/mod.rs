@@ -197,10 +197,14 @@ fn are_apart(placed: &Placed, first: usize, count: usize) -> bool {
 
 /// The same if tensor `unused`, scratch memory of one of them, is left alone.
 fn are_apart_without(placed: &Placed, first: usize, count: usize, unused: Option<TensorId>) -> bool {
-    let Some(group) = placed.program.operations.get(first..first + count) else { return false };
-    let used = |id: &TensorId| Some(*id) != unused;
-    (1..group.len()).all(|later| {
-        let earlier = || group[..later].iter().flat_map(|operation| operation.tensors()).filter(used);
-        group[later].writes.iter().all(|written| !earlier().any(|tensor| overlap(placed, written.tensor, tensor)))
-    })
+    let group = first..first + count;
+    let exists = placed.program.operations.get(group.clone()).is_some();
+    exists && group.skip(1).all(|later| is_apart_from_earlier(placed, first, later, unused))
+}
+
+/// Whether nothing that operation `later` writes, but for `unused`, lies where one from `first` on before it has another tensor.
+fn is_apart_from_earlier(placed: &Placed, first: usize, later: usize, unused: Option<TensorId>) -> bool {
+    let operations = &placed.program.operations;
+    let earlier = || operations[first..later].iter().flat_map(Operation::tensors).filter(|&id| Some(id) != unused);
+    operations[later].writes.iter().all(|written| !earlier().any(|tensor| overlap(placed, written.tensor, tensor)))
 }

@@ -1,12 +1,18 @@
 //! Updates that follow each other in one launch, as lowering gathers them. Before them, in a step that may be skipped, the looks at
 //! all gradients, and where these are clipped by their norm, the squares of all.
 
-use super::{Fused, calls};
+use super::{Fused, calls, is_apart_from_earlier};
 use crate::operations::{Setting, norm, optimizer};
 use gpumem_core::memory::place::Placed;
+use gpumem_core::program::Action;
 
+/// Of what follows each other up to one whose scratch memory lies where an earlier one reads: a launch takes them in an order of its own.
 pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let found = optimizer::updates(placed, first, setting)?;
+    let rest = &placed.program.operations[first..];
+    let count = optimizer::following(rest, &Action::Update);
+    let apart = (1..count).find(|&later| !is_apart_from_earlier(placed, first, first + later, None)).unwrap_or(count);
+    let rest = if apart < count { &rest[..apart] } else { rest };
+    let found = optimizer::updates(placed, rest, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }
 

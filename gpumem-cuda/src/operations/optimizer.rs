@@ -32,13 +32,16 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     launch(context, std::slice::from_ref(context.operation), false).map(|launch| vec![launch])
 }
 
-/// The updates from operation `first` on, as many as a launch takes, and behind the last of a step its end, if they have few blocks: how
-/// many operations, and their launch. `None` where that is a single operation.
+/// The updates from the first of `rest` on, as many as a launch takes, and behind the last of a step its end, if they have few blocks: how
+/// many operations, and their launch. They [may run](crate::fuse) in any order. `None` where that is a single operation.
 ///
 /// # Errors
 /// As for [`update`].
-pub(crate) fn updates(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
-    let rest = placed.program.operations.get(first..).unwrap_or_default();
+pub(crate) fn updates(
+    placed: &Placed,
+    rest: &[Operation],
+    setting: Setting,
+) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let Some(operation) = rest.first().filter(|operation| operation.action == Action::Update) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     match Kind::new(&context)? {
@@ -140,7 +143,7 @@ pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<
 }
 
 /// How many operations do the same, from the first on.
-pub(super) fn following(operations: &[Operation], action: &Action) -> usize {
+pub(crate) fn following(operations: &[Operation], action: &Action) -> usize {
     operations.iter().take_while(|operation| operation.action == *action).count()
 }
 

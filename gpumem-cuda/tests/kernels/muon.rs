@@ -6,6 +6,7 @@ use crate::host::{CAPABILITY, compare, compare_in, steps_of};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, lower};
+use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Group, Muon, Optimizer};
@@ -84,6 +85,29 @@ fn what_is_no_matrix_is_launched_together() {
     assert_eq!(found, [each.repeat(3), vec!["update"]].concat());
     let Call::Kernel(last) = &step.calls[step.calls.len() - 1] else { panic!("an update is a kernel") };
     assert_eq!(last.numbers[..2], [7, 1]);
+}
+
+/// Scratch memory of a matrix may lie where the gradient of an earlier update was, and is then not written before that has run.
+#[test]
+fn scratch_memory_in_the_place_of_a_gradient_keeps_the_order() {
+    let (graph, output) = matrices();
+    let optimizer = Optimizer::Muon(Muon { ns_steps: 2, ..MUON });
+    let training = training(&[Term::MSE], optimizer, Update::Separate);
+    let mut placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
+    let operations = placed.program.operations.clone();
+    let updates: Vec<usize> = (0..operations.len()).filter(|&at| operations[at].action == Action::Update).collect();
+    let of_matrix = |at: &&usize| operations[**at].written(Slot::Workspace).is_some();
+    let earlier = *updates.iter().find(|at| !of_matrix(at)).unwrap();
+    let matrix = *updates.iter().filter(of_matrix).find(|at| **at > earlier).unwrap();
+    let begins = |placed: &Placed| {
+        let steps = steps_of(placed, 2, Precision::F32, optimizer);
+        steps.iter().map(|step| step.first).rfind(|&first| first <= matrix).unwrap()
+    };
+    assert_eq!(begins(&placed), updates[0], "all in one step");
+    let scratch = operations[matrix].written(Slot::Workspace).unwrap();
+    let gradient = operations[earlier].read(Slot::ParameterGradient).unwrap();
+    placed.offsets[scratch as usize] = placed.offsets[gradient as usize];
+    assert!((earlier + 1..=matrix).contains(&begins(&placed)), "that of the matrix begins another one");
 }
 
 /// Scratch memory that is too small is found before anything runs.
