@@ -84,13 +84,13 @@ fn scratch(operation: &Operation, tensors: &[Tensor]) -> Option<(Role, Load)> {
     tensor.role.is_workspace().then(|| (tensor.role, load(tensor, 4)))
 }
 
-/// Whether one operation has no more scratch memory than another, wherever it is cut short.
-fn has_no_more(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> bool {
-    match (one, other) {
-        (None, _) => true,
-        (Some((role, one)), Some((kind, other))) => role == kind && one.each <= other.each && one.once <= other.once,
-        (Some(_), None) => false,
-    }
+/// What one operation may have of scratch memory beside what another has, wherever that is cut short. Each kind is cut by itself.
+fn beside(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> Load {
+    let Some((role, one)) = one else { return Load::default() };
+    let other = other.filter(|(kind, _)| *kind == role).map_or(Load::default(), |(_, load)| load);
+    let Load { each, once } = one.minus(other);
+    let more = Load { each: each.max(0), once: once.max(0) };
+    if more == Load::default() { more } else { more.plus(Load { each: 0, once: ALIGNMENT }) }
 }
 
 /// What may be added at each position so that no peak rises, at any batch.
@@ -125,17 +125,26 @@ impl Room {
     }
 
     /// Bytes that may be added at a position beside `more`, so that it stays below another one with one sample, and so with any
-    /// number of them: below 0 where a sample takes more than it does at any other.
-    fn spare(&self, at: usize, more: Load) -> i128 {
+    /// number of them: below 0 where a sample takes more than it does at any other. The other one has as much scratch memory, or any at all
+    /// with `any`: it then needs room for more, and of what is left [a part](PART) counts.
+    fn spare(&self, at: usize, more: Load, any: bool) -> i128 {
         let load = self.padded[at].plus(more);
         let below = |&peak: &usize| {
-            let most = self.exact[peak];
-            let is_below = load.each <= most.each && has_no_more(self.scratch[at], self.scratch[peak]);
-            if is_below { most.each + most.once - load.each - load.once } else { -1 }
+            let (beside, most) = (beside(self.scratch[at], self.scratch[peak]), self.exact[peak]);
+            let is_more = beside != Load::default();
+            let load = load.plus(beside);
+            if load.each > most.each || (is_more && !any) {
+                return -1;
+            }
+            let left = most.each + most.once - load.each - load.once;
+            if is_more { left / PART } else { left }
         };
         self.peaks.iter().map(below).max().unwrap_or(-1)
     }
 }
+
+/// Of what is left beside large scratch memory one part in so many is taken: what lives past it is hard to pack.
+const PART: i128 = 16;
 
 /// Whether these tensors may live at a position, too, and leave a quarter of what is there with them to spare: what is nearly full is
 /// hard to pack.
@@ -144,14 +153,14 @@ pub(super) fn may_live(rooms: &[Room; 2], at: usize, all: &[&Tensor]) -> bool {
         let padded = |tensor: &&Tensor| load(tensor, model).plus(Load { each: 0, once: ALIGNMENT });
         let more = all.iter().map(padded).fold(Load::default(), Load::plus);
         let with = room.padded[at].plus(more);
-        room.spare(at, more.plus(Load { each: with.each / 4, once: with.once / 4 })) >= 0
+        room.spare(at, more.plus(Load { each: with.each / 4, once: with.once / 4 }), false) >= 0
     })
 }
 
 /// What may be added at each position.
 fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
     let room = Room::new(operations, tensors, model);
-    (0..operations.len()).map(|at| room.spare(at, Load::default())).collect()
+    (0..operations.len()).map(|at| room.spare(at, Load::default(), true)).collect()
 }
 
 /// The most bytes that are alive at once, of what each sample has, in each number format.
@@ -285,6 +294,20 @@ mod tests {
         let groups = |found: &[usize]| 1 + found.windows(2).filter(|pair| pair[1] - pair[0] > 1).count();
         let (found, before) = (updates(&program), updates(&scattered(&program)));
         assert_eq!((found.len(), groups(&found), groups(&before)), (6, 1, 3), "{found:?}");
+    }
+
+    #[test]
+    fn scratch_memory_counts_as_far_as_there_is_none_beside() {
+        let of = |role: Role, each, once| Some((role, Load { each, once }));
+        let (maps, products) = (Role::ConvolutionWorkspace, Role::ProductWorkspace);
+        let more = |each, once| Load { each, once: once + ALIGNMENT };
+        assert_eq!(beside(None, of(maps, 2, 4)), Load::default());
+        assert_eq!(beside(of(maps, 2, 4), of(maps, 2, 10)), Load::default());
+        assert_eq!(beside(of(maps, 5, 4), of(maps, 2, 10)), more(3, 0));
+        assert_eq!(beside(of(maps, 1, 10), of(maps, 2, 4)), more(0, 6));
+        for other in [None, of(products, 5, 20)] {
+            assert_eq!(beside(of(maps, 1, 10), other), more(1, 10));
+        }
     }
 
     #[test]
