@@ -166,9 +166,22 @@ impl Products {
     }
 }
 
-/// Blocks wait for each other on newer cards, and not on older ones, nor for the sanitizers, which have no shared memory for each.
+/// A card on which so few blocks run at once that each has several parts of what they wait for.
+pub const FEW: (i32, i32) = (8, 7);
+
+/// A card with the tensor cores of Turing whose blocks wait for each other.
+pub const TURING: (i32, i32) = (7, 6);
+
+/// Blocks wait for each other on newer cards, and on older ones other than [`TURING`] they do not, nor for the sanitizers, which have no shared
+/// memory for each.
 fn multiprocessors(capability: (i32, i32)) -> u32 {
-    if is_apart() || capability < (8, 0) { 0 } else { 132 }
+    match capability {
+        _ if is_apart() => 0,
+        FEW => 2,
+        TURING => 40,
+        _ if capability < (8, 0) => 0,
+        _ => 132,
+    }
 }
 
 /// Where tensors are: in one arena at the planned offsets, or, for the sanitizers, each in an allocation of its own, so that

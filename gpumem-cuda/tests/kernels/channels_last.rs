@@ -4,7 +4,7 @@ use crate::gradients;
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
-use crate::host::{self, CAPABILITY, Format, Products, is_apart, kernels_in, steps_of};
+use crate::host::{self, CAPABILITY, FEW, Format, Products, is_apart, kernels_in, steps_of};
 use crate::layouts::{check, program};
 use crate::norms::forward_program;
 use gpumem_core::Precision;
@@ -44,7 +44,9 @@ fn check_some(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
 
 /// All else of [`check_all`].
 fn check_others(what: &'static str, build: impl Fn(&mut Graph) -> NodeId + Copy) {
-    check((what, build), (Precision::F32, OLDER), LAST..LAST + 1, 1e-5);
+    for card in [OLDER, FEW] {
+        check((what, build), (Precision::F32, card), LAST..LAST + 1, 1e-5);
+    }
     check((what, build), (Precision::F32, CAPABILITY), MIXED..MIXED + 1, 1e-5);
     check((what, build), (Precision::F16, CAPABILITY), LAST..LAST + 1, 1e-2);
 }

@@ -3,11 +3,11 @@
 use crate::host::harness::compile;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
-use crate::host::{CAPABILITY, Format, Products, is_apart};
-use crate::{check, check_mixed, check_narrow, gradients, layouts, norms};
+use crate::host::{CAPABILITY, FEW, Format, Products, TURING, is_apart};
+use crate::{check, check_mixed, check_narrow, check_trained, gradients, layouts, norms};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
-use gpumem_core::lower::{Options, lower, with_normalized_convolutions};
+use gpumem_core::lower::{Options, Term, Training, lower, with_normalized_convolutions};
 use gpumem_core::program::{Action, Op, Pass};
 use gpumem_cuda::{Call, Convolution, Launch};
 
@@ -93,6 +93,70 @@ fn channels_last() {
     layouts::check(("masked", masked), (Precision::F16, CAPABILITY), 0..1, 1e-2);
     let masked = |graph: &mut Graph| sized([12, 11], [136, 280], graph, "Relu | Conv2d(3, 1)");
     layouts::check(("masked tiles", masked), (Precision::F16, CAPABILITY), 0..1, 1e-2);
+}
+
+/// Where each block has several tiles of parts and several rows of what is made of them; and with other tensor cores.
+#[test]
+fn on_other_cards() {
+    for card in [FEW, TURING] {
+        let format = (Precision::F16, card);
+        for (size, channels, behind) in [
+            ([17, 19], [16, 40], "Conv2d(3, 1)"),
+            ([9, 8], [136, 280], "Conv2d(3, 1)"),
+            ([5, 7], [8, 24], "Relu | Conv2d(3, 1)"),
+            ([12, 11], [136, 280], "Relu | Conv2d(3, 1)"),
+        ] {
+            let build = |graph: &mut Graph| sized(size, channels, graph, behind);
+            layouts::check((behind, build), format, 0..1, 1e-2);
+        }
+    }
+    if is_apart() {
+        return;
+    }
+    let blocks = |card| {
+        let all = calls([9, 8], [136, 280], "Relu | Conv2d(3, 1)", (Precision::F16, card));
+        let together = |call: &Call| match call {
+            Call::Kernel(it) if it.kernel.entry.ends_with("together") => Some((it.kernel.entry, it.grid[0])),
+            _ => None,
+        };
+        all.iter().filter_map(together).collect::<Vec<_>>()
+    };
+    let [forward, backward] = ["normalized_forward_together", "normalized_backward_together"];
+    assert_eq!(blocks(FEW), [(forward, 4), (backward, 4)]);
+    assert_eq!(blocks(TURING), [(forward, 40), (backward, 40)]);
+    assert_eq!(blocks(CAPABILITY), [(forward, 70), (backward, 70)], "a block for each four rows");
+}
+
+/// Weights, or factors and summands, that are not trained, and an input whose gradient nobody wants.
+#[test]
+fn what_is_not_trained() {
+    for frozen in ["convolution", "normalisation", "both"] {
+        let build = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[8, 17, 19])).unwrap();
+            let before = layer(graph, input, "BatchNorm2d(affine = false)");
+            let made = [(); 2].map(|()| {
+                let convolution = layer(graph, before, "Conv2d(24, 1, bias = false)");
+                [convolution, layer(graph, convolution, "BatchNorm2d")]
+            });
+            for (node, is_frozen) in made[1].into_iter().zip([frozen != "normalisation", frozen != "convolution"]) {
+                if is_frozen {
+                    graph.freeze(graph.nodes[node].row);
+                }
+            }
+            let sum = join(graph, &made.map(|[_, norm]| norm), "Add");
+            let output = chain(graph, sum, "Relu | Conv2d(3, 1, bias = false)");
+            *graph = with_normalized_convolutions(graph, &[output]);
+            let is_it = |node: &&Node| matches!(node.source, Source::Op { op: Op::NormalizedConvolution(_), .. });
+            assert_eq!(graph.nodes.iter().filter(is_it).count(), 2, "{frozen}");
+            output
+        };
+        check_trained(frozen, 2, &[Precision::F32], build);
+        let mut graph = Graph::default();
+        let output = build(&mut graph);
+        let training = Training { loss: &[Term::MSE], input_gradient: false, ..gradients().0 };
+        let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+        layouts::compare_ways(frozen, &program, (Precision::F16, CAPABILITY), &[0], 1e-2);
+    }
 }
 
 /// The calls of a step of a block of that size with these layers behind it, channels last.

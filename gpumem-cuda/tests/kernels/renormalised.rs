@@ -4,7 +4,7 @@
 use crate::fronts::{BATCH, beside};
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
-use crate::host::{CAPABILITY, Format, is_apart};
+use crate::host::{CAPABILITY, FEW, Format, is_apart};
 use crate::{check, gradients};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for, with_normalized_convolutions};
@@ -184,9 +184,11 @@ fn what_a_normalised_convolution_reads() {
         for precision in [Precision::Bf16, Precision::Mixed(Half::F16)] {
             let alone = compare(bottlenecks(size, channels, before, behind), 3, (precision, OLDER), true);
             assert!(alone.is_empty(), "{alone:?}");
-            let found = compare(bottlenecks(size, channels, before, behind), 3, (precision, CAPABILITY), true);
-            let expected = if is_apart() { None } else { Some("normalized_backward_together") };
-            assert_eq!(found, expected.into_iter().collect(), "{before}, {behind}");
+            for card in [CAPABILITY, FEW] {
+                let found = compare(bottlenecks(size, channels, before, behind), 3, (precision, card), true);
+                let expected = if is_apart() { None } else { Some("normalized_backward_together") };
+                assert_eq!(found, expected.into_iter().collect(), "{before}, {behind}");
+            }
         }
     }
 }
