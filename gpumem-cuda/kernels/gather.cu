@@ -14,8 +14,8 @@
 //
 // Backward, a block sums ROWS rows of 256 columns in shared memory. It reads all N tokens, 4 N V / ROWS bytes for the whole
 // table and each 256 columns, and lists the places that are its own; then each thread walks the list for one column, with 8
-// loads on their way at a time. Every row of dy is read once, and every row of dweight written once. For 16,384 tokens in a
-// table of 50,257 rows, tokens cost 100 MB of reads from the cache for each 256 columns. A token that is n times in the batch
+// loads on their way at a time. Every row of dy is read once, and every row of dweight written once; what is added to is read and
+// written where a row has a token. For 16,384 tokens in a table of 50,257 rows, tokens cost 100 MB of reads from the cache for each 256 columns. A token that is n times in the batch
 // takes one block n / 8 waits for memory.
 #include "base.cuh"
 #include "real.cuh"
@@ -56,7 +56,8 @@ KERNEL(gather_backward)(const u32 *token, const real *dy, real *dweight) {
     const u64 first = (u64)blockIdx.x * ROWS, column = (u64)blockIdx.y * THREADS + thread;
     // A thread touches the sums of its own column only.
     for (u32 row = 0; row < ROWS; row++) sums[row * THREADS + thread] = 0.0f;
-    u32 listed = 0;
+    // A bit of touched for each row that has a token.
+    u32 listed = 0, touched = 0;
     for (u64 pass = 0; pass < TOKENS; pass += THREADS * EACH) {
         // Neighbouring tokens of one thread: the list is in their order.
         u32 own[EACH], count = 0;
@@ -98,15 +99,22 @@ KERNEL(gather_backward)(const u32 *token, const real *dy, real *dweight) {
 #pragma unroll
                 for (int k = 0; k < 8; k++) gradient[k] = widen(dy[places[i + k] * (u64)WIDTH + column]);
 #pragma unroll
-                for (int k = 0; k < 8; k++) sums[rows[i + k] * THREADS + thread] += gradient[k];
+                for (int k = 0; k < 8; k++) {
+                    sums[rows[i + k] * THREADS + thread] += gradient[k];
+                    touched |= 1u << rows[i + k];
+                }
             }
-            for (; i < listed; i++) sums[rows[i] * THREADS + thread] += widen(dy[places[i] * (u64)WIDTH + column]);
+            for (; i < listed; i++) {
+                sums[rows[i] * THREADS + thread] += widen(dy[places[i] * (u64)WIDTH + column]);
+                touched |= 1u << rows[i];
+            }
         }
         // The barrier of the next pass comes before its list is written.
         listed = 0;
     }
     if (column >= WIDTH) return;
     for (u32 row = 0; row < ROWS && first + row < TABLE; row++) {
+        if (ADD && (touched >> row & 1) == 0) continue;
         real *out = &dweight[(first + row) * WIDTH + column];
         const float sum = sums[row * THREADS + thread];
         narrow(ADD ? widen(*out) + sum : sum, out);

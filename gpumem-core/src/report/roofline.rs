@@ -11,7 +11,7 @@ use crate::memory::place::{Placed, on_host, place};
 use crate::network::Network;
 use crate::number::{Format, Precision};
 use crate::program::op::Rule;
-use crate::program::ops::{Cell, Recurrence};
+use crate::program::ops::{Cell, NormalizedConvolution, Recurrence};
 use crate::program::{Action, Class, Leg, Op, Operand, Operation, Pass, Phase, Piece, Slot, TensorId, made_beside};
 use crate::report::text::bytes as bytes_text;
 use alloc::format;
@@ -71,6 +71,18 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
     let forward = op.macs().saturating_mul(2).saturating_mul(batch);
     let writes = |input: u8| u64::from(operation.written(Slot::InputGradient(input)).is_some());
     match (pass, op) {
+        // The products of x with itself are taken once, and the gradient has a map of the same size. What is made of sums once for all samples is
+        // not counted.
+        (_, Op::NormalizedConvolution(op)) => {
+            let map = |channels: u64| op.convolution(op.in_channels, channels, false).macs();
+            let [outer, inner] = [op.out_channels, op.in_channels].map(|channels| map(channels).saturating_mul(2));
+            let squares = u64::from(operation.written(Slot::Saved(NormalizedConvolution::SQUARES)).is_some());
+            let of_sample = match pass {
+                Pass::Backward => outer.saturating_add(outer.saturating_add(inner).saturating_mul(writes(0))),
+                Pass::Forward | Pass::Again | Pass::Chunk => outer.saturating_add(inner.saturating_mul(squares)),
+            };
+            of_sample.saturating_mul(batch)
+        }
         (Pass::Forward | Pass::Again | Pass::Chunk, _) => forward,
         // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
         (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
@@ -110,11 +122,16 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
     }
 }
 
-/// Bytes of the gradient of a whole to which that of a part is added: nothing is done outside of the part.
+/// Bytes of the gradient of a whole to which that of a part, or of a table to which those of some of its rows are added: nothing is done
+/// elsewhere.
 fn added(placed: &Placed, operation: &Operation, id: TensorId) -> Option<u64> {
-    let is_sum = operation.accumulate && operation.written(Slot::InputGradient(0)) == Some(id);
-    let is_part = matches!(operation.action, Action::Run { op: Op::Slice(_), pass: Pass::Backward });
-    let part = operation.read(Slot::Gradient).filter(|_| is_sum && is_part)?;
+    let whole = match operation.action {
+        Action::Run { op: Op::Slice(_), pass: Pass::Backward } => Slot::InputGradient(0),
+        Action::Run { op: Op::Gather(_), pass: Pass::Backward } => Slot::InputGradient(1),
+        _ => return None,
+    };
+    let is_sum = operation.accumulate && operation.written(whole) == Some(id);
+    let part = operation.read(Slot::Gradient).filter(|_| is_sum)?;
     Some(placed.bytes[part as usize].min(placed.bytes[id as usize]))
 }
 

@@ -34,6 +34,7 @@ type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Fused;
 /// All of them, in the order in which they are tried.
 const PATTERNS: &[Pattern] = &[
     products::with_activation,
+    products::with_sum,
     products::with_activation_gradient,
     products::with_bias_gradient,
     convolutions::with_relu,

@@ -1,5 +1,6 @@
-//! Products through cuBLASLt, and what runs in the same pass: bias, Relu, Gelu and their gradients.
+//! Products through cuBLASLt, and what runs in the same pass: bias, Relu, Gelu and their gradients, and a sum.
 
+use super::sum::pair;
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
 use crate::calls::Call;
 use crate::calls::product::{Auxiliary, Epilogue, Product};
@@ -55,6 +56,23 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
     };
     let product = apart(placed, first, 2, Product { d: output, epilogue, ..product });
     Ok(product.map(|product| (2, vec![product.into()])))
+}
+
+/// A product whose result is one of two branches of a sum: the other branch is its addend, and the sum is rounded once.
+pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
+    let Some((next, Op::Sum(sum), output)) = forward_at(placed, first + 1) else { return Ok(None) };
+    let Some(branches) = pair(placed, next, sum).filter(|_| setting.library) else { return Ok(None) };
+    let [addend] = branches.into_iter().filter(|&branch| branch != own).collect::<Vec<_>>()[..] else {
+        return Ok(None);
+    };
+    let context = Context { placed, operation, setting };
+    let is_free = output == own || dies_by(placed, own, first + 1);
+    if !is_free || context.pitch(addend) != context.pitch(output) {
+        return Ok(None);
+    }
+    let product = Product { c: Some(addend), d: output, ..forward(&context, op)? };
+    Ok(apart(placed, first, 2, product).map(|product| (2, vec![product.into()])))
 }
 
 /// The gradient of a product's input, and that of the approximate Gelu before it. Updates of the weights, which come in between

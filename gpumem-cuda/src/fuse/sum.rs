@@ -28,7 +28,7 @@ pub(super) fn sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
 }
 
 /// The two branches of a sum, if there are two different ones of the sum's size.
-fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
+pub(super) fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
     let branches = [operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?];
     let batched = |id: TensorId| placed.program.tensor(id).batched;
     let sum = operation.written(Slot::Output)?;

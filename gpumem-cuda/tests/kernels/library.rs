@@ -148,6 +148,58 @@ fn a_value_that_is_needed_elsewhere_is_not_fused_away() {
     check("Gelu beside an identity", 3, beside);
 }
 
+/// `x + f(x)`, and the like.
+fn residual(graph: &mut Graph, dims: &[u64], [before, branch, behind]: [&str; 3], is_first: bool) -> NodeId {
+    let input = graph.input(numbers(dims)).unwrap();
+    let x = chain(graph, input, before);
+    let branch = chain(graph, x, branch);
+    let sum = join(graph, &if is_first { [branch, x] } else { [x, branch] }, "Add");
+    chain(graph, sum, behind)
+}
+
+#[test]
+fn a_sum_runs_with_the_product_before_it() {
+    for is_first in [true, false] {
+        let block = |branch: &'static str| {
+            let text = ["Linear(16)", branch, "LayerNorm | Linear(8)"];
+            move |graph: &mut Graph| residual(graph, &[7, 9], text, is_first)
+        };
+        for training in [Some(gradients().0), None] {
+            let steps = library(&placed(training, block("LayerNorm | Linear(16)")));
+            let found = summary(&steps);
+            assert_eq!(found.iter().filter(|&line| line == "2 BIAS").count(), 1, "{found:?}");
+            // What the normalisation is given is needed for gradients; without them the sum takes the place of its first branch.
+            let sum = products(&steps).into_iter().find(|product| product.c.is_some()).unwrap();
+            assert_eq!(sum.c == Some(sum.d), training.is_none() && !is_first);
+        }
+        check("sum", 3, block("LayerNorm | Linear(16)"));
+        check("sum without bias", 3, block("Sigmoid | Linear(16, bias = false)"));
+        // Where the product is needed by itself there is a pass for the sum.
+        let both = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[7, 16])).unwrap();
+            let linear = layer(graph, input, "Linear(16)");
+            let sum = join(graph, &if is_first { [linear, input] } else { [input, linear] }, "Add");
+            join(graph, &[sum, linear], "Mul")
+        };
+        assert!(!products(&library(&placed(None, both))).iter().any(|product| product.c.is_some()));
+        check("a product that is a factor, too", 3, both);
+    }
+    // Of a batch's sum with what all samples share there is a pass as well.
+    let shared = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[7, 9])).unwrap();
+        chain(graph, input, "Linear(16) | PositionEmbedding(7)")
+    };
+    assert!(!products(&library(&placed(None, shared))).iter().any(|product| product.c.is_some()));
+    // So is one with itself.
+    let doubled = |graph: &mut Graph| {
+        let input = graph.input(numbers(&[7, 9])).unwrap();
+        let linear = layer(graph, input, "Linear(16)");
+        join(graph, &[linear, linear], "Add")
+    };
+    assert!(!products(&library(&placed(None, doubled))).iter().any(|product| product.c.is_some()));
+    check("a product beside itself", 3, doubled);
+}
+
 #[test]
 fn fused_products_give_what_the_operations_give() {
     for (dims, text) in [
