@@ -4,15 +4,15 @@
 //! live on: most of a step needs much less than its peak. So updates wait as long as they can, each only if no position that its
 //! gradient lives through grows beyond what the peak needs, at any batch and in any number format.
 
-use crate::number::Role;
+use crate::number::{Half, Precision, Role};
 use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Bytes of an element of each role: once with 32 bits for all, once with 16 bits for what can have them.
-const MODELS: [u64; 2] = [4, 2];
+/// Formats in which elements of every role have all the sizes that they can have.
+const MODELS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Mixed(Half::Bf16)];
 
 /// What is alive at a position: bytes for each sample, and bytes that are there once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,13 +34,9 @@ impl Load {
 /// What a placement ends a tensor with at most: every one begins at a multiple of this.
 const ALIGNMENT: i128 = 256;
 
-fn bytes(tensor: &Tensor, model: u64) -> i128 {
-    let element = match tensor.role {
-        Role::Activation | Role::Weight => model,
-        Role::Byte | Role::Bit => 1,
-        _ => 4,
-    };
-    i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(element)
+/// Those of a sample, or of all if they are there once.
+fn bytes(tensor: &Tensor, model: Precision) -> i128 {
+    i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(tensor.role.bytes(model))
 }
 
 /// The first and the last operation of each transient tensor.
@@ -54,14 +50,14 @@ pub(super) fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<
     lives
 }
 
-fn load(tensor: &Tensor, model: u64) -> Load {
-    let size = bytes(tensor, model);
-    if tensor.batched { Load { each: size, once: 0 } } else { Load { each: 0, once: size } }
+fn load(tensor: &Tensor, model: Precision) -> Load {
+    let (size, once) = (bytes(tensor, model), i128::from(tensor.once) * i128::from(tensor.role.bytes(model)));
+    if tensor.batched { Load { each: size, once } } else { Load { each: 0, once: size + once } }
 }
 
 /// What is alive at each operation, without scratch memory that may be cut short. `room` is added to what is there once, for each
 /// tensor.
-fn loads(operations: &[Operation], tensors: &[Tensor], model: u64, room: i128) -> Vec<Load> {
+fn loads(operations: &[Operation], tensors: &[Tensor], model: Precision, room: i128) -> Vec<Load> {
     // What begins at a position, less what ended at the one before it.
     let mut changes = vec![Load::default(); operations.len() + 1];
     for (tensor, life) in tensors.iter().zip(lives(operations, tensors)) {
@@ -81,7 +77,7 @@ fn loads(operations: &[Operation], tensors: &[Tensor], model: u64, room: i128) -
 /// The scratch memory of an operation, if it is of the kind that may be cut short.
 fn scratch(operation: &Operation, tensors: &[Tensor]) -> Option<(Role, Load)> {
     let tensor = &tensors[operation.written(Slot::Workspace)? as usize];
-    tensor.role.is_workspace().then(|| (tensor.role, load(tensor, 4)))
+    tensor.role.is_workspace().then(|| (tensor.role, load(tensor, Precision::F32)))
 }
 
 /// What one operation may have of scratch memory beside what another has, wherever that is cut short. Each kind is cut by itself.
@@ -105,7 +101,7 @@ pub(super) struct Room {
 }
 
 impl Room {
-    fn new(operations: &[Operation], tensors: &[Tensor], model: u64) -> Room {
+    fn new(operations: &[Operation], tensors: &[Tensor], model: Precision) -> Room {
         let exact = loads(operations, tensors, model, 0);
         let scratch: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
         let mut peaks: Vec<usize> = Vec::new();
@@ -120,24 +116,24 @@ impl Room {
     }
 
     /// In each number format.
-    pub(super) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [Room; 2] {
+    pub(super) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [Room; MODELS.len()] {
         MODELS.map(|model| Room::new(operations, tensors, model))
     }
 
     /// Bytes that may be added at a position beside `more`, so that it stays below another one with one sample, and so with any
-    /// number of them: below 0 where a sample takes more than it does at any other. The other one has as much scratch memory, or any at all
-    /// with `any`: it then needs room for more, and of what is left [a part](PART) counts.
-    fn spare(&self, at: usize, more: Load, any: bool) -> i128 {
+    /// number of them: below 0 where a sample takes more than it does at any other. The other one has no less scratch memory; with `may_exceed`
+    /// it may have less, where what is missing has room as well, and of what is left [a part](PART) counts.
+    fn spare(&self, at: usize, more: Load, may_exceed: bool) -> i128 {
         let load = self.padded[at].plus(more);
         let below = |&peak: &usize| {
             let (beside, most) = (beside(self.scratch[at], self.scratch[peak]), self.exact[peak]);
             let is_more = beside != Load::default();
             let load = load.plus(beside);
-            if load.each > most.each || (is_more && !any) {
+            if load.each > most.each || (is_more && !may_exceed) {
                 return -1;
             }
             let left = most.each + most.once - load.each - load.once;
-            if is_more { left / PART } else { left }
+            if is_more { left.div_euclid(PART) } else { left }
         };
         self.peaks.iter().map(below).max().unwrap_or(-1)
     }
@@ -148,7 +144,7 @@ const PART: i128 = 16;
 
 /// Whether these tensors may live at a position, too, and leave a quarter of what is there with them to spare: what is nearly full is
 /// hard to pack.
-pub(super) fn may_live(rooms: &[Room; 2], at: usize, all: &[&Tensor]) -> bool {
+pub(super) fn may_live(rooms: &[Room; MODELS.len()], at: usize, all: &[&Tensor]) -> bool {
     rooms.iter().zip(MODELS).all(|(room, model)| {
         let padded = |tensor: &&Tensor| load(tensor, model).plus(Load { each: 0, once: ALIGNMENT });
         let more = all.iter().map(padded).fold(Load::default(), Load::plus);
@@ -158,13 +154,13 @@ pub(super) fn may_live(rooms: &[Room; 2], at: usize, all: &[&Tensor]) -> bool {
 }
 
 /// What may be added at each position.
-fn spare(operations: &[Operation], tensors: &[Tensor], model: u64) -> Vec<i128> {
+fn spare(operations: &[Operation], tensors: &[Tensor], model: Precision) -> Vec<i128> {
     let room = Room::new(operations, tensors, model);
     (0..operations.len()).map(|at| room.spare(at, Load::default(), true)).collect()
 }
 
 /// The most bytes that are alive at once, of what each sample has, in each number format.
-pub(super) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; 2] {
+pub(super) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; MODELS.len()] {
     let most = |model| loads(operations, tensors, model, 0).into_iter().map(|load| load.each).max();
     MODELS.map(|model| most(model).unwrap_or(0))
 }
@@ -207,7 +203,7 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u6
     let mut places: Vec<usize> = (0..operations.len()).collect();
     let (mut place, mut from) = (operations.len() - 1, operations.len());
     // The least that is spare between the updates that wait and their place.
-    let mut least = [i128::MAX; 2];
+    let mut least = [i128::MAX; MODELS.len()];
     for &at in updates.iter().rev() {
         for (least, spare) in least.iter_mut().zip(&spares) {
             *least = spare[at + 1..from.min(place + 1)].iter().copied().fold(*least, i128::min);
@@ -221,7 +217,9 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u6
             least.iter_mut().zip(sizes).for_each(|(least, size)| *least -= size);
             places[at] = place;
         } else {
-            (place, least) = (at, [i128::MAX; 2]);
+            // What waits for it is there beside its scratch memory.
+            place = at;
+            least.iter_mut().zip(&spares).for_each(|(least, spare)| *least = spare[at] - scratch);
         }
     }
     let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); operations.len()];
@@ -243,13 +241,22 @@ mod tests {
     use crate::layers::Entry;
     use crate::layers::arguments::Argument;
     use crate::layers::{Built, Written};
-    use crate::lower::{Options, Term, Training, lower};
+    use crate::lower::{Options, Term, Training, lower, tables};
+    use crate::memory::budget::pack_at;
+    use crate::memory::tables::Workspaces;
     use crate::program::{Phase, Program};
     use crate::train::Update;
+    use crate::train::optim::{Adafactor, Muon, Optimizer};
+    use alloc::format;
     use alloc::string::String;
 
     /// A training step of layers with numbers.
     fn step(shape: &[u64], layers: &[(&str, &[u64])]) -> Program {
+        trained(shape, layers, 1)
+    }
+
+    /// The same with these states of optimizers.
+    fn trained(shape: &[u64], layers: &[(&str, &[u64])], moments: u64) -> Program {
         let mut graph = Graph::default();
         let mut value = graph.input(Type::numbers(Shape::new(shape))).unwrap();
         for (name, numbers) in layers {
@@ -262,7 +269,7 @@ mod tests {
         let loss = &[Term::MSE];
         let training = Training {
             loss,
-            moments: 1,
+            moments,
             update: Update::Fused,
             skips_overflow: false,
             input_gradient: false,
@@ -276,13 +283,10 @@ mod tests {
         (0..program.operations.len()).filter(is_update).collect()
     }
 
-    /// The most bytes that are alive at once, with scratch memory cut short at `cap`.
-    fn peak(program: &Program, model: u64, batch: i128, cap: i128) -> i128 {
-        let Program { operations, tensors, .. } = program;
-        let bytes = |load: Load| load.once + batch * load.each;
-        let cut = |operation| scratch(operation, tensors).map_or(0, |(_, load)| bytes(load).min(cap));
-        let loads = loads(operations, tensors, model, 0).into_iter().zip(operations);
-        loads.map(|(load, operation)| bytes(load) + cut(operation)).max().unwrap()
+    /// The most bytes that are alive at once, as plans count them.
+    fn peak(program: &Program, precision: Precision, batch: u64, workspaces: Workspaces) -> u64 {
+        let tables = tables(program).leak().with_workspaces(workspaces);
+        pack_at(&tables, batch, precision).unwrap().0.lower_bound
     }
 
     #[test]
@@ -322,8 +326,9 @@ mod tests {
     /// The same operations with each update behind those of its layer.
     fn scattered(program: &Program) -> Program {
         let mut operations: Vec<Operation> = Vec::new();
-        let (updates, others): (Vec<Operation>, Vec<Operation>) =
+        let (mut updates, others): (Vec<Operation>, Vec<Operation>) =
             program.operations.iter().cloned().partition(|operation| operation.action == Action::Update);
+        updates.iter_mut().for_each(|update| update.writes.retain(|written| written.slot != Slot::Workspace));
         for (at, other) in others.iter().enumerate() {
             operations.push(other.clone());
             let is_last = others.get(at + 1).is_none_or(|next| next.row != other.row);
@@ -331,7 +336,22 @@ mod tests {
             operations.extend(updates.iter().filter(of_layer).filter(|_| is_last).cloned());
         }
         assert_eq!(operations.len(), program.operations.len());
-        Program { operations, ..program.clone() }
+        let mut tensors = program.tensors.clone();
+        with_scratch(&mut operations, &mut tensors, program.moments);
+        let lives = lives(&operations, &tensors);
+        for (tensor, life) in tensors.iter_mut().zip(lives).filter(|(tensor, _)| tensor.class == Class::Transient) {
+            // Scratch memory of updates is now another tensor.
+            let Some([first, last]) = life else {
+                tensor.shape = Shape::new(&[0]);
+                continue;
+            };
+            [tensor.first, tensor.last] = [first as u32, last as u32];
+        }
+        // What the host is given is there until the end.
+        for &id in &program.results {
+            tensors[id as usize].last = operations.len() as u32 - 1;
+        }
+        Program { operations, tensors, ..program.clone() }
     }
 
     #[test]
@@ -357,7 +377,18 @@ mod tests {
             ("Conv2d", &[8, 5]),
             ("BatchNorm2d", &[]),
         ];
-        let shapes: [(&[u64], _); 7] = [
+        let both: &[(&str, &[u64])] = &[
+            ("Conv2d", &[4, 3]),
+            ("Relu", &[]),
+            ("Conv2d", &[16, 3]),
+            ("Flatten", &[]),
+            ("Linear", &[40]),
+            ("Tanh", &[]),
+            ("Linear", &[900]),
+            ("LayerNorm", &[]),
+            ("Linear", &[8]),
+        ];
+        let shapes: [(&[u64], _); 9] = [
             (&[1], wide),
             (&[7], wide),
             (&[300], wide),
@@ -365,14 +396,25 @@ mod tests {
             (&[3, 16, 16], maps),
             (&[1, 40, 20], maps),
             (&[64, 14, 14], maps),
+            (&[3, 9, 9], both),
+            (&[1, 30, 20], both),
         ];
-        for (shape, layers) in shapes {
-            let program = step(shape, layers);
+        let caps = [0, 1 << 10, 1 << 16, 1 << 20, u64::MAX];
+        let with_scratch = [Optimizer::Muon(Muon::DEFAULT), Optimizer::Adafactor(Adafactor::DEFAULT)];
+        let moments = [1].into_iter().chain(with_scratch.map(|optimizer| optimizer.moments()));
+        for ((shape, layers), moments) in shapes.into_iter().flat_map(|case| moments.clone().map(move |it| (case, it)))
+        {
+            let program = trained(shape, layers, moments);
             let before = scattered(&program);
-            for (model, batch) in MODELS.into_iter().flat_map(|model| [1, 2, 17, 1000].map(|batch| (model, batch))) {
-                for cap in [0, 1 << 10, 1 << 16, 1 << 20, i128::MAX] {
-                    let (peak, before) = (peak(&program, model, batch, cap), peak(&before, model, batch, cap));
-                    assert!(peak <= before, "{shape:?}, batch {batch}, at most {cap}: {peak} above {before}");
+            for (precision, batch) in MODELS.into_iter().flat_map(|it| [1, 2, 17, 1000].map(|batch| (it, batch))) {
+                for (at, product) in caps.into_iter().enumerate() {
+                    // Of both kinds at most as much, and of one all.
+                    for convolution in [product, caps[caps.len() - 1 - at]] {
+                        let caps = Workspaces { product, convolution };
+                        let of = |program| peak(program, precision, batch, caps);
+                        let what = format!("{shape:?}, {moments} states, {precision:?}, batch {batch}, {caps:?}");
+                        assert!(of(&program) <= of(&before), "{what}: {} above {}", of(&program), of(&before));
+                    }
                 }
             }
         }
