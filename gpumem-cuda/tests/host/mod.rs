@@ -13,6 +13,7 @@ pub mod chains;
 mod compare;
 pub mod filled;
 mod machine;
+mod reused;
 mod tested;
 
 use gpumem_core::graph::{Graph, NodeId};
@@ -518,6 +519,7 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
 fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer) -> Job {
     // Of a batch that is split it is a part that everybody here knows.
     let compiled = harness::graphs::plan(program, batch * program.descent.micro_batches, precision);
+    let compiled = reused::in_every_second(compiled);
     let placed = gpumem_core::memory::place::place(&compiled).unwrap();
     let (arena, train, infer) = (compiled.budget[Line::Arena], Some(placed.clone()), placed);
     let (tf32, deterministic) = (false, false);
