@@ -5,6 +5,7 @@ mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
 mod micro_batches;
+mod moved;
 mod recurrences;
 
 use common::{again, chain, join, layer, numbers, plan, tokens, training};

@@ -34,12 +34,16 @@ fn rows_for_tokens_in_sixteen_bits() {
 
 #[test]
 fn rows_for_tokens_used_twice() {
-    check("Embedding", 3, |graph| {
-        let input = graph.input(tokens(7)).unwrap();
-        let once = layer(graph, input, "Embedding(29, 13)");
-        let again = again(graph, input, "Embedding(29, 13)", 0);
-        join(graph, &[once, again], "Add")
-    });
+    // A row a block, and some of which few have a token.
+    for (rows, features, steps) in [(29, 13, 7), (5000, 260, 7)] {
+        check("Embedding", 3, |graph| {
+            let input = graph.input(tokens(steps)).unwrap();
+            let text = format!("Embedding({rows}, {features})");
+            let once = layer(graph, input, &text);
+            let again = again(graph, input, &text, 0);
+            join(graph, &[once, again], "Add")
+        });
+    }
 }
 
 #[test]
