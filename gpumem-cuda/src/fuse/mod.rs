@@ -203,7 +203,7 @@ fn are_apart_without(placed: &Placed, first: usize, count: usize, unused: Option
     exists && group.skip(1).all(|later| is_apart_from_earlier(placed, first, later, unused))
 }
 
-/// Whether nothing that operation `later` writes, but for `unused`, lies where one from `first` on before it has another tensor.
+/// Whether nothing that operation `later` writes lies where one from `first` on before it has another tensor than `unused`.
 fn is_apart_from_earlier(placed: &Placed, first: usize, later: usize, unused: Option<TensorId>) -> bool {
     let operations = &placed.program.operations;
     let earlier = || operations[first..later].iter().flat_map(Operation::tensors).filter(|&id| Some(id) != unused);

@@ -58,20 +58,21 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
     Ok(product.map(|product| (2, vec![product.into()])))
 }
 
-/// A product whose result is one of two branches of a sum: the other branch is its addend, and the sum is rounded once.
+/// A product whose result is one of two branches of a sum: the other branch is its addend, and the sum is rounded once. Where the sum takes the
+/// place of what is multiplied, the product has a place of its own.
 pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Sum(sum), output)) = forward_at(placed, first + 1) else { return Ok(None) };
     let Some(branches) = pair(placed, next, sum).filter(|_| setting.library) else { return Ok(None) };
-    let [addend] = branches.into_iter().filter(|&branch| branch != own).collect::<Vec<_>>()[..] else {
-        return Ok(None);
+    let addend = match branches {
+        [branch, other] | [other, branch] if branch == own => other,
+        _ => return Ok(None),
     };
-    let context = Context { placed, operation, setting };
     let is_free = output == own || dies_by(placed, own, first + 1);
-    if !is_free || context.pitch(addend) != context.pitch(output) {
+    if !is_free || operation.reads.iter().any(|read| read.tensor == output) {
         return Ok(None);
     }
-    let product = Product { c: Some(addend), d: output, ..forward(&context, op)? };
+    let product = Product { c: Some(addend), d: output, ..forward(&Context { placed, operation, setting }, op)? };
     Ok(apart(placed, first, 2, product).map(|product| (2, vec![product.into()])))
 }
 

@@ -6,7 +6,7 @@ use crate::operations::{Setting, norm, optimizer};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Action;
 
-/// Of what follows each other up to one whose scratch memory lies where an earlier one reads: a launch takes them in an order of its own.
+/// A launch takes updates in an order of its own: it ends before one that writes scratch memory where an earlier one reads.
 pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let rest = &placed.program.operations[first..];
     let count = optimizer::following(rest, &Action::Update);

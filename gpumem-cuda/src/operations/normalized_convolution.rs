@@ -361,7 +361,7 @@ fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec
         let tile = tile(pixels, op.in_channels, 1, 128);
         let kernel = plain(context, op, ("normalized_map_gradient", 0), dy)?.with("MAP", 1);
         let sizes = [("ROWS", pixels), ("COLUMNS", op.in_channels), ("DEPTH", op.out_channels)];
-        let kernel = sizes.into_iter().fold(kernel, |kernel, (name, size)| kernel.with(name, size));
+        let kernel = sizes.into_iter().fold(kernel, |kernel, (name, size)| kernel.with(name, format!("{size}ull")));
         let kernel = kernel.with("A_TRANSPOSED", 0).with("B_TRANSPOSED", 0).with("BIAS", 1);
         let arguments = [dy, x, scaled, matrix, added, dx].map(Some).to_vec();
         let blocks = pixels.div_ceil(tile[0]).saturating_mul(op.in_channels.div_ceil(tile[1]));

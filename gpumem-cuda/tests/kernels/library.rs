@@ -3,13 +3,13 @@
 use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers, plan};
 use crate::host::product::{self, Memory, rounded};
 use crate::host::{CAPABILITY, Products, compare_in, narrow};
-use crate::{check, gradients};
+use crate::{check, check_trained, gradients};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::Slot;
+use gpumem_core::program::{Op, Slot};
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
 use gpumem_cuda::operations::Setting;
@@ -184,6 +184,24 @@ fn a_sum_runs_with_the_product_before_it() {
         assert!(!products(&library(&placed(None, both))).iter().any(|product| product.c.is_some()));
         check("a product that is a factor, too", 3, both);
     }
+    // In the place of what is multiplied there is no product.
+    for (training, freezes) in [(None, false), (Some(Training { input_gradient: false, ..gradients().0 }), true)] {
+        let itself = |graph: &mut Graph| {
+            let input = graph.input(numbers(&[7, 9])).unwrap();
+            let x = layer(graph, input, "Linear(16)");
+            let made = layer(graph, x, "Linear(16)");
+            if freezes {
+                graph.freeze(graph.nodes[made].row);
+            }
+            join(graph, &[x, made], "Add")
+        };
+        let placed = placed(training, itself);
+        let sum = placed.program.operations.iter().find(|it| matches!(it.forward(), Some(Op::Sum(_)))).unwrap();
+        assert_eq!(sum.read(Slot::Input(0)), sum.written(Slot::Output), "in place");
+        let is_in_place = |product: &Product| [product.a.tensor, product.b.tensor].contains(&product.d);
+        assert!(!products(&library(&placed)).iter().any(is_in_place));
+        check_trained("in the place of what is multiplied", 3, &[Precision::F32], itself);
+    }
     // Of a batch's sum with what all samples share there is a pass as well.
     let shared = |graph: &mut Graph| {
         let input = graph.input(numbers(&[7, 9])).unwrap();
@@ -220,10 +238,14 @@ fn fused_products_give_what_the_operations_give() {
 fn fused_products_of_16_bits() {
     let (training, optimizer) = gradients();
     let training = Training { loss: &[Term::MSE], ..training };
-    for text in ["Linear(24) | Relu".to_string(), format!("Linear(16) | {TANH}"), format!("{TANH} | Linear(8)")] {
+    let sum = "a sum".to_string();
+    for text in ["Linear(24) | Relu".to_string(), format!("Linear(16) | {TANH}"), format!("{TANH} | Linear(8)"), sum] {
         for precision in [Precision::Bf16, Precision::F16] {
             let mut graph = Graph::default();
-            let output = sequence(&[7, 16], &text)(&mut graph);
+            let output = match &*text {
+                "a sum" => residual(&mut graph, &[7, 16], ["Tanh", "Linear(16)", "Linear(8)"], false),
+                text => sequence(&[7, 16], text)(&mut graph),
+            };
             compare_in((precision, CAPABILITY), 0..1, (&text, &graph, output, training, 3, optimizer), 1, 5, 1e-2);
         }
     }

@@ -109,22 +109,40 @@ pub fn check_mixed(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> Nod
     check_formats(what, &ways, batch, build);
 }
 
-/// As [`check_narrow`], for products: on tensor cores with all orders of warps, on those of Turing, and without.
+/// On tensor cores with all orders of warps, on those of Turing, and without.
+const PRODUCTS: [Way; 4] = [
+    ((Precision::Bf16, host::CAPABILITY), 0..3),
+    ((Precision::F16, host::CAPABILITY), 0..1),
+    ((Precision::F16, (7, 5)), 0..1),
+    ((Precision::Bf16, (7, 5)), 0..1),
+];
+
+/// As [`check_narrow`], for products.
 pub fn check_products(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
-    let ways = [
-        ((Precision::Bf16, host::CAPABILITY), 0..3),
-        ((Precision::F16, host::CAPABILITY), 0..1),
-        ((Precision::F16, (7, 5)), 0..1),
-        ((Precision::Bf16, (7, 5)), 0..1),
-    ];
-    check_formats(what, &ways, batch, build);
+    check_formats(what, &PRODUCTS, batch, build);
+}
+
+/// As [`check_products`] with a loss of squares: one whose terms cancel is as wrong as its largest terms.
+pub fn check_squares(what: &str, batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    let (training, _) = gradients();
+    check_trained_in(what, &PRODUCTS, Training { loss: &[Term::MSE], ..training }, batch, build);
 }
 
 /// As [`check_narrow`], in these formats.
 pub fn check_formats(what: &str, ways: &[Way], batch: u64, build: impl FnOnce(&mut Graph) -> NodeId) {
+    check_trained_in(what, ways, gradients().0, batch, build);
+}
+
+fn check_trained_in(
+    what: &str,
+    ways: &[Way],
+    training: Training,
+    batch: u64,
+    build: impl FnOnce(&mut Graph) -> NodeId,
+) {
     let mut graph = Graph::default();
     let output = build(&mut graph);
-    let (training, optimizer) = gradients();
+    let (_, optimizer) = gradients();
     let ways = ways.iter().filter(|(format, _)| !touches_the_bytes_of_another(*format, ways));
     let ways: Vec<&Way> = ways.collect();
     let formats: Vec<host::Format> = ways.iter().map(|(format, _)| *format).collect();

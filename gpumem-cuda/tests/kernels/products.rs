@@ -1,6 +1,6 @@
 use crate::host::harness::graphs::{again, chain, compile, join, layer, numbers, tokens};
 use crate::host::{CAPABILITY, Machine};
-use crate::{check, check_products, check_trained, gradients};
+use crate::{check, check_products, check_squares, check_trained, gradients};
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
@@ -272,7 +272,7 @@ fn sixteen_bits_in_several_tiles_of_further_shapes() {
 }
 
 fn several_tiles(rows: u64, features: u64, text: &str) {
-    check_products(text, 3, |graph| {
+    check_squares(text, 3, |graph| {
         let input = graph.input(numbers(&[rows, features])).unwrap();
         let first = layer(graph, input, text);
         // The input's gradient is added to.
