@@ -3,15 +3,16 @@
 
 mod common;
 
-use common::{chain, numbers, plan, training};
+use common::{chain, join, layer, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::with_normalized_convolutions;
 use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables};
 use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
 use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::memory::turned::Turned;
-use gpumem_core::program::{Action, Class, Leg, Operation, Part, Phase, Piece, Program, Slot, Tensor, TensorId};
+use gpumem_core::program::{Action, Class, Leg, Op, Operation, Part, Phase, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::report::roofline::traffic;
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::train::{Descent, Offload};
@@ -291,18 +292,39 @@ fn parked_activations_lower_the_bound() {
 #[test]
 fn nothing_stands_between_an_output_and_the_gradient_beside_it() {
     let block = "Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | ";
-    let (graph, output) = network(&[3, 8, 8], &format!("{}Flatten | Linear(5)", block.repeat(25)));
-    let mut training = training(2).training.unwrap();
-    training.descent.offload = Offload::Activations;
-    let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
-    let program = lower_for(&graph, &[output], &Options { training: Some(training) }, &setting).unwrap();
-    let is_leg = |operation: &&Operation| matches!(operation.action, Action::Park(_));
-    let is_again = |operation: &&Operation| operation.phase() == Phase::Again;
-    assert!(program.operations.iter().filter(is_leg).count() > 8, "{program}");
-    assert!(program.operations.iter().filter(is_again).count() > 8, "{program}");
-    for pair in program.operations.windows(2).filter(|pair| is_again(&&pair[0])) {
-        assert!(!is_leg(&&pair[1]), "{program}");
+    let layers = network(&[3, 8, 8], &format!("{}Flatten | Linear(5)", block.repeat(25)));
+    for (graph, output) in [layers, bottlenecks(16)] {
+        let mut training = training(2).training.unwrap();
+        training.descent.offload = Offload::Activations;
+        let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let program = lower_for(&graph, &[output], &Options { training: Some(training) }, &setting).unwrap();
+        let is_leg = |operation: &&Operation| matches!(operation.action, Action::Park(_));
+        let is_again = |operation: &&Operation| operation.phase() == Phase::Again;
+        assert!(program.operations.iter().filter(is_leg).count() > 8, "{program}");
+        assert!(program.operations.iter().filter(is_again).count() > 8, "{program}");
+        for pair in program.operations.windows(2) {
+            let is_one = matches!(pair[1].backward(), Some(Op::NormalizedConvolution(_))) || is_again(&&pair[0]);
+            assert!(!is_one || !pair.iter().any(|it| is_leg(&it)), "{program}");
+        }
     }
+}
+
+/// Residual blocks whose last convolutions are one with their normalisations.
+fn bottlenecks(count: usize) -> (Graph, NodeId) {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[3, 8, 8])).unwrap();
+    let mut x = chain(&mut graph, input, "Conv2d(32, 1, bias = false) | BatchNorm2d | Relu");
+    for _ in 0..count {
+        let made = chain(
+            &mut graph,
+            x,
+            "Conv2d(8, 3, padding = 1) | BatchNorm2d | Relu | Conv2d(32, 1, bias = false) | BatchNorm2d",
+        );
+        let sum = join(&mut graph, &[made, x], "Add");
+        x = layer(&mut graph, sum, "Relu");
+    }
+    let output = chain(&mut graph, x, "Flatten | Linear(5)");
+    (with_normalized_convolutions(&graph, &[output]), output)
 }
 
 /// Together with optimizer state: the same legs at the same places of both passes as alone, and the same pieces.

@@ -48,7 +48,7 @@ fn last_first(sum: &mut Source) {
 
 /// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation: such a
 /// rectifier as backends take into the pass of that.
-pub(super) fn hands_on(operations: &[Operation], at: usize) -> bool {
+pub(in crate::lower) fn hands_on(operations: &[Operation], at: usize) -> bool {
     let (Some(behind), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
     let is_rectifier =
         matches!(behind.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));

@@ -7,6 +7,7 @@
 //! The plan does not depend on the model's being right: each copy begins at an operation and is waited for at another, and between
 //! the two the tensor has its place to itself. Where a card is slower or a bus is faster, nobody waits; in the other case the step does.
 
+use crate::lower::normalized::hands_on;
 use crate::lower::recompute::{Setting, costs};
 use crate::lower::updates::most_of_sample;
 use crate::memory::tables::{Workspaces, samples};
@@ -152,11 +153,12 @@ fn is_joined(operations: &[Operation], at: usize) -> bool {
         Action::Run { op, .. } => matches!(op, Op::Pointwise(_) | Op::Rectifier(_) | Op::Binary(_) | Op::Sum(_)),
         _ => false,
     };
-    let hands_on = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
-    // The gradient of a normalisation comes with its output.
-    let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_)));
-    let renormalises = is_norm && one.phase() == Phase::Again;
-    renormalises || (hands_on && (is_simple(one) || is_simple(other)))
+    let is_read = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
+    // The gradient of a normalisation comes with its output, and that of a convolution that is one with its normalisation with its input, maybe
+    // through a rectifier.
+    let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_) | Op::NormalizedConvolution(_)));
+    let renormalises = one.phase() == Phase::Again && (is_norm || hands_on(operations, at));
+    renormalises || (is_read && (is_simple(one) || is_simple(other)))
 }
 
 /// The first place from `at` on, in front of the turn, that is not between operations which may run as one.
