@@ -34,7 +34,7 @@ impl Load {
 /// What a placement ends a tensor with at most: every one begins at a multiple of this.
 const ALIGNMENT: i128 = 256;
 
-/// Those of a sample, or of all if they are there once.
+/// Bytes that a tensor has for each sample, or if it is not batched, in all, but for those that scratch memory has once.
 fn bytes(tensor: &Tensor, model: Precision) -> i128 {
     i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(tensor.role.bytes(model))
 }
