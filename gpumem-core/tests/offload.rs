@@ -5,8 +5,9 @@ mod common;
 
 use common::{chain, join, layer, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::with_normalized_convolutions;
-use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables};
+use gpumem_core::lower::{
+    Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables, with_normalized_convolutions,
+};
 use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
 use gpumem_core::memory::order::channels_last;
 use gpumem_core::memory::place::{place, share};

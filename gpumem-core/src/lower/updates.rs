@@ -388,7 +388,17 @@ mod tests {
             ("LayerNorm", &[]),
             ("Linear", &[8]),
         ];
-        let shapes: [(&[u64], _); 9] = [
+        // The update of a matrix that stays has scratch memory, beside which others would wait.
+        let waist: &[(&str, &[u64])] = &[
+            ("Linear", &[24]),
+            ("Tanh", &[]),
+            ("Linear", &[3]),
+            ("Tanh", &[]),
+            ("Linear", &[90]),
+            ("Tanh", &[]),
+            ("Linear", &[50]),
+        ];
+        let shapes: [(&[u64], _); 10] = [
             (&[1], wide),
             (&[7], wide),
             (&[300], wide),
@@ -398,6 +408,7 @@ mod tests {
             (&[64, 14, 14], maps),
             (&[3, 9, 9], both),
             (&[1, 30, 20], both),
+            (&[64], waist),
         ];
         let caps = [0, 1 << 10, 1 << 16, 1 << 20, u64::MAX];
         let with_scratch = [Optimizer::Muon(Muon::DEFAULT), Optimizer::Adafactor(Adafactor::DEFAULT)];

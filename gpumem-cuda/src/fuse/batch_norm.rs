@@ -1,5 +1,6 @@
 //! Batch normalisation with what follows it in one pass: a sum with another map, a function of one number.
 
+use super::sum::added;
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
 use crate::operations::batch_norm::{
     Drop, Dropped, Incoming, Tail, backward_through, follower, forward_with, may_drop, statistics_first, sums_first,
@@ -8,7 +9,7 @@ use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::ops::{BatchNorm, Mask, Sum};
+use gpumem_core::program::ops::{BatchNorm, Mask};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
 /// Batch normalisation, then a sum with one other map, or a function, or both, and dropout behind them.
@@ -44,18 +45,6 @@ fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
     let drop = Drop { p: *p, row: mask.stream(operation.row), state: operation.read(Slot::State)? };
     let keeps_input = !ends(placed, at, value);
     (operation.read(Slot::Input(0)) == Some(value)).then_some(Dropped { drop, output, keeps_input })
-}
-
-/// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
-pub(super) fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
-    let (operation, Op::Sum(Sum { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
-    let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
-    let other = if left == value { right } else { left };
-    let is_sum = (left == value || right == value) && other != value;
-    // A branch without a batch is added to every sample.
-    let program = &placed.program;
-    let is_whole = program.tensor(other).batched == program.tensor(value).batched;
-    (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))
 }
 
 /// The backward pass of a rectifier or another function, then that of the batch normalisation in front of it. Its slope is computed again

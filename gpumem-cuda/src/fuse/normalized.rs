@@ -1,7 +1,7 @@
 //! Convolutions of one pixel that are one with their normalisations: with a sum with another map, and a Relu behind it, in the same pass, and
 //! back through that.
 
-use super::batch_norm::added as addend_of;
+use super::sum::added as addend_of;
 use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
 use crate::calls::{Call, Convolution};
 use crate::operations::batch_norm::{kept, parameters};

@@ -1,6 +1,6 @@
 //! Products through cuBLASLt, and what runs in the same pass: bias, Relu, Gelu and their gradients, and a sum.
 
-use super::sum::pair;
+use super::sum::added;
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
 use crate::calls::Call;
 use crate::calls::product::{Auxiliary, Epilogue, Product};
@@ -62,14 +62,8 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
 /// place of what is multiplied, the product has a place of its own.
 pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
-    let Some((next, Op::Sum(sum), output)) = forward_at(placed, first + 1) else { return Ok(None) };
-    let Some(branches) = pair(placed, next, sum).filter(|_| setting.library) else { return Ok(None) };
-    let addend = match branches {
-        [branch, other] | [other, branch] if branch == own => other,
-        _ => return Ok(None),
-    };
-    let is_free = output == own || dies_by(placed, own, first + 1);
-    if !is_free || operation.reads.iter().any(|read| read.tensor == output) {
+    let Some((addend, output)) = added(placed, first + 1, own).filter(|_| setting.library) else { return Ok(None) };
+    if operation.reads.iter().any(|read| read.tensor == output) {
         return Ok(None);
     }
     let product = Product { c: Some(addend), d: output, ..forward(&Context { placed, operation, setting }, op)? };

@@ -1,6 +1,6 @@
 //! A sum with what follows it in one pass: a rectifier, or the normalisation of its rows.
 
-use super::{Fused, are_apart, calls, forward_at, rectified};
+use super::{Fused, are_apart, calls, ends, forward_at, rectified};
 use crate::operations::normalize::forward_of;
 use crate::operations::sum::add_and_rectify;
 use crate::operations::{Context, Setting};
@@ -28,10 +28,22 @@ pub(super) fn sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
 }
 
 /// The two branches of a sum, if there are two different ones of the sum's size.
-pub(super) fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
+fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
     let branches = [operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?];
     let batched = |id: TensorId| placed.program.tensor(id).batched;
     let sum = operation.written(Slot::Output)?;
     let is_pair = op.branches == 2 && branches[0] != branches[1];
     (is_pair && branches.iter().all(|&branch| batched(branch) == batched(sum))).then_some(branches)
+}
+
+/// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
+pub(super) fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
+    let (operation, Op::Sum(Sum { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
+    let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
+    let other = if left == value { right } else { left };
+    let is_sum = (left == value || right == value) && other != value;
+    // A branch without a batch is added to every sample.
+    let program = &placed.program;
+    let is_whole = program.tensor(other).batched == program.tensor(value).batched;
+    (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))
 }

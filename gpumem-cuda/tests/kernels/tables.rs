@@ -34,7 +34,7 @@ fn rows_for_tokens_in_sixteen_bits() {
 
 #[test]
 fn rows_for_tokens_used_twice() {
-    // A row a block, and some of which few have a token.
+    // A row a block, and several, of which some have a token.
     for (rows, features, steps) in [(29, 13, 7), (5000, 260, 7)] {
         check("Embedding", 3, |graph| {
             let input = graph.input(tokens(steps)).unwrap();
