@@ -120,7 +120,7 @@ fn what_a_convolution_reads_is_gone_when_its_inputs_gradient_is_made() {
 /// A smooth function keeps neither its input nor its output. Beside a step in which a second reader, which adds nothing, has its input kept.
 #[test]
 fn a_function_behind_a_normalisation_keeps_nothing() {
-    const ALL: [&str; 10] = [
+    const ALL: [&str; 11] = [
         "Relu",
         "Relu6",
         "Silu",
@@ -131,6 +131,7 @@ fn a_function_behind_a_normalisation_keeps_nothing() {
         "Mish",
         "Softsign",
         "LogSigmoid",
+        "Selu",
     ];
     for function in ALL {
         let network = |twice: bool| {

@@ -8,6 +8,10 @@ static __device__ __forceinline__ float sign_of(float a) { return a > 0.0f ? 1.0
 static __device__ __forceinline__ float smaller(float a, float b) { return a < b || a != a ? a : b; }
 static __device__ __forceinline__ float larger(float a, float b) { return a > b || a != a ? a : b; }
 
-static __device__ __forceinline__ float sigmoid(float a) { return 1.0f / (1.0f + expf(-a)); }
+// Also where exp(-a) is infinite: a small result is a quotient of small numbers.
+static __device__ __forceinline__ float sigmoid(float a) {
+    const float small = expf(-fabsf(a));
+    return (a < 0.0f ? small : 1.0f) / (1.0f + small);
+}
 
 static __device__ __forceinline__ float softplus(float a) { return larger(a, 0.0f) + log1pf(expf(-fabsf(a))); }

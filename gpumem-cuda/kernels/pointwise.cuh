@@ -40,36 +40,46 @@ struct LeakyRelu {
     }
 };
 
+// Not 1 + erff(..), which has no digits left where that is near -1.
 struct Gelu {
-    static __device__ __forceinline__ float value(float x, const Arguments &) {
-        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
-    }
+    // The distribution function of the normal distribution.
+    static __device__ __forceinline__ float share(float x) { return 0.5f * erfcf(x * -0.70710678118654752f); }
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x * share(x); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        return 0.5f * (1.0f + erff(k * 0.70710678118654752f)) + k * 0.39894228040143268f * expf(-0.5f * k * k);
-    }
-};
-
-struct GeluTanh {
-    static __device__ __forceinline__ float value(float x, const Arguments &) {
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286536f * (x + 0.044715f * x * x * x)));
-    }
-    static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        const float t = tanhf(0.79788456080286536f * (k + 0.044715f * k * k * k));
-        return 0.5f * (1.0f + t) + 0.5f * k * (1.0f - t * t) * 0.79788456080286536f * (1.0f + 0.134145f * k * k);
-    }
-};
-
-struct Silu {
-    static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + expf(-x)); }
-    static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        const float s = 1.0f / (1.0f + expf(-k));
-        return s * (1.0f + k * (1.0f - s));
+        return share(k) + k * 0.39894228040143268f * expf(-0.5f * k * k);
     }
 };
 
 struct Sigmoid {
-    static __device__ __forceinline__ float value(float x, const Arguments &) { return 1.0f / (1.0f + expf(-x)); }
+    // 1 / (1 + exp(-x)), also where exp(-x) is infinite: a small result is a quotient of small numbers.
+    static __device__ __forceinline__ float plain(float x) {
+        const float small = expf(-fabsf(x));
+        return (x < 0.0f ? small : 1.0f) / (1.0f + small);
+    }
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return plain(x); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return k * (1.0f - k); }
+};
+
+// (1 + tanh(u)) / 2 as the sigmoid of 2 u, which does not cancel for negative u.
+struct GeluTanh {
+    static __device__ __forceinline__ float gate(float x) {
+        return Sigmoid::plain(1.59576912160573071f * (x + 0.044715f * x * x * x));
+    }
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x * gate(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float s = gate(k);
+        const float slope = s * (1.0f - s);
+        // Far out that is 0, and the square infinite.
+        return slope == 0.0f ? s : s + k * slope * 1.59576912160573071f * (1.0f + 0.134145f * k * k);
+    }
+};
+
+struct Silu {
+    static __device__ __forceinline__ float value(float x, const Arguments &) { return x * Sigmoid::plain(x); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        const float s = Sigmoid::plain(k);
+        return s * (1.0f + k * (1.0f - s));
+    }
 };
 
 struct Exp {
@@ -92,10 +102,10 @@ struct Tanh {
 
 struct Hardswish {
     static __device__ __forceinline__ float value(float x, const Arguments &) {
-        return x * Relu6::value(x + 3.0f, Arguments()) / 6.0f;
+        return x * (Relu6::value(x + 3.0f, Arguments()) / 6.0f);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        return k < -3.0f ? 0.0f : k > 3.0f ? 1.0f : k / 3.0f + 0.5f;
+        return k <= -3.0f ? 0.0f : k >= 3.0f ? 1.0f : k / 3.0f + 0.5f;
     }
 };
 
@@ -114,6 +124,13 @@ struct Elu {
         return x > 0.0f ? x : (float)arguments.at[0] * expm1f(x);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > 0.0f ? 1.0f : (float)arguments.at[0] * expf(k);
+    }
+};
+
+// What stands in the place of its input: the slope is made of the output.
+struct EluInPlace : Elu {
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         return k > 0.0f ? 1.0f : k + (float)arguments.at[0];
     }
 };
@@ -125,6 +142,12 @@ struct Celu {
         return x > 0.0f ? x : alpha * expm1f(x / alpha);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
+        return k > 0.0f ? 1.0f : expf(k / (float)arguments.at[0]);
+    }
+};
+
+struct CeluInPlace : Celu {
+    static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         return k > 0.0f ? 1.0f : k / (float)arguments.at[0] + 1.0f;
     }
 };
@@ -133,6 +156,12 @@ struct Selu {
     static __device__ __forceinline__ float value(float x, const Arguments &) {
         return x > 0.0f ? 1.0507009873554805f * x : 1.7580993408473766f * expm1f(x);
     }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) {
+        return k > 0.0f ? 1.0507009873554805f : 1.7580993408473766f * expf(k);
+    }
+};
+
+struct SeluInPlace : Selu {
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
         return k > 0.0f ? 1.0507009873554805f : k + 1.7580993408473766f;
     }
@@ -150,7 +179,7 @@ struct Softplus {
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         const float scaled = (float)arguments.at[0] * k;
-        return scaled > (float)arguments.at[1] ? 1.0f : 1.0f / (1.0f + expf(-scaled));
+        return scaled > (float)arguments.at[1] ? 1.0f : Sigmoid::plain(scaled);
     }
 };
 
@@ -212,8 +241,10 @@ struct Cos {
 
 struct Softsign {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
+    // Divides twice: the square of a large number would be infinite.
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        return 1.0f / ((1.0f + fabsf(k)) * (1.0f + fabsf(k)));
+        const float share = 1.0f / (1.0f + fabsf(k));
+        return share * share;
     }
 };
 
@@ -221,23 +252,23 @@ struct Mish {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x * tanhf(Softplus::plain(x)); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
         const float t = tanhf(Softplus::plain(k));
-        return t + k * (1.0f - t * t) / (1.0f + expf(-k));
+        return t + k * (1.0f - t * t) * Sigmoid::plain(k);
     }
 };
 
 struct QuickGelu {
     static __device__ __forceinline__ float value(float x, const Arguments &) {
-        return x / (1.0f + expf(-1.702f * x));
+        return x * Sigmoid::plain(1.702f * x);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
-        const float s = 1.0f / (1.0f + expf(-1.702f * k));
+        const float s = Sigmoid::plain(1.702f * k);
         return s * (1.0f + 1.702f * k * (1.0f - s));
     }
 };
 
 struct LogSigmoid {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return -Softplus::plain(-x); }
-    static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f / (1.0f + expf(k)); }
+    static __device__ __forceinline__ float slope(float k, const Arguments &) { return Sigmoid::plain(-k); }
 };
 
 struct Abs {

@@ -111,5 +111,5 @@ fn is_moderate(function: Function) -> bool {
     matches!(
         function,
         Relu | Relu6 | LeakyRelu | Elu | Celu | Selu | Silu | Hardswish | Gelu | GeluTanh | QuickGelu | Mish | Tanh
-    )
+    ) || matches!(function, EluInPlace | CeluInPlace | SeluInPlace)
 }

@@ -331,7 +331,8 @@ impl Formula {
         Some(match operator {
             UnaryOperator::Negate => self.number(-1.0),
             UnaryOperator::Exp => value,
-            UnaryOperator::Expm1 => self.binary(Add, value, one),
+            // Not `value + 1`, which has no digits left where the value is near -1.
+            UnaryOperator::Expm1 => self.unary(UnaryOperator::Exp, a),
             UnaryOperator::Log => self.binary(Divide, one, a),
             UnaryOperator::Log1p => {
                 let shifted = self.binary(Add, one, a);

@@ -48,14 +48,27 @@ pub struct FunctionRow {
     pub arguments: &'static [FunctionArgument],
     /// Whether the layer has PyTorch's flag `inplace`.
     pub inplace: bool,
+    /// With `inplace`, the function of equal values whose gradient reads the output. `None` where this one's does.
+    pub in_place: Option<Function>,
     /// Whether the function is a layer of its name.
     pub is_layer: bool,
 }
 
+/// The factor of `Elu` and of its form in place.
+const ELU: &[FunctionArgument] = &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::From(0.0) }];
+/// The level of `Celu` and of its form in place.
+const CELU: &[FunctionArgument] = &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::Above(0.0) }];
+
 impl FunctionRow {
     /// A layer without arguments whose gradient reads the input.
-    const KEEPS_INPUT: FunctionRow =
-        FunctionRow { kept: Kept::Input, other_side: None, arguments: &[], inplace: false, is_layer: true };
+    const KEEPS_INPUT: FunctionRow = FunctionRow {
+        kept: Kept::Input,
+        other_side: None,
+        arguments: &[],
+        inplace: false,
+        in_place: None,
+        is_layer: true,
+    };
     /// A layer without arguments whose gradient reads the output.
     const KEEPS_OUTPUT: FunctionRow = FunctionRow { kept: Kept::Output, ..FunctionRow::KEEPS_INPUT };
 }
@@ -179,33 +192,26 @@ functions! {
     /// `Elu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x) - 1)`.
     ///
     /// * Options: `alpha = 1.0`, at least 0; `inplace`.
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps the input; with `inplace` the output. An output near `-alpha` says little of its slope: in f32, that of an input
+    ///   below -9 is then off by more than 0.1 %.
     ///
     /// PyTorch: `torch.nn.ELU(alpha, inplace)`.
-    Elu = FunctionRow {
-        // As LeakyRelu's.
-        arguments: &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::From(0.0) }],
-        inplace: true,
-        ..FunctionRow::KEEPS_OUTPUT
-    };
+    Elu = FunctionRow { arguments: ELU, inplace: true, in_place: Some(Function::EluInPlace), ..FunctionRow::KEEPS_INPUT };
     /// `Celu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x / alpha) - 1)`.
     ///
     /// * Options: `alpha = 1.0`, above 0; `inplace`.
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps what that of [`Elu`](Function::Elu) does.
     ///
     /// PyTorch: `torch.nn.CELU(alpha, inplace)`.
-    Celu = FunctionRow {
-        arguments: &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::Above(0.0) }],
-        inplace: true,
-        ..FunctionRow::KEEPS_OUTPUT
-    };
+    Celu = FunctionRow { arguments: CELU, inplace: true, in_place: Some(Function::CeluInPlace), ..FunctionRow::KEEPS_INPUT };
     /// `Selu` or `Selu(inplace)`: `scale * x` where `x` is positive, else `scale * alpha * (exp(x) - 1)`, with
     /// `scale = 1.0507009873554805` and `alpha = 1.6732632423543772`.
     ///
-    /// * Backward keeps the output. In place it costs nothing.
+    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives; with `inplace` the output, as that of
+    ///   [`Elu`](Function::Elu) does.
     ///
     /// PyTorch: `torch.nn.SELU(inplace)`.
-    Selu = FunctionRow { inplace: true, ..FunctionRow::KEEPS_OUTPUT };
+    Selu = FunctionRow { inplace: true, in_place: Some(Function::SeluInPlace), ..FunctionRow::KEEPS_INPUT };
     /// `Softplus(beta = 1.0, threshold = 20.0)`: `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above `threshold`.
     ///
     /// * Options: `beta = 1.0`, above 0; `threshold = 20.0`.
@@ -325,4 +331,10 @@ functions! {
     ///
     /// PyTorch: `torch.cos(x)`.
     Cos = FunctionRow::KEEPS_INPUT;
+    /// [`Elu`](Function::Elu) in place: its gradient reads the output.
+    EluInPlace = FunctionRow { arguments: ELU, is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
+    /// [`Celu`](Function::Celu) in place: its gradient reads the output.
+    CeluInPlace = FunctionRow { arguments: CELU, is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
+    /// [`Selu`](Function::Selu) in place: its gradient reads the output.
+    SeluInPlace = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
 }

@@ -2,7 +2,7 @@
 //!
 //! A formula is computed term by term for [`LANES`] elements at a time, so that the loop over the terms costs little.
 
-use super::pointwise::elements;
+use super::pointwise::{elements, logistic};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source};
 use crate::parallel;
@@ -54,7 +54,7 @@ fn unary(operator: UnaryOperator, a: &Lanes, out: &mut Lanes) {
         UnaryOperator::Sin => each(f32::sin),
         UnaryOperator::Cos => each(f32::cos),
         UnaryOperator::Tanh => each(f32::tanh),
-        UnaryOperator::Sigmoid => each(|a| 1.0 / (1.0 + (-a).exp())),
+        UnaryOperator::Sigmoid => each(logistic),
         UnaryOperator::Softplus => each(|a| larger(a, 0.0) + (-a.abs()).exp().ln_1p()),
         UnaryOperator::Erf => each(libm::erff),
         UnaryOperator::Floor => each(f32::floor),
@@ -183,5 +183,22 @@ mod tests {
         }
         let select = vec![Term::X, Term::Number(7.0), Term::Number(8.0), Term::Select(0, 1, 2)];
         assert_eq!([0.0, 0.5].map(|x| value(select.clone(), x)), [8.0, 7.0]);
+    }
+
+    #[test]
+    fn slopes_keep_their_digits_in_tails() {
+        let slope = |operator, x: f32| {
+            let mut formula = Formula::default();
+            let input = formula.add(Term::X);
+            let value = formula.add(Term::Unary(operator, input));
+            self::value(formula.derivative(value).terms, x)
+        };
+        let close = |found: f32, expected: f64| {
+            assert!((f64::from(found) / expected - 1.0).abs() < 1e-5, "{found:e} {expected:e}");
+        };
+        close(slope(UnaryOperator::Expm1, -20.0), (-20f64).exp());
+        close(slope(UnaryOperator::Sigmoid, -86.0), (-86f64).exp());
+        close(slope(UnaryOperator::Softplus, -90.0), (-90f64).exp());
+        close(value(vec![Term::X, Term::Unary(UnaryOperator::Sigmoid, 0)], -90.0), (-90f64).exp());
     }
 }

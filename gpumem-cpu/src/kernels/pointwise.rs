@@ -41,13 +41,16 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         }
         Function::Sigmoid => it.apply(logistic, |y| y * (1.0 - y)),
         Function::Tanh => it.apply(f32::tanh, |y| 1.0 - y * y),
-        Function::Hardswish => it.apply(|x| x * (x + 3.0).clamp(0.0, 6.0) / 6.0, hardswish_slope),
+        Function::Hardswish => it.apply(|x| x * ((x + 3.0).clamp(0.0, 6.0) / 6.0), hardswish_slope),
         Function::Hardsigmoid => {
             it.apply(|x| (x + 3.0).clamp(0.0, 6.0) / 6.0, |y| if y > 0.0 && y < 1.0 { 1.0 / 6.0 } else { zero(y) })
         }
-        Function::Elu => elu(it, 1.0, argument(0), 1.0),
-        Function::Celu => elu(it, 1.0, argument(0), 1.0 / argument(0)),
-        Function::Selu => elu(it, SELU_SCALE, SELU_SCALE * SELU_ALPHA, 1.0),
+        Function::Elu => Elu::new(argument(0)).of_input(it),
+        Function::Celu => Elu::celu(argument(0)).of_input(it),
+        Function::Selu => Elu::SELU.of_input(it),
+        Function::EluInPlace => Elu::new(argument(0)).of_output(it),
+        Function::CeluInPlace => Elu::celu(argument(0)).of_output(it),
+        Function::SeluInPlace => Elu::SELU.of_output(it),
         Function::Softplus => {
             let (beta, threshold) = (argument(0), argument(1));
             let value = move |x: f32| if beta * x > threshold { x } else { softplus(beta * x) / beta };
@@ -79,7 +82,7 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::Tanhshrink => it.apply(tanhshrink, |x| x.tanh() * x.tanh()),
         Function::Sin => it.apply(f32::sin, f32::cos),
         Function::Cos => it.apply(f32::cos, |x| -x.sin()),
-        Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), |x| 1.0 / ((1.0 + x.abs()) * (1.0 + x.abs()))),
+        Function::Softsign => it.apply(|x| x / (1.0 + x.abs()), softsign_slope),
         Function::Mish => it.apply(|x| x * softplus(x).tanh(), mish_slope),
         Function::QuickGelu => it.apply(|x| x * logistic(QUICK * x), quick_gelu_slope),
         Function::LogSigmoid => it.apply(|x| -softplus(-x), |x| logistic(-x)),
@@ -103,13 +106,48 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
     }
 }
 
-const SELU_SCALE: f32 = 1.050_701;
-const SELU_ALPHA: f32 = 1.673_263_2;
+/// `factor * x` where `x` is positive, else `below * (exp(rate * x) - 1)`.
+#[derive(Clone, Copy)]
+struct Elu {
+    factor: f32,
+    below: f32,
+    rate: f32,
+    /// `below * rate`, which is rounded once: the slope at 0.
+    steepest: f32,
+}
 
-/// `factor * x` where `x` is positive, else `below * (exp(rate * x) - 1)`, whose slope is `rate * (y + below)`.
-fn elu<U: Use>(it: U, factor: f32, below: f32, rate: f32) -> U::Out {
-    let value = move |x: f32| if x > 0.0 { factor * x } else { below * (rate * x).exp_m1() };
-    it.apply(value, move |y| if y > 0.0 { factor } else { rate * (y + below) })
+impl Elu {
+    const SELU: Elu = Elu { factor: 1.050_701, below: 1.758_099_3, rate: 1.0, steepest: 1.758_099_3 };
+
+    fn new(alpha: f32) -> Elu {
+        Elu { factor: 1.0, below: alpha, rate: 1.0, steepest: alpha }
+    }
+
+    fn celu(alpha: f32) -> Elu {
+        Elu { factor: 1.0, below: alpha, rate: 1.0 / alpha, steepest: 1.0 }
+    }
+
+    fn value(self, x: f32) -> f32 {
+        if x > 0.0 { self.factor * x } else { self.below * (self.rate * x).exp_m1() }
+    }
+
+    /// The function with its slope from the input.
+    fn of_input<U: Use>(self, it: U) -> U::Out {
+        let slope = move |x: f32| if x > 0.0 { self.factor } else { self.steepest * exp(self.rate * x) };
+        it.apply(move |x| self.value(x), slope)
+    }
+
+    /// The function with its slope from the output, which takes the place of the input.
+    fn of_output<U: Use>(self, it: U) -> U::Out {
+        let slope = move |y: f32| if y > 0.0 { self.factor } else { self.rate * (y + self.below) };
+        it.apply(move |x| self.value(x), slope)
+    }
+}
+
+/// Divides twice: the square of a large number would be infinite.
+fn softsign_slope(x: f32) -> f32 {
+    let share = 1.0 / (1.0 + x.abs());
+    share * share
 }
 
 /// `log(1 + exp(x))`, without large numbers on the way. A NaN stays one.
@@ -221,13 +259,17 @@ fn gate(x: f32) -> f32 {
 #[inline(always)]
 fn gelu_tanh_slope(x: f32) -> f32 {
     let gate = gate(x);
-    gate + x * gate * (1.0 - gate) * 2.0 * SCALE * (1.0 + 3.0 * CUBIC * x * x)
+    let slope = gate * (1.0 - gate);
+    // Far out that is 0, and the square infinite.
+    gate + if slope == 0.0 { 0.0 } else { x * slope * 2.0 * SCALE * (1.0 + 3.0 * CUBIC * x * x) }
 }
 
-/// `1 / (1 + exp(-x))`.
+/// `1 / (1 + exp(-x))`, also where `exp(-x)` is infinite.
 #[inline(always)]
 pub(super) fn logistic(x: f32) -> f32 {
-    1.0 / (1.0 + exp(-x))
+    // Never above 1, so that a small result is a quotient of small numbers.
+    let small = exp(-x.abs());
+    (if x < 0.0 { small } else { 1.0 }) / (1.0 + small)
 }
 
 #[inline(always)]
@@ -239,9 +281,9 @@ fn silu_slope(x: f32) -> f32 {
 /// A NaN stays one.
 #[inline(always)]
 fn hardswish_slope(x: f32) -> f32 {
-    if x < -3.0 {
+    if x <= -3.0 {
         0.0
-    } else if x > 3.0 {
+    } else if x >= 3.0 {
         1.0
     } else {
         x / 3.0 + 0.5

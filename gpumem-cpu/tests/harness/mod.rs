@@ -3,6 +3,8 @@
 
 pub mod curves;
 pub mod filled;
+pub mod functions;
+pub mod given;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 pub mod layouts;

@@ -12,6 +12,7 @@ pub mod card;
 pub mod chains;
 mod compare;
 pub mod filled;
+pub mod given;
 mod machine;
 mod reused;
 mod tested;

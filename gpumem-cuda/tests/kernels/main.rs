@@ -20,6 +20,7 @@ mod descent;
 mod digits;
 mod factored;
 mod fronts;
+mod functions;
 mod fusions;
 mod joins;
 mod layouts;

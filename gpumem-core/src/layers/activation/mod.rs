@@ -49,7 +49,9 @@ impl Activation {
             }
         });
         let arguments = arguments.collect();
-        Activation { function, arguments, inplace: row.inplace && from.option("inplace").flag(false) }
+        let inplace = row.inplace && from.option("inplace").flag(false);
+        let function = row.in_place.filter(|_| inplace).unwrap_or(function);
+        Activation { function, arguments, inplace }
     }
 }
 
