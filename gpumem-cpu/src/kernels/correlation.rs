@@ -50,6 +50,12 @@ impl Correlation {
         Correlation { window, groups, images, positions, joined }
     }
 
+    /// Returns this correlation with another number of position channels in each group.
+    pub(super) fn with_positions(&self, positions: usize) -> Correlation {
+        let joined = self.joined.as_ref().map(|joined| joined.with_positions(positions));
+        Correlation { positions, joined, ..self.clone() }
+    }
+
     /// Rows of the unfolded image of a group.
     fn depth(&self) -> usize {
         self.images * self.window.kernel_area()

@@ -82,6 +82,11 @@ impl Joined {
         Some(Joined { window: *window, runs, samples: together, images, positions })
     }
 
+    /// Returns these joined samples with another number of position channels.
+    pub(super) fn with_positions(&self, positions: usize) -> Joined {
+        Joined { positions, ..self.clone() }
+    }
+
     /// Rows of an unfolded image.
     fn depth(&self) -> usize {
         self.images * self.window.kernel_area()

@@ -1,17 +1,33 @@
 //! A convolution of one pixel and the normalisation behind it, by the formulas of
 //! [`NormalizedConvolution`](gpumem_core::program::ops::NormalizedConvolution).
+//!
+//! Nothing is computed from differences of large numbers:
+//!
+//! * x and dy are read less the mean of each channel, a few samples at a time;
+//! * a channel of y whose variance is small beside that of what it sums is *direct*: y is computed again, a few samples at a time, and
+//!   statistics and gradients are summed from that, as a convolution and a normalisation apart do. Its root is saved with a minus.
 
 use super::batch_norm::{Running, inverse_root};
 use super::convolution::correlation;
-use super::correlation::channel_sums;
+use super::correlation::Correlation;
 use super::{Bound, at_least, kernel};
 use crate::matrix::{Matrix, MatrixMut, product};
-use crate::operands::{Operands, Source, count};
-use crate::parallel::grown;
+use crate::operands::{Operands, Source, Target, count};
+use crate::parallel::{self, grown};
+use crate::simd::wide;
+use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::NormalizedConvolution;
+use rayon::prelude::*;
+
+/// Floats of the maps that are worked on at a time.
+const CHUNK: usize = 1 << 21;
+
+/// The share of the variances of what it sums below which the variance of a channel is summed from y itself.
+const LEAST_SHARE: f64 = 0.125;
 
 /// Numbers of channels, and lengths of maps.
+#[derive(Clone, Copy)]
 struct Lengths {
     ins: usize,
     outs: usize,
@@ -20,86 +36,294 @@ struct Lengths {
     samples: f64,
     x: usize,
     y: usize,
+    /// Samples that are worked on at a time.
+    chunk: usize,
 }
 
 impl Lengths {
     fn new(op: &NormalizedConvolution, batch: u64) -> Lengths {
         let [height, width] = op.size;
         let map = |channels: u64| count(&[batch, channels, height, width]);
-        let (ins, outs) = (count(&[op.in_channels]), count(&[op.out_channels]));
+        let (ins, outs, area) = (count(&[op.in_channels]), count(&[op.out_channels]), count(&op.size));
         let samples = count(&[batch, height, width]) as f64;
-        Lengths { ins, outs, area: count(&op.size), samples, x: map(op.in_channels), y: map(op.out_channels) }
+        let of_sample = (ins + outs).saturating_mul(area).max(1);
+        let chunk = (CHUNK / of_sample).clamp(1, count(&[batch]).max(1));
+        Lengths { ins, outs, area, samples, x: map(op.in_channels), y: map(op.out_channels), chunk }
+    }
+
+    /// Elements of some channels of a chunk.
+    fn of_chunk(&self, channels: usize) -> usize {
+        self.chunk * channels * self.area
     }
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f64 {
-    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum()
+/// What passes over x, less the mean of each of its channels.
+struct Centered {
+    lengths: Lengths,
+    /// From x to as many channels, and to those of y.
+    own: Correlation,
+    map: Correlation,
+    /// The mean of each channel of x, and by how much the rounded one is too small.
+    centers: Vec<f32>,
+    rests: Vec<f64>,
+    /// Direct channels of y, their rows of the weight, and their means once x has been centred.
+    direct: Vec<usize>,
+    rows: Vec<f32>,
+    means: Vec<f64>,
+}
+
+impl Centered {
+    fn new(op: &NormalizedConvolution, batch: u64) -> Result<Centered, Error> {
+        let lengths = Lengths::new(op, batch);
+        let of_chunk = |ins, outs| correlation(&op.convolution(ins, outs, false), lengths.chunk as u64);
+        let own = of_chunk(op.in_channels, op.in_channels)?;
+        let map = of_chunk(op.in_channels, op.out_channels)?;
+        let (centers, rests) = (vec![0.0; lengths.ins], vec![0.0; lengths.ins]);
+        let (direct, rows, means) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Centered { lengths, own, map, centers, rests, direct, rows, means })
+    }
+
+    /// Finds the means of x.
+    fn find_centers(&mut self, x: &[f32]) {
+        let Lengths { ins, area, samples, .. } = self.lengths;
+        self.centers.par_iter_mut().zip(self.rests.par_iter_mut()).enumerate().for_each(|(channel, (center, rest))| {
+            let mean = channel_sum(x, ins, area, channel) / samples;
+            *center = mean as f32;
+            *rest = mean - f64::from(*center);
+        });
+    }
+
+    /// Takes the channels with a negative root for the direct ones.
+    fn find_direct(&mut self, roots: &[f32], weight: &[f32]) {
+        let ins = self.lengths.ins;
+        self.direct.clear();
+        self.rows.clear();
+        self.means.clear();
+        for (channel, _) in roots.iter().enumerate().filter(|(_, root)| root.is_sign_negative()) {
+            let row = &weight[channel * ins..][..ins];
+            self.direct.push(channel);
+            self.rows.extend_from_slice(row);
+            self.means.push(dot(row, &self.rests));
+        }
+    }
+
+    /// What maps x to the direct channels.
+    fn direct_map(&self) -> Correlation {
+        self.map.with_positions(self.direct.len())
+    }
+
+    /// Copies `x` less the means of its channels.
+    fn center(&self, x: &[f32], to: &mut [f32]) {
+        center(x, &self.centers, self.lengths.area, to);
+    }
+
+    /// Whether a channel is a direct one.
+    fn is_direct(&self, channel: usize) -> bool {
+        self.direct.binary_search(&channel).is_ok()
+    }
+}
+
+/// The sum of a channel of a map.
+fn channel_sum(map: &[f32], channels: usize, area: usize, channel: usize) -> f64 {
+    map.chunks_exact(area).skip(channel).step_by(channels).map(|plane| parallel::sum(plane, f64::from)).sum()
+}
+
+/// Copies `map` less a number for each of its channels.
+fn center(map: &[f32], centers: &[f32], area: usize, to: &mut [f32]) {
+    parallel::pieces(Some(map), to, area, |plane, from, to| {
+        let center = centers[plane % centers.len()];
+        wide(|| to.iter_mut().zip(from.unwrap_or_default()).for_each(|(to, &x)| *to = x - center));
+        0.0
+    });
+}
+
+/// Sums `term(y, other)` over the planes of each of some channels: `picked` are their numbers in `others`, which has `all` channels.
+fn sum_each(
+    (y, others): (&[f32], &[f32]),
+    (picked, all): (&[usize], usize),
+    area: usize,
+    sums: &mut [f64],
+    term: impl Fn(usize, f32, f32) -> f64 + Sync,
+) {
+    sums.par_iter_mut().enumerate().for_each(|(at, sum)| {
+        let own = y.chunks_exact(area).skip(at).step_by(picked.len());
+        let others = others.chunks_exact(area).skip(picked[at]).step_by(all);
+        *sum += own
+            .zip(others)
+            .map(|(y, other)| parallel::sum_of_pairs(y, other, |y, other| term(at, y, other)))
+            .sum::<f64>();
+    });
+}
+
+fn dot<T: Copy + Into<f64>>(a: &[f32], b: &[T]) -> f64 {
+    a.iter().zip(b).map(|(&a, &b)| f64::from(a) * b.into()).sum()
 }
 
 /// `y` from `x`: in training the first time by the batch's statistics, which are saved, and again from those; else by the running ones.
 pub(super) fn forward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
-    let is_known = !operands.training() || operands.reads(Slot::Saved(NormalizedConvolution::STATISTICS));
-    if is_known { known(op, operands) } else { first(op, operands) }
+    if !operands.training() {
+        return evaluation(op, operands);
+    }
+    let is_known = operands.reads(Slot::Saved(NormalizedConvolution::STATISTICS));
+    if is_known { again(op, operands) } else { first(op, operands) }
+}
+
+/// What the output is made of, beside x.
+struct Output {
+    weight: Source,
+    factors: Option<Source>,
+    shifts: Option<Source>,
+    scaled: Target,
+    added: Target,
+    y: Target,
+}
+
+impl Output {
+    fn of(op: &NormalizedConvolution, operands: &mut Operands<'_>, lengths: &Lengths) -> Result<Output, Error> {
+        let Lengths { ins, outs, .. } = *lengths;
+        Ok(Output {
+            weight: operands.source(Slot::Input(1), outs * ins)?,
+            factors: operands.source_if(op.affine, Slot::Input(2), outs)?,
+            shifts: operands.source_if(op.affine, Slot::Input(3), outs)?,
+            scaled: operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?,
+            added: operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), outs)?,
+            y: operands.target(Slot::Output, lengths.y)?,
+        })
+    }
+
+    fn shift(&self, channel: usize) -> f32 {
+        self.shifts.as_ref().map_or(0.0, |shifts| shifts.get()[channel])
+    }
+
+    /// Writes y. Direct channels are convolved with the weight as it is and normalised then.
+    fn make(&mut self, x: &[f32], roots: &[f32], work: &Centered, scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
+        let Lengths { ins, outs, area, .. } = work.lengths;
+        let scale_of = |channel: usize| roots[channel].abs() * factor(self.factors.as_ref(), channel);
+        let scaled = self.scaled.get();
+        scale(scaled, self.weight.get(), ins, |channel| if work.is_direct(channel) { 1.0 } else { scale_of(channel) });
+        let shift = |channel: usize| self.shifts.as_ref().map_or(0.0, |shifts| shifts.get()[channel]);
+        for (channel, added) in self.added.get().iter_mut().enumerate() {
+            let mean = dot(&scaled[channel * ins..][..ins], &work.rests);
+            *added = if work.is_direct(channel) { 0.0 } else { (f64::from(shift(channel)) - mean) as f32 };
+        }
+        let (scaled, added) = (&*scaled, &*self.added.get());
+        let [from, to] = [ins, outs].map(|channels| work.lengths.of_chunk(channels));
+        let planes = grown(planes, from);
+        for (x, y) in x.chunks(from).zip(self.y.get().chunks_mut(to)) {
+            let centered = &mut planes[..x.len()];
+            work.center(x, centered);
+            work.map.gather(centered, scaled, Some(added), y, false, scratch);
+            if work.direct.is_empty() {
+                continue;
+            }
+            y.par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
+                let channel = plane % outs;
+                let Ok(at) = work.direct.binary_search(&channel) else { return };
+                let (mean, scale, shift) = (work.means[at] as f32, scale_of(channel), shift(channel));
+                wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift));
+            });
+        }
+    }
 }
 
 fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
-    let lengths = Lengths::new(op, operands.batch());
+    let mut work = Centered::new(op, operands.batch())?;
+    let lengths = work.lengths;
     let Lengths { ins, outs, .. } = lengths;
-    let own = correlation(&op.convolution(op.in_channels, op.in_channels, false), operands.batch())?;
-    let map = correlation(&op.convolution(op.in_channels, op.out_channels, true), operands.batch())?;
     let x = operands.source(Slot::Input(0), lengths.x)?;
-    let weight = operands.source(Slot::Input(1), outs * ins)?;
-    let factors = operands.source_if(op.affine, Slot::Input(2), outs)?;
-    let shifts = operands.source_if(op.affine, Slot::Input(3), outs)?;
-    let mut y = operands.target(Slot::Output, lengths.y)?;
+    let mut output = Output::of(op, operands, &lengths)?;
     let mut statistics = operands.target(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
     let mut totals = operands.target(Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
     let mut squares = operands.target(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
-    let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
-    let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), outs)?;
     let mut running = Running::of(operands, outs, op.momentum)?;
     let eps = op.eps;
+    let mut variances: Vec<f64> = vec![0.0; outs];
     kernel(move |frame| {
-        let (x, weight, squares) = (x.get(), weight.get(), squares.get());
-        let totals = totals.get();
-        own.weigh(x, x, squares, false, frame.scratch);
-        channel_sums(x, lengths.area, totals, false);
-        let spread = spread(weight, squares, totals, &lengths, frame.planes);
+        let x = x.get();
+        work.find_centers(x);
+        let mean = |channel: usize| f64::from(work.centers[channel]) + work.rests[channel];
+        totals.get().iter_mut().enumerate().for_each(|(at, total)| *total = (mean(at) * lengths.samples) as f32);
+        multiply_with_itself(x, &work, squares.get(), frame.scratch, frame.planes);
+        let weight = output.weight.get();
         let (of_means, roots) = statistics.get().split_at_mut(outs);
-        let (scaled, added) = (scaled.get(), added.get());
-        for channel in 0..outs {
-            let own = channel * ins..(channel + 1) * ins;
-            let mean = dot(&weight[own.clone()], totals) / lengths.samples;
-            // Rounding may leave less than nothing.
-            let variance = at_least(0.0, dot(&weight[own.clone()], &spread[own]));
-            if let Some(running) = &mut running {
-                running.blend(channel, mean, variance, lengths.samples);
-            }
-            (of_means[channel], roots[channel]) = (mean as f32, inverse_root(variance, eps));
+        let (spread, covariance) = spread(weight, squares.get(), &work, frame.planes);
+        for (channel, variance) in variances.iter_mut().enumerate() {
+            let row = &weight[channel * ins..][..ins];
+            let of_summed =
+                (0..ins).map(|at| f64::from(row[at]).powi(2) * f64::from(covariance[at * ins + at])).sum::<f64>();
+            *variance = dot(row, &spread[channel * ins..][..ins]);
+            let is_direct = *variance < LEAST_SHARE * of_summed;
+            roots[channel] = if is_direct { -1.0 } else { 1.0 };
+            of_means[channel] = ((0..ins).map(|at| f64::from(row[at]) * mean(at)).sum::<f64>()) as f32;
         }
-        scale(scaled, weight, ins, |channel| roots[channel] * factor(factors.as_ref(), channel));
-        summands(added, shifts.as_ref(), |channel| dot(&scaled[channel * ins..][..ins], totals) / lengths.samples);
-        map.gather(x, scaled, Some(added), y.get(), false, frame.scratch);
+        work.find_direct(roots, weight);
+        direct_variances(x, &work, &mut variances, frame.scratch, frame.planes);
+        for (channel, &variance) in variances.iter().enumerate() {
+            let variance = at_least(0.0, variance);
+            if let Some(running) = &mut running {
+                running.blend(channel, f64::from(of_means[channel]), variance, lengths.samples);
+            }
+            roots[channel] = inverse_root(variance, eps).copysign(roots[channel]);
+        }
+        output.make(x, roots, &work, frame.scratch, frame.planes);
     })
 }
 
-/// The weight times the covariance of what comes in, of which these are the sums of products and of channels.
-fn spread<'b>(
-    weight: &[f32],
-    squares: &[f32],
-    totals: &[f32],
-    lengths: &Lengths,
-    buffer: &'b mut Vec<f32>,
-) -> &'b [f32] {
-    let Lengths { ins, outs, samples, .. } = *lengths;
+/// The sums of `x x^T`, x less its means.
+fn multiply_with_itself(
+    x: &[f32],
+    work: &Centered,
+    squares: &mut [f32],
+    scratch: &mut Vec<f32>,
+    planes: &mut Vec<f32>,
+) {
+    let from = work.lengths.of_chunk(work.lengths.ins);
+    let planes = grown(planes, from);
+    for (number, x) in x.chunks(from).enumerate() {
+        let centered = &mut planes[..x.len()];
+        work.center(x, centered);
+        work.own.weigh(centered, centered, squares, number > 0, scratch);
+    }
+}
+
+/// The variances of direct channels, by y itself.
+fn direct_variances(x: &[f32], work: &Centered, variances: &mut [f64], scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
+    let all = work.direct.len();
+    if all == 0 {
+        return;
+    }
+    let Lengths { ins, area, samples, .. } = work.lengths;
+    let map = work.direct_map();
+    let mut sums = vec![[0.0; 2]; all];
+    let from = work.lengths.of_chunk(ins);
+    let (centered, y) = grown(planes, from + work.lengths.of_chunk(all)).split_at_mut(from);
+    for x in x.chunks(from) {
+        let (centered, y) = (&mut centered[..x.len()], &mut y[..x.len() / ins * all]);
+        work.center(x, centered);
+        map.gather(centered, &work.rows, None, y, false, scratch);
+        sums.par_iter_mut().enumerate().for_each(|(at, [sum, squares])| {
+            for plane in y.chunks_exact(area).skip(at).step_by(all) {
+                let distance = |y: f32| f64::from(y) - work.means[at];
+                *sum += parallel::sum(plane, distance);
+                *squares += parallel::sum(plane, |y| distance(y) * distance(y));
+            }
+        });
+    }
+    for (&channel, [sum, squares]) in work.direct.iter().zip(sums) {
+        variances[channel] = squares / samples - (sum / samples) * (sum / samples);
+    }
+}
+
+/// The weight times the covariance of x, and that covariance, by the sums of products of x less its means.
+fn spread<'b>(weight: &[f32], squares: &[f32], work: &Centered, buffer: &'b mut Vec<f32>) -> (&'b [f32], &'b [f32]) {
+    let Lengths { ins, outs, samples, .. } = work.lengths;
     let (spread, covariance) = grown(buffer, (outs + ins) * ins).split_at_mut(outs * ins);
     for (at, (to, &sum)) in covariance.iter_mut().zip(squares).enumerate() {
-        let mean = |channel: usize| f64::from(totals[channel]) / samples;
-        *to = (f64::from(sum) / samples - mean(at / ins) * mean(at % ins)) as f32;
+        *to = (f64::from(sum) / samples - work.rests[at / ins] * work.rests[at % ins]) as f32;
     }
     let rows = Matrix::new(weight, outs, ins, ins);
     product(MatrixMut::new(spread, outs, ins, ins), rows, Matrix::new(covariance, ins, ins, ins), 1.0, false);
-    spread
+    (spread, covariance)
 }
 
 fn factor(factors: Option<&Source>, channel: usize) -> f32 {
@@ -114,111 +338,228 @@ fn scale(scaled: &mut [f32], weight: &[f32], ins: usize, by: impl Fn(usize) -> f
     }
 }
 
-/// What is added to each output channel that would have this mean: as what is multiplied with is rounded, so that it has none but its summand.
-fn summands(added: &mut [f32], summands: Option<&Source>, mean: impl Fn(usize) -> f64) {
-    for (channel, added) in added.iter_mut().enumerate() {
-        *added = (summands.map_or(0.0, |summands| f64::from(summands.get()[channel])) - mean(channel)) as f32;
-    }
+/// From statistics that were saved.
+fn again(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
+    let mut work = Centered::new(op, operands.batch())?;
+    let lengths = work.lengths;
+    let x = operands.source(Slot::Input(0), lengths.x)?;
+    let saved = operands.source(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * lengths.outs)?;
+    let mut output = Output::of(op, operands, &lengths)?;
+    kernel(move |frame| {
+        let (x, roots) = (x.get(), &saved.get()[lengths.outs..]);
+        work.find_centers(x);
+        work.find_direct(roots, output.weight.get());
+        output.make(x, roots, &work, frame.scratch, frame.planes);
+    })
 }
 
-/// From statistics that are known: those that were saved, or without training the running ones.
-fn known(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
+/// Without training: a convolution, then a normalisation by the running statistics in its place.
+fn evaluation(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let lengths = Lengths::new(op, operands.batch());
-    let Lengths { ins, outs, .. } = lengths;
-    let map = correlation(&op.convolution(op.in_channels, op.out_channels, true), operands.batch())?;
+    let Lengths { outs, area, .. } = lengths;
+    let map = correlation(&op.convolution(op.in_channels, op.out_channels, false), operands.batch())?;
     let x = operands.source(Slot::Input(0), lengths.x)?;
-    let weight = operands.source(Slot::Input(1), outs * ins)?;
-    let factors = operands.source_if(op.affine, Slot::Input(2), outs)?;
-    let shifts = operands.source_if(op.affine, Slot::Input(3), outs)?;
-    let is_saved = operands.training();
-    let saved = operands.source_if(is_saved, Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
-    let totals = operands.source_if(is_saved, Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
-    let [mean, variance] = [0, 1].map(|index| operands.source_if(!is_saved, Slot::Buffer(index), outs));
-    let running = mean?.zip(variance?);
-    let mut y = operands.target(Slot::Output, lengths.y)?;
-    let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
-    let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), outs)?;
+    let mean = operands.source(Slot::Buffer(0), outs)?;
+    let variance = operands.source(Slot::Buffer(1), outs)?;
+    let mut output = Output::of(op, operands, &lengths)?;
     let eps = op.eps;
     kernel(move |frame| {
-        let (scaled, added) = (scaled.get(), added.get());
-        let root = |channel: usize| match (&saved, &running) {
-            (Some(saved), _) => saved.get()[outs + channel],
-            (None, Some((_, variance))) => inverse_root(f64::from(variance.get()[channel]), eps),
-            (None, None) => 1.0,
-        };
-        let by = |channel: usize| root(channel) * factor(factors.as_ref(), channel);
-        scale(scaled, weight.get(), ins, by);
-        summands(added, shifts.as_ref(), |channel| match (&totals, &running) {
-            (Some(totals), _) => dot(&scaled[channel * ins..][..ins], totals.get()) / lengths.samples,
-            (None, Some((mean, _))) => f64::from(by(channel)) * f64::from(mean.get()[channel]),
-            (None, None) => 0.0,
+        map.gather(x.get(), output.weight.get(), None, output.y.get(), false, frame.scratch);
+        let rules: Vec<[f32; 3]> = (0..outs)
+            .map(|channel| {
+                let root = inverse_root(f64::from(variance.get()[channel]), eps);
+                [mean.get()[channel], root * factor(output.factors.as_ref(), channel), output.shift(channel)]
+            })
+            .collect();
+        output.y.get().par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
+            let [mean, scale, shift] = rules[plane % outs];
+            wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift));
         });
-        map.gather(x.get(), scaled, Some(added), y.get(), false, frame.scratch);
     })
 }
 
 /// The gradients that the operation writes.
 pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
-    let lengths = Lengths::new(op, operands.batch());
-    let Lengths { ins, outs, .. } = lengths;
-    let own = correlation(&op.convolution(op.in_channels, op.in_channels, true), operands.batch())?;
-    let map = correlation(&op.convolution(op.in_channels, op.out_channels, false), operands.batch())?;
+    let mut work = Centered::new(op, operands.batch())?;
+    let lengths = work.lengths;
+    let Lengths { ins, outs, area, samples, .. } = lengths;
     let dy = operands.source(Slot::Gradient, lengths.y)?;
     let x = operands.source(Slot::Input(0), lengths.x)?;
     let weight = operands.source(Slot::Input(1), outs * ins)?;
     let factors = operands.source_if(op.affine, Slot::Input(2), outs)?;
     let statistics = operands.source(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * outs)?;
-    let totals = operands.source(Slot::Saved(NormalizedConvolution::TOTALS), ins)?;
     let squares = operands.source(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
     let mut scaled = operands.target(Slot::Scratch(NormalizedConvolution::WEIGHT), outs * ins)?;
     let mut added = operands.target(Slot::Scratch(NormalizedConvolution::SUMMANDS), ins)?;
-    let mut sums = operands.target(Slot::Scratch(NormalizedConvolution::SUMS), outs)?;
+    let mut means = operands.target(Slot::Scratch(NormalizedConvolution::SUMS), outs)?;
     let mut products = operands.target(Slot::Scratch(NormalizedConvolution::PRODUCTS), outs * ins)?;
     let mut matrix = operands.target(Slot::Scratch(NormalizedConvolution::MATRIX), ins * ins)?;
     let mut dx = operands.gradient(Slot::InputGradient(0), lengths.x)?;
     let mut weight_gradient = operands.gradient(Slot::InputGradient(1), outs * ins)?;
     let mut factor_gradient = operands.gradient(Slot::InputGradient(2), outs)?;
     let mut summand_gradient = operands.gradient(Slot::InputGradient(3), outs)?;
+    let mut along: Vec<f64> = Vec::new();
+    let mut of_direct: Vec<f32> = Vec::new();
     kernel(move |frame| {
-        let (dy, x, weight, totals) = (dy.get(), x.get(), weight.get(), totals.get());
-        let (of_means, roots) = statistics.get().split_at(outs);
-        let (products, sums) = (products.get(), sums.get());
-        map.weigh(x, dy, products, false, frame.scratch);
-        channel_sums(dy, lengths.area, sums, false);
-        let spread = spread(weight, squares.get(), totals, &lengths, frame.planes);
+        let (dy, x, weight, roots) = (dy.get(), x.get(), weight.get(), &statistics.get()[outs..]);
+        let (products, means) = (products.get(), means.get());
+        work.find_centers(x);
+        work.find_direct(roots, weight);
+        means.par_iter_mut().enumerate().for_each(|(channel, mean)| {
+            *mean = (channel_sum(dy, outs, area, channel) / samples) as f32;
+        });
         if let Some(out) = &mut summand_gradient {
-            sums.iter().enumerate().for_each(|(channel, &sum)| out.put(channel, sum));
+            for channel in 0..outs {
+                out.put(channel, channel_sum(dy, outs, area, channel) as f32);
+            }
         }
+        along.clear();
+        along.resize(work.direct.len(), 0.0);
+        let pass = Pass { dy, x, means, work: &work };
+        pass.sum(products, &mut along, frame.scratch, frame.planes);
+        let scale_of = |channel: usize| roots[channel].abs() * factor(factors.as_ref(), channel);
+        let (spread, _) = spread(weight, squares.get(), &work, frame.planes);
         for channel in 0..outs {
             let own = channel * ins..(channel + 1) * ins;
-            let (root, sum) = (f64::from(roots[channel]), f64::from(sums[channel]));
-            let along = dot(&weight[own.clone()], &products[own.clone()]) - f64::from(of_means[channel]) * sum;
-            let of_factor = root * along;
+            let root = f64::from(roots[channel].abs());
+            let found = work.direct.binary_search(&channel);
+            let of_factor =
+                root * found.map_or_else(|_| dot(&weight[own.clone()], &products[own.clone()]), |at| along[at]);
             if let Some(out) = &mut factor_gradient {
                 out.put(channel, of_factor as f32);
             }
-            let scale = root * f64::from(factor(factors.as_ref(), channel));
-            let turned = of_factor * root;
+            if found.is_ok() {
+                products[own].fill(0.0);
+                continue;
+            }
+            let (scale, turned) = (f64::from(scale_of(channel)), of_factor * root);
             for at in own {
                 if let Some(out) = &mut weight_gradient {
-                    let mean = f64::from(totals[at % ins]) / lengths.samples;
-                    let gradient = f64::from(products[at]) - sum * mean - turned * f64::from(spread[at]);
-                    out.put(at, (scale * gradient) as f32);
+                    out.put(at, (scale * (f64::from(products[at]) - turned * f64::from(spread[at]))) as f32);
                 }
                 // What M is made of takes the place of the sums.
-                products[at] = (-scale * turned / lengths.samples * f64::from(weight[at])) as f32;
+                products[at] = (-scale * turned / samples * f64::from(weight[at])) as f32;
             }
         }
-        let Some(dx) = &mut dx else { return };
         let (matrix, added, scaled) = (matrix.get(), added.get(), scaled.get());
-        scale(scaled, weight, ins, |channel| roots[channel] * factor(factors.as_ref(), channel));
+        let has_direct = !work.direct.is_empty() && weight_gradient.is_some();
+        if dx.is_none() && !has_direct {
+            return;
+        }
+        scale(scaled, weight, ins, |channel| if work.is_direct(channel) { 0.0 } else { scale_of(channel) });
         let (rows, columns) = (Matrix::new(weight, outs, ins, ins), Matrix::new(products, outs, ins, ins));
         product(MatrixMut::new(matrix, ins, ins, ins), rows.t(), columns, 1.0, false);
         for (channel, added) in added.iter_mut().enumerate() {
-            let of_sums: f64 = (0..outs).map(|o| f64::from(scaled[o * ins + channel]) * f64::from(sums[o])).sum();
-            *added = ((-of_sums - dot(&matrix[channel * ins..][..ins], totals)) / lengths.samples) as f32;
+            *added = -dot(&matrix[channel * ins..][..ins], &work.rests) as f32;
         }
-        own.gather(x, matrix, Some(added), dx.target.get(), dx.accumulate, frame.scratch);
-        map.scatter(dy, scaled, None, dx.target.get(), true, frame.scratch);
+        let rules: Vec<[f64; 2]> = (work.direct.iter().zip(&along))
+            .map(|(&channel, along)| {
+                let root = f64::from(roots[channel]);
+                [f64::from(scale_of(channel)), root * root * along / samples]
+            })
+            .collect();
+        grown(&mut of_direct, work.direct.len() * ins).fill(0.0);
+        let to = dx.as_mut().map(|dx| (dx.target.get(), dx.accumulate));
+        pass.spread_back(
+            &Back { matrix, added, scaled, rules: &rules },
+            to,
+            &mut of_direct,
+            frame.scratch,
+            frame.planes,
+        );
+        if let Some(out) = &mut weight_gradient {
+            for (&channel, row) in work.direct.iter().zip(of_direct.chunks_exact(ins)) {
+                row.iter().enumerate().for_each(|(at, &gradient)| out.put(channel * ins + at, gradient));
+            }
+        }
     })
+}
+
+/// Passes over dy and x, each less the means of its channels.
+struct Pass<'a> {
+    dy: &'a [f32],
+    x: &'a [f32],
+    /// The means of dy.
+    means: &'a [f32],
+    work: &'a Centered,
+}
+
+/// What the gradient of x is made with.
+struct Back<'a> {
+    matrix: &'a [f32],
+    added: &'a [f32],
+    scaled: &'a [f32],
+    /// Of each direct channel its scale, and what y less its mean is multiplied with before it is taken from dy.
+    rules: &'a [[f64; 2]],
+}
+
+impl Pass<'_> {
+    /// Centres chunk by chunk; `each` is given the number of the chunk, x and dy of it, and room for the direct channels of y.
+    fn chunks(&self, planes: &mut Vec<f32>, mut each: impl FnMut(usize, &[f32], &[f32], &mut [f32])) {
+        let lengths = &self.work.lengths;
+        let Lengths { ins, outs, area, .. } = *lengths;
+        let direct = self.work.direct.len();
+        let [from, to, more] = [ins, outs, direct].map(|channels| lengths.of_chunk(channels));
+        let (inputs, rest) = grown(planes, from + to + more).split_at_mut(from);
+        let (gradients, y) = rest.split_at_mut(to);
+        for (number, (x, dy)) in self.x.chunks(from).zip(self.dy.chunks(to)).enumerate() {
+            let (inputs, gradients) = (&mut inputs[..x.len()], &mut gradients[..dy.len()]);
+            self.work.center(x, inputs);
+            center(dy, self.means, area, gradients);
+            each(number, inputs, gradients, &mut y[..x.len() / ins * direct]);
+        }
+    }
+
+    /// Sums `dy x^T`, and `dy y` of the direct channels.
+    fn sum(&self, products: &mut [f32], along: &mut [f64], scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
+        let work = self.work;
+        let Lengths { outs, area, .. } = work.lengths;
+        let direct_map = work.direct_map();
+        self.chunks(planes, |number, x, dy, y| {
+            work.map.weigh(x, dy, products, number > 0, scratch);
+            if work.direct.is_empty() {
+                return;
+            }
+            direct_map.gather(x, &work.rows, None, y, false, scratch);
+            let term = |at: usize, y: f32, dy: f32| f64::from(dy) * (f64::from(y) - work.means[at]);
+            sum_each((y, dy), (&work.direct, outs), area, along, term);
+        });
+    }
+
+    /// Writes or adds to the gradient of x, and sums those of the direct channels' rows of the weight.
+    fn spread_back(
+        &self,
+        back: &Back<'_>,
+        mut to: Option<(&mut [f32], bool)>,
+        of_direct: &mut [f32],
+        scratch: &mut Vec<f32>,
+        planes: &mut Vec<f32>,
+    ) {
+        let work = self.work;
+        let Lengths { ins, outs, area, .. } = work.lengths;
+        let (from, direct) = (work.lengths.of_chunk(ins), work.direct.len());
+        let direct_map = work.direct_map();
+        let of_direct = &mut of_direct[..direct * ins];
+        self.chunks(planes, |number, x, dy, y| {
+            let mut to = to.as_mut().map(|(to, add)| (&mut to[number * from..][..x.len()], *add));
+            if let Some((to, add)) = &mut to {
+                work.own.gather(x, back.matrix, Some(back.added), to, *add, scratch);
+                work.map.scatter(dy, back.scaled, None, to, true, scratch);
+            }
+            if direct == 0 {
+                return;
+            }
+            direct_map.gather(x, &work.rows, None, y, false, scratch);
+            y.par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
+                let (sample, at) = (plane / direct, plane % direct);
+                let dy = &dy[(sample * outs + work.direct[at]) * area..][..area];
+                let ([scale, share], mean) = (back.rules[at].map(|rule| rule as f32), work.means[at] as f32);
+                wide(|| y.iter_mut().zip(dy).for_each(|(y, &dy)| *y = scale * (dy - (*y - mean) * share)));
+            });
+            direct_map.weigh(x, y, of_direct, number > 0, scratch);
+            if let Some((to, _)) = &mut to {
+                direct_map.scatter(y, &work.rows, None, to, true, scratch);
+            }
+        });
+    }
 }
