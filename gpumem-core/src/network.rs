@@ -20,7 +20,8 @@ pub struct LayerInfo {
     pub output_shape: &'static [u64],
     /// Elements of the parameters that it owns.
     pub parameters: u64,
-    /// Multiply-accumulates of one sample's forward pass.
+    /// Multiply-accumulates of one sample's forward pass up to the network's outputs. A layer that the loss alone reads, as those of an auxiliary
+    /// head, has none.
     pub macs: u64,
     /// Elements of what its backward pass keeps and no earlier layer keeps already: activations that are there once,
     /// activations for each sample, 4-byte elements that are there once, 4-byte elements for each sample, bytes that are there

@@ -262,14 +262,29 @@ impl Graph {
         edges.collect()
     }
 
-    /// Multiply-accumulates of one sample's forward pass through each row.
-    pub fn macs(&self) -> Vec<u64> {
+    /// Multiply-accumulates of one sample's forward pass through each row, up to these outputs: what the loss alone reads, such as an auxiliary
+    /// head, is no part of that.
+    pub fn macs(&self, outputs: &[NodeId]) -> Vec<u64> {
         let mut macs = alloc::vec![0u64; self.rows.len()];
-        for node in &self.nodes {
+        let is_read = self.leads_to(outputs);
+        for node in self.nodes.iter().zip(is_read).filter_map(|(node, is_read)| is_read.then_some(node)) {
             if let (Source::Op { op, .. }, Some(sum)) = (&node.source, macs.get_mut(node.row)) {
                 *sum = sum.saturating_add(op.macs());
             }
         }
         macs
+    }
+
+    /// True for the nodes that one of these is computed from, and for themselves.
+    fn leads_to(&self, ends: &[NodeId]) -> Vec<bool> {
+        let mut leads = alloc::vec![false; self.nodes.len()];
+        let mut ahead = ends.to_vec();
+        while let Some(id) = ahead.pop() {
+            if let Some(node) = self.nodes.get(id).filter(|_| !leads[id]) {
+                leads[id] = true;
+                ahead.extend(node.inputs());
+            }
+        }
+        leads
     }
 }

@@ -262,7 +262,7 @@ impl Blueprint {
 
     /// The layer table, beside one of its programs.
     pub fn layers(&self, program: &Program) -> Vec<LayerLine> {
-        layer_table(&self.graph, program)
+        layer_table(&self.graph, &self.outputs, program)
     }
 
     /// The compact form that a record carries.

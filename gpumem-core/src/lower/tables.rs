@@ -1,6 +1,6 @@
 //! What const evaluation needs of a program, as plain tables, and the layer table.
 
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeId};
 use crate::memory::lives::OwnedTransients;
 use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
 use crate::program::NO_ROW;
@@ -148,14 +148,14 @@ pub struct LayerLine {
     pub output_shape: Vec<u64>,
     /// Elements of the parameters that it owns.
     pub parameters: u64,
-    /// Multiply-accumulates of one sample's forward pass.
+    /// See [`LayerInfo::macs`](crate::network::LayerInfo::macs).
     pub macs: u64,
     /// See [`LayerInfo::kept`](crate::network::LayerInfo::kept).
     pub kept: [u64; 6],
 }
 
-/// The layer table.
-pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
+/// The layer table of a network with these outputs.
+pub fn layer_table(graph: &Graph, outputs: &[NodeId], program: &Program) -> Vec<LayerLine> {
     let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 6])| LayerLine {
         path: row.path.clone(),
         kind: row.kind.clone(),
@@ -164,5 +164,5 @@ pub fn layer_table(graph: &Graph, program: &Program) -> Vec<LayerLine> {
         macs,
         kept,
     };
-    graph.rows.iter().zip(graph.macs()).zip(program.kept_of_layers()).map(line).collect()
+    graph.rows.iter().zip(graph.macs(outputs)).zip(program.kept_of_layers()).map(line).collect()
 }

@@ -11,7 +11,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// What a network needs, as a JSON object: `version` (1; keys may be added, and what one means changes only with it), `name`, `parameters`, `flops_forward` (two for each multiply-accumulate of one
-/// sample), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
+/// sample on the way to the network's outputs: what the loss alone reads, such as an auxiliary head, is not counted), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
 /// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
 /// whole batch. `checkpoint` of `train` is what is computed again: `level` of `levels`, `recomputed` operations, `extra_flops`,
 /// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level; its `clip`, `null` where nothing is clipped, and its

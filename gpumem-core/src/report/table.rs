@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// What a network needs, as a table: each layer's output shape, parameters, multiply-accumulates (of one sample) and what
+/// What a network needs, as a table: each layer's output shape, parameters, multiply-accumulates (of one sample, up to the network's outputs) and what
 /// its backward pass keeps (of the whole batch, or of a part where it is split); then the lines of the budget, where the peak is, and the cards: those in `cards:`
 /// with what is left of each and the largest batch that fits, and the smallest others that fit.
 pub fn table<N: Network>() -> String {

@@ -447,6 +447,24 @@ fn the_input_gradient_on_request() {
     assert_eq!(gradient.unwrap().last as usize, program.operations.len() - 1);
 }
 
+/// An auxiliary head that the loss alone reads is no part of the forward pass.
+#[test]
+fn multiplications_are_those_up_to_the_outputs() {
+    let mut graph = Graph::default();
+    let input = graph.input(numbers(&[4])).unwrap();
+    let trunk = chain(&mut graph, input, "Linear(8, bias = false) | Relu");
+    let output = layer(&mut graph, trunk, "Linear(5, bias = false)");
+    let head = chain(&mut graph, trunk, "Linear(6, bias = false) | Linear(5, bias = false)");
+    assert_eq!(graph.macs(&[output]), [32, 0, 40, 0, 0]);
+    assert_eq!(graph.macs(&[head]), [32, 0, 0, 48, 30]);
+    assert_eq!(graph.macs(&[output, head]), [32, 0, 40, 48, 30]);
+    let loss = [Term::CROSS_ENTROPY, Term { from: Some(head), weight: 0.3, target: 1, ..Term::CROSS_ENTROPY }];
+    let training = Training { loss: &loss, ..training(0).training.unwrap() };
+    let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
+    let table = layer_table(&graph, &[output], &program);
+    assert_eq!(table.iter().map(|line| line.macs).sum::<u64>(), 72);
+}
+
 #[test]
 fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
     let (graph, output) = network(
@@ -454,7 +472,7 @@ fn what_is_kept_is_counted_once_for_the_first_layer_that_needs_it() {
         "Conv2d(4, 3, padding = 1) | BatchNorm2d | Relu(inplace = true) | MaxPool2d(2) | Conv2d(4, 3) | Flatten | Dropout | Linear(5)",
     );
     let program = train(&graph, output, 0);
-    let kept: Vec<[u64; 6]> = layer_table(&graph, &program).into_iter().map(|line| line.kept).collect();
+    let kept: Vec<[u64; 6]> = layer_table(&graph, &[output], &program).into_iter().map(|line| line.kept).collect();
     assert_eq!(
         kept,
         [

@@ -36,7 +36,7 @@ fn gates_lie_where_the_mapped_input_was() {
             );
         }
         // Input, gates and output; the input of the network is none of the step's tensors.
-        let layers = layer_table(&graph, &program);
+        let layers = layer_table(&graph, &[output], &program);
         let width = 5 * directions.len() as u64;
         assert_eq!(layers[0].kept, [0, 7 * width * (gates + 1), 0, 0, 0, 0], "{text}");
         let (saved, inference) = (Slot::Saved(0), infer(&graph, output));
@@ -49,7 +49,7 @@ fn gates_lie_where_the_mapped_input_was() {
 fn projections_keep_less() {
     let (graph, output) = network(&[7, 3], "Lstm(5, proj_size = 2, bidirectional = true) | Linear(2)");
     let program = train(&graph, output, 0);
-    assert_eq!(layer_table(&graph, &program)[0].kept, [0, 2 * 7 * (4 * 5 + 2), 0, 0, 0, 0]);
+    assert_eq!(layer_table(&graph, &[output], &program)[0].kept, [0, 2 * 7 * (4 * 5 + 2), 0, 0, 0, 0]);
     let op = Recurrence { cell: Cell::Lstm, steps: 7, hidden: 5, outputs: 2, directions: 2, bias: true, cudnn: false };
     assert_eq!(op.macs(), 2 * 7 * (20 * 2 + 2 * 5));
     let elements = |work| op.workspace(work).map(|room| room.shape.elements().unwrap());
@@ -67,7 +67,7 @@ fn plain_recurrences_work_in_place() {
     let of = |backward, slot| of_recurrences(&program, backward, slot);
     assert_eq!(of(false, Slot::Input(0)), of(false, Slot::Output));
     assert_eq!(of(true, Slot::InputGradient(0)), of(true, Slot::Gradient));
-    assert_eq!(layer_table(&graph, &program)[0].kept, [0, 7 * 5, 0, 0, 0, 0]);
+    assert_eq!(layer_table(&graph, &[output], &program)[0].kept, [0, 7 * 5, 0, 0, 0, 0]);
 }
 
 /// What the gates would overwrite may be needed by somebody else.
@@ -107,7 +107,7 @@ fn training_for_cudnn_has_its_memory() {
         assert_eq!(size(reserve, 2), 2 * (7 * directions * kept + 256), "{text}");
         // Input, reserve and output; the input of the network is none of the step's tensors.
         assert_eq!(
-            layer_table(&graph, &program)[0].kept,
+            layer_table(&graph, &[output], &program)[0].kept,
             [0, 7 * directions * (kept + outputs) + 256, 0, 0, 0, 0],
             "{text}"
         );
