@@ -1,7 +1,7 @@
 // Muon's update of a matrix: its momentum, made orthogonal. Launches one after the other, which leave in the scratch memory what the next
 // ones need:
 //
-// muon_momentum  the momentum, what is made orthogonal of it, and what the squares of that add up to in pieces
+// muon_momentum  the momentum, what is made orthogonal of it, and the norms of that in pieces
 // muon_norm      what it is multiplied with
 // muon_begin     X: so multiplied, and transposed if it has more rows than columns
 // muon_product   three for each step of the iteration: G = X X^T;  P = c G G + b G;  X = P X + a X
@@ -26,7 +26,7 @@ constexpr u32 THREADS = 256, PIECE = 1024;
 // Numbers that all launches but products have. Floats are their bits.
 struct Given {
     u32 rows, columns;
-    // Where X is, what is made orthogonal as it is stored, the sums of pieces, and what it is multiplied with.
+    // Where X is, what is made orthogonal as it is stored, the norms of pieces, and what it is multiplied with.
     u32 x, stored, pieces, norm;
     // Of the momentum: the share that is kept, the rest, and whether a step looks ahead.
     u32 kept, rest, looks_ahead;
@@ -46,18 +46,18 @@ KERNEL(muon_momentum)(const Slope *dw, Moment *m, float *scratch, const u32 *sta
     if (is_skipped(state)) return;
     const Gradients gradient = gradients_of(state);
     const float kept = from_bits(given.kept), rest = from_bits(given.rest);
-    float sum = 0.0f;
+    float all[PIECE / THREADS] = {};
+#pragma unroll
     for (u32 e = 0; e < PIECE / THREADS; e++) {
         const u64 i = (u64)blockIdx.x * PIECE + e * THREADS + threadIdx.x;
         if (i >= given.elements()) break;
         const float g = gradient(widen(dw[i])), now = kept * widen(m[i]) + rest * g;
         narrow(now, &m[i]);
-        const float ahead = given.looks_ahead != 0 ? rest * g + kept * now : now;
-        scratch[given.stored + i] = ahead;
-        sum += ahead * ahead;
+        all[e] = given.looks_ahead != 0 ? rest * g + kept * now : now;
+        scratch[given.stored + i] = all[e];
     }
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) scratch[given.pieces + blockIdx.x] = sum;
+    const float norm = block_norm(all, shared);
+    if (threadIdx.x == 0) scratch[given.pieces + blockIdx.x] = norm;
 }
 
 // One block.
@@ -65,10 +65,11 @@ KERNEL(muon_norm)(float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
     const u32 pieces = (u32)((given.elements() + PIECE - 1) / PIECE);
-    float sum = 0.0f;
-    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) sum += scratch[given.pieces + piece];
-    sum = block_sum(sum, shared);
-    if (threadIdx.x == 0) scratch[given.norm] = 1.0f / at_least(from_bits(given.eps), sqrtf(sum));
+    // Of each thread, as the larger one times the root of one and a square that is at most one.
+    float own[1] = {0.0f};
+    for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) own[0] = hypotf(own[0], scratch[given.pieces + piece]);
+    const float norm = block_norm(own, shared);
+    if (threadIdx.x == 0) scratch[given.norm] = 1.0f / at_least(from_bits(given.eps), norm);
 }
 
 // Of element i of X, or of the matrix that it is the transpose of, the place in the other one.

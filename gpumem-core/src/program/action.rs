@@ -41,10 +41,11 @@ pub enum Action {
     Loss(Criterion),
     /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
     Check,
-    /// Adds up the squares of `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE)
-    /// elements, and leaves the sums in `Workspace`, from this number on. All gradients have their sums in one.
+    /// Squares `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE) elements, and
+    /// leaves in `Workspace`, from this number on, for each piece the root of its sum of squares over that number of elements: the sum itself
+    /// could be infinite. All gradients have one workspace.
     Squares(u64),
-    /// From the sums of all squares in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
+    /// From what all [squares](Action::Squares) left in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
     /// [`StateWord::Clip`](super::StateWord::Clip).
     Norm,
     /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where

@@ -8,10 +8,11 @@ use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::train::Clip;
 use rayon::prelude::*;
 
-/// Elements whose squares make one sum.
+/// Elements whose squares make one mean.
 const PIECE: usize = Clip::PIECE as usize;
 
-/// Binds the sums of a gradient's squares, from number `first` on among those of all gradients.
+/// Binds the roots of the mean squares of a gradient's pieces, from number `first` on among those of all gradients. Squares are added up in
+/// double precision, where none is infinite or vanishes.
 pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
@@ -24,11 +25,14 @@ pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Boun
     }
     kernel(move |_| {
         let pieces = sums.get()[range.clone()].par_iter_mut().zip(gradient.get().par_chunks(PIECE));
-        pieces.for_each(|(sum, piece)| *sum = piece.iter().map(|g| g * g).sum());
+        pieces.for_each(|(root, piece)| {
+            let sum: f64 = piece.iter().map(|&g| f64::from(g) * f64::from(g)).sum();
+            *root = (sum / PIECE as f64).sqrt() as f32;
+        });
     })
 }
 
-/// Binds the norm of all gradients, from the sums of all squares.
+/// Binds the norm of all gradients, from the roots of the mean squares of all pieces.
 pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
     let Some(clip) = operands.descent().clip else {
         return Err(Error::Damaged("a program that clips nothing has a norm of gradients"));
@@ -37,8 +41,9 @@ pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
     let sums = operands.source(Slot::Workspace, length)?;
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
     kernel(move |_| {
-        let squares: f64 = sums.get().iter().copied().map(f64::from).sum();
-        state.get()[StateWord::Clip as usize] = (clip.factor(squares.sqrt()) as f32).to_bits();
+        let squares: f64 = sums.get().iter().map(|&root| f64::from(root) * f64::from(root)).sum();
+        let norm = (squares * PIECE as f64).sqrt();
+        state.get()[StateWord::Clip as usize] = (clip.factor(norm) as f32).to_bits();
     })
 }
 
