@@ -21,6 +21,9 @@
 
 constexpr float LEAST = EPS;
 
+// Squares of large numbers are infinite, and those of small ones vanish: what a sum of such squares is made again with. 2^70 or its inverse.
+static __device__ __forceinline__ float scale_for(float sum) { return sum > 1e30f ? 8.470329472543003e-22f : sum < 1e-30f ? 1.180591620717411e21f : 1.0f; }
+
 // An element of the gradient, from the sum along the axis.
 static __device__ __forceinline__ float slope_of(float dy, float y, float sum, float norm) {
     return norm < LEAST ? dy / LEAST : (dy - y * sum) / norm;
@@ -41,7 +44,20 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows)(const real *x, real *y, float *norm
 #pragma unroll
         for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]) * widen(pack.at[k]);
     }
-    const float norm = sqrtf(ROW_SUM(sum)), divisor = at_least(LEAST, norm);
+    sum = ROW_SUM(sum);
+    float norm = sqrtf(sum);
+    const float scale = scale_for(sum);
+    // All threads of a row go this way, or none.
+    if (scale != 1.0f) {
+        sum = 0.0f;
+        for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
+            const Pack pack = from[j];
+#pragma unroll
+            for (int k = 0; k < PACK; k++) sum += widen(pack.at[k]) * scale * (widen(pack.at[k]) * scale);
+        }
+        norm = sqrtf(ROW_SUM(sum)) / scale;
+    }
+    const float divisor = at_least(LEAST, norm);
     if (norms && LANE == 0) norms[row] = norm;
     for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
         Pack pack = from[j];
@@ -91,7 +107,16 @@ KERNEL(__launch_bounds__(1024) l2_norm_maps)(const real *x, real *y, float *norm
     const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;
     float sum = 0.0f;
     for (u32 c = slice; c < length; c += SLICES) sum += widen(x[base + c * INNER]) * widen(x[base + c * INNER]);
-    const float norm = sqrtf(slices_sum(sum, scratch)), divisor = at_least(LEAST, norm);
+    sum = slices_sum(sum, scratch);
+    float norm = sqrtf(sum);
+    const float scale = length ? scale_for(sum) : 1.0f;
+    // A barrier follows for all positions of a block, or for none.
+    if (block_max(scale != 1.0f ? 1.0f : 0.0f, scratch) != 0.0f) {
+        sum = 0.0f;
+        for (u32 c = slice; c < length; c += SLICES) sum += widen(x[base + c * INNER]) * scale * (widen(x[base + c * INNER]) * scale);
+        norm = sqrtf(slices_sum(sum, scratch)) / scale;
+    }
+    const float divisor = at_least(LEAST, norm);
     if (norms && slice == 0 && length) norms[p] = norm;
     for (u32 c = slice; c < length; c += SLICES) {
         const u64 at = base + c * INNER;

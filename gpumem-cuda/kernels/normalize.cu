@@ -85,6 +85,9 @@ static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j,
 #endif
 }
 
+// 2^-70: the largest number so multiplied has a square that is finite, also in a sum.
+constexpr float SHRUNK = 8.470329472543003e-22f;
+
 KERNEL(__launch_bounds__(1024) normalize)
 (const real *x, const real *residual, real *sum, const Norm *weight, const Norm *bias, real *y, float *saved) {
 #if !WARP_ROWS
@@ -129,7 +132,20 @@ KERNEL(__launch_bounds__(1024) normalize)
 #pragma unroll
         for (int k = 0; k < PACK; k++) squares += (widen(pack.at[k]) - mean) * (widen(pack.at[k]) - mean);
     }
-    const float rstd = 1.0f / sqrtf(ROW_SUM(squares) / (float)FEATURES + (float)(EPS));
+    float rstd = 1.0f / sqrtf(ROW_SUM(squares) / (float)FEATURES + (float)(EPS));
+    // Squares were infinite: those of smaller numbers are not. All threads of a row go this way, or none.
+    if (rstd == 0.0f) {
+        squares = 0.0f;
+        for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
+            const Pack pack = from[j];
+#pragma unroll
+            for (int k = 0; k < PACK; k++) {
+                const float small = (widen(pack.at[k]) - mean) * SHRUNK;
+                squares += small * small;
+            }
+        }
+        rstd = SHRUNK / sqrtf(ROW_SUM(squares) / (float)FEATURES);
+    }
     if (saved != nullptr && LANE == 0) {
 #if CENTER
         saved[kept(row)] = mean;
