@@ -82,6 +82,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "Pad" => ("Pad(1)", numbers(&[2, 2, 3])),
         "Recurrence" => ("Lstm(3)", numbers(&[4, 2])),
         "L2Norm" => ("L2Norm(2)", numbers(&[2, 5])),
+        "VectorNorm" => ("Norm(2, 1)", numbers(&[4, 3])),
         "Take" => ("Take", vec![Input::Numbers(vec![4, 3]), Input::Tokens(vec![2, 0, 2, 1, 3, 3])]),
         "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
         "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
@@ -341,6 +342,10 @@ fn normalisations() {
 fn norms_along_an_axis() {
     // More positions than are worked on together.
     check("L2Norm(2)", &[Input::Numbers(vec![3, 4, 35])]);
+    for p in ["1", "2", "3", "1.5", "0.5", "\"inf\""] {
+        check(&format!("Norm({p}, 2)"), &[Input::Numbers(vec![3, 4, 5])]);
+        check(&format!("Norm({p}, -1)"), &[Input::Numbers(vec![3, 6])]);
+    }
     check("L2Norm(-1)", &[Input::Numbers(vec![3, 6])]);
     // Norms on both sides of what is divided by at least.
     check("L2Norm(1, eps = 1.5)", &[Input::Numbers(vec![3, 2, 4])]);

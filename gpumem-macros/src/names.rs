@@ -92,6 +92,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["syncbatchnorm", "localresponsenorm", "spectralnorm"], NORM),
     (&["instancenorm"], NORM),
     (&["unitnormalization", "l2normalize"], Passes("it is `L2Norm(-1)`")),
+    (&["vectornorm", "frobeniusnorm"], Says("it is `Norm(2, 1)`, of the axis that is meant")),
     (&["gather", "takealongdim", "indexselect"], Says("steps are taken by indices of each sample, as `Take(x, index)`")),
     (&["weightnorm"], Says("it is an option of the layer whose weight it is, as `Linear(64, weight_norm)`")),
     (&["stdconv2d"], Says("it is `Conv2d(64, 3, standardized)`")),

@@ -255,7 +255,8 @@ functions! {
     ///
     /// PyTorch: `torch.abs(x)`.
     Abs = FunctionRow::KEEPS_INPUT;
-    /// `Sqrt`: square root; NaN of negative numbers.
+    /// `Sqrt`: square root; NaN of negative numbers. Its slope at 0 is infinite: the root of a sum of squares, which may be 0, is
+    /// [`Norm`](crate::layers::Norm).
     ///
     /// * Backward keeps the output.
     ///

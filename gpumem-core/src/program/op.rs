@@ -14,7 +14,7 @@ use super::ops::{
     Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
     RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, Standardize, Sum, Take,
-    WholeRecurrence, WindowMask,
+    VectorNorm, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -580,4 +580,6 @@ operations! {
     Rectifier,
     /// A convolution of one pixel and the normalisation of its channels by the batch's statistics as one map of each pixel.
     NormalizedConvolution,
+    /// The norm of elements along an axis.
+    VectorNorm,
 }

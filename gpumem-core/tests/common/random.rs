@@ -58,10 +58,13 @@ const KINKED: [&str; 9] = [
 ];
 
 /// Functions without kinks.
-const SMOOTH: [&str; 15] = [
+const SMOOTH: [&str; 18] = [
     "Elu",
     "Celu(1.5)",
     "Selu",
+    "Affine(0.5) | Elu(inplace = true)",
+    "Affine(0.5) | Celu(1.5, inplace = true)",
+    "Affine(0.5) | Selu(inplace = true)",
     "Softplus",
     "Softplus(2.0)",
     "Softsign",
@@ -259,7 +262,8 @@ impl Drawing {
             }
             97 => match (second % 2, kinked) {
                 (0, true) => {
-                    let largest = layer(g, sequence[0], "Max(1)");
+                    let text = ["Max(1)", "Norm(2, 1)", "Norm(\"inf\", 1)"][first % 3];
+                    let largest = layer(g, sequence[0], text);
                     self.sequences.push(join(g, &[sequence[0], largest], "Sub"));
                 }
                 (0, false) => self.sequences.push(layer(g, sequence[0], "Scale(0.5, bias = true)")),

@@ -60,6 +60,7 @@ mod standardize;
 mod sum;
 mod take;
 mod taps;
+mod vector_norm;
 mod window;
 mod window_mask;
 
@@ -151,6 +152,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::WindowMask(op) => window_mask::forward(op, operands),
         Op::Constant(op) => constant::forward(op, operands),
         Op::L2Norm(op) => l2_norm::forward(op, operands),
+        Op::VectorNorm(op) => vector_norm::forward(op, operands),
         Op::PaddedPositions(op) => padded_positions::forward(op, operands),
         Op::ArgMax(op) => arg_max::forward(op, operands),
         Op::Take(op) => take::forward(op, operands),
@@ -215,6 +217,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Rotary(op) => rotary::backward(op, operands),
         Op::Sinusoid(op) => sinusoid::backward(op, operands),
         Op::L2Norm(op) => l2_norm::backward(op, operands),
+        Op::VectorNorm(op) => vector_norm::backward(op, operands),
         Op::Take(op) => take::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::backward(op, operands),

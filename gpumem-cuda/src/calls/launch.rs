@@ -121,6 +121,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
     ("take.cu", include_str!("../../kernels/take.cu")),
+    ("vector_norm.cu", include_str!("../../kernels/vector_norm.cu")),
 ];
 
 /// A format as kernels call it: the value of constants such as `REAL`.

@@ -54,6 +54,7 @@ mod softmax;
 mod standardize;
 pub(crate) mod sum;
 mod take;
+mod vector_norm;
 pub(crate) mod whole_recurrence;
 mod window_mask;
 
@@ -146,6 +147,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::WindowMask(op) => own(window_mask::forward(context, op)),
         Op::Constant(op) => own(constant::forward(context, op)),
         Op::L2Norm(op) => own(l2_norm::forward(context, op)),
+        Op::VectorNorm(op) => own(vector_norm::forward(context, op)),
         Op::PaddedPositions(op) => own(indices::padded_positions(context, op)),
         Op::ArgMax(op) => own(indices::arg_max(context, op)),
         Op::Take(op) => own(take::forward(context, op)),
@@ -210,6 +212,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Rotary(op) => own(rotary::backward(context, op)),
         Op::Sinusoid(op) => own(sinusoid::backward(context, op)),
         Op::L2Norm(op) => own(l2_norm::backward(context, op)),
+        Op::VectorNorm(op) => own(vector_norm::backward(context, op)),
         Op::Take(op) => own(take::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::backward(context, op),

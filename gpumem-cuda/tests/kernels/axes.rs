@@ -92,6 +92,25 @@ fn reductions_in_sixteen_bits() {
     check_narrow("sums", 3, |graph| all(graph, &[3, 37, 5], &["Sum(2) | Flatten", "Mean(3) | Flatten"]));
 }
 
+/// Norms of every kind, in rows and in maps, along axes that lie side by side and others.
+fn norms(graph: &mut Graph) -> NodeId {
+    let mut texts = Vec::new();
+    for p in ["1", "2", "3", "0.5", "\"inf\""] {
+        texts.extend(["1", "2", "-1", "[1; 3]"].map(|dim| format!("Norm({p}, {dim}) | Flatten")));
+    }
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    all(graph, &[3, 37, 5], &texts)
+}
+
+#[test]
+fn norms_along_axes() {
+    check("norms", 3, norms);
+    // Where the power of a number near 0 is large, so is the power of what is rounded of it.
+    check_narrow("norms", 3, |graph| {
+        all(graph, &[3, 37, 5], &["Norm(1, 2) | Flatten", "Norm(2, 3) | Flatten", "Norm(\"inf\", 1) | Flatten"])
+    });
+}
+
 #[test]
 fn class_tokens() {
     let tokens = |graph: &mut Graph| all(graph, &[5, 24], &["ClassToken | Flatten", "ClassToken(2) | Flatten"]);

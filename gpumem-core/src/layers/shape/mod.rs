@@ -3,6 +3,7 @@
 mod channel_shuffle;
 mod flatten;
 mod glu;
+mod norm;
 mod pad;
 mod permute;
 mod pixel_shuffle;
@@ -20,6 +21,7 @@ mod upsample;
 pub use channel_shuffle::ChannelShuffle;
 pub use flatten::Flatten;
 pub use glu::Glu;
+pub use norm::Norm;
 pub use pad::Pad;
 pub use permute::Permute;
 pub use pixel_shuffle::PixelShuffle;
@@ -56,4 +58,5 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Mean>(),
     Entry::of::<Sum>(),
     Entry::of::<Max>(),
+    Entry::of::<Norm>(),
 ];

@@ -66,15 +66,31 @@ reductions! {
     Max;
 }
 
-fn reduced(b: &mut Builder<'_>, x: Value, reduction: Reduction, dim: &[i64], keepdim: bool) -> Result<Value, Mistake> {
-    let shape = x.numbers()?;
-    let mut gone = vec![false; shape.rank()];
+/// Returns for each axis of a sample whether it is one of these, as PyTorch counts them.
+pub(super) fn named(x: &Value, dim: &[i64]) -> Result<Vec<bool>, Mistake> {
+    let mut named = vec![false; x.shape.rank()];
     for &dim in dim {
         let axis = x.axis(dim)?;
-        if core::mem::replace(&mut gone[axis], true) {
+        if core::mem::replace(&mut named[axis], true) {
             return Err(Mistake::of("dim", "names an axis twice"));
         }
     }
+    Ok(named)
+}
+
+/// Returns what is left of a shape without some of its axes, or with length 1 in their place.
+pub(super) fn left(shape: Shape, gone: &[bool], keepdim: bool) -> Shape {
+    let left = shape.dims().iter().zip(gone).filter(|(_, gone)| keepdim || !**gone);
+    let mut left: Vec<u64> = left.map(|(&length, &gone)| if gone { 1 } else { length }).collect();
+    if left.is_empty() {
+        left.push(1);
+    }
+    Shape::new(&left)
+}
+
+fn reduced(b: &mut Builder<'_>, x: Value, reduction: Reduction, dim: &[i64], keepdim: bool) -> Result<Value, Mistake> {
+    let shape = x.numbers()?;
+    let gone = named(&x, dim)?;
     let mut y = x;
     if let (Reduction::Mean, Some([channels, height, width]), [false, true, true]) =
         (reduction, shape.as_map(), &gone[..])
@@ -100,10 +116,5 @@ fn reduced(b: &mut Builder<'_>, x: Value, reduction: Reduction, dim: &[i64], kee
             end = first;
         }
     }
-    let left = shape.dims().iter().zip(&gone).filter(|(_, gone)| keepdim || !**gone);
-    let mut left: Vec<u64> = left.map(|(&length, &gone)| if gone { 1 } else { length }).collect();
-    if left.is_empty() {
-        left.push(1);
-    }
-    Ok(b.reshaped(y, Shape::new(&left)))
+    Ok(b.reshaped(y, left(shape, &gone, keepdim)))
 }
