@@ -23,6 +23,7 @@ mod fronts;
 mod functions;
 mod fusions;
 mod joins;
+mod known_values;
 mod layouts;
 mod library;
 mod lora;
