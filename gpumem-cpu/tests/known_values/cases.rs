@@ -241,8 +241,9 @@ pub fn labels_that_do_not_count_in_micro_batches(everyone: Everyone) {
     let labels = [[0, 2], [IGNORED; 2], [1, IGNORED]];
     for (who, mut net) in everyone(&program, 1, optimizer) {
         net.set("linear0.weight", &[0.1, -0.2, 0.3, 0.4, -0.5, 0.6]);
-        net.set("divisor0", &[3.0]);
         for part in 0..3 {
+            // What the labels of the whole batch come to.
+            net.set("divisor0", &[3.0]);
             net.set("input", &inputs[part]);
             net.set_words("target", &labels[part]);
             if part < 2 { net.part(part as u64) } else { net.run() }
@@ -319,9 +320,11 @@ pub fn schedule_of_steps_in_micro_batches(everyone: Everyone) {
     let plain = Descent { micro_batches: 4, ..Descent::PLAIN };
     let run = |net: &mut dyn Given| {
         net.set("linear0.weight", &[0.0; 2]);
-        net.set("input", &[1.0, -2.0]);
-        (0..3).for_each(|part| net.part(part));
-        net.run();
+        for part in 0..4 {
+            net.set("input", &[1.0, -2.0]);
+            net.set("target", &[1.0]);
+            if part < 3 { net.part(part) } else { net.run() }
+        }
         f64::from(net.get("linear0.weight")[0])
     };
     let whole: Vec<f64> = weight_of(everyone, optimizer, plain).iter_mut().map(|(_, net)| run(&mut **net)).collect();
