@@ -36,7 +36,7 @@ network! {
 
     #[freeze]
     fn normal(channels: usize, size: usize) -> Block {
-        [Conv2d(channels, size, padding = size / 2, bias = false), BatchNorm2d]
+        [eval([Conv2d(channels, size, padding = size / 2, bias = false), BatchNorm2d])]
     }
 
     fn residual(width: usize, activation: Block) -> Block {
@@ -56,7 +56,7 @@ blocks! {
 
         #[freeze]
         fn normal(channels: usize, size: usize) -> Block {
-            [Conv2d(channels, size, padding = size / 2, bias = false), BatchNorm2d]
+            [eval([Conv2d(channels, size, padding = size / 2, bias = false), BatchNorm2d])]
         }
 
         /// Reduces, convolves and expands.

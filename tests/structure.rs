@@ -171,7 +171,7 @@ fn a_frozen_backbone_needs_little_more_than_inference() {
     assert_eq!(frozen[Line::Optimizer], 2 * 4 * (2048 * 1000 + 1000));
     assert_eq!(all[Line::Optimizer], 2 * all[Line::Weights]);
     assert!(frozen[Line::Activations] * 5 < all[Line::Activations], "{frozen:?} {all:?}");
-    // Batch statistics need room that running ones do not; no layer keeps anything.
+    // No layer keeps anything.
     assert!(frozen[Line::Activations] < inference[Line::Activations] * 11 / 10, "{frozen:?} {inference:?}");
 }
 

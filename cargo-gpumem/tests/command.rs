@@ -266,7 +266,7 @@ fn with_records<T>(change: impl Fn(&mut [u8]), ask: impl FnOnce() -> T) -> T {
     let library = FIXTURE.join("target/gpumem/debug/libfixture.rlib");
     let before = std::fs::read(&library).unwrap();
     let mut bytes = before.clone();
-    let magic = b"GPUMEM3\0";
+    let magic = b"GPUMEM4\0";
     let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(magic)).collect();
     places.into_iter().for_each(|at| change(&mut bytes[at..]));
     std::fs::write(&library, bytes).unwrap();

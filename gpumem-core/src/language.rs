@@ -19,10 +19,33 @@ words! {
     tap,
     /// `from(name)`: the value that `tap(name)` marked, or an input of that name, in place of what arrives.
     from,
-    /// `freeze(x)`, or `freeze` among a layer's options: its parameters get no gradient and no optimizer state, and nothing is kept
-    /// for them. Where nothing trainable lies before it, nothing flows back through it.
+    /// `freeze(x)`, or `freeze` among a layer's options: no gradient goes to its parameters through this use of them, and nothing is kept
+    /// for one. Where every use is frozen, as of `let w = freeze(Linear(8));`, they have no optimizer state and training leaves them as they
+    /// are; `[w, Tanh, freeze(w)]` trains `w` by its first use alone. Where nothing trainable lies before it, nothing flows back through it.
+    ///
+    /// Around a `BatchNorm2d` or dropout it asks for `freeze(eval(x))` or `freeze(train(x))`: see `eval`.
+    ///
+    /// PyTorch: `torch.func.functional_call(x, {k: v.detach() for k, v in x.named_parameters()}, input)`, and where every use is frozen
+    /// `x.requires_grad_(False)`.
     freeze,
-    /// `lora(rank, alpha, x)`: `x` frozen, with low-rank adapters of its linear maps, those of attentions among them: `W x + b` becomes
+    /// `detach(x)`, or `detach` after a value: the value, through which nothing flows back. What is in `x` may still be trained elsewhere, and
+    /// has no optimizer state where it is not. Nothing is kept for what lies before it alone.
+    ///
+    /// PyTorch: `x(input).detach()`.
+    detach,
+    /// `eval(x)`: `x` in training as it is without. `BatchNorm2d` and its kind normalise by their running statistics, which rest, and nothing is
+    /// dropped. Parameters are trained, unless `freeze` is there too: `freeze(eval(backbone()))` is the frozen batch norm of detectors. A
+    /// layer may have uses in both modes. Without training it changes nothing.
+    ///
+    /// A normalisation keeps its input for the gradient of its weight alone, so that a frozen one keeps two numbers a channel.
+    ///
+    /// PyTorch: `x.eval()` during `train_step`.
+    eval,
+    /// `train(x)`: `x` in training as it is there, inside of an `eval`, or where `freeze` asks for one of the two words.
+    ///
+    /// PyTorch: `x.train()`.
+    train,
+    /// `lora(rank, alpha, x)`: `x` frozen in all its uses, with low-rank adapters of its linear maps, those of attentions among them: `W x + b` becomes
     /// `W x + b + alpha / rank * B A x`, of which A and B are trained.
     ///
     /// * Option `targets = "q_proj, v_proj"`: only the maps of these names have adapters. A target is the last names of a path, or of a
@@ -32,6 +55,7 @@ words! {
     ///   something else reads, as `Tied` does. Without it they are in the network's format.
     /// * Parameters of each map: `lora_A.weight` `[rank, in_features]`, uniform within `1 / sqrt(in_features)`, and `lora_B.weight`
     ///   `[out_features, rank]` = 0. In-projections of `MultiHeadAttention` have them beside `in_proj_weight`.
+    /// * What is inside of `freeze` has no adapter. Batch norms and dropout inside are in training as ever; `lora(8, 16.0, eval(x))` rests them.
     /// * Backward keeps the input of each map, once for all that read it, and `rank` numbers a row.
     ///
     /// PEFT: `LoraConfig(r=rank, lora_alpha=alpha, target_modules=["q_proj", "v_proj"])`, and of a base in 4 bits

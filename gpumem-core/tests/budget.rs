@@ -183,8 +183,8 @@ fn damaged_and_foreign_records_are_named() {
         assert_eq!(records(&RECORD[..at]).filter(|record| record.is_ok()).count(), 0, "{at} bytes");
     }
     for (digit, message) in [
-        (b'1', "a record of layout 1, written by an older gpumem; this one reads layout 3"),
-        (b'4', "a record of layout 4, written by a newer gpumem; this one reads layout 3"),
+        (b'1', "a record of layout 1, written by an older gpumem; this one reads layout 4"),
+        (b'5', "a record of layout 5, written by a newer gpumem; this one reads layout 4"),
     ] {
         let mut other = RECORD;
         other[6] = digit;

@@ -5,8 +5,8 @@ mod common;
 
 use common::{again, built, inputs, join, numbers, op_of, parse, sound, try_join};
 use gpumem_core::graph::Graph;
-use gpumem_core::layers::Entry;
 use gpumem_core::layers::guess::Guess;
+use gpumem_core::layers::{Entry, Use};
 use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;
 
@@ -227,7 +227,7 @@ fn guesses() {
             let (name, written) = parse(layer);
             let entry = Entry::find(name).unwrap();
             let guess = Guess { second, other_number };
-            let built = graph.layer_as(guess, &entry, &written, &nodes, String::new(), None);
+            let built = graph.layer_as(guess, Use::default(), &entry, &written, &nodes, String::new());
             assert_eq!(built.mistakes.len(), 1, "{layer} of {input}: {:?}", built.mistakes);
             let value = built.value.map(|node| graph.value(node).shape.to_string());
             value.unwrap_or_default()

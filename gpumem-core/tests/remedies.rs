@@ -493,7 +493,8 @@ fn a_base_in_codes() {
     let (coded, _) = plain.graph.with_base(&[rows], Coding::Nf4).unwrap();
     let is_coded = |it: &&gpumem_core::graph::Parameter| it.role == Coding::Nf4.role();
     assert_eq!(coded.parameters.iter().filter(is_coded).count(), 8);
-    assert!(coded.parameters.iter().filter(is_coded).all(|it| it.frozen && !it.name.contains("lora_")));
+    assert!(coded.parameters.iter().filter(is_coded).all(|it| !it.name.contains("lora_")));
+    assert_eq!(coded.trained_parameters().filter(is_coded).count(), 0);
     // In nothing that is written with codes is there anything to say.
     let (written, rows) = of(Some(Coding::Int8));
     assert_eq!(written.graph.with_base(&[rows], Coding::Nf4), None);

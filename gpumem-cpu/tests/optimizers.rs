@@ -461,7 +461,7 @@ fn every_optimizer_with_clipped_gradients() {
     let second = again(&mut graph, first, "Linear(4)", 0);
     let output = chain(&mut graph, second, "Tanh | Linear(4)");
     let frozen = graph.parameters.len() - 1;
-    graph.parameters[frozen].frozen = true;
+    graph.freeze_parameter(frozen);
     let load = |optimizer: Optimizer, weight: f64, clip: Option<Clip>| {
         let (of_mse, of_dot) = (Term { weight, ..Term::MSE }, Term { weight: 2.0 * weight, ..Term::DOT });
         let training = Training {
@@ -481,8 +481,7 @@ fn every_optimizer_with_clipped_gradients() {
         loaded.step().unwrap();
         loaded
     };
-    let names: Vec<&str> =
-        graph.parameters.iter().filter(|it| !it.frozen).map(|parameter| parameter.name.as_str()).collect();
+    let names: Vec<&str> = graph.trained_parameters().map(|parameter| parameter.name.as_str()).collect();
     assert_eq!(names.len(), 3);
     let mut plain = load(Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT }), 1.0, None);
     let mut square = 0.0;

@@ -18,7 +18,7 @@ use gpumem_cpu::Cpu;
 use harness::Loaded;
 use harness::filled::{fill, spread, trained, words};
 use harness::graphs::random::{BATCH, Choice, KINDS, network};
-use harness::graphs::{chain, join, layer, numbers};
+use harness::graphs::{chain, in_eval, join, layer, numbers};
 use proptest::prelude::*;
 
 /// A step with one state a parameter.
@@ -193,6 +193,64 @@ proptest! {
     }
 }
 
+/// A network with frozen uses of parameters, detached views and, if it `rests`, all layers in `eval`. `None` where nothing is trained.
+fn with_modes(choices: &[Choice], stopped: &[bool], rests: bool) -> Option<(Graph, NodeId)> {
+    let (mut graph, output) = network(choices, true);
+    let may_stop = |source: &Source| matches!(source, Source::Parameter(_) | Source::View(_));
+    let places = graph.nodes.iter_mut().filter(|node| may_stop(&node.source));
+    places.zip(stopped.iter().cycle()).for_each(|(node, &stopped)| node.detached = stopped);
+    if rests {
+        in_eval(&mut graph);
+    }
+    graph.differentiable(false)[output].then_some((graph, output))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+
+    /// Uses of parameters that are frozen, and views that are detached, wherever they are, in training and in `eval`.
+    #[test]
+    fn modes_are_planned_as_all_else(
+        choices in choices(24),
+        stopped in prop::collection::vec(any::<bool>(), 64),
+        rests in any::<bool>(),
+    ) {
+        let Some((graph, output)) = with_modes(&choices, &stopped, rests) else { return Ok(()) };
+        let expected = train(&graph, output, Update::Fused, 1);
+        prop_assert_eq!(&expected, &train(&graph, output, Update::Separate, 2));
+        let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let ordered = lower_for(&graph, &[output], &Options { training: Some(PLAIN) }, &setting).unwrap();
+        let (losses, found) = trained(&ordered, 2);
+        for (found, expected) in found.iter().chain([&losses]).zip(expected.1.iter().chain([&expected.0])) {
+            let value = |bits: &u32| f32::from_bits(*bits);
+            let most = expected.iter().map(|bits| value(bits).abs()).fold(0.0, f32::max);
+            for (found, expected) in found.iter().map(value).zip(expected.iter().map(value)) {
+                prop_assert!((found - expected).abs() <= 1e-4 * most + 1e-6, "{found} {expected} {most}\n{ordered}");
+            }
+        }
+    }
+
+    /// In `eval` gradients are slopes of the loss, which is that of validation, and statistics rest.
+    #[test]
+    fn what_rests_trains_as_it_infers(choices in choices(12)) {
+        let (mut graph, output) = network(&choices, false);
+        in_eval(&mut graph);
+        check_gradients(&graph, output);
+        let is_undone = |source: &Source| matches!(source, Source::Op { op: Op::InplaceNorm(_), .. });
+        prop_assume!(!graph.nodes.iter().any(|node| is_undone(&node.source)));
+        let sgd = Optimizer::Sgd(Sgd { lr: 1e-4, ..Sgd::DEFAULT });
+        let mut loaded = Loaded::new(&graph, output, Training { moments: 0, ..PLAIN }, BATCH, sgd);
+        fill(&mut loaded);
+        let statistics = |loaded: &mut Loaded| -> Vec<Vec<f32>> {
+            graph.buffers.iter().map(|buffer| loaded.get(&buffer.name).unwrap()).collect()
+        };
+        let (before, expected) = (statistics(&mut loaded), f64::from(loaded.evaluate().unwrap()));
+        let found = f64::from(loaded.step().unwrap());
+        prop_assert!((found - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "{} {}", found, expected);
+        prop_assert_eq!(statistics(&mut loaded), before);
+    }
+}
+
 /// A network all of whose linear maps have adapters, and nothing else is trained.
 fn adapted(choices: &[Choice], kinked: bool, base: Option<Coding>) -> (Graph, NodeId) {
     let (mut graph, output) = network(choices, kinked);
@@ -214,8 +272,7 @@ proptest! {
     #[test]
     fn gradients_of_adapters_are_slopes_of_the_loss(choices in choices(12), base in prop::option::of(prop::sample::select(&Coding::ALL[..]))) {
         let (graph, output) = adapted(&choices, false, base);
-        let trained: Vec<&str> =
-            graph.parameters.iter().filter(|it| !it.frozen).map(|it| it.name.as_str()).collect();
+        let trained: Vec<&str> = graph.trained_parameters().map(|it| it.name.as_str()).collect();
         prop_assert!(trained.len() >= 2 && trained.iter().all(|name| name.contains("lora_")), "{:?}", trained);
         check_gradients(&graph, output);
     }

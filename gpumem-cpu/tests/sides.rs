@@ -156,7 +156,7 @@ fn other_places() {
         of("Conv2d(4, 1) | Relu | Conv2d(7, 3, padding = 1) | Relu | Conv2d(2, 1) | Flatten | Linear(5)");
     check("trained maps", 0, &graph, output);
     // The gradient of a map whose weight is not trained reads that weight alone.
-    graph.parameters[2..6].iter_mut().for_each(|parameter| parameter.frozen = true);
+    (2..6).for_each(|parameter| graph.freeze_parameter(parameter));
     check("frozen maps", 2, &graph, output);
 }
 

@@ -111,7 +111,8 @@ impl Net {
         let output = join(&mut graph, &[of_blocks, end], "Add");
         for &row in frozen {
             let row = row % graph.rows.len();
-            graph.parameters.iter_mut().filter(|it| it.row == row).for_each(|it| it.frozen = true);
+            let own = (0..graph.parameters.len()).filter(|&id| graph.parameters[id].row == row);
+            own.collect::<Vec<_>>().into_iter().for_each(|id| graph.freeze_parameter(id));
         }
         let mut net = Net { graph, outputs: vec![output, of_blocks, end], loss: Vec::new() };
         for (number, &drawn) in drawn.iter().enumerate() {

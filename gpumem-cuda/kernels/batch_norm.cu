@@ -8,6 +8,7 @@
 // AFFINE           whether there are weight and bias
 // EPS, MOMENTUM    as PyTorch means them
 // WITHIN           given where x are the first channels of a map that has so many, as a concatenation that begins with x
+// EVAL             given where training normalises by the running statistics, which rest: they are constants to gradients
 // KEPT             given where mean and 1 / deviation of each channel are what training saved
 // RESIDUAL         whether another map is added to the normalised one, in the forward pass
 // RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
@@ -32,6 +33,7 @@
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent. masked may be dy. With dropout, dy first goes through it
+//             With EVAL, dx = weight rstd dy; x is read for dweight, or where a function follows, and bias may be absent else
 //
 // A block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With
 // several, what a block found goes to `partial`, and each block of the next launch joins the parts of its channel for itself, always
@@ -154,12 +156,21 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
     ((Pack *)y)[of_y(at)] = output(at, rule, x, residual);
 }
 
-// A thread for each pack, in inference, and where the output is computed again: mean and variance are then both what was saved.
+// A thread for each pack, in inference, in training with EVAL, and where the output is computed again: mean and variance are then both what
+// was saved.
 KERNEL(__launch_bounds__(1024) batch_norm_apply)
-(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
+(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y
+#ifdef EVAL
+ , float *saved
+#endif
+) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
     const Index c = (Index)i / (Index)(AREA / PACK) % (Index)CHANNELS;
+#ifdef EVAL
+    // The first pack of each plane of the first sample.
+    if (i < CHANNELS * (AREA / PACK) && i % (AREA / PACK) == 0) keep(c, mean, variance, saved);
+#endif
     apply((Index)i, rule(mean[c], deviation(variance, c), weight, bias, c), x, residual, y);
 }
 
@@ -282,7 +293,9 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
 // The gradient of a part of the input, from the sums of the channel.
 static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
                                                   const real *dy, const Draws *draws, const real *x, real *dx, real *again) {
+#ifndef EVAL
     const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
+#endif
     // Backwards: what was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
     const Index last = begin(part) + end(part) - 1;
     for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
@@ -296,7 +309,11 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             const float input = widen(inputs.at[k]), gradient = through(widen(gradients.at[k]), input, how);
+#ifdef EVAL
+            const float value = how.scale * gradient;
+#else
             const float value = how.scale * (gradient - mean_sum - centered(input, how) * mean_product);
+#endif
             narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
         }
         ((Pack *)dx)[of_dx(at)] = to;
@@ -307,6 +324,30 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 #endif
     }
 }
+
+#ifdef EVAL
+
+// The gradient of the input where that of nothing else is asked for: a thread for each pack.
+KERNEL(__launch_bounds__(1024) batch_norm_scale)(const real *dy, const Norm *weight, const float *saved, real *dx) {
+    const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= (u64)CHANNELS * PACKS) return;
+    const Index at = (Index)i, c = at / (Index)(AREA / PACK) % (Index)CHANNELS;
+    const float scale = factor(saved[CHANNELS + c], weight, c);
+    const Pack gradients = ((const Pack *)dy)[of_y(at)];
+#if ADD
+    Pack to = ((const Pack *)dx)[of_dx(at)];
+#else
+    Pack to = gradients;
+#endif
+#pragma unroll
+    for (int k = 0; k < PACK; k++) {
+        const float value = scale * widen(gradients.at[k]);
+        narrow(ADD ? widen(to.at[k]) + value : value, &to.at[k]);
+    }
+    ((Pack *)dx)[of_dx(at)] = to;
+}
+
+#endif
 
 #if PARTS == 1
 

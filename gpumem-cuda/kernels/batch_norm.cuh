@@ -1,6 +1,6 @@
 // What batch normalisation is, in whatever order channels lie: see batch_norm.cu for what the constants mean.
 //
-// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, ADD_WEIGHT, ADD_BIAS
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, EVAL, ADD_WEIGHT, ADD_BIAS
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -38,7 +38,13 @@ struct Rule {
 
 static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
 #if AFFINE
-    Rule how = {mean, rstd * widen(weight[c]), widen(bias[c])};
+#ifdef EVAL
+    // Without a function behind it, no gradient needs the bias.
+    const float shift = bias == nullptr ? 0.0f : widen(bias[c]);
+#else
+    const float shift = widen(bias[c]);
+#endif
+    Rule how = {mean, rstd * widen(weight[c]), shift};
 #else
     Rule how = {mean, rstd, 0.0f};
 #endif
@@ -66,6 +72,25 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
     running_mean[c] = rest * running_mean[c] + momentum * mean;
     running_var[c] = rest * running_var[c] + momentum * unbiased;
 }
+
+#ifdef EVAL
+
+// The same from running statistics, which rest.
+static __device__ __forceinline__ void keep(Index c, const float *mean, const float *variance, float *saved) {
+    saved[c] = mean[c];
+    saved[CHANNELS + c] = inverse_root(variance[c]);
+}
+
+// What a gradient is multiplied with on its way to the input, where no gradient goes through the statistics.
+static __device__ __forceinline__ float factor(float rstd, const Norm *weight, Index c) {
+#if AFFINE
+    return rstd * widen(weight[c]);
+#else
+    return rstd;
+#endif
+}
+
+#endif
 
 // What the backward pass has of an element is x, or with SLOPE y, from which it finds its way back.
 //

@@ -6,7 +6,7 @@
 // PACK             channels that a thread takes: C is a multiple of it
 // WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
 // WITHIN           given where x are the first channels of a map that has so many: a multiple of PACK, too
-// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
+// NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, EVAL, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
 // TOGETHER         1 if all blocks of a grid run at once, else not there
 //
 // x, y, residual, dy, masked, dx, again [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
@@ -265,11 +265,20 @@ apply_part(const Rule (&rules)[COLUMNS], const real *x, const real *residual, re
     if (left > 0) apply<false, U>(own.first, left, how, x, residual, y);
 }
 
-// In inference, and where the output is computed again: mean and variance are then both what was saved.
+// In inference, in training with EVAL, and where the output is computed again: mean and variance are then both what was saved.
 KERNEL(__launch_bounds__(384, 2) batch_norm_apply)
-(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y) {
+(const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y
+#ifdef EVAL
+ , float *saved
+#endif
+) {
     __shared__ Rule rules[COLUMNS];
-    each_channel([&](Index c, u32 column) { rules[column] = rule(mean[c], deviation(variance, c), weight, bias, c); });
+    each_channel([&](Index c, u32 column) {
+        rules[column] = rule(mean[c], deviation(variance, c), weight, bias, c);
+#ifdef EVAL
+        if (blockIdx.y == 0) keep(c, mean, variance, saved);
+#endif
+    });
     apply_part(rules, x, residual, y);
 }
 
@@ -398,7 +407,11 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
             const float input = element(inputs[u], k), gradient = through(element(gradients[u], k), input, how[k]);
+#ifdef EVAL
+            float value = how[k].scale * gradient;
+#else
             float value = how[k].scale * (gradient - means[k].sum - centered(input, how[k]) * means[k].product);
+#endif
 #if ADD
             value += element(before[u], k);
 #endif
@@ -439,6 +452,46 @@ static __device__ __forceinline__ void
 find_rules(const float *saved, const Norm *weight, const Norm *bias, Rule (&rules)[COLUMNS]) {
     each_channel([&](Index c, u32 column) { rules[column] = rule(saved[c], saved[CHANNELS + c], weight, bias, c); });
 }
+
+#ifdef EVAL
+
+// Some packs of the gradient of the input where that of nothing else is asked for.
+template <bool WHOLE, int U>
+static __device__ __forceinline__ void scale(u64 at, u32 count, const float *by, const real *dy, real *dx) {
+    Pack gradients[U];
+    load<WHOLE>(dy, at, count, gradients);
+#if ADD
+    Pack before[U];
+    load<WHOLE>(dx, at, count, before);
+#endif
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+        if (!WHOLE && u >= count) continue;
+        Pack to;
+#pragma unroll
+        for (int k = 0; k < PACK; k++) {
+            float value = by[k] * element(gradients[u], k);
+#if ADD
+            value += element(before[u], k);
+#endif
+            put(value, to, k);
+        }
+        ((Pack *)dx)[at + u * STEP] = to;
+    }
+}
+
+KERNEL(__launch_bounds__(384, 2) batch_norm_scale)(const real *dy, const Norm *weight, const float *saved, real *dx) {
+    constexpr int U = 4;
+    __shared__ float factors[COLUMNS];
+    each_channel([&](Index c, u32 column) { factors[column] = factor(saved[CHANNELS + c], weight, c); });
+    const Walk own = walk();
+    const float *by = factors + own_column();
+    u32 i = 0;
+    for (; i + U <= own.count; i += U) scale<true, U>(own.first + i * STEP, U, by, dy, dx);
+    if (i < own.count) scale<false, U>(own.first + i * STEP, own.count - i, by, dy, dx);
+}
+
+#endif
 
 #if PARTS == 1
 

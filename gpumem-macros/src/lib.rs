@@ -130,7 +130,9 @@ use proc_macro::TokenStream;
 /// | `Add(x, y, ..)`, `Sub(x, y)`, `Mul(x, y)`, `Div(x, y)` | feeds its input to every branch and joins the results, broadcast over the axes of a sample as numpy does |
 /// | `MatMul(x, y, transpose_b)`, `Concat(x, y, .., dim = 1)` | the same with matrix products, and side by side |
 /// | `Outputs(x, y)`, at the end of `forward` | the outputs, each from the same input |
-/// | `freeze(x)`, `Linear(10, freeze)` | `x` without training: its parameters get no gradient and no optimizer state, and nothing is kept for them; where nothing trainable lies before it, nothing flows back through it |
+/// | `freeze(x)`, `Linear(10, freeze)` | this use of `x` without training: no gradient goes to its parameters here, and nothing is kept for one; without another use they have no optimizer state. Where nothing trainable lies before it, nothing flows back through it |
+/// | `detach(x)`, `detach` after a value | the value, through which nothing flows back |
+/// | `eval(x)`, `train(x)` | `x` in training as without it: batch norms by their running statistics, which rest, and no dropout; or as in training. `freeze` around a batch norm or dropout asks for one of them |
 /// | `checkpoint(x)` | `x`, whose inside is computed a second time for the backward pass and not kept for it |
 /// | `lora(8, 16.0, x, targets = "q_proj, v_proj")` | `x` frozen, with trained adapters of rank 8 for its linear maps of these names, or without `targets` for all of them; with `base = Nf4`, `base = Nf4Double` or `base = Int8` their frozen weights are kept in 4 or 8 bits |
 /// | `if condition { x } else { y }` | one of them, decided at compile time |

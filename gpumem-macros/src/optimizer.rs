@@ -241,8 +241,7 @@ fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
     if resolved.outputs.is_none() {
         return;
     }
-    let trained = resolved.graph.parameters.iter().filter(|parameter| !parameter.frozen);
-    let names: Vec<&str> = trained.map(|parameter| parameter.name.as_str()).collect();
+    let names: Vec<&str> = resolved.graph.trained_parameters().map(|parameter| parameter.name.as_str()).collect();
     for pattern in paths.value().split(',').map(str::trim) {
         if names.iter().any(|name| matches(pattern, name)) {
             continue;

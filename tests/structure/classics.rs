@@ -59,7 +59,7 @@ network! {
     const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 64, 64>) -> Logits<10> {
-        [freeze(backbone()), Linear(10, name = "fc")]
+        [freeze(eval(backbone())), Linear(10, name = "fc")]
     }
 
     fn backbone() -> Block {
@@ -128,7 +128,7 @@ macro_rules! resnet50 {
 }
 
 resnet50! { ResNet50Trained, backbone() }
-resnet50! { ResNet50Frozen, freeze(backbone()) }
+resnet50! { ResNet50Frozen, freeze(eval(backbone())) }
 
 network! {
     /// Two pictures through one tower; the output is how far they are apart.

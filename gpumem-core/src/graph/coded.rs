@@ -44,15 +44,16 @@ impl Graph {
         if scales.is_empty() {
             return None;
         }
-        let places = other.with_adapters(&BTreeMap::new(), &scales);
+        let places = other.with_adapters(&BTreeMap::new(), &scales, &[]);
         Some((other, places))
     }
 
     /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales. Those of adapters,
     /// which are trained, stay as they are.
     pub(super) fn code(&mut self, rows: &Range<RowId>, coding: Coding, scales: &mut BTreeMap<usize, Scales>) {
+        let frozen = self.frozen_parameters();
         for weight in self.maps(rows).into_keys() {
-            if !scales.contains_key(&weight) && self.parameters[weight].frozen && self.is_base(weight) {
+            if !scales.contains_key(&weight) && frozen[weight] && self.is_base(weight) {
                 let parameter = self.code_one(weight, coding);
                 scales.insert(weight, Scales { coding, parameter });
             }
@@ -65,7 +66,7 @@ impl Graph {
         let (name, row) = (alloc::format!("{}{SCALES}", of.name), of.row);
         let shape = Shape::new(&[coding.scales(crate::shape::product(of.shape.dims()))]);
         let init = Init::Constant(0.0);
-        self.parameters.push(Parameter { name, row, shape, role: Role::Scale, init, frozen: true });
+        self.parameters.push(Parameter { name, row, shape, role: Role::Scale, init });
         self.parameters.len() - 1
     }
 
@@ -76,7 +77,9 @@ impl Graph {
         let Op::Product(product) = &*op else { return };
         self.nodes[inputs[1]].value.elements = Elements::Bytes;
         let scales = Type { batched: false, ..Type::numbers(self.parameters[parameter].shape) };
-        inputs.insert(2, self.node(scales, Source::Parameter(parameter), map.row));
+        let scales = self.node(scales, Source::Parameter(parameter), map.row);
+        self.nodes[scales].detached = true;
+        inputs.insert(2, scales);
         *op = ops::CodedProduct { coding, product: product.clone() }.into();
     }
 }

@@ -95,10 +95,30 @@ impl Graph {
         (self.rows.get(node.row)?.kind != "Tied").then_some(weight)
     }
 
+    /// The maps of these layers that may have an adapter, which `lora` would train: those with a use outside of `freeze`.
+    fn adaptable(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
+        let mut maps = self.maps(rows);
+        let uses = self.nodes.iter().filter(|node| rows.contains(&node.row));
+        let trained: Vec<usize> =
+            uses.filter(|node| !self.is_frozen_use(node)).filter_map(|node| self.own_weight(node)).collect();
+        maps.retain(|weight, _| trained.contains(weight));
+        maps
+    }
+
+    /// True of a linear map whose weight is frozen in this use of it.
+    fn is_frozen_use(&self, node: &Node) -> bool {
+        node.inputs().get(1).is_some_and(|&weight| self.nodes[weight].detached)
+    }
+
+    /// True if all linear maps of these layers, one at least, are inside of `freeze`.
+    pub fn freezes_all_maps(&self, rows: &Range<RowId>) -> bool {
+        !self.maps(rows).is_empty() && self.adaptable(rows).is_empty()
+    }
+
     /// The names by which the linear maps of these layers may be meant, each once.
     pub fn lora_targets(&self, rows: &Range<RowId>) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
-        for map in self.maps(rows).into_values() {
+        for map in self.adaptable(rows).into_values() {
             let last = map.names[1].rsplit('.').next().unwrap_or_default().to_string();
             if !names.contains(&last) {
                 names.push(last);
@@ -109,18 +129,21 @@ impl Graph {
 
     /// The targets that mean none of the linear maps of their layers.
     pub fn unmet_targets<'l>(&self, lora: &'l Lora) -> Vec<&'l str> {
-        let maps = self.maps(&lora.rows);
+        let maps = self.adaptable(&lora.rows);
         let is_unmet = |target: &&str| !maps.values().any(|map| map.is_meant_by(target));
         lora.targets.iter().map(String::as_str).filter(is_unmet).collect()
     }
 
     /// Gives linear maps adapters, and freezes all parameters of the layers that these belong to, whose weights may be kept in codes. Returns
-    /// the new number of each node: that of the value which takes its place. Of adapters of one map the first are made.
+    /// the new number of each node: that of the value which takes its place. Of adapters of one map the first are made. A use inside of
+    /// `freeze` reads the adapter that another use trains.
     pub fn adapt(&mut self, all: &[Lora]) -> Vec<NodeId> {
         let (mut adapters, mut scales) = (BTreeMap::new(), BTreeMap::new());
-        for lora in all {
+        let frozen: Vec<bool> = self.nodes.iter().map(|node| self.is_frozen_use(node)).collect();
+        let maps: Vec<_> = all.iter().map(|lora| self.adaptable(&lora.rows)).collect();
+        for (lora, maps) in all.iter().zip(maps) {
             lora.rows.clone().for_each(|row| self.freeze(row));
-            for (weight, map) in self.maps(&lora.rows) {
+            for (weight, map) in maps {
                 let is_meant = lora.targets.is_empty() || lora.targets.iter().any(|target| map.is_meant_by(target));
                 if is_meant && !adapters.contains_key(&weight) {
                     adapters.extend(self.adapter(weight, &map, lora).map(|adapter| (weight, adapter)));
@@ -130,7 +153,7 @@ impl Graph {
         for lora in all {
             lora.base.into_iter().for_each(|coding| self.code(&lora.rows, coding, &mut scales));
         }
-        self.with_adapters(&adapters, &scales)
+        self.with_adapters(&adapters, &scales, &frozen)
     }
 
     /// Adds the parameters of an adapter, unless they have more elements than a tensor can have.
@@ -150,7 +173,7 @@ impl Graph {
         for ((name, shape), init) in ["lora_A", "lora_B"].into_iter().zip(shapes).zip(inits) {
             let name = alloc::format!("{}{name}.weight", map.stem);
             let (row, shape, role) = (map.row, Shape::new(&shape), Role::Weight);
-            self.parameters.push(Parameter { name, row, shape, role, init, frozen: false });
+            self.parameters.push(Parameter { name, row, shape, role, init });
         }
         let row = &mut self.rows[map.row];
         row.parameters += shapes.iter().map(|shape| product(shape)).sum::<u64>();
@@ -158,17 +181,19 @@ impl Graph {
         Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
     }
 
-    /// Builds the graph anew with adapters behind their maps, which read codes where these keep their weights.
+    /// Builds the graph anew with adapters behind their maps, which read codes where these keep their weights. An adapter of a node that is
+    /// among the `frozen` ones has no gradient there.
     pub(super) fn with_adapters(
         &mut self,
         adapters: &BTreeMap<usize, Adapter>,
         scales: &BTreeMap<usize, Scales>,
+        frozen: &[bool],
     ) -> Vec<NodeId> {
         let weights: Vec<Option<usize>> = self.nodes.iter().map(|node| self.own_weight(node)).collect();
         let old = core::mem::take(&mut self.nodes);
         // Where each node begins, and which value takes its place.
         let (mut begins, mut place) = (Vec::new(), Vec::new());
-        for (mut node, weight) in old.into_iter().zip(weights) {
+        for (number, (mut node, weight)) in old.into_iter().zip(weights).enumerate() {
             begins.push(self.nodes.len());
             node.renumber(&place);
             let adapter = weight.and_then(|weight| adapters.get(&weight));
@@ -181,7 +206,13 @@ impl Graph {
             self.nodes.push(node);
             let mut end = self.nodes.len() - 1;
             if let Some((adapter, (op, x))) = adapted {
+                let first = self.nodes.len();
                 end = self.with_adapter(*adapter, &op, [x, end], value, row);
+                if frozen.get(number) == Some(&true) {
+                    let own = self.nodes[first..].iter_mut();
+                    own.filter(|node| matches!(node.source, Source::Parameter(_)))
+                        .for_each(|node| node.detached = true);
+                }
             }
             place.push(end);
         }

@@ -88,8 +88,6 @@ pub struct Parameter {
     pub role: Role,
     /// How it is filled before the first step.
     pub init: Init,
-    /// Whether training leaves it as it is.
-    pub frozen: bool,
 }
 
 /// A running statistic.
@@ -137,6 +135,9 @@ pub struct Node {
     pub source: Source,
     /// The layer that made it. Of an input it means nothing.
     pub row: RowId,
+    /// True if no gradient goes through this node: a use of a parameter inside `freeze`, or a view that `detach` gives. Other uses of that
+    /// parameter may have one.
+    pub detached: bool,
 }
 
 impl Node {
@@ -232,8 +233,16 @@ impl Graph {
     }
 
     pub(crate) fn node(&mut self, value: Type, source: Source, row: RowId) -> NodeId {
-        self.nodes.push(Node { value, source, row });
+        self.nodes.push(Node { value, source, row, detached: false });
         self.nodes.len() - 1
+    }
+
+    /// Adds a view of a value through which no gradient goes: `x.detach()`.
+    pub fn detach(&mut self, node: NodeId) -> NodeId {
+        let Node { value, row, .. } = self.nodes[node];
+        let view = self.node(value, Source::View(node), row);
+        self.nodes[view].detached = true;
+        view
     }
 
     /// What a node holds.
@@ -241,11 +250,53 @@ impl Graph {
         self.nodes[node].value
     }
 
-    /// Lets training leave a layer's parameters as they are, its own or those it shares.
+    /// Freezes a layer's parameters, its own or those it shares, in every use of them: training leaves them as they are.
     pub fn freeze(&mut self, row: RowId) {
-        for &parameter in &self.rows[row].parameter_ids {
-            self.parameters[parameter].frozen = true;
+        let Graph { nodes, rows, .. } = self;
+        let is_it =
+            |node: &&mut Node| matches!(node.source, Source::Parameter(id) if rows[row].parameter_ids.contains(&id));
+        nodes.iter_mut().filter(is_it).for_each(|node| node.detached = true);
+    }
+
+    /// Freezes one parameter in every use of it.
+    pub fn freeze_parameter(&mut self, parameter: usize) {
+        let uses = self.nodes.iter_mut().filter(|node| node.source == Source::Parameter(parameter));
+        uses.for_each(|node| node.detached = true);
+    }
+
+    /// Tells of each parameter whether every use of it is frozen, so that training leaves it as it is.
+    pub fn frozen_parameters(&self) -> Vec<bool> {
+        let mut frozen = alloc::vec![true; self.parameters.len()];
+        for node in &self.nodes {
+            if let Source::Parameter(parameter) = node.source {
+                frozen[parameter] &= node.detached;
+            }
         }
+        frozen
+    }
+
+    /// The parameters that training changes: those with a use outside of `freeze`.
+    pub fn trained_parameters(&self) -> impl Iterator<Item = &Parameter> {
+        self.parameters
+            .iter()
+            .zip(self.frozen_parameters())
+            .filter(|(_, frozen)| !frozen)
+            .map(|(parameter, _)| parameter)
+    }
+
+    /// Tells of each value whether it depends on something that has a gradient: a use of a parameter that is not frozen or, with `of_inputs`,
+    /// an input of numbers. Nothing before a `detach` counts.
+    pub fn differentiable(&self, of_inputs: bool) -> Vec<bool> {
+        let mut all: Vec<bool> = Vec::with_capacity(self.nodes.len());
+        for node in &self.nodes {
+            let is_it = match &node.source {
+                Source::Input => of_inputs && node.value.is_numbers(),
+                Source::Parameter(_) => true,
+                Source::View(_) | Source::Op { .. } => node.inputs().iter().any(|&input| all[input]),
+            };
+            all.push(is_it && !node.detached);
+        }
+        all
     }
 
     /// The type-level assertions of all operations and views, each with the row that it belongs to.

@@ -22,13 +22,31 @@ pub struct Built {
     pub guessed: Guessed,
 }
 
+/// A use of a layer: what the network says of it where it stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// The row whose parameters it shares, if any.
+    pub owner: Option<RowId>,
+    /// True inside `freeze`: no gradient goes to its parameters through this use.
+    pub frozen: bool,
+    /// True inside `eval`: in training, too, it computes what it computes without.
+    pub eval: bool,
+}
+
+impl Use {
+    /// A use that shares the parameters of a row, if any.
+    pub fn of(owner: Option<RowId>) -> Use {
+        Use { owner, ..Use::default() }
+    }
+}
+
 /// Where a layer that is tied to another one has its parameters from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tie {
     /// The row whose weight it uses.
     pub tied_to: RowId,
-    /// The row whose other parameters it shares, if any.
-    pub owner: Option<RowId>,
+    /// How it is used. What it shares with the owner are its other parameters.
+    pub used: Use,
 }
 
 impl Graph {
@@ -43,26 +61,26 @@ impl Graph {
         path: String,
         owner: Option<RowId>,
     ) -> Built {
-        self.layer_as(Guess::default(), entry, written, inputs, path, owner)
+        self.layer_as(Guess::default(), Use::of(owner), entry, written, inputs, path)
     }
 
-    /// The same under a guess.
+    /// The same under a guess, as it is used.
     pub fn layer_as(
         &mut self,
         guess: Guess,
+        used: Use,
         entry: &Entry,
         written: &[Written],
         inputs: &[NodeId],
         path: String,
-        owner: Option<RowId>,
     ) -> Built {
-        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, tied_to: None, guess })
+        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), used, tied_to: None, guess })
     }
 
     /// The same of a layer that uses the weight of another row.
     pub fn layer_tied_to(
         &mut self,
-        Tie { tied_to, owner }: Tie,
+        Tie { tied_to, used }: Tie,
         guess: Guess,
         entry: &Entry,
         written: &[Written],
@@ -70,7 +88,7 @@ impl Graph {
         path: String,
     ) -> Built {
         let tied_to = Some(tied_to);
-        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), owner, tied_to, guess })
+        self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), used, tied_to, guess })
     }
 
     fn layer_in(&mut self, entry: &Entry, written: &[Written], inputs: &[NodeId], scope: Scope) -> Built {
@@ -98,7 +116,8 @@ impl Graph {
         for value in anything(guess).into_iter().filter(|_| !entry.is_join()) {
             let before = self.sizes();
             let input = self.node(value, Source::Input, 0);
-            let scope = Scope { path: String::new(), kind: entry.name.into(), owner: None, tied_to: None, guess };
+            let used = Use::default();
+            let scope = Scope { path: String::new(), kind: entry.name.into(), used, tied_to: None, guess };
             let attempt = self.attempt(entry, written, &[input], scope);
             let output = attempt.row.as_ref().map(|(_, node)| self.value(*node));
             self.truncate(before);

@@ -1,6 +1,7 @@
 //! What a layer builds with: parameters, operations, views and other layers.
 
 use super::Layer;
+use super::add::Use;
 use super::guess::{Guess, Guessed};
 use super::mistake::{Kind, Mistake, Shared};
 use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
@@ -37,8 +38,7 @@ impl Value {
 pub(crate) struct Scope {
     pub(crate) path: String,
     pub(crate) kind: String,
-    /// The row whose parameters it shares.
-    pub(crate) owner: Option<RowId>,
+    pub(crate) used: Use,
     /// The row whose weight it uses beside its own parameters.
     pub(crate) tied_to: Option<RowId>,
     pub(crate) guess: Guess,
@@ -146,6 +146,11 @@ impl<'g> Builder<'g> {
         if self.scope.guess.other_number { other } else { first }
     }
 
+    /// True inside of `eval`.
+    pub fn is_in_eval(&self) -> bool {
+        self.scope.used.eval
+    }
+
     /// The output of what is built next overwrites the input, if the user asked for that.
     pub fn in_place(&mut self, asked: bool) {
         self.in_place = asked;
@@ -160,21 +165,27 @@ impl<'g> Builder<'g> {
     /// A parameter: the layer's own, or that of the layer whose parameters it shares.
     pub fn parameter(&mut self, name: &str, shape: &[u64], role: Role, init: Init) -> Value {
         let shape = Shape::new(shape);
-        let id = match self.scope.owner {
+        let id = match self.scope.used.owner {
             Some(owner) => self.shared_parameter(owner, shape),
             None => {
                 if let Err(mistake) = check_elements("a parameter", shape) {
                     self.open.get_or_insert(mistake.into());
                 }
                 let name = self.name(name);
-                self.graph.parameters.push(graph::Parameter { name, row: self.row, shape, role, init, frozen: false });
+                self.graph.parameters.push(graph::Parameter { name, row: self.row, shape, role, init });
                 self.graph.parameters.len() - 1
             }
         };
         self.parameters.push(id);
+        self.use_of(id, shape)
+    }
+
+    /// A use of a parameter, which has a gradient unless this layer is frozen here.
+    fn use_of(&mut self, parameter: usize, shape: Shape) -> Value {
         let value = Type { shape, elements: Elements::Numbers, batched: false };
-        let node = self.graph.node(value, Source::Parameter(id), self.row);
-        Value { node, shape, elements: Elements::Numbers, batched: false }
+        let node = self.graph.node(value, Source::Parameter(parameter), self.row);
+        self.graph.nodes[node].detached = self.scope.used.frozen;
+        Value::of(self.graph, node)
     }
 
     fn shared_parameter(&mut self, owner: RowId, needed: Shape) -> usize {
@@ -210,7 +221,7 @@ impl<'g> Builder<'g> {
     /// A running statistic, by its number.
     pub fn buffer(&mut self, name: &'static str, shape: &[u64], value: f64) -> usize {
         let shape = Shape::new(shape);
-        let id = match self.scope.owner {
+        let id = match self.scope.used.owner {
             Some(owner) => {
                 let id = self.graph.rows[owner].buffer_ids.get(self.taken.buffers).copied();
                 self.taken.buffers += 1;
@@ -243,7 +254,16 @@ impl<'g> Builder<'g> {
     /// # Errors
     /// An output of more elements than a tensor can have.
     pub fn op_with(&mut self, op: impl Into<Op>, inputs: &[Value], buffers: &[usize]) -> Result<Value, Mistake> {
-        let op = op.into();
+        let op = match (op.into(), self.scope.used.eval) {
+            (op, false) => op,
+            (op, true) => match op.in_eval() {
+                Some(op) => op,
+                None => {
+                    self.in_place = false;
+                    return Ok(inputs[0]);
+                }
+            },
+        };
         let shape = op.output();
         check_elements("an output", shape)?;
         let elements = if op.makes_indices() { Elements::Indices } else { Elements::Numbers };
@@ -278,14 +298,14 @@ impl<'g> Builder<'g> {
     }
 
     /// A weight that is computed from parameters. A layer that shares another one's parameters takes what was made of them there, so
-    /// that it is computed once.
+    /// that it is computed once. Where one of them is frozen and the other is not, each has its own: a gradient goes through one of them.
     ///
     /// # Errors
     /// A weight of more elements than a tensor can have.
     pub fn made_of_parameters(&mut self, op: impl Into<Op>, parameters: &[Value]) -> Result<Value, Mistake> {
         let op = op.into();
-        let number = |id: NodeId| match self.graph.nodes[id].source {
-            Source::Parameter(number) => Some(number),
+        let number = |id: NodeId| match self.graph.nodes[id] {
+            graph::Node { source: Source::Parameter(number), detached, .. } => Some((number, detached)),
             _ => None,
         };
         let is_it = |node: &graph::Node| match &node.source {
@@ -380,12 +400,25 @@ impl<'g> Builder<'g> {
         // It is the first of its parameters, also where another layer shares those.
         self.taken.parameters += 1;
         if let Some(made) = made {
-            return Some((Value::of(self.graph, made), op));
+            return Some((self.made_as(made)?, op));
         }
-        let shape = self.graph.parameters[id].shape;
-        let value = Type { shape, elements: Elements::Numbers, batched: false };
-        let node = self.graph.node(value, Source::Parameter(id), self.row);
-        Some((Value::of(self.graph, node), op))
+        Some((self.use_of(id, self.graph.parameters[id].shape), op))
+    }
+
+    /// The weight that node `made` has of parameters, of uses of them that are frozen or not as this layer is.
+    fn made_as(&mut self, made: NodeId) -> Option<Value> {
+        let Source::Op { op, inputs, .. } = self.graph.nodes[made].source.clone() else { return None };
+        if inputs.iter().all(|&input| self.graph.nodes[input].detached == self.scope.used.frozen) {
+            return Some(Value::of(self.graph, made));
+        }
+        let parameter = |&input: &NodeId| match self.graph.nodes[input].source {
+            Source::Parameter(parameter) => Some(parameter),
+            _ => None,
+        };
+        let parameters: Vec<usize> = inputs.iter().map(parameter).collect::<Option<_>>()?;
+        let uses: Vec<Value> =
+            parameters.into_iter().map(|id| self.use_of(id, self.graph.parameters[id].shape)).collect();
+        self.made_of_parameters(op, &uses).ok()
     }
 
     /// The name in the language of the layer that this one is tied to.

@@ -73,7 +73,7 @@ pub use self::{
     activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
     pool::*, recurrent::*, shape::*, state_space::*,
 };
-pub use add::{Built, Tie};
+pub use add::{Built, Tie, Use};
 
 /// The layers of all families.
 const FAMILIES: &[&[Entry]] = &[

@@ -1,10 +1,10 @@
 //! A layer that the user declared with `operation!`.
 
-use super::add::Built;
+use super::add::{Built, Use};
 use super::builder::{Builder, Scope, Value};
 use super::guess::Guess;
 use super::mistake::Mistake;
-use crate::graph::{Graph, NodeId, RowId};
+use crate::graph::{Graph, NodeId};
 use crate::number::Role;
 use crate::program::{Init, Op};
 use crate::shape::Shape;
@@ -45,11 +45,11 @@ impl Own {
 }
 
 impl Graph {
-    /// Adds a layer of the user's. `owner` is the row whose parameters it shares, if any.
-    pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, owner: Option<RowId>) -> Built {
+    /// Adds a layer of the user's as it is used.
+    pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, used: Use) -> Built {
         let before = self.sizes();
         let x = Value::of(self, input);
-        let scope = Scope { path, kind: own.kind.clone(), owner, tied_to: None, guess: Guess::default() };
+        let scope = Scope { path, kind: own.kind.clone(), used, tied_to: None, guess: Guess::default() };
         let mut builder = Builder::new(self, scope);
         let value = own.build(&mut builder, x);
         let finished = builder.finish(value);

@@ -27,7 +27,7 @@ fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
     };
     let slope = arguments.first().copied().filter(|&slope| slope >= InplaceNorm::EXACT_FROM)?;
     let (Op::BatchNorm(of), _) = op(norm)? else { return None };
-    let BatchNorm { channels, size, eps, momentum, affine, .. } = *of;
+    let BatchNorm { channels, size, eps, momentum, affine, eval: false, .. } = *of else { return None };
     let is_map = graph.rows.get(graph.nodes[norm].row).is_some_and(|row| row.kind == "BatchNorm2d");
     let op = InplaceNorm { channels, size, eps, momentum, affine, slope };
     (is_map && readers[norm] == 1).then_some(Pair { norm, activation, op })

@@ -296,7 +296,11 @@ impl Builder<'_> {
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
-        writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
+        // Where nothing flows through its statistics, a normalisation adds up what its own parameters need, and nothing else.
+        let adds_up = node.op.moves_statistics() || of.iter().any(|(input, _)| *input > 0);
+        if adds_up {
+            writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
+        }
         let action = Action::Run { op: self.differentiated(id, node.op), pass: Pass::Backward };
         self.operation(action, node.row as u32, reads, writes);
     }

@@ -139,8 +139,11 @@ impl<'g> Builder<'g> {
         builder.declare();
         let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
         if training.is_some() && !trains {
+            let detaches = |node: &Node| node.detached && matches!(node.source, Source::View(_));
             return Err(LowerError::of_all(if graph.parameters.is_empty() {
                 "the network has no parameters, so there is nothing to train; use `const INFER` instead of `const TRAIN`"
+            } else if graph.nodes.iter().any(detaches) {
+                "the loss depends on no parameter that is trained; remove a `detach`, take `freeze` off a layer, or use `const INFER`"
             } else {
                 "the loss depends on no parameter that is trained; take `freeze` off a layer, or use `const INFER`"
             }));
@@ -158,13 +161,30 @@ impl<'g> Builder<'g> {
 
     fn mark_gradients(&mut self) {
         let Some(training) = self.training else { return };
-        for (id, node) in self.graph.nodes.iter().enumerate() {
-            self.needs_gradient[id] = match &node.source {
-                Source::Input => training.input_gradient && node.value.is_numbers(),
-                Source::Parameter(parameter) => !self.graph.parameters[*parameter].frozen,
-                Source::View(_) | Source::Op { .. } => node.inputs().iter().any(|&input| self.needs_gradient[input]),
-            };
+        self.needs_gradient = self.graph.differentiable(training.input_gradient);
+        let reached = self.reached_by_gradients();
+        self.needs_gradient.iter_mut().zip(reached).for_each(|(needs, reached)| *needs &= reached);
+    }
+
+    /// The values that the loss has a gradient of, if it depends on what is trained: not what only a `detach` reads, or an operation that has
+    /// no gradient.
+    fn reached_by_gradients(&self) -> Vec<bool> {
+        let mut reached = vec![false; self.graph.nodes.len()];
+        self.ends.iter().for_each(|&end| reached[end] = true);
+        for id in (0..reached.len()).rev().filter(|&id| self.live[id]) {
+            if !(reached[id] && self.needs_gradient[id]) {
+                continue;
+            }
+            match &self.node(id).source {
+                Source::View(input) => reached[*input] = true,
+                Source::Op { op, inputs, .. } => {
+                    let rules = op.gradients();
+                    rules.iter().flat_map(Gradient::inputs).for_each(|input| reached[inputs[input]] = true);
+                }
+                Source::Input | Source::Parameter(_) => {}
+            }
         }
+        reached
     }
 
     /// Everything that lives as long as the network, in the graph's order. A training step makes room for what its forward
@@ -181,7 +201,7 @@ impl<'g> Builder<'g> {
                 Source::Parameter(parameter) => {
                     let is_trained = match self.training {
                         Some(_) => self.live[id] && self.needs_gradient[id],
-                        None => !graph.parameters[*parameter].frozen,
+                        None => !node.detached,
                     };
                     *parameters[*parameter].get_or_insert(false) |= is_trained;
                 }

@@ -76,7 +76,7 @@ impl Head {
 
     /// The wide nodes that a wide node is made of.
     fn add<'g>(&mut self, graph: &'g Graph, id: NodeId) -> Result<&'g [NodeId], String> {
-        let Node { value, source, row } = &graph.nodes[id];
+        let Node { value, source, row, .. } = &graph.nodes[id];
         let is_wide = value.batched
             && value.shape.last() == self.classes
             && value.shape.elements() == self.rows.checked_mul(self.classes);
@@ -122,7 +122,7 @@ impl Head {
         }
         let shape = Shape::new(&[length, self.classes]);
         for &id in &self.wide {
-            let Node { value, source, row } = graph.nodes[id].clone();
+            let Node { value, source, row, detached } = graph.nodes[id].clone();
             let place = match source {
                 Source::Op { op, mut inputs, .. } => {
                     // All that has classes, or is mapped to some; weights and biases are the same for all rows.
@@ -131,6 +131,7 @@ impl Head {
                     cut.filter(|(index, _)| of_rows(*index)).for_each(|(_, input)| *input = places[input]);
                     graph.computed(Type { shape, ..value }, of_rows_alone(op, length, shape), inputs, row)
                 }
+                Source::View(input) if detached => graph.detach(places[&input]),
                 Source::View(input) => places[&input],
                 Source::Input | Source::Parameter(_) => id,
             };

@@ -73,7 +73,7 @@ impl Builder<'_> {
             let saved = node.op.saved().into_iter().filter(|_| is_saved);
             let saved: Vec<TensorId> = saved.map(|it| self.saved_tensor(id, node, &it)).collect();
             writes.extend(numbered(Slot::Saved, saved.iter().copied()));
-            writes.extend(buffers);
+            writes.extend(buffers.into_iter().filter(|_| node.op.moves_statistics()));
             self.saved[id] = saved;
         }
         if node.op.is_positioned() {

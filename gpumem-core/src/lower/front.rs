@@ -89,10 +89,11 @@ fn found(draft: &Draft, graph: &Graph) -> Vec<Found> {
         let (input, saved) = (operation.read(Slot::Input(0))?, operation.written(Slot::Saved(0))?);
         let backward = *steps.readers[saved as usize].first()?;
         let whole = steps.last(&next, input)?;
+        let is_read = draft.operations[backward].read(Slot::Input(0)) == Some(input);
         let is_first = steps.written[input as usize].is_some_and(|written| written < at);
         let is_droppable = steps.readers[input as usize].iter().all(|&reader| steps.normalises(reader, input));
         let is_map = in_front(op, draft.tensors[whole as usize].shape).is_some();
-        (is_first && is_droppable && is_map).then_some(Found { forward: at, backward, input, whole })
+        (is_read && is_first && is_droppable && is_map).then_some(Found { forward: at, backward, input, whole })
     });
     norms.collect()
 }

@@ -18,8 +18,12 @@ fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[us
     let [first, second, ..] = &operations[at..] else { return Vec::new() };
     let between = first.written(Slot::InputGradient(0));
     let is_handed_on = !first.accumulate && between.is_some() && second.read(Slot::Gradient) == between;
-    let is_pair = is_backward_of(first, |op| matches!(op, Op::Pointwise(_)))
-        && is_backward_of(second, |op| matches!(op, Op::BatchNorm(_) | Op::MaxPool(_)));
+    // A normalisation by running statistics may have no input in which the slope could be found.
+    let takes = |op: &Op| match op {
+        Op::BatchNorm(_) => second.read(Slot::Input(0)).is_some(),
+        op => matches!(op, Op::MaxPool(_)),
+    };
+    let is_pair = is_backward_of(first, |op| matches!(op, Op::Pointwise(_))) && is_backward_of(second, takes);
     if !is_handed_on || !is_pair {
         return Vec::new();
     }

@@ -38,7 +38,13 @@ impl Builder<'_> {
         while let Source::View(looked_at) = self.node(before).source {
             before = looked_at;
         }
-        let is_normalised = self.op(before).is_some_and(|node| matches!(node.op, Op::BatchNorm(_)));
+        // A normalisation by running statistics keeps its input for the gradient of its factors alone.
+        let is_normalised = self.op(before).is_some_and(|node| match node.op {
+            Op::BatchNorm(norm) => {
+                !norm.eval || node.inputs.get(1).is_some_and(|&factors| self.needs_gradient(factors))
+            }
+            _ => false,
+        });
         (is_normalised && self.only_reader(before) == Some(id)).then_some(function)
     }
 

@@ -300,7 +300,9 @@ fn draft(
         None => outputs.to_vec(),
     };
     let mut graph = rewrite::pool_first(graph, &ends);
-    if options.training.is_some() {
+    if options.training.is_none() {
+        rewrite::without_training(&mut graph);
+    } else {
         graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
         let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Activations::Unread)?.sided();
         sides::keep_sides(&mut graph, &sided);

@@ -94,7 +94,9 @@ fn normalised(graph: &Graph) -> Vec<bool> {
         let is_it = |input: &NodeId| all.get(*input).is_some_and(|&is_it| is_it);
         all.push(match &node.source {
             Source::Op { op, inputs, .. } => match op {
-                Op::BatchNorm(_) | Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
+                // Running statistics are not those of what comes in.
+                Op::BatchNorm(norm) => !norm.eval,
+                Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
                 Op::Pointwise(Pointwise { function, .. }) => is_moderate(*function) && inputs.iter().all(is_it),
                 Op::MaxPool(_) | Op::Mask(_) | Op::Rectifier(_) | Op::Sum(_) => inputs.iter().all(is_it),
                 _ => false,

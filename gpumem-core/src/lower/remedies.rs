@@ -12,7 +12,7 @@ use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
 use crate::memory::tables::Tables;
 use crate::number::{Coding, Half, Precision};
-use crate::program::{Op, Program};
+use crate::program::{Program, TrainingOnly};
 use crate::train::optim::whole_states;
 use crate::train::{Checkpoint, Offload};
 use alloc::vec::Vec;
@@ -99,7 +99,9 @@ impl Way {
             steps.descent.micro_batches = micro_batches;
         }
         let is_norm = |source: &Source| match source {
-            Source::Op { op, .. } => matches!(op, Op::BatchNorm(_) | Op::InplaceNorm(_)),
+            Source::Op { op, .. } => {
+                matches!(op.training_only(), Some(TrainingOnly::Statistics | TrainingOnly::Undone))
+            }
             _ => false,
         };
         let has_statistics = other.blueprint.graph.nodes.iter().any(|node| is_norm(&node.source));

@@ -6,7 +6,7 @@
 //! the two maps is there for a short time only. Nothing is multiplied twice but what a normalisation multiplies.
 
 use super::backward::Piece;
-use super::builder::Builder;
+use super::builder::{Builder, OpNode};
 use super::normalized::hands_on;
 use super::recompute::{Draft, reorder};
 use crate::graph::{Graph, NodeId, Source};
@@ -53,7 +53,9 @@ impl Builder<'_> {
     /// The normalisations whose outputs may be made again.
     pub(super) fn renormalised(&self) -> Vec<Renormalised> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
-        let norms = all.filter(|&id| self.op(id).is_some_and(|node| matches!(node.op, Op::BatchNorm(_))));
+        let keeps_input =
+            |id: NodeId, node: OpNode<'_>| matches!(node.op, Op::BatchNorm(_)) && self.reads_input(id, node.inputs[0]);
+        let norms = all.filter(|&id| self.op(id).is_some_and(|node| keeps_input(id, node)));
         let mut known: Vec<Piece> = Vec::new();
         norms
             .filter_map(|norm| {

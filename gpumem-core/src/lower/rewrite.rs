@@ -45,6 +45,15 @@ pub(super) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
+/// Makes each operation what it is without training, where `eval` in training is no other than that.
+pub(super) fn without_training(graph: &mut Graph) {
+    for node in &mut graph.nodes {
+        if let Source::Op { op, .. } = &mut node.source {
+            op.leave_eval();
+        }
+    }
+}
+
 /// Makes one operation of a recurrent layer that asks for cuDNN and the maps of what arrives, which are read by nothing else: cuDNN computes
 /// all of it, and so takes what arrives, not what is mapped.
 pub(super) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
@@ -95,7 +104,8 @@ fn rectified_branches(graph: &Graph, join: NodeId) -> Option<Vec<NodeId>> {
     let Source::Op { op: Op::Concat(_), inputs, .. } = &graph.nodes[join].source else { return None };
     let rectifier = |branch: NodeId| match &graph.nodes[branch].source {
         Source::Op { op: Op::Pointwise(Pointwise { function, .. }), inputs, .. } => {
-            let is_normalised = matches!(graph.nodes[inputs[0]].source, Source::Op { op: Op::BatchNorm(_), .. });
+            let is_normalised =
+                matches!(&graph.nodes[inputs[0]].source, Source::Op { op: Op::BatchNorm(norm), .. } if !norm.eval);
             Some(*function).filter(|it| matches!(it, Function::Relu | Function::Relu6) && !is_normalised)
         }
         _ => None,

@@ -96,7 +96,7 @@ impl Program {
     pub fn normalizes_single(&self) -> Option<String> {
         let is_single = |size: &[u64; 2]| *size == [1, 1];
         let found = self.operations.iter().find(|operation| match &operation.action {
-            Action::Run { op: Op::BatchNorm(norm), .. } => is_single(&norm.size),
+            Action::Run { op: Op::BatchNorm(norm), .. } => is_single(&norm.size) && !norm.eval,
             Action::Run { op: Op::InplaceNorm(norm), .. } => is_single(&norm.size),
             Action::Run { op: Op::NormalizedConvolution(norm), .. } => is_single(&norm.size),
             _ => false,

@@ -1,6 +1,7 @@
 //! The loss without an update: the forward half of a training step, as without training.
 
 use super::op::{Inference, Work};
+use super::ops::{Attention, BatchNorm};
 use super::{Action, Class, Op, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::train::Descent;
 use alloc::vec;
@@ -13,6 +14,52 @@ pub struct Evaluation {
     pub program: Program,
     /// The number in the training step of each of its tensors.
     pub tensors: Vec<TensorId>,
+}
+
+/// What an operation does in training and not without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainingOnly {
+    /// It normalises by the batch, and moves running statistics.
+    Statistics,
+    /// It normalises by the batch, and needs those statistics to find its input again.
+    Undone,
+    /// It sets values to 0 at random.
+    Drops,
+}
+
+impl Op {
+    /// What it does in training alone, if there is anything.
+    pub fn training_only(&self) -> Option<TrainingOnly> {
+        match self {
+            Op::BatchNorm(norm) => (!norm.eval).then_some(TrainingOnly::Statistics),
+            Op::NormalizedConvolution(_) => Some(TrainingOnly::Statistics),
+            Op::InplaceNorm(_) => Some(TrainingOnly::Undone),
+            Op::Mask(mask) => (mask.p > 0.0).then_some(TrainingOnly::Drops),
+            op => op.draws().then_some(TrainingOnly::Drops),
+        }
+    }
+
+    /// The operation as `eval` has it in training; `None` where it passes its input on. `InplaceNorm` stays as it is.
+    pub fn in_eval(self) -> Option<Op> {
+        match self {
+            op if op.inference() == Inference::PassesOn => None,
+            Op::BatchNorm(norm) => Some(BatchNorm { eval: true, ..norm }.into()),
+            Op::Attention(attention) => Some(Attention { dropout: 0.0, ..attention }.into()),
+            op => Some(op),
+        }
+    }
+
+    /// Makes it the operation that it is where nothing is trained: there is one way to normalise.
+    pub(crate) fn leave_eval(&mut self) {
+        if let Op::BatchNorm(norm) = self {
+            norm.eval = false;
+        }
+    }
+
+    /// True if training changes its running statistics.
+    pub fn moves_statistics(&self) -> bool {
+        !matches!(self, Op::BatchNorm(norm) if norm.eval)
+    }
 }
 
 impl Program {
@@ -66,7 +113,7 @@ impl Program {
 
 /// An operation of a training step's forward half as it is without training, if it is there at all.
 fn untrained(operation: &Operation) -> Option<Operation> {
-    let action = match &operation.action {
+    let mut action = match &operation.action {
         Action::Run { op, pass: Pass::Forward } if op.inference() == Inference::PassesOn => {
             // In training its output is a tensor of its own, unless it works in place.
             if operation.read(Slot::Input(0)) == operation.written(Slot::Output) {
@@ -81,6 +128,9 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         Action::Park(_) => return None,
         action => action.clone(),
     };
+    if let Action::Run { op, .. } = &mut action {
+        op.leave_eval();
+    }
     let works = match &action {
         Action::Run { op, .. } => op.workspace(Work::Inference).is_some(),
         Action::Loss(_) => true,

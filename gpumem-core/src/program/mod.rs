@@ -32,7 +32,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
 use encoding::{Reader, Wire, record, wire_enum};
-pub use evaluation::Evaluation;
+pub use evaluation::{Evaluation, TrainingOnly};
 pub use init::Init;
 pub use layout::{Layout, Order, Strides};
 pub use loss::Measure;
@@ -450,6 +450,7 @@ pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
     let last = if behind(first + 1, normalised.written(Slot::Output)).is_some() { first + 1 } else { first };
     let gradient = operations.get(last + 1)?;
     let is_its_own = matches!(gradient.backward(), Some(Op::BatchNorm(_)))
+        && gradient.read(Slot::Input(0)).is_some()
         && gradient.read(Slot::Saved(0)) == normalised.read(Slot::Saved(0));
     (is_its_own && at <= last).then_some(at == last)
 }

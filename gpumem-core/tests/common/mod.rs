@@ -8,7 +8,7 @@ use gpumem_core::graph::{Graph, NodeId, RowId, Source, Type};
 use gpumem_core::layers::arguments::Argument;
 use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::mistake::Mistake;
-use gpumem_core::layers::{Built, Entry, Tie, Written};
+use gpumem_core::layers::{Built, Entry, Tie, Use, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::pack_at;
@@ -84,9 +84,14 @@ pub fn built(graph: &mut Graph, inputs: &[NodeId], text: &str, owner: Option<Row
     let stem = if owner.is_some() && name != "Tied" { "shared".into() } else { name.to_lowercase() };
     let path = format!("{stem}{}", graph.rows.len());
     match (Entry::find(name), owner) {
-        (Some(entry), Some(row)) if name == "Tied" => {
-            graph.layer_tied_to(Tie { tied_to: row, owner: None }, Guess::default(), &entry, &written, inputs, path)
-        }
+        (Some(entry), Some(row)) if name == "Tied" => graph.layer_tied_to(
+            Tie { tied_to: row, used: Use::default() },
+            Guess::default(),
+            &entry,
+            &written,
+            inputs,
+            path,
+        ),
         (Some(entry), _) => graph.layer(&entry, &written, inputs, path, owner),
         (None, _) => own::built(graph, inputs[0], name, path, owner),
     }
@@ -120,6 +125,21 @@ pub fn again(graph: &mut Graph, input: NodeId, text: &str, owner: RowId) -> Node
 /// A chain of layers separated by `|`.
 pub fn chain(graph: &mut Graph, input: NodeId, text: &str) -> NodeId {
     text.split('|').map(str::trim).fold(input, |node, text| layer(graph, node, text))
+}
+
+/// Puts all layers into `eval`, with running statistics that are not those of a first step.
+pub fn in_eval(graph: &mut Graph) {
+    for node in &mut graph.nodes {
+        let Source::Op { op, inputs, .. } = &mut node.source else { continue };
+        let first = inputs[0];
+        match op.clone().in_eval() {
+            Some(resting) => *op = resting,
+            None => node.source = Source::View(first),
+        }
+    }
+    for buffer in &mut graph.buffers {
+        buffer.value = if buffer.name.ends_with("mean") { 0.3 } else { 0.6 };
+    }
 }
 
 /// The operation that computes a node.

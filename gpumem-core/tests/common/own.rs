@@ -1,8 +1,8 @@
 //! Layers as users declare them: formulas, and one with functions of its own on both backends.
 
 use gpumem_core::graph::{Graph, NodeId, RowId};
-use gpumem_core::layers::Built;
 use gpumem_core::layers::own::{Own, OwnParameter};
+use gpumem_core::layers::{Built, Use};
 use gpumem_core::operation::{Backward, CpuFunctions, CudaFile, Forward, Functions, Operations};
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, TermId, UnaryOperator};
 use gpumem_core::program::ops::{self, Declaration, Declared};
@@ -149,5 +149,5 @@ fn formula(kind: &str, shape: Shape) -> Own {
 pub fn built(graph: &mut Graph, input: NodeId, kind: &str, path: String, owner: Option<RowId>) -> Built {
     let shape = graph.value(input).shape;
     let own = if kind == "Fold" { fold(shape) } else { formula(kind, shape) };
-    graph.own_layer(&own, input, path, owner)
+    graph.own_layer(&own, input, path, Use::of(owner))
 }

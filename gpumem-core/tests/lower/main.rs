@@ -5,6 +5,7 @@ mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
 mod micro_batches;
+mod modes;
 mod moved;
 mod recurrences;
 
@@ -127,9 +128,7 @@ fn a_weight_is_made_of_its_parameters_once() {
     let backward: Vec<&Operation> = backward.collect();
     assert!(matches!(backward[..], [it] if !it.accumulate), "{program}");
     // Frozen, it is made all the same, and nothing is kept of how.
-    for parameter in &mut graph.parameters[..3] {
-        parameter.frozen = true;
-    }
+    (0..3).for_each(|parameter| graph.freeze_parameter(parameter));
     let program = train(&graph, output, 1);
     let makes = program.operations.iter().find(is_made).unwrap();
     assert_eq!((makes.writes.len(), program.operations.iter().filter(|it| it.backward().is_some()).count()), (1, 1));
@@ -198,7 +197,7 @@ fn the_norm_of_all_gradients_comes_before_updates() {
     let second = again(&mut graph, first, "Linear(40)", 0);
     let output = chain(&mut graph, second, "Linear(3)");
     let last = graph.parameters.len() - 1;
-    graph.parameters[last].frozen = true;
+    graph.freeze_parameter(last);
     let with = |clip, update| {
         let mut training = training(1).training.unwrap();
         (training.descent, training.update) = (Descent { clip, ..Descent::PLAIN }, update);

@@ -1,10 +1,11 @@
 //! Batch normalisation of feature maps, `y = (x - mean[c]) * rstd[c] * weight[c] + bias[c]` with
 //! `rstd = 1 / sqrt(variance + eps)`.
 //!
-//! In training mean and biased variance are the batch's over B, H and W; in inference they are the running ones.
+//! In training mean and biased variance are the batch's over B, H and W; in inference, and with `eval`, they are the running ones.
 //!
 //! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
-//! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`.
+//! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`. With `eval` mean and variance are
+//! constants, and `dx = weight * rstd * dy`.
 
 use super::pointwise::{self, Use};
 use super::{Bound, kernel};
@@ -48,8 +49,9 @@ pub(super) fn forward(
     let bias = operands.source_if(op.affine, Slot::Input(2), channels)?;
     let kept = operands.source_if(operands.reads(Slot::Saved(0)), Slot::Saved(0), 2 * channels)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), 2 * channels)?;
-    let mut running = if training { Running::of(operands, channels, momentum)? } else { None };
-    let constant = if training {
+    let by_batch = training && !op.eval;
+    let mut running = if by_batch { Running::of(operands, channels, momentum)? } else { None };
+    let constant = if by_batch || kept.is_some() {
         None
     } else {
         Some((operands.source(Slot::Buffer(0), channels)?, operands.source(Slot::Buffer(1), channels)?))
@@ -82,11 +84,11 @@ pub(super) fn forward(
                     running.blend(channel, f64::from(mean), f64::from(variance), samples);
                 }
             }
-            if let Some(saved) = &mut saved {
-                let (mean, rstd) = saved.get().split_at_mut(channels);
-                mean.copy_from_slice(means);
-                rstd.copy_from_slice(rstds);
-            }
+        }
+        if let Some(saved) = &mut saved {
+            let (mean, rstd) = saved.get().split_at_mut(channels);
+            mean.copy_from_slice(means);
+            rstd.copy_from_slice(rstds);
         }
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
         let (means, rstds) = (&*means, &*rstds);
@@ -138,12 +140,53 @@ pub(super) fn inverse_root(variance: f64, eps: f64) -> f32 {
 
 /// The gradients that the operation writes; `dx` may overwrite `dy`. The slope of a function behind it is computed again.
 pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    if op.eval && !operands.reads(Slot::Input(0)) {
+        return scaled(op, operands);
+    }
     let Some(function) = op.activation else { return backward_through(op, operands, |dy, _| dy) };
     if !function.has_slope_of_input() {
         return Err(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"));
     }
     let behind = Pointwise { function, arguments: Vec::new(), shape: op.output() };
     pointwise::with(&behind, Through { op, operands, of_output: function.row().kept == Kept::Output })
+}
+
+/// The gradients by running statistics where nobody asks for that of the weight: those of the input are `dy` times a factor of each channel,
+/// and that of the bias is their sum. They read no input.
+fn scaled(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    let (channels, area) = (count(&[op.channels]), count(&op.size));
+    let length = count(&[operands.batch()]) * channels * area;
+    let saved = operands.source(Slot::Saved(0), 2 * channels)?;
+    let weight = operands.source_if(op.affine, Slot::Input(1), channels)?;
+    let mut bias_gradient = operands.gradient(Slot::InputGradient(2), channels)?;
+    let flows = operands.writes(Slot::InputGradient(0));
+    let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
+    let alone = operands.source_if(!flows, Slot::Gradient, length)?;
+    kernel(move |_| {
+        let (mut target, mut source) = (None, alone.as_ref().map(|alone| alone.get()));
+        let mut accumulate = false;
+        if let Some((pair, adds)) = &mut pair {
+            let (from, to) = pair.get();
+            (source, target, accumulate) = (from, Some(to), *adds);
+        }
+        if let Some(out) = &mut bias_gradient {
+            let dy = source.or(target.as_deref()).unwrap_or_default();
+            let sum =
+                |c: usize| planes(dy, channels, area, c).map(|plane| parallel::sum(plane, f64::from)).sum::<f64>();
+            parallel::store(out.target.get(), out.accumulate, |c| sum(c) as f32);
+        }
+        let (rstds, weight) = (&saved.get()[channels..], weight.as_ref().map(|weight| weight.get()));
+        let Some(target) = target else { return };
+        parallel::pieces(source, target, area, |plane, dy, dx| {
+            let c = plane % channels;
+            let scale = rstds[c] * weight.map_or(1.0, |weight| weight[c]);
+            match dy {
+                None => wide(|| dx.iter_mut().for_each(|dx| *dx *= scale)),
+                Some(dy) => parallel::store(dx, accumulate, |i| scale * dy[i]),
+            }
+            0.0
+        });
+    })
 }
 
 /// The backward pass through a function whose slope is that of its input, or of its output.
@@ -176,13 +219,15 @@ fn backward_through(
     through: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
 ) -> Bound {
     let maps = Maps { channels: count(&[op.channels]), kept: count(&[op.input_channels()]), area: count(&op.size) };
+    let by_batch = !op.eval;
     let is_activated = op.activation.is_some();
     let alters = match op.activation {
         None => Alters::Nothing,
         Some(Function::Relu | Function::Relu6) => Alters::Cheaply,
         Some(_) => Alters::Dearly,
     };
-    let reads = Reads { kept: Slot::Input(0), affine: op.affine, weight: is_activated, bias: is_activated, alters };
+    let reads =
+        Reads { kept: Slot::Input(0), affine: op.affine, weight: is_activated, bias: is_activated, alters, by_batch };
     backward_of(maps, reads, operands, move |c, saved, weight, bias| {
         let (means, rstds) = saved.split_at(saved.len() / 2);
         let scale = rstds[c] * weight.map_or(1.0, |weight| weight[c]);
@@ -235,6 +280,8 @@ pub(super) struct Reads {
     pub(super) bias: bool,
     /// How what follows the normalisation alters gradients.
     pub(super) alters: Alters,
+    /// Whether statistics are the batch's, so that gradients flow through them.
+    pub(super) by_batch: bool,
 }
 
 /// What it takes to bring a gradient through what follows a normalisation.
@@ -331,10 +378,13 @@ pub(super) fn backward_of<C: Channel>(
         let share = (channels as f64 / length as f64) as f32;
         let means = |c: usize| [sums[c] * share, products[c] * share];
         let scale = |c: usize| saved[channels + c] * weight.map_or(1.0, |weight| weight[c]);
-        if is_brought {
-            differentiate(maps, x, (source, target, accumulate), |c| (Brought(of(c)), scale(c), means(c)));
-        } else {
-            differentiate(maps, x, (source, target, accumulate), |c| (of(c), scale(c), means(c)));
+        match (is_brought, reads.by_batch) {
+            (true, true) => {
+                differentiate(maps, x, (source, target, accumulate), |c| (Brought(of(c)), scale(c), means(c)))
+            }
+            (false, true) => differentiate(maps, x, (source, target, accumulate), |c| (of(c), scale(c), means(c))),
+            (true, false) => rescale(maps, x, (source, target, accumulate), |c| (Brought(of(c)), scale(c))),
+            (false, false) => rescale(maps, x, (source, target, accumulate), |c| (of(c), scale(c))),
         }
     })
 }
@@ -393,6 +443,24 @@ fn differentiate<C: Channel>(
         match dy {
             None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = value(*dx, x))),
             Some(dy) => parallel::store(dx, accumulate, |i| value(dy[i], x[i])),
+        }
+        0.0
+    });
+}
+
+/// The gradient of the input where statistics are constants. `of` has a channel and its scale.
+fn rescale<C: Channel>(
+    Maps { channels, kept, area }: Maps,
+    x: &[f32],
+    (source, target, accumulate): (Option<&[f32]>, &mut [f32], bool),
+    of: impl Fn(usize) -> (C, f32) + Sync,
+) {
+    parallel::pieces(source, target, area, |plane, dy, dx| {
+        let x = &x[place(plane, (channels, kept), area)..][..area];
+        let (channel, scale) = of(plane % channels);
+        match dy {
+            None => wide(|| dx.iter_mut().zip(x).for_each(|(dx, &x)| *dx = scale * channel.gradient(*dx, x))),
+            Some(dy) => parallel::store(dx, accumulate, |i| scale * channel.gradient(dy[i], x[i])),
         }
         0.0
     });

@@ -56,7 +56,14 @@ pub(super) fn forward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
 pub(super) fn backward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
     let channels = count(&[op.channels]);
     let maps = Maps { channels, kept: channels, area: count(&op.size) };
-    let reads = Reads { kept: Slot::Output, affine: op.affine, weight: true, bias: true, alters: Alters::Cheaply };
+    let reads = Reads {
+        kept: Slot::Output,
+        affine: op.affine,
+        weight: true,
+        bias: true,
+        alters: Alters::Cheaply,
+        by_batch: true,
+    };
     let slope = op.slope;
     batch_norm::backward_of(maps, reads, operands, move |c, _, weight, bias| {
         Back::of(slope, weight.map(|weight| weight[c]), bias.map(|bias| bias[c]))

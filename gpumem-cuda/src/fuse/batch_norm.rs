@@ -152,7 +152,8 @@ impl<'a> Rectified<'a> {
         else {
             return Ok(None);
         };
-        let is_alone = op.activation.is_none() && follows(placed, first);
+        // The slope is found in the input, which a normalisation by running statistics may not read.
+        let is_alone = op.activation.is_none() && keeps_input(operation) && follows(placed, first);
         Ok(is_alone.then_some(Rectified { count: 2, rectifier, dy, between: Some(between), operation, op }))
     }
 }
@@ -165,7 +166,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     else {
         return Ok(None);
     };
-    if op.activation.is_some() {
+    if op.activation.is_some() || !keeps_input(operation) {
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
@@ -185,6 +186,11 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     }
     let incoming = Incoming { dy, rectifier, masked: Some([output, between]), drop: None, again: None };
     Ok(Some((2, calls(backward_through(&context, op, incoming)?))))
+}
+
+/// Whether the backward pass of a normalisation reads what was normalised.
+fn keeps_input(operation: &Operation) -> bool {
+    operation.read(Slot::Input(0)).is_some()
 }
 
 /// Whether something that a backward pass may write is the workspace of sums that it does not write.

@@ -242,6 +242,7 @@ impl<'a> Plan<'a> {
         };
         let kernel = if self.renormalises { kernel.with("AGAIN", 1) } else { kernel };
         let kernel = if self.is_again { kernel.with("KEPT", 1) } else { kernel };
+        let kernel = if op.eval && !self.is_again { kernel.with("EVAL", 1) } else { kernel };
         let kernel = if self.together.is_some() { kernel.with(TOGETHER, 1) } else { kernel };
         if matches!(self.way, Way::Pixels { .. }) {
             return Ok(kernel);
@@ -267,18 +268,28 @@ impl<'a> Plan<'a> {
     }
 
     /// The launch of inference, or of the same from the batch's own statistics.
-    fn inference(mut self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+    fn inference(self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
+        self.elementwise("batch_norm_apply", [0; 3], arguments)
+    }
+
+    /// A launch in which no element depends on another one.
+    fn elementwise(
+        mut self,
+        entry: &'static str,
+        add: [u8; 3],
+        arguments: Vec<Option<TensorId>>,
+    ) -> Result<Launch, Error> {
         self.together = None;
         match self.way {
             Way::Planes { packs, .. } => {
                 self.parts = 1;
-                let kernel = self.kernel("batch_norm_apply", [0; 3])?;
+                let kernel = self.kernel(entry, add)?;
                 Ok(Launch::elementwise(kernel, self.op.channels * packs, arguments))
             }
             Way::Pixels { .. } => {
                 // Blocks along y that a grid has.
                 self.parts = self.way.parts_of_pixels(self.samples * self.area, self.op.channels, 65_535);
-                self.channels("batch_norm_apply", [0; 3], arguments)
+                self.channels(entry, add, arguments)
             }
         }
     }
@@ -293,6 +304,9 @@ impl<'a> Plan<'a> {
 pub(crate) fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>; 2], Error> {
     if !op.affine {
         return Ok([None; 2]);
+    }
+    if op.eval {
+        return Ok([Some(context.read(Slot::Input(1))?), context.operation.read(Slot::Input(2))]);
     }
     Ok([Some(context.read(Slot::Input(1))?), Some(context.read(Slot::Input(2))?)])
 }
@@ -311,7 +325,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         let plan = Plan { is_again: true, ..plan };
         return Ok(vec![plan.inference(vec![Some(x), weight, bias, Some(saved), Some(saved), residual, y])?]);
     }
-    if context.placed.program.training {
+    if context.placed.program.training && !op.eval {
         let saved = Some(context.written(Slot::Saved(0))?);
         // In training there may be no running statistics that anybody keeps.
         let [mean, variance] = match context.operation.written(Slot::Buffer(0)) {
@@ -341,7 +355,11 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
         return Ok(vec![statistics, plan.channels("batch_norm_apply_parts", [0; 3], arguments)?]);
     }
     let [mean, variance] = [context.read(Slot::Buffer(0))?, context.read(Slot::Buffer(1))?];
-    Ok(vec![plan.inference(vec![Some(x), weight, bias, Some(mean), Some(variance), residual, y])?])
+    let mut arguments = vec![Some(x), weight, bias, Some(mean), Some(variance), residual, y];
+    if op.eval {
+        arguments.push(Some(context.written(Slot::Saved(0))?));
+    }
+    Ok(vec![plan.inference(arguments)?])
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Launch>, Error> {
@@ -371,12 +389,16 @@ pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) ->
 /// Whether the statistics that the forward pass needs are a launch of their own.
 pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
-    Ok(kept(context).is_none() && Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
+    let observes = kept(context).is_none() && !op.eval;
+    Ok(observes && Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
 /// Whether dropout may be in the pass from the input to this tensor, or back: maps are dense, and each channel has one block, plane by
 /// plane.
 pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -> Result<bool, Error> {
+    if op.eval {
+        return Ok(false);
+    }
     let x = context.read(Slot::Input(0))?;
     let maps = [x, other, context.operation.written(Slot::InputGradient(0)).unwrap_or(x)];
     let plan = Plan::new(context, op, maps, Rectifier::NONE);
@@ -393,7 +415,9 @@ pub(crate) fn backward_through(
     let Incoming { dy, rectifier, masked, drop, again } = incoming;
     // What is undone is undone from the output.
     let kept = if rectifier.slope().is_some() { Slot::Output } else { Slot::Input(0) };
-    let (x, saved) = (context.read(kept)?, context.read(Slot::Saved(0))?);
+    // By running statistics, the gradients of input and bias read no x: dy stands in its place.
+    let x = if op.eval { context.operation.read(kept).unwrap_or(dy) } else { context.read(kept)? };
+    let saved = context.read(Slot::Saved(0))?;
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
     let [dx, dweight, dbias] = slots.map(|slot| context.operation.written(slot));
     let add = slots.map(|slot| context.adds(slot));
@@ -402,6 +426,9 @@ pub(crate) fn backward_through(
     let plan = Plan { masked: masked.is_some(), renormalises: again.is_some(), ..plan };
     let [output, through] = masked.map_or([None; 2], |masked| masked.map(Some));
     let read = |dy| vec![Some(dy), Some(x), weight, bias, Some(saved)];
+    if op.eval && dweight.is_none() && dbias.is_none() {
+        return Ok(vec![plan.elementwise("batch_norm_scale", add, vec![Some(dy), weight, Some(saved), dx])?]);
+    }
     let Some(partial) = plan.partial() else {
         if let Some(drop) = drop {
             let arguments = [read(dy), vec![Some(drop.state), dx, dweight, dbias]].concat();

@@ -153,7 +153,7 @@ fn to_all(steps: u64, [heads, kv_heads, width]: [u64; 3], dropout: f64) -> impl 
         let inputs = vec![layer(graph, x, "Dropout(0.0)")];
         let row = graph.nodes[inputs[0]].row;
         let source = Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false };
-        graph.nodes.push(Node { value, source, row });
+        graph.nodes.push(Node { value, source, row, detached: false });
         graph.nodes.len() - 1
     }
 }

@@ -18,6 +18,7 @@ mod cudnn;
 mod curves;
 mod descent;
 mod digits;
+mod eval;
 mod factored;
 mod fronts;
 mod functions;

@@ -13,7 +13,7 @@ fn of(graph: &mut Graph, input: NodeId, function: Function) -> NodeId {
     let op = Pointwise { function, arguments, shape: value.shape };
     let source = Source::Op { op: op.into(), inputs: vec![input], buffers: Vec::new(), in_place: false };
     let row = graph.nodes[input].row;
-    graph.nodes.push(Node { value, source, row });
+    graph.nodes.push(Node { value, source, row, detached: false });
     graph.nodes.len() - 1
 }
 

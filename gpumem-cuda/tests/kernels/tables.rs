@@ -91,7 +91,7 @@ fn part(graph: &mut Graph, input: NodeId, start: u64, length: u64) -> NodeId {
     value.shape = value.shape.with(0, length);
     let (inputs, row) = (vec![input], graph.nodes[input].row);
     let source = Source::Op { op: op.into(), inputs, buffers: Vec::new(), in_place: false };
-    graph.nodes.push(Node { value, source, row });
+    graph.nodes.push(Node { value, source, row, detached: false });
     graph.nodes.len() - 1
 }
 

@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
+use super::modes::Mode;
 use super::paths::snake_case;
 use super::types::check_distinct;
 use crate::errors::Errors;
@@ -14,7 +15,8 @@ use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-pub(super) const KEYWORDS: [&str; 7] = ["repeat", "tap", "from", "freeze", "checkpoint", "lora", "Outputs"];
+pub(super) const KEYWORDS: [&str; 10] =
+    ["repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint", "lora", "Outputs"];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -56,6 +58,9 @@ impl<'s> Resolver<'s, '_> {
             "tap" => self.tap(element, written, frame, current),
             "from" => self.tapped(element, written, frame),
             "freeze" => self.freeze(element, written, frame, current, segment),
+            "eval" => self.in_mode(element, (Mode::Eval, written), frame, current, segment),
+            "train" => self.in_mode(element, (Mode::Train, written), frame, current, segment),
+            "detach" => self.detach(element, arguments, frame, current, segment),
             "Outputs" => {
                 let message = "`Outputs` stands at the end of `forward`, in no block and no branch";
                 self.report(element.id, element.place, frame, message);
@@ -261,25 +266,6 @@ impl<'s> Resolver<'s, '_> {
         (times.and_then(|times| self.integer(times, frame)), layers)
     }
 
-    /// `freeze(x)`: training leaves the parameters inside as they are.
-    fn freeze(
-        &mut self,
-        element: &'s Expression,
-        arguments: &'s [Argument],
-        frame: &Rc<Frame<'s>>,
-        current: Current,
-        segment: Option<&str>,
-    ) -> Current {
-        let [Argument { name: None, value: inner }] = arguments else {
-            let message = "`freeze` takes one element, as `freeze([Conv2d(64, 3), Relu])` or `freeze(backbone(50))`";
-            return self.not_one(element, message, arguments, frame, current);
-        };
-        self.frozen += 1;
-        let end = self.element(inner, frame, current, segment);
-        self.frozen -= 1;
-        end
-    }
-
     /// `checkpoint(x)`: what is computed inside is computed a second time for the backward pass, and not kept for it.
     fn checkpoint(
         &mut self,
@@ -301,7 +287,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Reports that what takes one element is given something else, and goes on with what that is.
-    fn not_one(
+    pub(super) fn not_one(
         &mut self,
         element: &Expression,
         message: &str,

@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
+use super::modes::At;
 use super::paths::snake_case;
 use crate::syntax::{Argument, Expression, Function, Kind, Module, Parameter};
 use std::cell::RefCell;
@@ -56,13 +57,13 @@ impl<'s> Resolver<'s, '_> {
         let segment = chosen.as_ref().map(|(chosen, _)| chosen.as_str()).or(segment);
         let kind = if module.is_of_composites { snake_case(&name) } else { name };
         let opened = self.paths.open(segment.unwrap_or(&kind));
-        self.frozen += usize::from(block.attributes.is_frozen);
+        let around = self.begin_frozen(block.attributes.is_frozen, At::new(element, frame));
         let first = self.graph.nodes.len();
         let end = self.element(&block.body.element, &inner, current, None);
         if block.attributes.is_computed_again {
             self.compute_again(first);
         }
-        self.frozen -= usize::from(block.attributes.is_frozen);
+        self.frozen = around;
         self.paths.close(opened);
         end
     }

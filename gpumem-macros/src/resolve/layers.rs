@@ -22,7 +22,7 @@ pub(super) struct Given {
     /// `name = "fc1"`
     chosen: Option<(String, Place)>,
     /// `freeze`, `freeze = true`
-    frozen: bool,
+    pub(super) frozen: bool,
 }
 
 /// A layer as it was written.
@@ -57,8 +57,7 @@ impl<'s> Resolver<'s, '_> {
             let built = match current {
                 // The path is spelled when all layers are there.
                 Some(input) => {
-                    let owner = self.sharing.owner();
-                    self.graph.layer_as(guess, &entry, &given.values, &[input], String::new(), owner)
+                    self.graph.layer_as(guess, self.used(&given), &entry, &given.values, &[input], String::new())
                 }
                 // What is wrong with the arguments is wrong whatever arrives.
                 None => self.graph.layer_of_unknown(guess, &entry, &given.values),
@@ -77,8 +76,7 @@ impl<'s> Resolver<'s, '_> {
         let known = outputs.iter().copied().flatten().next().filter(|_| entry.keeps_shape);
         let built = match outputs.iter().copied().collect::<Option<Vec<NodeId>>>() {
             Some(inputs) => {
-                let owner = self.sharing.owner();
-                self.graph.layer_as(guess, &entry, &given.values, &inputs, String::new(), owner)
+                self.graph.layer_as(guess, self.used(&given), &entry, &given.values, &inputs, String::new())
             }
             None => {
                 let mut built = self.graph.layer_of_unknown(guess, &entry, &given.values);
@@ -177,7 +175,7 @@ impl<'s> Resolver<'s, '_> {
         let guess = self.guesses.of(element.id);
         let built = match current {
             Some(input) => {
-                let tie = Tie { tied_to, owner: self.sharing.owner() };
+                let tie = Tie { tied_to, used: self.used(&given) };
                 self.graph.layer_tied_to(tie, guess, &entry, &given.values, &[input], String::new())
             }
             None => self.graph.layer_of_unknown(guess, &entry, &given.values),
@@ -200,9 +198,7 @@ impl<'s> Resolver<'s, '_> {
         }
         match built.row {
             Some(row) => {
-                if given.frozen || self.frozen > 0 {
-                    self.graph.freeze(row);
-                }
+                self.check_frozen(call, given, row);
                 let segment = self.layer_segment(call.name, segment, given.chosen.clone());
                 self.sharing.added(Some(row));
                 let is_lost = built.value.is_some_and(|value| !self.graph.value(value).batched);

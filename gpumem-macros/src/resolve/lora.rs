@@ -234,6 +234,11 @@ impl<'s> Resolver<'s, '_> {
         let Adapted { lora, at: (id, place), base_at, frame } = adapted;
         let known = self.graph.lora_targets(&lora.rows);
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        if self.graph.freezes_all_maps(&lora.rows) {
+            let message = "all linear maps in this `lora` are inside of `freeze`, where no adapter is trained; remove `freeze`: \
+                           `lora` freezes what it is around";
+            return self.report(*id, *place, frame, message);
+        }
         if known.is_empty() {
             let message =
                 "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention";

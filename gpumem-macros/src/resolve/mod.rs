@@ -9,6 +9,7 @@ mod guesses;
 mod joined;
 mod layers;
 mod lora;
+mod modes;
 mod modules;
 mod operations;
 mod paths;
@@ -22,6 +23,7 @@ use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
 use lora::Adapted;
+use modes::{At, Detached, Mode};
 pub(crate) use operations::with_functions;
 use paths::{Paths, Segment};
 use proc_macro2::Ident;
@@ -86,8 +88,11 @@ pub(crate) struct Resolver<'s, 'e> {
     guesses: Guesses,
     /// Conditions that are not known and have been passed.
     open_conditions: HashSet<usize>,
-    /// How many `freeze`s are around the element that is being resolved.
-    frozen: usize,
+    /// The outermost `freeze` around the element that is being resolved, and what the innermost `eval` or `train` says.
+    frozen: Option<At<'s>>,
+    mode: Option<Mode>,
+    /// The `detach`es that have been resolved.
+    detached: Vec<Detached<'s>>,
     /// The `lora`s that have been resolved.
     adapted: Vec<Adapted<'s>>,
     /// Whether there is one around the element that is being resolved.
@@ -183,7 +188,9 @@ impl<'s, 'e> Resolver<'s, 'e> {
             lost: Vec::new(),
             guesses: Guesses::default(),
             open_conditions: HashSet::new(),
-            frozen: 0,
+            frozen: None,
+            mode: None,
+            detached: Vec::new(),
             adapted: Vec::new(),
             is_adapted: false,
             steps: 0,
@@ -215,7 +222,8 @@ impl<'s> Resolver<'s, '_> {
             bindings: self.bindings(&forward.body),
             taps: RefCell::new(names.zip(starts.iter().copied()).collect()),
         });
-        self.frozen = usize::from(forward.attributes.is_frozen);
+        let body = At::new(&forward.body.element, &frame);
+        self.frozen = Some(body).filter(|_| forward.attributes.is_frozen);
         let outputs = self.outputs(&forward.body.element, &frame, starts.first().copied().flatten());
         self.spell_paths();
         self.check_unused(Some(forward));
@@ -226,7 +234,10 @@ impl<'s> Resolver<'s, '_> {
         let places = self.rows.iter().map(|(_, place)| *place).collect();
         let mut taps = frame.taps.borrow().clone();
         let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
-        let uncoded = self.adapt(taps.values_mut().flatten(), outputs.as_deref_mut());
+        let mut detached = std::mem::take(&mut self.detached);
+        let views = detached.iter_mut().map(|of| &mut of.view);
+        let uncoded = self.adapt(taps.values_mut().flatten().chain(views), outputs.as_deref_mut());
+        self.check_detached(&detached);
         let graph = std::mem::take(&mut self.graph);
         Resolved { graph, outputs, taps, places, uncoded, inputs, promised }
     }

@@ -96,7 +96,7 @@ impl<'s> Resolver<'s, '_> {
             let inner = self.inside(operation, module, values, (element, frame));
             // Otherwise what is wrong has been reported.
             if let Some(own) = self.own(&call, operation, (module, inner), input) {
-                let added = self.graph.own_layer(&own, input, String::new(), self.sharing.owner());
+                let added = self.graph.own_layer(&own, input, String::new(), self.used(&given));
                 built.mistakes.extend(added.mistakes);
                 (built.value, built.row) = (added.value, added.row);
             }

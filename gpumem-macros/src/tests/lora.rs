@@ -17,8 +17,9 @@ fn adapters() {
         "fn block(heads: usize, inside: Block) -> Block { [inside, LayerNorm, CausalSelfAttention(heads)] }",
     ));
     let names = |is_frozen: bool| {
-        let parameters = resolved.graph.parameters.iter().filter(move |parameter| parameter.frozen == is_frozen);
-        parameters.map(|parameter| parameter.name.as_str()).collect::<Vec<_>>()
+        let parameters = resolved.graph.parameters.iter().zip(resolved.graph.frozen_parameters());
+        let named = parameters.filter(|(_, frozen)| *frozen == is_frozen);
+        named.map(|(parameter, _)| parameter.name.as_str()).collect::<Vec<_>>()
     };
     assert_eq!(names(true).len(), 2 * (2 + 2 + 4));
     let adapted = [

@@ -7,6 +7,7 @@ mod habits;
 mod images;
 mod lora;
 mod messages;
+mod modes;
 mod modules;
 mod mutations;
 mod networks;

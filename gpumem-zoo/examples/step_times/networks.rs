@@ -143,7 +143,7 @@ macro_rules! resnet {
 resnet!(ResNet, 96, [BatchNorm2d, Relu], features());
 resnet!(ResNetInPlace, 96, [InplaceAbn], features());
 resnet!(ResNetSmaller, 48, [BatchNorm2d, Relu], features());
-resnet!(ResNetFrozen, 96, [BatchNorm2d, Relu], freeze(features()));
+resnet!(ResNetFrozen, 96, [BatchNorm2d, Relu], freeze(train(features())));
 
 /// U-Net for images of `$side` x `$side`, with this behind its convolutions, and this on its way down.
 macro_rules! unet {
@@ -176,7 +176,7 @@ macro_rules! unet {
 unet!(UNet, 96, [BatchNorm2d, Relu], [double(channels)]);
 unet!(UNetInPlace, 96, [InplaceAbn], [double(channels)]);
 unet!(UNetSmaller, 48, [BatchNorm2d, Relu], [double(channels)]);
-unet!(UNetFrozen, 96, [BatchNorm2d, Relu], [freeze(double(channels))]);
+unet!(UNetFrozen, 96, [BatchNorm2d, Relu], [freeze(train(double(channels)))]);
 
 /// GPT-2 small for `$steps` tokens; the embeddings and the first nine layers may be frozen.
 macro_rules! gpt {

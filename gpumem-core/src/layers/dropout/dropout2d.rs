@@ -8,7 +8,7 @@ use crate::shape::product;
 /// `Dropout2d(p = 0.5, inplace)`: sets whole channels to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
 /// * Options: `p = 0.5`; `inplace`.
-/// * Input and output `[C, H, W]`. In inference it is gone.
+/// * Input and output `[C, H, W]`. In inference, and inside of `eval(..)`, it is gone.
 /// * Parameters: none.
 /// * Backward keeps nothing: which channels were dropped is drawn again from the seed, the step and the layer.
 ///

@@ -29,7 +29,7 @@ pub(super) const LAYERS: &[Entry] = &[
 /// `Dropout(p = 0.5, inplace)`: sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
 /// * Options: `p = 0.5`; `inplace`.
-/// * Input and output of any one shape. In inference it is gone.
+/// * Input and output of any one shape. In inference, and inside of `eval(..)`, it is gone.
 /// * Parameters: none.
 /// * Backward keeps nothing: which elements were dropped is drawn again from the seed, the step and the layer.
 ///

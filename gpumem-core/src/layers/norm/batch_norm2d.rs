@@ -11,6 +11,8 @@ use alloc::vec;
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C, H, W]`. In training each channel is normalised with the mean and the biased variance over
 ///   batch, height and width, two values at least; in inference with the running statistics.
+/// * Inside of `eval(..)` training normalises with the running statistics, too, and leaves them as they are: one value is enough then, and backward
+///   keeps the input for the gradient of `weight` alone.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean
 ///   and unbiased variance.
@@ -57,7 +59,16 @@ impl BatchNorm2d {
         }
         let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
         b.op_with(
-            BatchNorm { channels, size: [height, width], eps, momentum, affine, within: 0, activation: None },
+            BatchNorm {
+                channels,
+                size: [height, width],
+                eps,
+                momentum,
+                affine,
+                within: 0,
+                activation: None,
+                eval: false,
+            },
             &inputs,
             &buffers,
         )

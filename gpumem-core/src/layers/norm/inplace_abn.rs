@@ -3,6 +3,7 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::InplaceNorm;
+use alloc::format;
 use alloc::vec;
 
 /// `InplaceAbn(eps = 1e-5, momentum = 0.1, affine = true, activation_param = 0.01)`: in-place activated batch normalisation, `BatchNorm2d`
@@ -15,6 +16,7 @@ use alloc::vec;
 /// * Backward keeps the output, which a convolution behind it keeps anyway, and two statistics a channel. What was normalised is
 ///   computed from the output: `(y or y / slope, less bias) / weight`.
 /// * In place: the output overwrites the input wherever nothing else needs that.
+/// * Inside of `eval` it cannot stand: without the batch's statistics there is no way back. `BatchNorm2d, LeakyRelu(0.01)` can.
 /// * Limits: what is found again of an element is off by about `eps_of_the_format * (|y / slope| + |bias|) / |weight|`, where that is 6e-8 in
 ///   f32 and 0.002 in Bf16. Gradients equal those of the two layers to 1e-4 in f32 while no weight is below some hundredths of its bias and
 ///   no slope below 0.001 ([`InplaceNorm::EXACT_FROM`]). A channel whose weight is exactly 0 has 0 as that weight's gradient.
@@ -46,6 +48,7 @@ impl Layer for InplaceAbn {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [channels, height, width] = x[0].feature_map()?;
         b.report(x[0].unexpected_channels(self.num_features));
+        b.report(b.is_in_eval().then(|| self.cannot_rest()));
         let InplaceAbn { eps, momentum, affine, slope, .. } = *self;
         let mut inputs = vec![x[0]];
         if affine {
@@ -54,5 +57,15 @@ impl Layer for InplaceAbn {
         let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
         let op = InplaceNorm { channels, size: [height, width], eps, momentum, affine, slope };
         b.op_with(op, &inputs, &buffers)
+    }
+}
+
+impl InplaceAbn {
+    /// Why it cannot stand in `eval`, and what can in its place.
+    fn cannot_rest(&self) -> Mistake {
+        let slope = self.slope;
+        Mistake::new(format!(
+            "finds its input again from the batch's statistics and cannot rest; use `BatchNorm2d, LeakyRelu({slope:?})`"
+        ))
     }
 }

@@ -8,12 +8,13 @@ use alloc::vec::Vec;
 
 record! {
     /// Channels brought to mean 0 and variance 1, then scaled and shifted. In training the statistics are those of the batch,
-    /// in inference the running ones.
+    /// in inference, and in training inside of `eval`, the running ones.
     ///
     /// * Inputs: x `[channels, H, W]` and, with `affine`, a factor and a summand for each channel.
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
     /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
+    /// * With `eval` statistics are constants, so that the gradient of x is a factor of each channel: it reads no x, and the buffers rest.
     /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a function of y.
     pub struct BatchNorm {
         /// Channels.
@@ -32,6 +33,8 @@ record! {
         /// The function that y went through, where the gradient comes through that: its slope is computed again from x, so that it keeps
         /// nothing.
         pub activation: Option<Function>,
+        /// True if training normalises by the running statistics, too, and leaves them as they are.
+        pub eval: bool,
     }
 }
 
@@ -72,8 +75,13 @@ impl Rule for BatchNorm {
     fn gradients(&self) -> Vec<Gradient> {
         // Summands, too: where a function follows, its slope is computed again.
         let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
-        let reads = Reads { saved: true, ..Reads::inputs(inputs) };
-        let of: Vec<(u8, Reads)> = of.iter().map(|&input| (input, reads)).collect();
+        // What does not go through the batch's statistics needs no x but for the gradient of the factors.
+        let factors: &[u8] = if self.affine { &[1] } else { &[] };
+        let reads = |input: u8| {
+            let inputs = if self.eval && input != 1 { factors } else { inputs };
+            (input, Reads { saved: true, ..Reads::inputs(inputs) })
+        };
+        let of: Vec<(u8, Reads)> = of.iter().map(|&input| reads(input)).collect();
         vec![Gradient::in_place(&of)]
     }
 
@@ -94,7 +102,12 @@ impl Rule for BatchNorm {
     /// Two sums a channel, each over so many parts of the batch.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let shape = Shape::new(&[2, self.channels, parts(self.channels, product(&self.size))]);
-        (work != Work::Inference).then_some(Workspace { role: Role::Statistic, shape, batched: false })
+        let adds_up = match work {
+            Work::Inference => false,
+            Work::Training => !self.eval,
+            Work::Gradient(_) => self.affine || !self.eval,
+        };
+        adds_up.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
     /// Its own gradient reads x, so this is for inference.

@@ -38,7 +38,7 @@ impl InplaceNorm {
     /// The normalisation in it.
     pub fn norm(&self) -> BatchNorm {
         let InplaceNorm { channels, size, eps, momentum, affine, .. } = *self;
-        BatchNorm { channels, size, eps, momentum, affine, within: 0, activation: None }
+        BatchNorm { channels, size, eps, momentum, affine, within: 0, activation: None, eval: false }
     }
 }
 

@@ -77,10 +77,10 @@ impl NormalizedConvolution {
     /// pixels: what is multiplied once for all samples then takes no more than the convolution of a few of them.
     pub fn new(convolution: &Convolution, norm: &BatchNorm) -> Option<NormalizedConvolution> {
         let Convolution { in_channels, out_channels, input, .. } = *convolution;
-        let BatchNorm { channels, size, eps, momentum, affine, within, activation } = norm.clone();
+        let BatchNorm { channels, size, eps, momentum, affine, within, activation, eval } = norm.clone();
         let pixel = NormalizedConvolution { in_channels, out_channels, size, eps, momentum, affine };
         let is_plain = pixel.convolution(in_channels, out_channels, false) == *convolution && input == size;
-        let is_whole = channels == out_channels && within == 0 && activation.is_none();
+        let is_whole = channels == out_channels && within == 0 && activation.is_none() && !eval;
         let pixels = size[0].saturating_mul(size[1]);
         let pays = in_channels <= out_channels / 2 && in_channels <= pixels.saturating_mul(2).min(Self::MOST_CHANNELS);
         (is_plain && is_whole && pays).then_some(pixel)
@@ -192,6 +192,7 @@ mod tests {
             affine: true,
             within: 0,
             activation: None,
+            eval: false,
         };
         let one = NormalizedConvolution {
             in_channels: 4,
@@ -224,6 +225,8 @@ mod tests {
         for other in [strided, wide, grouped, biased, many] {
             assert_eq!(NormalizedConvolution::new(&other, &norm), None, "{other:?}");
         }
+        let resting = BatchNorm { eval: true, ..norm.clone() };
+        assert_eq!(NormalizedConvolution::new(&convolution, &resting), None);
         let small = Convolution { input: [1, 1], output: [1, 1], ..convolution };
         assert_eq!(NormalizedConvolution::new(&small, &BatchNorm { size: [1, 1], ..norm }), None);
     }
