@@ -4,7 +4,7 @@ use super::{Elements, Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use crate::number::{Coding, Role};
 use crate::program::{Init, Op, ops};
 use crate::shape::Shape;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -20,27 +20,40 @@ pub(super) struct Scales {
 }
 
 impl Graph {
-    /// Whether some linear map of these layers has a weight that may be kept in codes.
-    pub fn has_base(&self, rows: &Range<RowId>) -> bool {
-        self.maps(rows).into_keys().any(|weight| self.is_base(weight))
+    /// Whether some linear map of these layers has a weight that may be kept in codes: one of [`Graph::bases`].
+    pub fn has_base(&self, rows: &Range<RowId>, bases: &BTreeSet<usize>) -> bool {
+        self.maps(rows).into_keys().any(|weight| bases.contains(&weight))
     }
 
-    /// Whether a weight is a matrix that nothing reads but linear maps.
-    fn is_base(&self, weight: usize) -> bool {
-        let is_it = |id: &NodeId| self.nodes[*id].source == Source::Parameter(weight);
-        let mut readers = self.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
-        self.parameters[weight].shape.rank() == 2
-            && readers.all(|node| {
-                let others = node.inputs().iter().enumerate().filter(|(index, _)| *index != 1);
-                self.own_weight(node) == Some(weight) && !others.map(|(_, id)| id).any(is_it)
-            })
+    /// The weights that may be kept in codes: matrices that nothing reads but linear maps.
+    pub fn bases(&self) -> BTreeSet<usize> {
+        let is_matrix = |&weight: &usize| self.parameters[weight].shape.rank() == 2;
+        let mut bases: BTreeSet<usize> = (0..self.parameters.len()).filter(is_matrix).collect();
+        for node in &self.nodes {
+            let own = self.own_weight(node);
+            for (index, &input) in node.inputs().iter().enumerate() {
+                if let Source::Parameter(read) = self.nodes[input].source
+                    && (index != 1 || own != Some(read))
+                {
+                    bases.remove(&read);
+                }
+            }
+        }
+        bases
+    }
+
+    /// Those of [`Graph::bases`] that nothing trains.
+    pub(super) fn frozen_bases(&self) -> BTreeSet<usize> {
+        let (mut bases, frozen) = (self.bases(), self.frozen_parameters());
+        bases.retain(|&weight| frozen[weight]);
+        bases
     }
 
     /// The same network with the weights that `lora` around these layers freezes in codes, and the new number of each node. Nothing where
     /// none may be.
     pub fn with_base(&self, all: &[Range<RowId>], coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
-        let (mut other, mut scales) = (self.clone(), BTreeMap::new());
-        all.iter().for_each(|rows| other.code(rows, coding, &mut scales));
+        let (mut other, mut scales, bases) = (self.clone(), BTreeMap::new(), self.frozen_bases());
+        all.iter().for_each(|rows| other.code((rows, &bases), coding, &mut scales));
         if scales.is_empty() {
             return None;
         }
@@ -48,12 +61,16 @@ impl Graph {
         Some((other, places))
     }
 
-    /// Keeps the weights of linear maps of these layers in codes, those that `scales` has not: it is given their scales. Those of adapters,
-    /// which are trained, stay as they are.
-    pub(super) fn code(&mut self, rows: &Range<RowId>, coding: Coding, scales: &mut BTreeMap<usize, Scales>) {
-        let frozen = self.frozen_parameters();
+    /// Keeps the weights of linear maps of these layers in codes, those of `bases` that `scales` has not: it is given their scales.
+    /// Those of adapters, which are trained, stay as they are.
+    pub(super) fn code(
+        &mut self,
+        (rows, bases): (&Range<RowId>, &BTreeSet<usize>),
+        coding: Coding,
+        scales: &mut BTreeMap<usize, Scales>,
+    ) {
         for weight in self.maps(rows).into_keys() {
-            if !scales.contains_key(&weight) && frozen[weight] && self.is_base(weight) {
+            if !scales.contains_key(&weight) && bases.contains(&weight) {
                 let parameter = self.code_one(weight, coding);
                 scales.insert(weight, Scales { coding, parameter });
             }

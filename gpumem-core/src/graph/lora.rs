@@ -11,7 +11,7 @@ use crate::program::ops::{self, Pointwise, Product};
 use crate::program::{Init, Op};
 use crate::shape::{Shape, product};
 use crate::train::optim::matches;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -82,10 +82,15 @@ impl Graph {
     /// The linear maps of these layers by the numbers of their weights. The transposed use of another layer's weight is none, nor is a
     /// map whose weight is made of other parameters.
     pub(super) fn maps(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
-        let weights =
-            self.nodes.iter().filter(|node| rows.contains(&node.row)).filter_map(|node| self.own_weight(node));
+        let weights = self.nodes_of(rows).iter().filter_map(|node| self.own_weight(node));
         let own = weights.filter(|&weight| rows.contains(&self.parameters[weight].row));
         own.filter_map(|weight| Some((weight, Map::of(self, &self.parameters[weight])?))).collect()
+    }
+
+    /// The nodes of these layers. Nodes stand in the order of their layers.
+    fn nodes_of(&self, rows: &Range<RowId>) -> &[Node] {
+        let [first, end] = [rows.start, rows.end].map(|row| self.nodes.partition_point(|node| node.row < row));
+        &self.nodes[first..end.max(first)]
     }
 
     /// The weight of a linear map, where its layer uses it as it is.
@@ -98,9 +103,8 @@ impl Graph {
     /// The maps of these layers that may have an adapter, which `lora` would train: those with a use outside of `freeze`.
     fn adaptable(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
         let mut maps = self.maps(rows);
-        let uses = self.nodes.iter().filter(|node| rows.contains(&node.row));
-        let trained: Vec<usize> =
-            uses.filter(|node| !self.is_frozen_use(node)).filter_map(|node| self.own_weight(node)).collect();
+        let uses = self.nodes_of(rows).iter().filter(|node| !self.is_frozen_use(node));
+        let trained: BTreeSet<usize> = uses.filter_map(|node| self.own_weight(node)).collect();
         maps.retain(|weight, _| trained.contains(weight));
         maps
     }
@@ -141,27 +145,37 @@ impl Graph {
         let (mut adapters, mut scales) = (BTreeMap::new(), BTreeMap::new());
         let frozen: Vec<bool> = self.nodes.iter().map(|node| self.is_frozen_use(node)).collect();
         let maps: Vec<_> = all.iter().map(|lora| self.adaptable(&lora.rows)).collect();
+        let products = self.products();
         for (lora, maps) in all.iter().zip(maps) {
             lora.rows.clone().for_each(|row| self.freeze(row));
             for (weight, map) in maps {
                 let is_meant = lora.targets.is_empty() || lora.targets.iter().any(|target| map.is_meant_by(target));
                 if is_meant && !adapters.contains_key(&weight) {
-                    adapters.extend(self.adapter(weight, &map, lora).map(|adapter| (weight, adapter)));
+                    let adapter = products.get(&weight).and_then(|op| self.adapter(op, &map, lora));
+                    adapters.extend(adapter.map(|adapter| (weight, adapter)));
                 }
             }
         }
+        let bases = self.frozen_bases();
         for lora in all {
-            lora.base.into_iter().for_each(|coding| self.code(&lora.rows, coding, &mut scales));
+            lora.base.into_iter().for_each(|coding| self.code((&lora.rows, &bases), coding, &mut scales));
         }
         self.with_adapters(&adapters, &scales, &frozen)
     }
 
+    /// The first linear map with each weight, by the numbers of the weights.
+    fn products(&self) -> BTreeMap<usize, Product> {
+        let mut products = BTreeMap::new();
+        for node in &self.nodes {
+            if let (Some(weight), Some((op, _))) = (self.own_weight(node), node.product()) {
+                products.entry(weight).or_insert(op);
+            }
+        }
+        products
+    }
+
     /// Adds the parameters of an adapter, unless they have more elements than a tensor can have.
-    fn adapter(&mut self, weight: usize, map: &Map, lora: &Lora) -> Option<Adapter> {
-        let op = self.nodes.iter().find_map(|node| match &node.source {
-            Source::Op { op: Op::Product(op), .. } if self.own_weight(node) == Some(weight) => Some(op.clone()),
-            _ => None,
-        })?;
+    fn adapter(&mut self, op: &Product, map: &Map, lora: &Lora) -> Option<Adapter> {
         let rank = lora.rank;
         let shapes = [[rank, op.in_features], [op.out_features, rank]];
         if rank == 0 || shapes.iter().any(|shape| product(shape) > MOST_ELEMENTS) {

@@ -6,6 +6,7 @@ use crate::syntax::{Argument, Expression, Place};
 use gpumem_core::graph::{Lora, NodeId, RowId};
 use gpumem_core::number::Coding;
 use gpumem_core::suggest::nearest;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -220,7 +221,8 @@ impl<'s> Resolver<'s, '_> {
         let adapted = std::mem::take(&mut self.adapted);
         // After a mistake in a layer not all are known.
         if outputs.is_some() {
-            adapted.iter().for_each(|adapted| self.check_adapted(adapted));
+            let bases = self.graph.bases();
+            adapted.iter().for_each(|adapted| self.check_adapted(adapted, &bases));
         }
         let all: Vec<Lora> = adapted.into_iter().map(|adapted| adapted.lora).collect();
         let places = self.graph.adapt(&all);
@@ -230,7 +232,8 @@ impl<'s> Resolver<'s, '_> {
         all.into_iter().filter(|lora| lora.base.is_none()).map(|lora| lora.rows).collect()
     }
 
-    fn check_adapted(&mut self, adapted: &Adapted<'s>) {
+    /// Checks what a `lora` is around. `bases` are the weights that may be kept in codes.
+    fn check_adapted(&mut self, adapted: &Adapted<'s>, bases: &BTreeSet<usize>) {
         let Adapted { lora, at: (id, place), base_at, frame } = adapted;
         let known = self.graph.lora_targets(&lora.rows);
         let known: Vec<&str> = known.iter().map(String::as_str).collect();
@@ -244,7 +247,7 @@ impl<'s> Resolver<'s, '_> {
                 "`lora` has no linear map inside that could have an adapter; put it around a `Linear` or an attention";
             return self.report(*id, *place, frame, message);
         }
-        if lora.base.is_some() && !self.graph.has_base(&lora.rows) {
+        if lora.base.is_some() && !self.graph.has_base(&lora.rows, bases) {
             let message = "`base` is for weights that only linear maps read, and here each is shared with another use; leave `base` out";
             self.report(base_at.0, base_at.1, frame, message);
         }
