@@ -72,7 +72,7 @@ network! {
             Outputs(
                 from(image_embeds), from(text_embeds),
                 // ln(1 / 0.07)
-                Mul(from(image_embeds), [Constant([1.0]), Scale(2.6592, name = "bare_logit_scale"), Exp]),
+                Mul(from(image_embeds), [Constant([1.0]), Scale(init = 2.6592, name = "bare_logit_scale"), Exp]),
             ),
         ]
     }

@@ -84,7 +84,7 @@ network! {
                     Linear(4 * channels, channels, name = "5"),
                     Permute((0, 3, 1, 2)),
                 ]),
-                Scale(1e-6, name = "bare_layer_scale"), DropPath(drop),
+                Scale(init = 1e-6, name = "bare_layer_scale"), DropPath(drop),
             ],
         )]
     }

@@ -71,8 +71,8 @@ network! {
 
     fn block() -> Block {
         [
-            Add([], [Scale(bias), Transpose(1, 2), Linear(196), Transpose(1, 2), Scale(1e-4)]),
-            Add([], [Scale(bias), Linear(1536), Gelu, Linear(384), Scale(1e-4)]),
+            Add([], [Scale(bias), Transpose(1, 2), Linear(196), Transpose(1, 2), Scale(init = 1e-4)]),
+            Add([], [Scale(bias), Linear(1536), Gelu, Linear(384), Scale(init = 1e-4)]),
         ]
     }
 }

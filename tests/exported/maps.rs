@@ -64,7 +64,7 @@ network! {
             if stride == 1 { convolution(channels / 2, 3, groups) } else { down(channels / 2, groups) }, activation(),
             convolution(channels / 2, 3, groups), activation(), convolution(channels, 1, 1),
             Mul([], [AdaptiveAvgPool2d(1), Conv2d(channels / 2, 1), Relu(inplace), Conv2d(channels, 1), Sigmoid]),
-            Affine(2.0), Scale(0.0, scalar), Affine(0.2),
+            Affine(2.0), Scale(init = 0.0, scalar), Affine(0.2),
         ]
     }
 
@@ -162,8 +162,8 @@ network! {
 
     fn block(channels: usize) -> Block {
         [
-            Add([], [GroupNorm(1), Sub(AvgPool2d(3, 1, padding = 1, count_include_pad = false), []), Scale(1e-5)]),
-            Add([], [GroupNorm(1), Conv2d(4 * channels, 1), Gelu, Conv2d(channels, 1), Scale(1e-5)]),
+            Add([], [GroupNorm(1), Sub(AvgPool2d(3, 1, padding = 1, count_include_pad = false), []), Scale(init = 1e-5)]),
+            Add([], [GroupNorm(1), Conv2d(4 * channels, 1), Gelu, Conv2d(channels, 1), Scale(init = 1e-5)]),
         ]
     }
 }

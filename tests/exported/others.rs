@@ -153,9 +153,9 @@ network! {
 
     fn pooled(channels: usize) -> Block {
         [
-            Add([], [Sub(AvgPool2d(3, 1, padding = 1, count_include_pad = false), []), Scale(1e-5)]),
+            Add([], [Sub(AvgPool2d(3, 1, padding = 1, count_include_pad = false), []), Scale(init = 1e-5)]),
             Add([], [
-                Conv2d(4 * channels, 1), BatchNorm2d, Gelu, Conv2d(channels, 1), BatchNorm2d, Scale(1e-5),
+                Conv2d(4 * channels, 1), BatchNorm2d, Gelu, Conv2d(channels, 1), BatchNorm2d, Scale(init = 1e-5),
             ]),
         ]
     }
@@ -169,9 +169,9 @@ network! {
                     Linear(32 * heads), Linear(32 * heads), Linear(128 * heads),
                     RelativePositionBias(heads, size = (7, 7), absolute = true), heads = heads,
                 ),
-                Linear(width), Scale(1e-5),
+                Linear(width), Scale(init = 1e-5),
             ]),
-            Add([], [LayerNorm, Linear(4 * width), Gelu, Linear(width), Scale(1e-5)]),
+            Add([], [LayerNorm, Linear(4 * width), Gelu, Linear(width), Scale(init = 1e-5)]),
         ]
     }
 }

@@ -68,7 +68,7 @@ network! {
             Conv2d(channels, size, padding = size / 2, groups = channels),
             Permute((0, 2, 3, 1)), LayerNorm(channels, eps = 1e-6),
             Linear(channels, 4 * channels), Gelu, Linear(4 * channels, channels),
-            Permute((0, 3, 1, 2)), Scale(1e-6),
+            Permute((0, 3, 1, 2)), Scale(init = 1e-6),
         ])
     }
 
@@ -97,8 +97,8 @@ network! {
     fn between_channels(channels: usize, side: usize, parts: Block) -> Block {
         Add([], [
             parts, Reshape((channels, side * side)), Transpose(1, 2),
-            Add([], [LayerNorm(eps = 1e-6), xca(channels, side * side), Scale(1e-6)]),
-            LayerNorm(eps = 1e-6), Linear(4 * channels), Gelu, Linear(channels), Scale(1e-6),
+            Add([], [LayerNorm(eps = 1e-6), xca(channels, side * side), Scale(init = 1e-6)]),
+            LayerNorm(eps = 1e-6), Linear(4 * channels), Gelu, Linear(channels), Scale(init = 1e-6),
             Transpose(1, 2), Reshape((channels, side, side)),
         ])
     }

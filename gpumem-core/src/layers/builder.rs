@@ -96,6 +96,11 @@ impl<'g> Builder<'g> {
         }
     }
 
+    /// What has been built so far.
+    pub(super) fn graph(&self) -> &Graph {
+        self.graph
+    }
+
     /// Ends the layer.
     pub(crate) fn finish(mut self, built: Result<Value, Mistake>) -> Finished {
         let (open, value) = match (self.open.take(), built) {

@@ -34,6 +34,7 @@ mod add;
 pub mod arguments;
 pub mod attention;
 pub mod builder;
+mod channels;
 pub mod composite;
 pub mod convolution;
 pub mod dropout;

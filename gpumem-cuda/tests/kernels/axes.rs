@@ -123,7 +123,8 @@ fn learned_factors() {
     let slopes = |graph: &mut Graph| {
         all(graph, &[3, 5, 4], &["Prelu(3) | Flatten", "Prelu | Flatten", "Flatten | Prelu(60, init = -0.5)"])
     };
-    let factors = |graph: &mut Graph| all(graph, &[3, 5, 4], &["Scale(0.5, bias = true) | Flatten", "Flatten | Scale"]);
+    let factors =
+        |graph: &mut Graph| all(graph, &[3, 5, 4], &["Scale(init = 0.5, bias = true) | Flatten", "Flatten | Scale"]);
     check("slopes", 3, slopes);
     check("factors", 3, factors);
     check_narrow("slopes", 3, slopes);

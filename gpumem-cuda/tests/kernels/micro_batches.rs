@@ -108,7 +108,7 @@ fn gradients_add_up() {
             "Conv2d(4, 3, bias = false) | BatchNorm2d | Relu | ConvTranspose2d(3, 2, bias = false) | GroupNorm(1)",
         ),
     );
-    check("rows", 2, along(&[3, 8], "LayerNorm | Linear(16) | Glu | RmsNorm | Scale(0.5, bias = true)"));
+    check("rows", 2, along(&[3, 8], "LayerNorm | Linear(16) | Glu | RmsNorm | Scale(init = 0.5, bias = true)"));
     check("steps", 1, along(&[3, 6], "Lstm(5) | Gru(4)"));
     check("volumes", 1, along(&[2, 3, 4, 3], "Conv3d(3, 2) | ConvTranspose3d(2, 2)"));
 }

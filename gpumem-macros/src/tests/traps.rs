@@ -92,7 +92,7 @@ fn what_cross_entropy_measures() {
         let tapped = format!("[Linear(4), {layer}, tap(aux), from(x), Linear(4)]");
         assert_mistakes(&with("CrossEntropy + CrossEntropy(from = aux)", &tapped), &[(layer, &said)]);
         sound(&with("CrossEntropy(from = logits)", &format!("[Linear(4), tap(logits), {layer}]")));
-        sound(&with("Mse", &format!("[Linear(4), {layer}]")));
+        sound(&with("Mse", &format!("[Linear(4), {layer}]")).replace("Logits", "Features"));
         sound(&with("CrossEntropy", &format!("[Linear(4), {layer}, Linear(4)]")));
     }
     for (layer, does) in [
@@ -139,6 +139,132 @@ fn taps_that_nobody_reads() {
     sound(&text("[tap(a), Linear(8), if false { Add([], from(a)) }]", ""));
     sound(&text("[repeat(3, [tap(a), Linear(8), Add([], from(a))])]", ""));
     sound(&text("[if true { [tap(a), Relu] } else { [Relu, tap(a)] }, Add([], from(a)), Linear(8)]", ""));
+}
+
+/// The channels of a value that layers have moved are where they moved them, which `Scale` asks for.
+#[test]
+fn factors_of_moved_channels() {
+    let of = |input: &str, output: &str, body: &str| forward(input, output, body, "");
+    let moved = |row: usize, others: u64, axis: usize, shape: &str, channels: usize, dims: [i64; 2], factors: u64| {
+        format!(
+            "layer {row} `Scale` would have a factor for each of the {others} along axis {axis} of {shape}, but the layers before it have \
+             the channels on axis {channels}; write `dim = {}` for {factors} factors, one for each channel, or `dim = {}` for {others}",
+            dims[0], dims[1]
+        )
+    };
+    let convnext = |scale: &str| {
+        format!(
+            "[Add([], [Conv2d(8, 7, padding = 3, groups = 8), Permute(0, 2, 3, 1), LayerNorm(8), Linear(8, 32), Gelu, Linear(32, 8),
+              {scale}, Permute(0, 3, 1, 2)])]"
+        )
+    };
+    let [image, map] = ["Image<8, 6, 6>", "Map<8, 6, 6>"];
+    assert_mistakes(
+        &of(image, map, &convnext("Scale(init = 1e-6)")),
+        &[("Scale(init = 1e-6)", &moved(6, 6, 1, "[6, 6, 8]", 3, [-1, 1], 8))],
+    );
+    let resolved = sound(&of(image, map, &convnext("Scale(init = 1e-6, dim = -1)")));
+    let scale =
+        resolved.graph.parameters.iter().find(|parameter| parameter.name.starts_with("scale")).expect("it is there");
+    assert_eq!(scale.shape.dims(), [8]);
+    for (input, output, body, said) in [
+        (image, map, "[Transpose(1, 2), Scale, Transpose(1, 2)]", moved(1, 6, 1, "[6, 8, 6]", 2, [2, 1], 8)),
+        (
+            image,
+            map,
+            "[MaxPool2d(3, 1, padding = 1), Permute(0, 2, 3, 1), Relu, Scale, Permute(0, 3, 1, 2)]",
+            moved(3, 6, 1, "[6, 6, 8]", 3, [-1, 1], 8),
+        ),
+        ("Signal<8, 6>", "Signal<4, 6>", "[Conv1d(4, 1), Relu, Scale]", moved(2, 6, 2, "[4, 6]", 1, [1, -1], 4)),
+        (
+            "Volume<2, 3, 4, 5>",
+            "Volume<2, 3, 4, 5>",
+            "[Conv3d(2, 1), Scale]",
+            moved(1, 5, 4, "[2, 3, 4, 5]", 1, [1, -1], 2),
+        ),
+        (
+            "Sequence<9, 8>",
+            "Values<3, 3, 8>",
+            "[Linear(8), Reshape(3, 3, 8), Scale]",
+            moved(2, 3, 1, "[3, 3, 8]", 3, [-1, 1], 8),
+        ),
+    ] {
+        assert_mistakes(&of(input, output, body), &[("Scale", &said)]);
+    }
+    // Where they are is said, or is where they always are.
+    for (input, output, body) in [
+        (image, map, "[Scale]"),
+        (image, map, "[Permute(0, 2, 3, 1), Relu, Permute(0, 3, 1, 2), Scale]"),
+        (image, map, "[Permute(0, 2, 3, 1), Scale(shape = 8), Scale(dim = 1), Permute(0, 3, 1, 2)]"),
+        (image, "Sequence<36, 8>", "[Conv2d(8, 1), Reshape(8, 36), Transpose(1, 2), Scale]"),
+        ("Signal<8, 6>", "Signal<4, 6>", "[Conv1d(4, 1), Scale(dim = 1)]"),
+        ("Sequence<9, 8>", "Sequence<9, 8>", "[Scale, Transpose(1, 2), Linear(9), Transpose(1, 2), Scale]"),
+        ("Sequence<9, 8>", "Values<2, 9, 4>", "[Reshape(9, 2, 4), Transpose(1, 2), Scale]"),
+        ("Features<8>", "Features<8>", "[Scale]"),
+    ] {
+        sound(&of(input, output, body));
+    }
+    assert_mistakes(
+        &of("Features<8>", "Features<8>", "[Scale(8)]"),
+        &[(
+            "Scale(8)",
+            "layer 0 `Scale` takes no arguments in front of its options, but 1 is given; options are given by name: `init = 8`",
+        )],
+    );
+    for (scale, place, said) in [
+        ("Scale(dim = 2)", "dim = 2", "has `dim = 2`, but [8] has axes 1 to 1, or -1 to -1"),
+        ("Scale(scalar, dim = 1)", "dim = 1", "has `scalar`, one factor for all, and a `dim`; remove one of them"),
+        (
+            "Scale(shape = 8, dim = 1)",
+            "dim = 1",
+            "has a `shape`, which says what each factor is for, and a `dim`; remove one of them",
+        ),
+    ] {
+        assert_mistakes(
+            &of("Features<8>", "Features<8>", &format!("[{scale}]")),
+            &[(place, &format!("layer 0 `Scale` {said}"))],
+        );
+    }
+}
+
+/// A normalisation of one number leaves nothing of it.
+#[test]
+fn normalised_alone() {
+    let of = |input: &str, output: &str, body: &str| forward(input, output, body, "");
+    let row = |rest: &str| {
+        format!(
+            "normalises rows of a single feature, of which nothing is left but {rest}; normalise before the features are reduced to one, or \
+             remove it"
+        )
+    };
+    let group = |groups: u64, rest: &str| {
+        format!(
+            "normalises {groups} groups of a single element each, of which nothing is left but {rest}; use fewer groups, or normalise where \
+             a channel has more elements than one"
+        )
+    };
+    for (input, output, layer, place, said) in [
+        ("Features<1>", "Features<1>", "LayerNorm", "LayerNorm", row("the bias")),
+        ("Features<1>", "Features<1>", "LayerNorm(bias = false)", "LayerNorm(bias = false)", row("0")),
+        ("Sequence<4, 1>", "Sequence<4, 1>", "RmsNorm", "RmsNorm", row("its sign")),
+        ("Features<4>", "Features<4>", "GroupNorm(4)", "4", group(4, "the bias")),
+        ("Image<4, 1, 1>", "Map<4, 1, 1>", "GroupNorm(4, affine = false)", "4", group(4, "0")),
+        (
+            "Image<4, 1, 1>",
+            "Map<4, 1, 1>",
+            "InstanceNorm2d",
+            "InstanceNorm2d",
+            "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; normalise before the \
+             map is reduced to one, or use `LayerNorm`"
+                .to_string(),
+        ),
+    ] {
+        let text = of(input, output, &format!("[{layer}]"));
+        let name = layer.split('(').next().unwrap_or_default();
+        assert_mistakes(&text, &[(place, &format!("layer 0 `{name}` {said}"))]);
+    }
+    sound(&of("Features<4>", "Features<4>", "[GroupNorm(2), GroupNorm(1), LayerNorm]"));
+    sound(&of("Image<4, 2, 1>", "Map<4, 2, 1>", "[GroupNorm(4), InstanceNorm2d]"));
 }
 
 /// What every sample has in common replaces what arrives, unless it is added.

@@ -11,8 +11,8 @@ use alloc::vec;
 /// `num_channels`, `GroupNorm(num_groups, num_channels)`, what arrives is checked.
 ///
 /// * Options: `eps = 1e-5`, `affine = true`.
-/// * Input and output `[C, ..]`, of which `num_groups` divides the channels. Each sample's group of `C / num_groups` channels is
-///   normalised with its own mean and biased variance, in training as in inference.
+/// * Input and output `[C, ..]`, of which `num_groups` divides the channels, and a group has two elements at least. Each sample's group of
+///   `C / num_groups` channels is normalised with its own mean and biased variance, in training as in inference.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Backward keeps the input and two statistics a group: mean and `1 / sqrt(variance + eps)`.
 ///
@@ -47,8 +47,27 @@ impl Layer for GroupNorm {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let shape = x[0].numbers()?;
-        let channels = shape.dims().first().copied().unwrap_or(1);
         b.report(x[0].unexpected_channels(self.num_channels));
+        if shape.elements() == Some(self.num_groups) {
+            let rest = if self.affine { "the bias" } else { "0" };
+            b.report(Mistake::of(
+                "num_groups",
+                format!(
+                    "normalises {} groups of a single element each, of which nothing is left but {rest}; use fewer groups, or normalise \
+                     where a channel has more elements than one",
+                    self.num_groups
+                ),
+            ));
+        }
+        self.on(b, x[0])
+    }
+}
+
+impl GroupNorm {
+    /// The normalisation of a value whose groups have any number of elements.
+    pub(super) fn on(&self, b: &mut Builder<'_>, x: Value) -> Result<Value, Mistake> {
+        let shape = x.numbers()?;
+        let channels = shape.dims().first().copied().unwrap_or(1);
         let GroupNorm { num_groups: groups, eps, affine, .. } = *self;
         if !channels.is_multiple_of(groups) {
             return Err(Mistake::of(
@@ -62,7 +81,7 @@ impl Layer for GroupNorm {
         let length = product(&[channels / groups, shared]);
         let op =
             Normalize { rows: groups, length, center: true, eps, groups, shared, scale: affine, shift: affine, shape };
-        let mut inputs = vec![x[0]];
+        let mut inputs = vec![x];
         if affine {
             inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }

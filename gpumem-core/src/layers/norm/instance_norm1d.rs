@@ -37,6 +37,6 @@ impl Layer for InstanceNorm1d {
         let [channels, sizes @ ..] = x[0].signal()?;
         b.report(single(&sizes));
         b.report(x[0].unexpected_channels(self.num_features));
-        b.layer("", &GroupNorm::of_each(channels, self.eps, self.affine), x)
+        GroupNorm::of_each(channels, self.eps, self.affine).on(b, x[0])
     }
 }

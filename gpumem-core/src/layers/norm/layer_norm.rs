@@ -1,8 +1,10 @@
+use super::single_feature;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Normalize;
+use crate::shape::product;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -11,8 +13,8 @@ use alloc::vec::Vec;
 /// together, and works on any shape that ends with them.
 ///
 /// * Options: `eps = 1e-5`, `elementwise_affine = true`, `bias = true`.
-/// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row is normalised with its own mean and biased
-///   variance.
+/// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row, of two elements at least, is normalised with its
+///   own mean and biased variance.
 /// * Parameters: with `elementwise_affine`, `weight` = 1 and, with `bias`, `bias` = 0, both of the shape of a row.
 /// * Backward keeps the input and two statistics a row: mean and `1 / sqrt(variance + eps)`.
 ///
@@ -40,6 +42,8 @@ impl Layer for LayerNorm {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let (rows, axes) = b.last_axes(x[0], self.normalized_shape.as_deref())?;
+        let left = if self.affine && self.bias { "the bias" } else { "0" };
+        b.report(single_feature(product(axes.dims()), left));
         let (scale, shift) = (self.affine, self.affine && self.bias);
         let mut inputs = vec![b.reshaped(x[0], rows)];
         if scale {

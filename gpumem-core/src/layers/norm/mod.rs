@@ -28,12 +28,22 @@ pub use rms_norm::RmsNorm;
 
 use super::Entry;
 use super::mistake::Mistake;
+use alloc::format;
 
 /// A mistake if a channel of a sample has a single element, of which a normalisation for itself leaves nothing.
 fn single(sizes: &[u64]) -> Option<Mistake> {
     let text = "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; \
                 normalise before the map is reduced to one, or use `LayerNorm`";
     sizes.iter().all(|&size| size == 1).then(|| Mistake::new(text))
+}
+
+/// A mistake if rows have a single element, of which their normalisation leaves nothing but `rest`.
+fn single_feature(elements: u64, rest: &str) -> Option<Mistake> {
+    let text = format!(
+        "normalises rows of a single feature, of which nothing is left but {rest}; normalise before the features are reduced to one, \
+         or remove it"
+    );
+    (elements == 1).then(|| Mistake::new(text))
 }
 
 /// The layers of the family.

@@ -1,8 +1,10 @@
+use super::single_feature;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Normalize;
+use crate::shape::product;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -11,7 +13,8 @@ use alloc::vec::Vec;
 /// and works on any shape that ends with them.
 ///
 /// * Options: `eps = 1.1920929e-7`, the distance from 1 to the next f32; `elementwise_affine = true`.
-/// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row is divided by `sqrt(mean(x^2) + eps)`; its mean stays.
+/// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row, of two
+///   elements at least, is divided by `sqrt(mean(x^2) + eps)`; its mean stays.
 /// * Parameters: with `elementwise_affine`, `weight` = 1 of the shape of a row.
 /// * Backward keeps the input and one statistic a row: `1 / sqrt(mean(x^2) + eps)`.
 ///
@@ -37,6 +40,7 @@ impl Layer for RmsNorm {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let (rows, axes) = b.last_axes(x[0], self.normalized_shape.as_deref())?;
+        b.report(single_feature(product(axes.dims()), "its sign"));
         let mut inputs = vec![b.reshaped(x[0], rows)];
         if self.affine {
             inputs.push(b.scale(axes.dims()));
