@@ -74,6 +74,13 @@ impl Errors {
         self.list.truncate(count);
     }
 
+    /// Puts the last mistake before the others: what the others may come of.
+    pub(crate) fn last_to_front(&mut self) {
+        if let Some(last) = self.list.pop() {
+            self.list.insert(0, last);
+        }
+    }
+
     /// One `compile_error!` each: all but the last, as items, and the last, to stand for an item or a value.
     pub(crate) fn into_tokens(mut self) -> (TokenStream, TokenStream) {
         let last = self.list.pop();

@@ -1,6 +1,6 @@
 //! What is between a function's braces: `let` statements and one element.
 
-use super::{Parser, skip_token};
+use super::{Parser, Rounds, skip_token};
 use crate::syntax::{Argument, Body, Expression, Kind, Let, Place};
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, TokenTree};
@@ -13,7 +13,11 @@ impl Parser<'_> {
         let (before, applied) = (self.errors.list().len(), self.applied.take());
         let mut lets = Vec::new();
         let mut element: Option<Expression> = None;
-        while !input.is_empty() {
+        let mut rounds = Rounds::default();
+        while rounds.another(input) {
+            if self.attributes_within(input) {
+                continue;
+            }
             let assigns = input.peek(syn::Ident) && input.peek2(Token![=]);
             if input.peek(Token![let]) || assigns && !input.peek2(Token![==]) && !input.peek2(Token![=>]) {
                 match self.binding(input) {

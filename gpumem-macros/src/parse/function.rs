@@ -90,6 +90,40 @@ impl Parser<'_> {
         (docs, marks)
     }
 
+    /// Reports attributes and documentation where no part of the language has any, and reads them: before a layer, a `let`, a field
+    /// or an argument. True if there were some.
+    pub(super) fn attributes_within(&mut self, input: ParseStream<'_>) -> bool {
+        if !(input.peek(Token![#]) && input.peek2(syn::token::Bracket)) {
+            return false;
+        }
+        let attributes = match input.call(Attribute::parse_outer) {
+            Ok(attributes) => attributes,
+            Err(error) => {
+                self.errors.add_syn(&error);
+                return true;
+            }
+        };
+        let mut documented: Option<Place> = None;
+        for attribute in attributes {
+            let (place, path) = (Place::of(&attribute), attribute.path());
+            if path.is_ident("doc") {
+                documented = Some(documented.map_or(place, |first| first.to(place)));
+            } else if path.is_ident("cfg") || path.is_ident("cfg_attr") {
+                self.condition(&attribute);
+            } else if let Some(word) = ["freeze", "checkpoint"].into_iter().find(|word| path.is_ident(word)) {
+                let message = format!("`#[{word}]` stands before a block's `fn`; around layers write `{word}([..])`");
+                self.errors.add(place, message);
+            } else {
+                self.errors.add(place, "no attributes stand here; remove it");
+            }
+        }
+        if let Some(place) = documented {
+            let message = "documentation stands before the struct and before a `fn`; here write a comment, with `//`";
+            self.errors.add(place, message);
+        }
+        true
+    }
+
     /// `#[cfg(..)]` on a part of a network, which the macro reads whatever the condition says.
     pub(super) fn condition(&mut self, attribute: &Attribute) {
         let message = match self.of_blocks {
@@ -161,8 +195,14 @@ impl Parser<'_> {
             let content;
             syn::parenthesized!(content in input);
             let item = |parser: &mut Self, input: ParseStream<'_>| {
-                let written = parser.written_type(input, expected);
+                let mut written = parser.written_type(input, expected);
                 let place = written.place;
+                if input.peek(syn::token::Brace) && !written.is_broken {
+                    written.is_broken = parser.fields(input).is_ok();
+                }
+                if written.is_broken {
+                    skip_to_comma(input);
+                }
                 Ok((written, place))
             };
             Ok::<_, syn::Error>(self.separated(&content, "a type", item, |written| written.name.to_string()))

@@ -67,12 +67,17 @@ impl Parser<'_> {
         if at == 0 || at + 1 == tokens.len() || tokens.iter().any(is_comma) {
             return None;
         }
+        drain(content);
         let [element, times] = [&tokens[..at], &tokens[at + 1..]].map(|part| {
             let value = |input: ParseStream<'_>| self.expression(input);
             syn::parse::Parser::parse2(value, part.iter().cloned().collect()).ok()
         });
-        let (element, times) = (element?, times?);
-        drain(content);
+        // Nothing is read a second time, or what is nested would be read more often with every level.
+        let (Some(element), Some(times)) = (element, times) else {
+            self.errors
+                .add(place, "what is repeated is one element, written `repeat(n, [..])` with commas between layers");
+            return Some(self.new_expression(place, Kind::Broken));
+        };
         self.errors.add(place, format!("what is repeated is written `repeat({times}, {element})`"));
         let arguments = [times, element].map(|value| Argument { name: None, value }).into();
         Some(self.new_expression(place, Kind::Call { name: Ident::new("repeat", place.start), arguments }))

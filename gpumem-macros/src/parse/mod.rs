@@ -17,6 +17,7 @@ use crate::errors::Errors;
 use crate::syntax::{Constant, Declaration, Facade, Function, Module, Operation, Place, Settings, Source};
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use syn::buffer::Cursor;
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
@@ -188,7 +189,8 @@ impl Parser<'_> {
                 let message = format!("attributes and documentation stand before the {what}, as `#[..]` and `///`");
                 self.errors.add(place, message);
             }
-            while !input.is_empty() {
+            let mut rounds = Rounds::default();
+            while rounds.another(input) {
                 if let Err(error) = self.item(input, &mut items) {
                     self.errors.add_syn(&error);
                     skip_item(input);
@@ -278,7 +280,8 @@ impl Parser<'_> {
         self.errors.add(place, "a network has no `impl`; put `fn forward(..)` beside the struct");
         let content;
         syn::braced!(content in input);
-        while !content.is_empty() {
+        let mut rounds = Rounds::default();
+        while rounds.another(&content) {
             if let Err(error) = self.item(&content, items) {
                 self.errors.add_syn(&error);
                 skip_item(&content);
@@ -429,11 +432,15 @@ impl Parser<'_> {
     ) -> Vec<(T, Place)> {
         let mut items: Vec<(T, Place)> = Vec::new();
         let mut comma_missing = false;
-        while !input.is_empty() {
+        let mut rounds = Rounds::default();
+        while rounds.another(input) {
             if input.peek(Token![,]) {
                 self.errors.add(input.span(), format!("expected {expected}, found `,`; remove one comma"));
                 skip_token(input);
                 continue;
+            }
+            if self.attributes_within(input) && input.is_empty() {
+                break;
             }
             let found = input.cursor().token_tree().map(|(token, _)| token);
             let start = input.span();
@@ -475,6 +482,24 @@ impl Parser<'_> {
     fn id(&mut self) -> usize {
         self.next_id += 1;
         self.next_id
+    }
+}
+
+/// Rounds of a loop over tokens. Every loop of the parser that calls other parts of it is counted by one, so that it ends.
+#[derive(Default)]
+struct Rounds<'c> {
+    /// Where the last round began.
+    last: Option<Cursor<'c>>,
+}
+
+impl<'c> Rounds<'c> {
+    /// True if there is something left to read. Skips a token where the last round read none.
+    fn another(&mut self, input: &ParseBuffer<'c>) -> bool {
+        if self.last == Some(input.cursor()) {
+            skip_token(input);
+        }
+        self.last = Some(input.cursor());
+        !input.is_empty()
     }
 }
 

@@ -1,6 +1,6 @@
 //! `operation! { fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) } }`: a layer of one's own.
 
-use super::{Parser, brief, drain, skip_to_comma, skip_token};
+use super::{Parser, Rounds, brief, drain, skip_to_comma, skip_token};
 use crate::syntax::{Argument, Asked, Axis, Body, Expression, Kind, Operation, Place, Slope, Tensor};
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
@@ -33,7 +33,8 @@ impl Parser<'_> {
             skip_token(input);
         }
         let mut operations = Vec::new();
-        while !content.is_empty() {
+        let mut rounds = Rounds::default();
+        while rounds.another(&content) {
             let attributes = content.call(Attribute::parse_outer)?;
             let visibility: syn::Visibility = content.parse()?;
             if !matches!(visibility, syn::Visibility::Inherited) {
@@ -243,7 +244,11 @@ impl Parser<'_> {
     /// `parameters: { .. }, keeps: [x], ..`
     fn fields_of_operation(&mut self, input: ParseStream<'_>, operation: &mut Operation) -> syn::Result<()> {
         let mut seen: Vec<String> = Vec::new();
-        while !input.is_empty() {
+        let mut rounds = Rounds::default();
+        while rounds.another(input) {
+            if self.attributes_within(input) {
+                continue;
+            }
             let name: Ident = input.parse()?;
             let text = name.to_string();
             if seen.contains(&text) {

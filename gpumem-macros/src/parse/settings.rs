@@ -13,10 +13,22 @@ use syn::parse::ParseStream;
 impl Parser<'_> {
     /// `: Train = Train { batch: 64, .. };`
     pub(super) fn settings(&mut self, input: ParseStream<'_>, settings: &mut Settings, kind: &str) -> syn::Result<()> {
-        input.parse::<Token![:]>()?;
-        self.settings_type(input, kind)?;
-        input.parse::<Token![=]>()?;
-        self.settings_type(input, kind)?;
+        let has_type = input.peek(Token![:]);
+        if has_type {
+            input.parse::<Token![:]>()?;
+            self.settings_type(input, kind)?;
+        }
+        // `: Train { .. }`, without a value.
+        let has_value = !(has_type && input.peek(syn::token::Brace));
+        if has_value {
+            input.parse::<Token![=]>()?;
+            self.settings_type(input, kind)?;
+        }
+        if !has_type || !has_value {
+            let message =
+                format!("write its type and its value: `const {}: {kind} = {kind} {{ .. }};`", kind.to_uppercase());
+            self.errors.add(settings.place, message);
+        }
         let content;
         syn::braced!(content in input);
         let fields = self.separated(&content, "a field", Self::field, |field| format!("{}: ..", field.name));

@@ -5,6 +5,7 @@ use super::frame::{Binding, Current, Frame, Known};
 use super::modes::Mode;
 use super::paths::snake_case;
 use super::types::check_distinct;
+use super::{MOST_ROWS, MOST_STEPS, too_many_elements, too_many_layers};
 use crate::errors::Errors;
 use crate::names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
@@ -213,14 +214,41 @@ impl<'s> Resolver<'s, '_> {
         let chosen = names.first().and_then(|name| self.chosen_name(name, frame));
         let segment = chosen.as_ref().map(|(name, _)| name.as_str());
         let (times, layers) = self.repeated(element, &arguments, frame);
+        let before = self.unrolled();
         let mut end = current;
-        for _ in 0..times.unwrap_or(1) {
+        for round in 0..times.map_or(1, |(times, _)| times) {
             end = layers.iter().fold(end, |end, layer| self.element(layer, frame, end, segment));
+            if let (0, Some((times, written))) = (round, times) {
+                self.check_rounds((times, written), before, frame);
+            }
             if self.stopped {
                 break;
             }
         }
         end.filter(|_| times.is_some())
+    }
+
+    /// What there is so far: elements, layers, and conditions that are not known.
+    fn unrolled(&self) -> [usize; 3] {
+        [self.steps, self.count, self.open_conditions.len()]
+    }
+
+    /// Stops where so many rounds like the first, before which there was `before`, exceed a limit: without going through them.
+    fn check_rounds(&mut self, (times, written): (u64, &Expression), before: [usize; 3], frame: &Frame<'s>) {
+        let [steps, layers, conditions] = self.unrolled();
+        // A condition that is not known is passed once.
+        if conditions > before[2] || self.stopped {
+            return;
+        }
+        let all = |now: usize, before: usize| {
+            let round = (now - before) as u64;
+            round.saturating_mul(times - 1).saturating_add(now as u64)
+        };
+        if all(layers, before[1]) > MOST_ROWS as u64 {
+            self.stop(written, frame, &too_many_layers());
+        } else if all(steps, before[0]) > MOST_STEPS as u64 {
+            self.stop(written, frame, &too_many_elements());
+        }
     }
 
     /// How often, and what, without its name. After a mistake what was probably meant.
@@ -229,7 +257,7 @@ impl<'s> Resolver<'s, '_> {
         element: &Expression,
         arguments: &[&'s Argument],
         frame: &Rc<Frame<'s>>,
-    ) -> (Option<u64>, Vec<&'s Expression>) {
+    ) -> (Option<(u64, &'s Expression)>, Vec<&'s Expression>) {
         let values: Vec<&'s Expression> = arguments.iter().map(|argument| &argument.value).collect();
         let is_element = |value: &Expression| match &value.kind {
             Kind::Name(name) => {
@@ -263,7 +291,11 @@ impl<'s> Resolver<'s, '_> {
         {
             self.report(element.id, element.place, frame, &message);
         }
-        (times.and_then(|times| self.integer(times, frame)), layers)
+        if let Some(Expression { id, place, kind: Kind::Integer(0) }) = times {
+            let message = "what is repeated 0 times is not there; remove it, or write how often";
+            self.report(*id, *place, frame, message);
+        }
+        (times.and_then(|times| Some((self.integer(times, frame)?, times))), layers)
     }
 
     /// `checkpoint(x)`: what is computed inside is computed a second time for the backward pass, and not kept for it.

@@ -27,8 +27,13 @@ impl<'s> Resolver<'s, '_> {
             let message = format!(
                 "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
             );
+            // What was found further in comes of the recursion.
+            if let Some(found) = frame.found_before_recursion(block) {
+                self.errors.truncate(found);
+            }
             // All the calls around it would go on like this.
             self.stop(element, frame, &message);
+            self.errors.last_to_front();
             return None;
         }
         let chosen = arguments.iter().find(|argument| is_own_name(argument, block));
@@ -46,6 +51,7 @@ impl<'s> Resolver<'s, '_> {
         let values: Vec<String> = parameters.iter().map(|(_, value)| value.to_string()).collect();
         let inner = Rc::new(Frame {
             call: Some(format!("{name}({})", values.join(", "))),
+            entered: Some((block, self.errors.list().len())),
             caller: Some(frame.clone()),
             place: element.place,
             module,

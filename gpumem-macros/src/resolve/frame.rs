@@ -1,6 +1,6 @@
 //! What names mean: one frame for each call of a block.
 
-use crate::syntax::{Expression, Module, Place};
+use crate::syntax::{Expression, Function, Module, Place};
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::arguments::{extent, list};
 use std::cell::{Cell, RefCell};
@@ -94,6 +94,8 @@ impl Known<'_> {
 pub(crate) struct Frame<'s> {
     /// The call with its arguments evaluated, `stage(3, 64)`; `None` for `forward`.
     pub(crate) call: Option<String>,
+    /// The block that is called, and how many mistakes had been found before.
+    pub(crate) entered: Option<(&'s Function, usize)>,
     pub(crate) caller: Option<Rc<Frame<'s>>>,
     /// Where the caller calls it.
     pub(crate) place: Place,
@@ -121,6 +123,7 @@ impl<'s> Frame<'s> {
     pub(crate) fn global(module: &'s Module, caller: Option<Rc<Frame<'s>>>, place: Place) -> Rc<Frame<'s>> {
         Rc::new(Frame {
             call: None,
+            entered: None,
             caller,
             place,
             module,
@@ -137,6 +140,18 @@ impl<'s> Frame<'s> {
 
     pub(crate) fn binding(&self, name: &str) -> Option<&Rc<Binding<'s>>> {
         self.bindings.iter().find(|binding| binding.name == name)
+    }
+
+    /// How many mistakes had been found before `block` first called itself, on the way to this call.
+    pub(crate) fn found_before_recursion(&self, block: &Function) -> Option<usize> {
+        let mut calls = Vec::new();
+        let mut around = Some(self);
+        while let Some(frame) = around {
+            calls.extend(frame.entered.filter(|(entered, _)| std::ptr::eq(*entered, block)).map(|(_, found)| found));
+            around = frame.caller.as_deref();
+        }
+        // From the inside to the outside: the last one is the call that everything began with.
+        calls.len().checked_sub(2).map(|second| calls[second])
     }
 
     /// What was tapped as `name`, in this call or in those around it.

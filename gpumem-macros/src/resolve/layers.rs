@@ -387,13 +387,19 @@ impl<'s> Resolver<'s, '_> {
             self.report(argument.value.id, argument.value.place, frame, message);
             return None;
         };
-        if name.is_empty() || !name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_') {
+        if !is_segment(&name) {
             let message = "a layer's name consists of letters, digits and `_`, as `name = \"fc1\"`";
             self.report(argument.value.id, argument.value.place, frame, message);
             return None;
         }
         Some((name, self.shown(argument.value.place, frame).0))
     }
+}
+
+/// Whether a text may be a segment of a path: as the name of a block, of letters of any script, or with a digit in front.
+fn is_segment(name: &str) -> bool {
+    let behind = format!("_{name}");
+    !name.is_empty() && syn::parse_str::<syn::Ident>(&behind).is_ok_and(|parsed| parsed == behind)
 }
 
 /// Whether a layer takes numbers in nested brackets.

@@ -154,6 +154,7 @@ fn declared(module: &Module, block: &Function, mut errors: Errors, guesses: Gues
         let parameters = block.parameters.iter().map(|parameter| (parameter.name.to_string(), Known::Open));
         let frame = Rc::new(Frame {
             call: None,
+            entered: None,
             caller: None,
             place: block.signature,
             module,
@@ -214,6 +215,7 @@ impl<'s> Resolver<'s, '_> {
         let names = forward.parameters.iter().map(|input| input.name.to_string());
         let frame = Rc::new(Frame {
             call: None,
+            entered: None,
             caller: None,
             place: forward.signature,
             module: &source.module,
@@ -236,7 +238,10 @@ impl<'s> Resolver<'s, '_> {
         let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
         let mut detached = std::mem::take(&mut self.detached);
         let views = detached.iter_mut().map(|of| &mut of.view);
-        let uncoded = self.adapt(taps.values_mut().flatten().chain(views), outputs.as_deref_mut());
+        let uncoded = match self.stopped {
+            true => Vec::new(),
+            false => self.adapt(taps.values_mut().flatten().chain(views), outputs.as_deref_mut()),
+        };
         self.check_detached(&detached);
         let graph = std::mem::take(&mut self.graph);
         Resolved { graph, outputs, taps, places, uncoded, inputs, promised }
@@ -271,10 +276,9 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         self.steps += 1;
         if self.steps > MOST_STEPS {
-            let message = format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers");
-            self.stop(element, frame, &message);
+            self.stop(element, frame, &too_many_elements());
         } else if self.count > MOST_ROWS {
-            self.stop(element, frame, &format!("the network has more than {MOST_ROWS} layers; check its numbers"));
+            self.stop(element, frame, &too_many_layers());
         }
         if self.stopped {
             return None;
@@ -393,6 +397,14 @@ impl<'s> Resolver<'s, '_> {
             name.insert_str(0, &rows[row].path);
         }
     }
+}
+
+fn too_many_elements() -> String {
+    format!("the network unrolls to more than {MOST_STEPS} elements; check its numbers")
+}
+
+fn too_many_layers() -> String {
+    format!("the network has more than {MOST_ROWS} layers; check its numbers")
 }
 
 /// Whether an element is an `Outputs(..)`, or a list that ends in one.

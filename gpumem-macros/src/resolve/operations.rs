@@ -119,6 +119,7 @@ impl<'s> Resolver<'s, '_> {
         };
         Frame {
             call: Some(call),
+            entered: None,
             caller: Some(frame.clone()),
             place: element.place,
             module,
@@ -451,6 +452,7 @@ fn read<'s>(from: &mut Arguments<'_>, name: &'static str, kind: &Ident, default:
 fn copy<'s>(frame: &Frame<'s>) -> Frame<'s> {
     Frame {
         call: frame.call.clone(),
+        entered: frame.entered,
         caller: frame.caller.clone(),
         place: frame.place,
         module: frame.module,

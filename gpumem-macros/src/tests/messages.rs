@@ -268,6 +268,19 @@ fn recursion_without_end() {
             "recursion without end: `a` is called 128 calls deep; end it with `if`, on a parameter that counts down",
         )],
     );
+    // It comes first, and what it leads to is not said.
+    let text = forward(
+        "Image<3, 32, 32>",
+        "Logits<2>",
+        "[Rellu, deep(1), Flatten, Linear(2)]",
+        "fn deep(n: usize) -> Block { [Conv2d(8, 3, dilate = 2), other(n)] } fn other(n: usize) -> Block { [deep(n + 1)] }",
+    );
+    let found = mistakes(&text);
+    let said: Vec<&str> = found.iter().map(|(_, message)| message.as_str()).collect();
+    assert_eq!(said.len(), 3, "{found:#?}");
+    assert!(said[0].starts_with("recursion without end: `deep` is called 128 calls deep"), "{found:#?}");
+    assert!(said[1].starts_with("no layer or block is called `Rellu`"), "{found:#?}");
+    assert!(said[2].contains("has no option `dilate`"), "{found:#?}");
     let found = mistakes(&forward("Features<2>", "Features<2>", "[repeat(99999999999, [Relu])]", ""));
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(found[0].1.contains("more than 65534 layers"), "{found:?}");
@@ -465,6 +478,15 @@ fn chosen_names() {
             ("\"relu\"", "the name \"relu\" is taken by another layer of the same block; choose another"),
         ],
     );
+    // Letters are those of any script, as in the names of blocks.
+    let text = forward(
+        "Features<4>",
+        "Features<4>",
+        "[größe(), Linear(4, name = \"схема\"), Linear(4, name = \"層2\"), Relu(name = \"0\"), Relu(name = \"a b\"), Relu(name = \"a \"), Relu(name = \"ü-\")]",
+        "fn größe() -> Block { [Linear(4, name = \"größe\")] }",
+    );
+    let said = "a layer's name consists of letters, digits and `_`, as `name = \"fc1\"`";
+    assert_mistakes(&text, &[("\"a b\"", said), ("\"a \"", said), ("\"ü-\"", said)]);
 }
 
 /// A layer with a name that is used again keeps it; uses have numbers.
@@ -534,9 +556,60 @@ fn values() {
 #[test]
 fn limits() {
     let text = forward("Features<8>", "Features<8>", "[repeat(70000, Relu)]", "");
-    assert_mistakes(&text, &[("Relu", "the network has more than 65534 layers; check its numbers")]);
+    let layers = "the network has more than 65534 layers; check its numbers";
+    assert_mistakes(&text, &[("70000", layers)]);
+    let text =
+        forward("Features<8>", "Features<8>", "[repeat(300, [Linear(8), repeat(N, Relu)])]", "const N: u64 = 300;");
+    assert_mistakes(&text, &[("300", layers)]);
     let text = forward("Features<8>", "Features<8>", "[Linear(8), repeat(1_000_000_000, [])]", "");
-    assert_mistakes(&text, &[("[]", "the network unrolls to more than 1048576 elements; check its numbers")]);
+    assert_mistakes(
+        &text,
+        &[("1_000_000_000", "the network unrolls to more than 1048576 elements; check its numbers")],
+    );
+}
+
+/// A repetition that is too long is refused after its first round, also where every layer of it would have an adapter.
+#[test]
+fn what_is_too_long_is_refused_at_once() {
+    for body in [
+        "[repeat(65536, Linear(8))]",
+        "[lora(8, 16.0, repeat(65536, Linear(8)))]",
+        "[repeat(65536, lora(8, 16.0, Linear(8), base = Nf4))]",
+        "[repeat(256, [lora(8, 16.0, repeat(256, Linear(8)), targets = \"linear\"), Relu])]",
+        "[repeat(18446744073709551615, [repeat(18446744073709551615, Relu)])]",
+    ] {
+        let begun = std::time::Instant::now();
+        let found = mistakes(&forward("Features<8>", "Features<8>", body, ""));
+        let took = begun.elapsed();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].1.starts_with("the network ") && found[0].1.contains(" more than "), "{found:?}");
+        assert!(took.as_secs_f64() < 0.2, "{body} took {took:?}");
+    }
+}
+
+/// Adapters of many layers take time in proportion to them.
+#[test]
+fn many_adapters() {
+    for body in [
+        "[lora(8, 16.0, repeat(4000, Linear(8)), base = Nf4)]",
+        "[repeat(2000, lora(8, 16.0, Linear(8), targets = \"linear\"))]",
+    ] {
+        let begun = std::time::Instant::now();
+        sound(&forward("Features<8>", "Features<8>", body, ""));
+        assert!(begun.elapsed().as_secs() < 20, "{body} took {:?}", begun.elapsed());
+    }
+}
+
+/// What is written as 0 is a mistake; what a number comes to may be 0.
+#[test]
+fn nothing_repeated() {
+    let text = forward(
+        "Features<8>",
+        "Features<8>",
+        "[Linear(8), repeat(0, Relu), stage(1)]",
+        "fn stage(n: usize) -> Block { [Linear(8), repeat(n - 1, Relu)] }",
+    );
+    assert_mistakes(&text, &[("0", "what is repeated 0 times is not there; remove it, or write how often")]);
 }
 
 #[test]

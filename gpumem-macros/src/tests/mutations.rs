@@ -2,9 +2,11 @@
 
 use super::networks::VGG16;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// Networks that use all of the language.
-const NETWORKS: [&str; 3] = [
+const NETWORKS: [&str; 5] = [
     VGG16,
     "/// Text.
      pub(crate) struct Gpt<const BATCH: usize>;
@@ -25,10 +27,46 @@ const NETWORKS: [&str; 3] = [
      fn level(depth: usize, channels: usize) -> Block {
          [tap(skip), if depth > 0 { [MaxPool2d(2), level(depth - 1, channels), Upsample(2)] }, Concat(from(skip), [])]
      }",
+    "#[derive(Debug)] pub struct Heads; const STEPS: u64 = 3 * 1000; const MASK: [[f64; 3]; 2] = [[0.0, 1e9, -1.5], [1.0, 2.0, 3.0]];
+     const TRAIN: Train = Train {
+         batch: 4, micro_batches: 2, precision: Mixed(Bf16), clip: GlobalNorm(1.0), offload: Activations, checkpoint: Budget(0.6),
+         optimizer: Muon { lr: 0.02, groups: [Group { paths: \"*.bias, w.*\", weight_decay: 0.0 }], adamw_lr: 3e-4 },
+         schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-5 }, conv_workspace: 64 << 20, seed: 7, tf32: true,
+         loss: CrossEntropy { label_smoothing: 0.1, weight: [1.0; 10] }(target = kind) + 0.5 * Mse(from = aux, target = codes)
+             + CosineEmbedding { margin: 0.5 }(from = (left, right), target = same) + Mean(from = aux),
+     };
+     fn forward(image: Images<u8, 3, 16, 16>, words: Tokens<7>, rest: Values<2, 3>) -> (Logits<10>, Map<4, 8, 8>, Sequence<7, { 2 * 3 }>) {
+         let w = Embedding(9, 6, name = \"w\");
+         let head = [Linear(6), Tanh];
+         [
+             from(rest), Add([], Constant(MASK)), Flatten, head, tap(left), head, tap(right), tap(aux),
+             Outputs(
+                 Linear(10, freeze),
+                 [from(image), Normalize((0.5, 0.4, 0.3), 0.25), Conv2d(4, (3, 3), stride = 2, padding = 1), Square, stage(kernel = 3, width = 4)],
+                 [from(words), w, lora(2, 4.0, [Linear(6), MultiHeadAttention(2)], targets = \"linear, in_proj\"), checkpoint([Gelu])],
+             ),
+         ]
+     }
+     operation! {
+         /// A square.
+         fn Square(x, by: f64 = 1.0) { value: by * x * x, derivative: 2.0 * by * x }
+     }
+     /// A stage.
+     #[checkpoint] fn stage(kernel: usize, width: usize) -> Block { [freeze(Conv2d(width, kernel, padding = kernel / 2)), SwishOf(2.0)] }
+     operation! { fn SwishOf(x, beta: f64 = 1.0) { let y2 = sigmoid(beta * x); if beta > 0.0 && x == x { x * y2 } else { -x } } }",
+    "struct Own; const INFER: Infer = Infer { batch: 3 };
+     operation! {
+         fn Mixed(x: [rows.., features], groups: usize, on: bool = true) -> [rows.., 2 * features] {
+             requires: [features % groups == 0], parameters: { weight: [features, 2] = Normal(0.02), shift: [2 * features] = 0.0 },
+             saves: { means: [rows..] }, keeps: [x, weight], workspace: (rows, 2 * rows), threads: rows, macs: rows * features,
+             cpu: super::mixed, cuda: \"kernels/mixed.cu\",
+         }
+     }
+     fn forward(x: Sequence<4, 6>) -> Sequence<4, 12> { [Mixed(2)] }",
 ];
 
 /// Pieces that a mutation may put anywhere.
-const PIECES: [&str; 52] = [
+const PIECES: [&str; 66] = [
     "0",
     "18446744073709551615",
     "99999999999999999999999999999999999999999",
@@ -81,6 +119,20 @@ const PIECES: [&str; 52] = [
     "dilate = \"same\"",
     "Add([], Foo, LSTM(8))",
     "if depth { True } else { False }",
+    "{ } { }",
+    "({})",
+    "-> ({}, Map<1 {}>)",
+    "(Logits<3>, {})",
+    "Features<{}>",
+    "/// Text.",
+    "#[cfg(x)]",
+    "#",
+    "[Relu Relu; 3]",
+    "[[Relu; 2] 3; 4]",
+    "lora(2, 4.0, repeat(70000, Linear(8)))",
+    "use blocks a::b;",
+    "operation! { fn A(x) { x } }",
+    "Outputs(Relu, Relu)",
 ];
 
 /// A generator of numbers: Steele, Lea and Flood's SplitMix64.
@@ -153,12 +205,43 @@ fn declares(tokens: &TokenStream) -> bool {
         _ => String::new(),
     };
     let tokens: Vec<String> = tokens.clone().into_iter().map(name).collect();
-    tokens.windows(2).any(|pair| pair[0] == "struct" && ["Vgg16", "Gpt", "Unet"].contains(&pair[1].as_str()))
+    let names = ["Vgg16", "Gpt", "Unet", "Heads", "Own"];
+    tokens.windows(2).any(|pair| pair[0] == "struct" && names.contains(&pair[1].as_str()))
 }
 
+/// What is mutated is sound, so that a mutation meets every part.
+#[test]
+fn what_is_mutated_is_sound() {
+    for network in NETWORKS {
+        super::sound(network);
+    }
+}
+
+/// Longer than any text takes, however slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// No panic, nothing that does not end, and an expansion that parses.
 #[test]
 fn no_text_makes_it_panic() {
-    let rounds = std::env::var("GPUMEM_MUTATIONS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(300);
+    let (sender, texts) = mpsc::channel();
+    let work = std::thread::spawn(move || mutate(&sender));
+    let mut last = String::new();
+    loop {
+        match texts.recv_timeout(PATIENCE) {
+            Ok(text) => last = text,
+            Err(mpsc::RecvTimeoutError::Timeout) => panic!("no end is seen of\n{last}"),
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if let Err(panic) = work.join() {
+        eprintln!("{last}");
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Compiles mutated networks, each of which is sent first.
+fn mutate(sender: &mpsc::Sender<String>) {
+    let rounds = std::env::var("GPUMEM_MUTATIONS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(160);
     for (index, network) in NETWORKS.iter().enumerate() {
         for round in 0..rounds {
             let mut numbers = Numbers((round * NETWORKS.len() + index) as u64);
@@ -168,6 +251,7 @@ fn no_text_makes_it_panic() {
                 tokens = mutated(tokens, &mut at, &mut numbers);
             }
             let text = tokens.to_string();
+            sender.send(text.clone()).expect("somebody waits");
             let declared = declares(&tokens);
             let expansion = crate::compile(tokens.clone());
             if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
@@ -244,4 +328,33 @@ fn nesting() {
     );
     let expansion = crate::compile(tokens).to_string();
     assert!(expansion.contains("recursion without end"), "{expansion}");
+}
+
+/// What stops nowhere, or is read more often with every level, would never come back.
+#[test]
+fn every_loop_ends() {
+    let forward = |output: &str, body: &str| format!("struct Net; fn forward(x: Features<4>) -> {output} {{ {body} }}");
+    let mut nested = "Relu".to_string();
+    for _ in 0..60 {
+        nested = format!("[[{nested}] Relu; 3]");
+    }
+    for text in [
+        forward("({})", "[Linear(4)]"),
+        forward("(Features<4>, Features<4 {}>)", "[Linear(4)]"),
+        forward("({} {}, {})", "[Linear(4)]"),
+        forward("(Heads { a: Features<4> }, Features<4>)", "[Linear(4)]"),
+        forward("Features<4>", &nested),
+        "struct Net; fn forward({}) -> Features<4> { [Linear(4)] }".to_string(),
+        "struct Net; fn forward(x: {}, y: {} {}) -> Features<4> { [Linear(4)] }".to_string(),
+        "struct Net; operation! { fn A(x: [{} {}], {}) -> [{}] { keeps: [{}], saves: { {} } } }".to_string(),
+        "struct Net; const TRAIN: Train = Train { {} {}, # }; # fn".to_string(),
+    ] {
+        let (sender, ended) = mpsc::channel();
+        let tokens = text.clone();
+        std::thread::spawn(move || {
+            let expansion = crate::compile(tokens.parse().expect("balanced tokens")).to_string();
+            sender.send(expansion.contains("compile_error")).expect("somebody waits");
+        });
+        assert_eq!(ended.recv_timeout(PATIENCE), Ok(true), "{text}");
+    }
 }

@@ -207,7 +207,7 @@ fn blocks_are_arguments() {
         "Map<8, 16, 16>",
         "[residual([Conv2d(8, (3, 5), padding = (1, 2)), Relu]), wrap(residual([LeakyRelu(0.5)]), times = 2)]",
         "fn residual(inner: Block) -> Block { [Add([], inner)] }
-         fn wrap(inner: Block, times: usize) -> Block { [repeat(times, inner), repeat(0, Linear(3))] }",
+         fn wrap(inner: Block, times: usize) -> Block { [repeat(times, inner), repeat(times - times, Linear(3))] }",
     );
     let network = sound(&text);
     assert_eq!(
