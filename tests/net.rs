@@ -81,7 +81,7 @@ network! {
 
     const TRAIN: Train = Train {
         batch: 16, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060],
-        tf32: true, deterministic: true, conv_workspace: 100,
+        tf32: true, deterministic: true, conv_workspace: 4 * 25,
     };
 
     fn forward(image: Image<3, 64, 64>) -> Logits<2048> {

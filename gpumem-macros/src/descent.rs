@@ -4,21 +4,48 @@ use crate::errors::Errors;
 use crate::loss;
 use crate::names;
 use crate::syntax::{Constant, Place};
-use crate::train::{Reading, last_name, plain};
+use crate::train::{Reading, last_name, plain, text};
 use gpumem_core::Update;
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::suggest::nearest;
 use gpumem_core::train::{Clip, Field, Schedule};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
-use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member};
+use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
 
 /// How often a constant may be another one.
 const DEEPEST: usize = 16;
 
-/// What is said of a number that cannot be read.
-const UNREADABLE: &str =
-    "this number is read by the macro as it stands; write it out, or name a constant of the network";
+/// What numbers of a schedule and of a clip can be.
+const READABLE: &str = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
+                        `+ - * / %` of these; a rate that only the running program knows is set with `set_lr`";
+
+/// Reports the part of a number that cannot be read.
+fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
+    let part = unread(value, constants);
+    let message = match last_name(part) {
+        Some(name) if !constants.iter().any(|constant| constant.name == *name) => {
+            format!("no constant of the network is called `{name}`; {READABLE}")
+        }
+        Some(name) => format!("`{name}` is no number that can be read; {READABLE}"),
+        None => format!("`{}` is no number that can be read; {READABLE}", text(part).replace(" ()", "()")),
+    };
+    errors.add(Place::of(part), message);
+}
+
+/// The first part of a number that cannot be read.
+fn unread<'e>(value: &'e Expr, constants: &[Constant]) -> &'e Expr {
+    let is_unread = |part: &&'e Expr| number(part, constants, 0).is_none();
+    match plain(value) {
+        Expr::Binary(binary) => {
+            let parts: [&Expr; 2] = [&binary.left, &binary.right];
+            parts.into_iter().find(is_unread).map_or(value, |part| unread(part, constants))
+        }
+        Expr::Unary(unary) if is_unread(&&*unary.expr) => unread(&unary.expr, constants),
+        Expr::Cast(cast) if is_unread(&&*cast.expr) => unread(&cast.expr, constants),
+        other => other,
+    }
+}
 
 /// A number as the macro reads it: whole ones divide as they do in Rust.
 #[derive(Clone, Copy)]
@@ -46,6 +73,14 @@ fn number(value: &Expr, constants: &[Constant], depth: usize) -> Option<Number> 
             let left = number(&binary.left, constants, depth)?;
             combined(binary.op, left, number(&binary.right, constants, depth)?)
         }
+        Expr::Unary(negative) if matches!(negative.op, UnOp::Neg(_)) => {
+            Some(Number::Real(-number(&negative.expr, constants, depth)?.real()))
+        }
+        Expr::Cast(cast) => cast_to(&cast.ty, number(&cast.expr, constants, depth)?),
+        Expr::Block(block) => match block.block.stmts.as_slice() {
+            [syn::Stmt::Expr(value, None)] => number(value, constants, depth),
+            _ => None,
+        },
         Expr::Path(path) => {
             let name = path.path.get_ident()?;
             let constant = constants.iter().find(|constant| constant.name == *name).filter(|_| depth < DEEPEST)?;
@@ -62,6 +97,7 @@ fn combined(operator: BinOp, left: Number, right: Number) -> Option<Number> {
             BinOp::Sub(_) => left.checked_sub(right),
             BinOp::Mul(_) => left.checked_mul(right),
             BinOp::Div(_) => left.checked_div(right),
+            BinOp::Rem(_) => left.checked_rem(right),
             _ => None,
         };
         return number.map(Number::Whole);
@@ -72,8 +108,22 @@ fn combined(operator: BinOp, left: Number, right: Number) -> Option<Number> {
         BinOp::Sub(_) => left - right,
         BinOp::Mul(_) => left * right,
         BinOp::Div(_) => left / right,
+        BinOp::Rem(_) => left % right,
         _ => return None,
     }))
+}
+
+/// `as f64`, `as usize`
+fn cast_to(kind: &syn::Type, number: Number) -> Option<Number> {
+    let syn::Type::Path(syn::TypePath { path, .. }) = kind else { return None };
+    let kind = path.get_ident()?.to_string();
+    match (kind.as_str(), number) {
+        ("f64", number) => Some(Number::Real(number.real())),
+        ("usize" | "u64", Number::Real(real)) => Some(Number::Whole(real as u64)),
+        ("usize" | "u64", whole) => Some(whole),
+        ("u32", Number::Whole(whole)) => u32::try_from(whole).ok().map(|whole| Number::Whole(whole.into())),
+        _ => None,
+    }
 }
 
 /// What to write in place of one of PyTorch's schedules that is none of these, however near its name is.
@@ -124,7 +174,7 @@ pub(crate) fn clip(
         return none;
     };
     let Some(most) = number(argument, constants, 0).map(Number::real) else {
-        errors.add(Place::of(argument), UNREADABLE);
+        unreadable(argument, constants, errors);
         return none;
     };
     let Some(clip) = Clip::named(&text, most) else { return none };
@@ -239,49 +289,45 @@ fn numbers(
 ) -> Option<(Vec<f64>, Vec<Option<Place>>)> {
     let known: Vec<&str> = fields.iter().map(|field| field.name).collect();
     let (mut numbers, mut places) = (vec![None; fields.len()], vec![None; fields.len()]);
-    let mut is_sound = true;
-    let mut mistake = |place: Place, message: String| {
-        errors.add(place, message);
-        is_sound = false;
-    };
+    let before = errors.list().len();
     if let Some(rest) = written.and_then(|written| written.dot2_token.as_ref()) {
-        mistake(Place::of(rest), "numbers left out take their defaults; remove this".to_string());
+        errors.add(Place::of(rest), "numbers left out take their defaults; remove this".to_string());
     }
     for field in written.iter().flat_map(|written| &written.fields) {
         let Member::Named(member) = &field.member else {
-            mistake(Place::of(&field.member), "expected the name of a number".to_string());
+            errors.add(Place::of(&field.member), "expected the name of a number".to_string());
             continue;
         };
         let text = member.to_string();
         let Some(at) = known.iter().position(|known| *known == text) else {
-            mistake(Place::of(member), format!("`{name}` has no `{text}`; {}", field_hint(&text, &known)));
+            errors.add(Place::of(member), format!("`{name}` has no `{text}`; {}", field_hint(&text, &known)));
             continue;
         };
         if places[at].replace(Place::of(&field.expr)).is_some() {
-            mistake(Place::of(member), format!("`{text}` is given twice; remove one"));
+            errors.add(Place::of(member), format!("`{text}` is given twice; remove one"));
             continue;
         }
         match number(&field.expr, constants, 0) {
             Some(Number::Real(_)) if fields[at].is_whole => {
-                mistake(
+                errors.add(
                     Place::of(&field.expr),
                     format!("`{text}` counts steps, so it is a whole number, as `{text}: 100`"),
                 );
             }
             Some(number) => numbers[at] = Some(number.real()),
-            None => mistake(Place::of(&field.expr), UNREADABLE.to_string()),
+            None => unreadable(&field.expr, constants, errors),
         }
     }
     for (field, place) in fields.iter().zip(&places) {
         if field.default.is_none() && place.is_none() {
             let message =
                 format!("`{name}` needs `{}`, a number of steps; write `{}`", field.name, example(name, fields));
-            mistake(Place::of(value), message);
+            errors.add(Place::of(value), message);
         }
     }
     let all = numbers.iter().zip(fields).map(|(number, field)| number.or(field.default));
     let all: Option<Vec<f64>> = all.collect();
-    all.filter(|_| is_sound).map(|all| (all, places))
+    all.filter(|_| errors.list().len() == before).map(|all| (all, places))
 }
 
 /// What PyTorch and others call a number of a schedule.

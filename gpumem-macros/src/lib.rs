@@ -20,6 +20,7 @@ mod errors;
 mod expand;
 mod expressions;
 mod instantiation;
+mod literals;
 mod loss;
 mod manifest;
 mod micro;

@@ -58,9 +58,14 @@ struct Written {
 
 /// Reads the loss.
 pub(crate) fn read(value: &Expr, resolved: &Resolved, errors: &mut Errors) -> Reading {
-    let mut terms = Vec::new();
+    let (mut terms, before) = (Vec::new(), errors.list().len());
     collect(value, &mut terms, errors);
-    assemble(&terms, resolved, errors)
+    let reading = assemble(&terms, resolved, errors);
+    // What a mistake in it leaves open is not judged.
+    if errors.list().len() == before {
+        check_numbers(&terms, resolved, errors);
+    }
+    reading
 }
 
 /// The loss of a network that names none: the cross entropy of its first output.
@@ -290,6 +295,7 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
     let mut names: Vec<Option<String>> = Vec::new();
     let mut chunks = Vec::new();
     for term in written {
+        check_handed_in(term, resolved, errors);
         let Some(measured) = all_measured(term, resolved, errors) else { continue };
         let (node, value) = measured[0];
         check_classes(term, resolved, value, errors);
@@ -425,6 +431,56 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
             errors.add(term.place, message);
         }
         _ => {}
+    }
+}
+
+/// Losses of numbers on nothing but logits, which are numbers of classes: another type was meant, or another loss. Where a loss of classes
+/// measures them, too, both were.
+fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) {
+    let promised = resolved.promised.as_ref().and_then(|promised| promised.first());
+    let (Some(promised), Some(term)) = (promised, written.iter().find(|term| term.from.is_empty())) else { return };
+    let is_of_numbers = |term: &&Written| matches!(term.loss, Loss::Mse | Loss::L1 | Loss::SmoothL1 | Loss::Huber);
+    let numbers = match promised.form {
+        Form::Logits => "Features",
+        Form::TokenLogits => "Sequence",
+        _ => return,
+    };
+    if written.iter().filter(|term| term.from.is_empty()).all(|term| is_of_numbers(&term)) {
+        let sizes: Vec<String> = promised.dimensions.iter().map(u64::to_string).collect();
+        let message = format!(
+            "`{}` compares numbers, but `forward` returns `{promised}`, which are those of classes; write `-> {numbers}<{}>` for \
+             numbers, or `loss: CrossEntropy` for classes",
+            term.loss.name(),
+            sizes.join(", ")
+        );
+        errors.add(term.place, message);
+    }
+}
+
+/// A name of what is handed in is none of a value of `forward`, which it would not be: but a tap and its target may have one name.
+fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
+    for (option, name) in [("target", &term.target), ("input_lengths", &term.input_lengths)] {
+        let Some(name) = name.as_ref().filter(|name| !term.from.contains(name)) else { continue };
+        if !resolved.taps.contains_key(&name.to_string()) {
+            continue;
+        }
+        let loss = term.loss.name();
+        let measured = term.from.first().map_or("[]".to_string(), |from| format!("from({from})"));
+        let function = match term.loss {
+            Loss::Mse => "Pow(2.0), ",
+            Loss::L1 => "Abs, ",
+            _ => "",
+        };
+        let instead = match option {
+            "target" => format!(
+                "to compare two values of the network write `Mean(from = loss)` for `{loss}`, and \
+                 `Sub({measured}, from({name})), {function}tap(loss)` in `forward`; otherwise choose another name"
+            ),
+            _ => "choose another name".to_string(),
+        };
+        let message =
+            format!("`{option}` names what `train_step` is given, but `{name}` is a value of `forward`; {instead}");
+        errors.add(name, message);
     }
 }
 

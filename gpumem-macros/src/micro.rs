@@ -1,6 +1,7 @@
 //! `micro_batches: 4` of `TRAIN`: a batch in parts that run one after the other.
 
 use crate::errors::Errors;
+use crate::literals::is_negative;
 use crate::syntax::Place;
 use crate::train::{Reading, literal};
 use gpumem_core::train::not_split;
@@ -11,6 +12,7 @@ use syn::Expr;
 /// Reads `micro_batches`.
 pub(crate) fn batches(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     match literal(value) {
+        None if is_negative(value) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
         Some(0) => errors.add(Place::of(value), "`micro_batches` must be at least 1"),
         Some(parts) => reading.descent.micro_batches = parts,
         None => errors.add(Place::of(value), "`micro_batches` changes the program, so it must be a literal"),

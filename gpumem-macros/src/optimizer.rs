@@ -62,8 +62,9 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>,
         errors.add(name, format!("no optimizer is called `{text}`; {hint}"));
         return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
     };
-    let Hyperparameters { tokens, set, complete } =
+    let Hyperparameters { tokens, set, complete, written, groups } =
         hyperparameters(row, fields.into_iter().flatten(), resolved, errors);
+    (reading.hyperparameters, reading.groups) = (written, groups);
     let there =
         row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
     reading.moments = there.fold(0, with_state);
@@ -82,6 +83,10 @@ struct Hyperparameters {
     set: Vec<String>,
     /// Whether every one is given, so that no default is needed.
     complete: bool,
+    /// Those that are written, with their places.
+    written: Vec<(String, Place)>,
+    /// Where each group stands.
+    groups: Vec<Place>,
 }
 
 fn hyperparameters<'e>(
@@ -92,7 +97,7 @@ fn hyperparameters<'e>(
 ) -> Hyperparameters {
     let (known, optimizer) = (row.fields, row.name);
     let (mut set, mut given, mut tokens) = (Vec::new(), Vec::new(), TokenStream::new());
-    let (mut grouped, mut relative) = (None, Vec::new());
+    let (mut grouped, mut relative, mut written) = (None, Vec::new(), Vec::new());
     let kind = Ident::new(optimizer, Span::call_site());
     let mut lr = quote!(__gpumem::__private::train::optim::#kind::DEFAULT.lr);
     for field in fields {
@@ -118,6 +123,9 @@ fn hyperparameters<'e>(
         if !is_zero(value) {
             set.push(parameter.clone());
         }
+        if parameter != "groups" {
+            written.push((parameter.clone(), Place::of(value)));
+        }
         match parameter.as_str() {
             "groups" => grouped = Some((member, value)),
             name if name.ends_with("_lr") => relative.push((member, value)),
@@ -135,11 +143,13 @@ fn hyperparameters<'e>(
         let value = number(value);
         tokens.extend(quote!(#member: #value / #lr,));
     }
+    let mut group_places = Vec::new();
     if let Some((member, value)) = grouped {
         let groups = groups(value, (known, &lr), resolved, errors);
         tokens.extend(quote!(#member: &[#groups],));
+        group_places = list_of_groups(value).into_iter().flat_map(|list| &list.elems).map(|it| Place::of(it)).collect();
     }
-    Hyperparameters { tokens, set, complete: given.len() == known.len() + 1 }
+    Hyperparameters { tokens, set, complete: given.len() == known.len() + 1, written, groups: group_places }
 }
 
 /// A number of which something is computed: where it is no `f64`, the compiler points at it.
@@ -148,14 +158,19 @@ fn number(value: &Expr) -> TokenStream {
     quote_spanned!(place=> { let number: f64 = #value; number })
 }
 
+/// The list of groups, if it is written as one.
+fn list_of_groups(value: &Expr) -> Option<&syn::ExprArray> {
+    match plain(value) {
+        Expr::Reference(reference) => list_of_groups(&reference.expr),
+        Expr::Array(list) => Some(list),
+        _ => None,
+    }
+}
+
 /// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, where the optimizer has these
 /// hyperparameters and this learning rate.
 fn groups(value: &Expr, (known, lr): (&[&str], &TokenStream), resolved: &Resolved, errors: &mut Errors) -> TokenStream {
-    let list = match plain(value) {
-        Expr::Reference(reference) => plain(&reference.expr),
-        list => list,
-    };
-    let Expr::Array(list) = list else {
+    let Some(list) = list_of_groups(value) else {
         let message = "the groups are read by the macro as they stand; write a list, as \
                        `[Group { paths: \"*.bias\", weight_decay: 0.0 }]`";
         errors.add(Place::of(value), message);

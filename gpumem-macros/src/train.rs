@@ -2,6 +2,7 @@
 
 use crate::descent;
 use crate::errors::Errors;
+use crate::literals;
 use crate::loss;
 use crate::micro;
 use crate::offload;
@@ -57,6 +58,10 @@ pub(crate) struct Reading<'s> {
     pub(crate) moments: u64,
     /// Where the optimizer was written.
     pub(crate) optimizer: Option<Place>,
+    /// The hyperparameters that are written, with their places.
+    pub(crate) hyperparameters: Vec<(String, Place)>,
+    /// Where each group of parameters was written.
+    pub(crate) groups: Vec<Place>,
     pub(crate) update: Update,
     pub(crate) checkpoint: Checkpoint,
     /// What happens to gradients and to the learning rate before an update.
@@ -80,6 +85,8 @@ impl Reading<'_> {
             loss: loss::Reading::default(),
             moments: 0,
             optimizer: None,
+            hyperparameters: Vec::new(),
+            groups: Vec::new(),
             update: Update::Fused,
             checkpoint: Checkpoint::Norms,
             descent: Descent::PLAIN,
@@ -104,7 +111,7 @@ pub(crate) fn train<'s>(
     for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
-            "batch" => batch(field, &mut reading, errors),
+            "batch" => batch("Train", field, &mut reading, errors),
             "micro_batches" => {
                 split = Some(value);
                 micro::batches(value, &mut reading, errors)
@@ -128,7 +135,7 @@ pub(crate) fn train<'s>(
             }
             "clip" => descent::clip(value, constants, &mut reading, errors),
             "schedule" => descent::schedule(value, constants, &mut reading, errors),
-            _ => quote!(#value),
+            _ => literals::field("Train", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
@@ -164,10 +171,10 @@ pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<
     for field in known_fields(settings, "INFER", &INFER_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
-            "batch" => batch(field, &mut reading, errors),
+            "batch" => batch("Infer", field, &mut reading, errors),
             "precision" => precision(value, &mut reading, errors),
             "cards" => card_list(value, errors),
-            _ => quote!(#value),
+            _ => literals::field("Infer", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
     }
@@ -184,6 +191,10 @@ fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
         match value {
             Some(0) => errors.add(Place::of(&field.value), format!("`{name}` is 0 steps; use at least 1")),
             Some(_) => {}
+            None if literals::is_negative(&field.value) => {
+                let steps = text(&field.value).replace("- ", "-");
+                errors.add(Place::of(&field.value), format!("`{name}` is {steps} steps; use at least 1"));
+            }
             None => errors.add(
                 Place::of(&field.value),
                 format!("`{name}` changes the program, so it must be a number as it stands"),
@@ -326,14 +337,11 @@ pub(crate) fn text(value: &impl quote::ToTokens) -> String {
     value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
 }
 
-fn batch<'s>(field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {
-    if literal(&field.value) == Some(0) {
-        errors.add(Place::of(&field.value), "the batch is 0; a step needs at least 1 sample");
-    }
+fn batch<'s>(kind: &str, field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {
     reading.batch = Some(field);
     let value = &field.value;
     reading.takes_largest = matches!(plain(value), Expr::Path(path) if path.path.is_ident("Largest"));
-    if reading.takes_largest { quote!(1) } else { quote!(#value) }
+    if reading.takes_largest { quote!(1) } else { literals::field(kind, &field.name, value, errors) }
 }
 
 /// The name that a path ends with: `Bf16` of `Precision::Bf16`.

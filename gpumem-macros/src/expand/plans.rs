@@ -362,7 +362,23 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
 
 /// The checks of numbers of `TRAIN`, as expressions.
 fn of_settings(source: &Source, reading: &Reading<'_>) -> impl Iterator<Item = TokenStream> {
-    [states(source, reading), falls(source, reading), splits(source, reading)].into_iter().flatten()
+    let others = [states(source, reading), falls(source, reading), splits(source, reading)];
+    hyperparameters(source, reading).into_iter().chain(others.into_iter().flatten())
+}
+
+/// The checks that each hyperparameter that is written, and each group, is within its bounds: at its own place.
+fn hyperparameters(source: &Source, reading: &Reading<'_>) -> Vec<TokenStream> {
+    let (_, path) = generics(source);
+    let optimizer = quote!(&<#path>::TRAIN.optimizer);
+    let hyperparameters = reading.hyperparameters.iter().map(|(name, place)| {
+        let function = quote!(__gpumem::__private::train::optim::assert_hyperparameter);
+        called_at(function, quote!(#optimizer, #name), *place)
+    });
+    let groups = reading.groups.iter().enumerate().map(|(index, place)| {
+        let function = quote!(__gpumem::__private::train::optim::assert_group);
+        called_at(function, quote!(#optimizer, #index), *place)
+    });
+    hyperparameters.chain(groups).collect()
 }
 
 /// The check that a schedule does not end at a higher rate than it begins with, at its last rate.

@@ -151,7 +151,7 @@ fn what_is_mentioned_elsewhere_is_there_after_a_mistake() {
         ("const TRAIN: Tran = Train { batch: 4 };", "Tran", "expected `Train`, as `: Train = Train { batch: 64 };`"),
         ("const TRAIN: Train = train();", "train", "expected `Train`, as `: Train = Train { batch: 64 };`"),
         ("const TRAIN: Train = 3;", "3", "expected `Train`, as `: Train = Train { batch: 64 };`"),
-        ("const TRAIN: Train = Train { batch, loss: Mse };", "batch", "expected `batch: value`"),
+        ("const TRAIN: Train = Train { batch, loss: CrossEntropy };", "batch", "expected `batch: value`"),
     ] {
         let text = format!("struct Net; {train} {forward}").replace("Features<4> {", "Logits<4> {");
         assert_mistakes(&text, &[(underlined, said)]);

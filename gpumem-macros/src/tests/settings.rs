@@ -132,6 +132,125 @@ fn training_settings() {
     );
 }
 
+/// Fields that rustc evaluates: a literal that they cannot be is said in their own words, all at once.
+#[test]
+fn literals_of_fields() {
+    let net = |constant: &str, fields: &str| {
+        let settings = match constant {
+            "TRAIN" => format!("const TRAIN: Train = Train {{ {fields} }};"),
+            _ => format!("const INFER: Infer = Infer {{ {fields} }};"),
+        };
+        forward("Features<4>", "Logits<4>", "[Linear(4)]", &settings)
+    };
+    let batch = "the batch is a whole number of samples, as `batch: 32`";
+    let seed = "`seed` is a whole number from 0 to 18446744073709551615, as `seed: 1`";
+    for (fields, place, message) in [
+        ("batch: -4", "-4", "the batch is -4; a step needs at least 1 sample"),
+        ("batch: (0)", "(0)", "the batch is 0; a step needs at least 1 sample"),
+        ("batch: 32.0", "32.0", "the batch is a whole number of samples; write `batch: 32`"),
+        ("batch: 0.5", "0.5", batch),
+        ("batch: \"8\"", "\"8\"", batch),
+        ("batch: None", "None", batch),
+        ("batch: 4, headroom: 1", "1", "`headroom` is 1 byte here; write a size as `gib(1.0)` or `mib(1.0)`"),
+        (
+            "batch: 4, headroom: 512",
+            "512",
+            "`headroom` is 512 bytes here; write a size as `gib(512.0)` or `mib(512.0)`",
+        ),
+        ("batch: 4, headroom: 1.5", "1.5", "`headroom` counts bytes; write a size as `gib(1.5)` or `mib(1.5)`"),
+        ("batch: 4, headroom: -1", "-1", "`headroom` is a size from 0 on; write it as `gib(1.5)` or `mib(512.0)`"),
+        (
+            "batch: 4, headroom: \"1GiB\"",
+            "\"1GiB\"",
+            "`headroom` is a size from 0 on; write it as `gib(1.5)` or `mib(512.0)`",
+        ),
+    ] {
+        for constant in ["TRAIN", "INFER"] {
+            assert_mistakes(&net(constant, fields), &[(place, message)]);
+            // Nothing is left for rustc to say.
+            let expansion = crate::compile(net(constant, fields).parse().expect("balanced tokens")).to_string();
+            assert!(!expansion.contains(": - 4") && !expansion.contains("\"8\""), "{expansion}");
+        }
+    }
+    for (fields, place, message) in [
+        ("seed: -1", "-1", seed),
+        ("seed: 0.5", "0.5", seed),
+        ("seed: \"a\"", "\"a\"", seed),
+        ("seed: 18446744073709551616", "18446744073709551616", seed),
+        ("seed: None", "None", "there is always a seed, 0 if it is left out; leave it out"),
+        ("tf32: \"yes\"", "\"yes\"", "`tf32` is `true` or `false`, not `\"yes\"`"),
+        ("tf32: -1", "-1", "`tf32` is `true` or `false`, not `-1`"),
+        ("deterministic: 1", "1", "`deterministic` is `true` or `false`, not `1`"),
+        ("deterministic: True", "True", "write `true`"),
+        ("conv_workspace: 64", "64", "`conv_workspace` is 64 bytes here; write a size as `gib(64.0)` or `mib(64.0)`"),
+        ("micro_batches: -2", "-2", "`micro_batches` must be at least 1"),
+    ] {
+        assert_mistakes(&net("TRAIN", &format!("batch: 4, {fields}")), &[(place, message)]);
+    }
+    let several = net("TRAIN", "batch: -1, seed: -2, tf32: 0, headroom: 2, schedule: Cosine { total: N }");
+    assert_eq!(mistakes(&several).len(), 5);
+    for fields in [
+        "batch: N, seed: S + 1, tf32: FAST, headroom: gib(1.5), conv_workspace: 0",
+        "batch: 4, headroom: 1 << 10, conv_workspace: 1048576",
+    ] {
+        assert_mistakes(&net("TRAIN", fields), &[]);
+    }
+    assert_mistakes(&stepping("cache: -1", "CausalSelfAttention(2)"), &[("-1", "`cache` is -1 steps; use at least 1")]);
+}
+
+/// A constant without its type, or without its value.
+#[test]
+fn settings_without_a_type() {
+    for (written, constant) in [
+        ("const TRAIN = Train { batch: 4 };", "TRAIN"),
+        ("const TRAIN: Train { batch: 4 };", "TRAIN"),
+        ("const INFER = Infer { batch: 4 };", "INFER"),
+        ("static INFER = Infer { batch: 4 };", "INFER"),
+    ] {
+        let kind = if constant == "TRAIN" { "Train" } else { "Infer" };
+        let said = format!("write its type and its value: `const {constant}: {kind} = {kind} {{ .. }};`");
+        let found = mistakes(&forward("Features<4>", "Logits<4>", "[Linear(4)]", written));
+        assert!(found.contains(&(constant.to_string(), said)), "{found:#?}");
+        assert!(found.len() == 1 || written.starts_with("static"), "{found:#?}");
+    }
+}
+
+/// Attributes and documentation where there are none.
+#[test]
+fn attributes_within() {
+    let condition = "no part of a network has a condition; put `#[cfg(..)]` before `pub struct ..;`, where it is for the whole network, and \
+                     write a second network for the other case";
+    let docs = "documentation stands before the struct and before a `fn`; here write a comment, with `//`";
+    let none = "no attributes stand here; remove it";
+    let freeze = "`#[freeze]` stands before a block's `fn`; around layers write `freeze([..])`";
+    for (body, place, message) in [
+        ("[#[cfg(test)] Relu, Linear(4)]", "#[cfg(test)]", condition),
+        ("[/// The head.\n Linear(4)]", "/// The head.", docs),
+        ("[/// One.\n /// Two.\n Linear(4)]", "/// One.\n /// Two.", docs),
+        ("[Linear(4), /// The end.\n]", "/// The end.", docs),
+        ("[#[allow(unused)] Linear(4)]", "#[allow(unused)]", none),
+        ("[#[freeze] Relu, Linear(4)]", "#[freeze]", freeze),
+        ("[Add([], #[cfg(test)] Linear(4))]", "#[cfg(test)]", condition),
+        ("[Linear(4, #[cfg(test)] bias = false)]", "#[cfg(test)]", condition),
+        ("/// The head.\n let w = Linear(4); [w]", "/// The head.", docs),
+        ("let w = Linear(4); #[cfg(test)] [w]", "#[cfg(test)]", condition),
+    ] {
+        assert_mistakes(&forward("Features<4>", "Features<4>", body, ""), &[(place, message)]);
+    }
+    let train = "const TRAIN: Train = Train { #[cfg(test)] batch: 4, /// The loss.\n loss: Mse };";
+    assert_mistakes(
+        &forward("Features<4>", "Features<4>", "[Linear(4)]", train),
+        &[("#[cfg(test)]", condition), ("/// The loss.", docs)],
+    );
+    let block = "fn block(#[cfg(test)] n: usize) -> Block { [Linear(n)] }";
+    assert_mistakes(&forward("Features<4>", "Features<4>", "[block(4)]", block), &[("#[cfg(test)]", condition)]);
+    let operation = "operation! { fn Twice(x) { value: 2.0 * x, #[cfg(test)] derivative: 2.0 } }";
+    assert_mistakes(
+        &forward("Features<4>", "Features<4>", "[Linear(4), Twice]", operation),
+        &[("#[cfg(test)]", condition)],
+    );
+}
+
 /// A batch that nobody has is expanded as any other, and refused by its numbers.
 #[test]
 fn enormous_batches() {

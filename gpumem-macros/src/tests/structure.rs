@@ -19,7 +19,9 @@ fn losses_of_several_terms() {
     let sound_losses = [
         "CrossEntropy + 0.3 * Mse(from = aux, target = aux) + Mean(from = wide)",
         "0.5 * (CrossEntropy + CrossEntropy(from = aux, target = other)) * 2",
-        "Mse + Mse(target = second)",
+        "BceWithLogits + BceWithLogits(target = second)",
+        // Distillation: both a loss of classes and one of numbers measure the logits.
+        "CrossEntropy + 0.5 * Mse(target = teacher)",
     ];
     for loss in sound_losses {
         sound(&with_loss(loss));
@@ -108,6 +110,64 @@ fn losses_of_several_terms() {
     ] {
         assert_mistakes(&with_loss(loss), &[(place, message)]);
     }
+}
+
+/// Numbers are not returned as logits, and what is handed in has no name of a value.
+#[test]
+fn losses_that_mean_something_else() {
+    let net = |output: &str, loss: &str, layers: &str| {
+        format!(
+            "struct Net; const TRAIN: Train = Train {{ batch: 2, loss: {loss} }};
+             fn forward(x: Sequence<3, 4>) -> {output} {{ {layers} }}"
+        )
+    };
+    for (output, loss, layers, place, instead) in [
+        ("Logits<5>", "Mse", "[Flatten, Linear(5)]", "Mse", "Features<5>"),
+        ("Logits<5>", "2.0 * Huber { delta: 0.5 }", "[Flatten, Linear(5)]", "Huber { delta: 0.5 }", "Features<5>"),
+        ("TokenLogits<3, 5>", "L1(target = y) + SmoothL1", "[Linear(5)]", "L1(target = y)", "Sequence<3, 5>"),
+    ] {
+        let name = place.split([' ', '(']).next().unwrap_or_default();
+        let said = format!(
+            "`{name}` compares numbers, but `forward` returns `{output}`, which are those of classes; write `-> {instead}` for \
+             numbers, or `loss: CrossEntropy` for classes"
+        );
+        assert_mistakes(&net(output, loss, layers), &[(place, &said)]);
+        sound(&net(instead, loss, layers));
+    }
+    sound(&net(
+        "Logits<5>",
+        "CrossEntropy + 0.5 * L1(from = deep, target = deep)",
+        "[Flatten, Linear(4), tap(deep), Linear(5)]",
+    ));
+    let two = "[Linear(4), tap(a), Linear(4), tap(b), Linear(4)]";
+    for (loss, place, function) in [
+        ("Mse(from = a, target = b)", "b", "Pow(2.0), "),
+        ("L1(from = a, target = b)", "b", "Abs, "),
+        ("Huber(from = b, target = a)", "a", ""),
+    ] {
+        let name = loss.split('(').next().unwrap_or_default();
+        let from = if place == "a" { "b" } else { "a" };
+        let said = format!(
+            "`target` names what `train_step` is given, but `{place}` is a value of `forward`; to compare two values of the network write \
+             `Mean(from = loss)` for `{name}`, and `Sub(from({from}), from({place})), {function}tap(loss)` in `forward`; otherwise choose \
+             another name"
+        );
+        assert_mistakes(&net("Sequence<3, 4>", &format!("Mse + {loss}"), two), &[(place, &said)]);
+    }
+    let said = "`target` names what `train_step` is given, but `x` is a value of `forward`; to compare two values of the network write \
+                `Mean(from = loss)` for `Mse`, and `Sub([], from(x)), Pow(2.0), tap(loss)` in `forward`; otherwise choose another name";
+    assert_mistakes(&net("Sequence<3, 4>", "Mse(target = x)", "[Linear(4)]"), &[("x", said)]);
+    // What the messages say.
+    sound(&net(
+        "Sequence<3, 4>",
+        "Mse + Mean(from = loss)",
+        "[Linear(4), tap(a), Linear(4), tap(b), Sub(from(a), from(b)), Pow(2.0), tap(loss), from(b), Linear(4)]",
+    ));
+    let steps =
+        "struct Net; const TRAIN: Train = Train { batch: 2, loss: Ctc { target_length: 2 }(input_lengths = x) };
+                 fn forward(x: Sequence<9, 3>) -> TokenLogits<9, 5> { [Linear(5), LogSoftmax] }";
+    let said = "`input_lengths` names what `train_step` is given, but `x` is a value of `forward`; choose another name";
+    assert_mistakes(steps, &[("x", said)]);
 }
 
 /// A loss that stands alone, with the place of its mistake and the message.

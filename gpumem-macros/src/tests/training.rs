@@ -48,10 +48,15 @@ fn checkpoints_run_again() {
 fn clipping_and_schedules() {
     let net = |fields: &str| {
         let train = format!("const TRAIN: Train = Train {{ batch: 4, {fields} }};");
-        let constants = "const EPOCHS: usize = 3; const STEPS: usize = EPOCHS * 50_000 / 128; const NORM: f64 = 2.5;";
+        let constants = "const EPOCHS: usize = 3; const STEPS: usize = EPOCHS * 50_000 / 128; const NORM: f64 = 2.5; const LIST: [u64; 1] = [3];";
         forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("{train} {constants}"))
     };
-    let as_it_stands = "this number is read by the macro as it stands; write it out, or name a constant of the network";
+    let readable = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
+                    `+ - * / %` of these; a rate that only the running program knows is set with `set_lr`";
+    let unknown = |name: &str| format!("no constant of the network is called `{name}`; {readable}");
+    let unread = |part: &str| format!("`{part}` is no number that can be read; {readable}");
+    let (limit, total, epochs) = (unknown("LIMIT"), unknown("TOTAL"), unknown("OUTER"));
+    let (call, below, array) = (unread("steps()"), unread("3 - 5"), unread("LIST"));
     let all_schedules =
         "no schedule is called `Quadratic`; there are `Constant`, `Cosine`, `Linear`, `Step` and `OneCycle`";
     for (fields, place, message) in [
@@ -64,9 +69,14 @@ fn clipping_and_schedules() {
         ("clip: Valeu(1.0)", "Valeu", "no way to clip gradients is called `Valeu`; did you mean `Value`?"),
         ("clip: GlobalNorm", "GlobalNorm", "`GlobalNorm` has one number in parentheses, as `GlobalNorm(1.0)`"),
         ("clip: Value(1.0, 2.0)", "Value(1.0, 2.0)", "`Value` has one number in parentheses, as `Value(1.0)`"),
-        ("clip: Value(LIMIT)", "LIMIT", as_it_stands),
+        ("clip: Value(LIMIT)", "LIMIT", limit.as_str()),
         ("clip: Value(0.0)", "0.0", "the number of `Value` must be above 0 and finite"),
-        ("clip: GlobalNorm(-NORM)", "-NORM", as_it_stands),
+        ("clip: GlobalNorm(-NORM)", "-NORM", "the number of `GlobalNorm` must be above 0 and finite"),
+        ("schedule: Cosine { total: OUTER * 100 }", "OUTER", &epochs),
+        ("schedule: Cosine { total: 100 * (EPOCHS + OUTER as u64) }", "OUTER", &epochs),
+        ("schedule: Cosine { total: steps() * 3 }", "steps()", &call),
+        ("schedule: Cosine { total: 100 + (3 - 5) }", "3 - 5", &below),
+        ("schedule: Cosine { total: LIST }", "LIST", &array),
         ("clip: GlobalNorm(NORM - 2.5)", "NORM - 2.5", "the number of `GlobalNorm` must be above 0 and finite"),
         (
             "clip: GlobalNorm(1.0), update: Fused",
@@ -105,7 +115,7 @@ fn clipping_and_schedules() {
         ("schedule: Step { every: 5, every: 6 }", "every", "`every` is given twice; remove one"),
         ("schedule: Step { every: 5, .. }", "..", "numbers left out take their defaults; remove this"),
         ("schedule: Step { every: 5.0 }", "5.0", "`every` counts steps, so it is a whole number, as `every: 100`"),
-        ("schedule: Linear { total: TOTAL }", "TOTAL", as_it_stands),
+        ("schedule: Linear { total: TOTAL }", "TOTAL", &total),
         (
             "schedule: Linear { warmup: 100, total: 100 }",
             "100",
@@ -141,6 +151,8 @@ fn clipping_and_schedules() {
     for fields in [
         "clip: GlobalNorm(NORM / 2.0), schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 }",
         "clip: Value(0.5), update: Fused, schedule: Constant",
+        "clip: Value(-(NORM - 3.0)), schedule: Cosine { total: EPOCHS * 100, warmup: (0.1 * STEPS as f64) as u64 }",
+        "schedule: Step { every: STEPS % 100 + 1 as u64, factor: 1.0 / EPOCHS as f64 }",
         "clip: GlobalNorm(1), update: Separate, schedule: OneCycle { total: 100 }",
     ] {
         assert_mistakes(&net(fields), &[]);

@@ -104,11 +104,18 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(optimizer) => with(&optimizer.values()),)* }
             }
 
-            /// What is wrong with it, for a program that has these states for each parameter: see [`with_state`].
-            const fn mistake(&self, moments: u64) -> Option<crate::message::Message<256>> {
+            /// What is wrong with its hyperparameter `field`, or with any where that is empty.
+            const fn mistake(&self, field: &str) -> Option<crate::message::Message<256>> {
+                match self {
+                    $(Optimizer::$name(optimizer) => table::mistake(&$name::ROW, &optimizer.values(), field),)*
+                }
+            }
+
+            /// What is wrong with its states, for a program that has these for each parameter: see [`with_state`].
+            const fn wrong_states(&self, moments: u64) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => {
-                        table::mistake(&$name::ROW, &optimizer.values(), moments)
+                        table::wrong_states(&$name::ROW, &optimizer.values(), moments)
                     })*
                 }
             }
@@ -210,24 +217,39 @@ impl Optimizer {
     }
 }
 
-/// Fails to compile unless every hyperparameter is in its bounds, and the optimizer keeps the state tensors that the program has for
-/// each parameter: see [`with_state`].
+/// Fails to compile unless the hyperparameter `field`, as it is called in [`Row::fields`], is in its bounds. Each one that is written has
+/// such a check of its own, so that all that are wrong are reported at once.
+#[track_caller]
+pub const fn assert_hyperparameter(optimizer: &Optimizer, field: &str) {
+    let lr = optimizer.lr();
+    if crate::message::same(field, "lr") && !(lr >= 0.0 && lr <= f32::MAX as f64) {
+        panic!("the learning rate `lr` must be 0 or more and finite")
+    }
+    if let Some(text) = optimizer.mistake(field) {
+        panic!("{}", text.as_str())
+    }
+}
+
+/// Fails to compile unless the numbers of the group of this index are in their bounds.
+#[track_caller]
+pub const fn assert_group(optimizer: &Optimizer, index: usize) {
+    if let Some(text) = optimizer.groups()[index].mistake() {
+        panic!("{}", text)
+    }
+}
+
+/// Fails to compile unless the optimizer keeps the state tensors that the program has for each parameter: see [`with_state`]. Where a
+/// hyperparameter is out of its bounds, that is said by [`assert_hyperparameter`] alone.
 ///
 /// The macro takes a hyperparameter that is no literal for one that is not 0: a constant that is 0 after all would count
 /// memory that nothing uses.
 #[track_caller]
 pub const fn assert_states(optimizer: &Optimizer, moments: u64) {
-    let lr = optimizer.lr();
-    assert!(lr >= 0.0 && lr <= f32::MAX as f64, "the learning rate `lr` must be 0 or more and finite");
-    if let Some(text) = optimizer.mistake(moments) {
-        panic!("{}", text.as_str())
+    if optimizer.mistake("").is_some() {
+        return;
     }
-    let mut i = 0;
-    while i < optimizer.groups().len() {
-        if let Some(text) = optimizer.groups()[i].mistake() {
-            panic!("{}", text)
-        }
-        i += 1;
+    if let Some(text) = optimizer.wrong_states(moments) {
+        panic!("{}", text.as_str())
     }
 }
 

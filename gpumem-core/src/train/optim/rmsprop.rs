@@ -54,10 +54,10 @@ impl RmsProp {
     /// The numbers of its rule, but for the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
-            Value::not_negative("alpha", self.alpha),
+            Value::share("alpha", self.alpha),
             Value::not_negative("eps", self.eps),
             Value::not_negative("weight_decay", self.weight_decay),
-            Value::not_negative("momentum", self.momentum),
+            Value::share("momentum", self.momentum),
             Value::flag("centered", self.centered),
         ]
     }

@@ -16,7 +16,7 @@ use super::table::{Corrections, Row, State, Value};
 pub struct Sgd {
     /// Learning rate. 1e-3 if left out.
     pub lr: f64,
-    /// Share of the previous step's velocity that is kept, 0 or more. 0 if left out: no velocity, and no memory for it.
+    /// Share of the previous step's velocity that is kept, from 0 to 1. 0 if left out: no velocity, and no memory for it.
     pub momentum: f64,
     /// Share of the gradient that does not enter the velocity. 0 if left out.
     pub dampening: f64,
@@ -45,7 +45,7 @@ impl Sgd {
     pub(super) const fn values(&self) -> [Value; 4] {
         let looks_ahead = self.momentum > 0.0 && self.dampening == 0.0;
         [
-            Value::not_negative("momentum", self.momentum),
+            Value::share("momentum", self.momentum),
             Value::finite("dampening", self.dampening),
             Value::not_negative("weight_decay", self.weight_decay),
             Value::flag("nesterov", self.nesterov).only_if(looks_ahead, "needs a momentum and no dampening"),

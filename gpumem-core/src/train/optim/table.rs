@@ -284,17 +284,35 @@ pub(super) const fn value(values: &[Value], name: &str) -> f64 {
     }
 }
 
-/// What is wrong with an optimizer of these values, for a program that has these states for each parameter: see [`with_state`].
-pub(super) const fn mistake(row: &Row, values: &[Value], moments: u64) -> Option<Message<256>> {
+/// What is wrong with the hyperparameter `field` of an optimizer of these values, or with any where that is empty.
+pub(super) const fn mistake(row: &Row, values: &[Value], field: &str) -> Option<Message<256>> {
     let mut text = Message::new();
     let mut i = 0;
     while i < values.len() {
-        if !values[i].holds {
+        if !values[i].holds && (field.is_empty() || is_of(values[i].name, field)) {
             text.text("`").text(values[i].name).text("` of `").text(row.name).text("` ").text(values[i].rule);
             return Some(text);
         }
         i += 1;
     }
+    None
+}
+
+/// True if the number `value` of a rule is what the hyperparameter `field` says, or one of several: `beta1` of `betas`, `eps.0` of `eps`.
+pub(super) const fn is_of(value: &str, field: &str) -> bool {
+    let (value, field) = (value.as_bytes(), field.as_bytes());
+    let mut i = 0;
+    while i < value.len() && i < field.len() && value[i] == field[i] {
+        i += 1;
+    }
+    let is_numbered = i + 1 == value.len() && value[i].is_ascii_digit() && i + 1 == field.len() && field[i] == b's';
+    i == field.len() && (i == value.len() || value[i] == b'.') || is_numbered
+}
+
+/// What is wrong with an optimizer of these values, all within their bounds, for a program that has these states for each parameter: see
+/// [`with_state`].
+pub(super) const fn wrong_states(row: &Row, values: &[Value], moments: u64) -> Option<Message<256>> {
+    let mut text = Message::new();
     if self::moments(row.states, values) == moments {
         return None;
     }

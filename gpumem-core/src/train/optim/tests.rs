@@ -106,7 +106,22 @@ fn states_begin_with_what_they_should() {
 /// Every default is in its bounds.
 #[test]
 fn defaults_are_sound() {
-    Optimizer::DEFAULTS.iter().for_each(|optimizer| assert_states(optimizer, optimizer.moments()));
+    for optimizer in Optimizer::DEFAULTS {
+        assert_states(optimizer, optimizer.moments());
+        optimizer.row().fields.iter().for_each(|field| assert_hyperparameter(optimizer, field));
+    }
+}
+
+/// Every number of a rule is one hyperparameter's, which has a check of its own: none stays unchecked.
+#[test]
+fn every_number_belongs_to_a_hyperparameter() {
+    for optimizer in Optimizer::DEFAULTS {
+        let fields = optimizer.row().fields;
+        optimizer.for_each_value(|name, _| {
+            let of: Vec<&&str> = fields.iter().filter(|field| table::is_of(name, field)).collect();
+            assert_eq!(of.len(), 1, "{name} of {}: {of:?}", optimizer.row().name);
+        });
+    }
 }
 
 #[test]
@@ -121,14 +136,20 @@ fn a_state_that_nothing_uses_is_refused() {
 fn what_is_out_of_bounds_is_refused() {
     let (nan, infinity) = (f64::NAN, f64::INFINITY);
     let said = |optimizer: Optimizer| {
-        let text = optimizer.mistake(optimizer.moments());
+        let text = optimizer.mistake("");
         alloc::string::String::from(text.as_ref().map_or("", |text| text.as_str()))
     };
     let sgd = |momentum, dampening, nesterov| Optimizer::Sgd(Sgd { momentum, dampening, nesterov, ..Sgd::DEFAULT });
     let nadam = |momentum_decay| Optimizer::NAdam(NAdam { momentum_decay, ..NAdam::DEFAULT });
     let nesterov = "`nesterov` of `Sgd` needs a momentum and no dampening";
     for (optimizer, expected) in [
-        (sgd(-0.5, 0.0, false), "`momentum` of `Sgd` must be 0 or more and finite"),
+        (sgd(-0.5, 0.0, false), "`momentum` of `Sgd` must be from 0 to 1"),
+        (sgd(2.0, 0.0, false), "`momentum` of `Sgd` must be from 0 to 1"),
+        (sgd(1.0, 0.0, false), ""),
+        (
+            Optimizer::RmsProp(RmsProp { momentum: 1.5, ..RmsProp::DEFAULT }),
+            "`momentum` of `RmsProp` must be from 0 to 1",
+        ),
         (sgd(0.0, 0.0, true), nesterov),
         (sgd(0.9, 0.1, true), nesterov),
         (sgd(0.9, 0.0, true), ""),
@@ -141,10 +162,7 @@ fn what_is_out_of_bounds_is_refused() {
             "`beta2` of `AdamW` must be at least 0 and below 1",
         ),
         (Optimizer::Lion(Lion { betas: (0.9, 1.5), ..Lion::DEFAULT }), "`beta2` of `Lion` must be from 0 to 1"),
-        (
-            Optimizer::RmsProp(RmsProp { alpha: nan, ..RmsProp::DEFAULT }),
-            "`alpha` of `RmsProp` must be 0 or more and finite",
-        ),
+        (Optimizer::RmsProp(RmsProp { alpha: nan, ..RmsProp::DEFAULT }), "`alpha` of `RmsProp` must be from 0 to 1"),
         (
             Optimizer::Adagrad(Adagrad { lr_decay: -1.0, ..Adagrad::DEFAULT }),
             "`lr_decay` of `Adagrad` must be 0 or more and finite",
@@ -176,7 +194,7 @@ fn what_is_out_of_bounds_is_refused() {
 #[test]
 #[should_panic(expected = "the learning rate `lr` must be 0 or more and finite")]
 fn a_rate_below_zero_is_refused() {
-    assert_states(&Optimizer::Adamax(Adamax { lr: -1.0, ..Adamax::DEFAULT }), 2);
+    assert_hyperparameter(&Optimizer::Adamax(Adamax { lr: -1.0, ..Adamax::DEFAULT }), "lr");
 }
 
 #[test]
@@ -216,12 +234,12 @@ fn parameters_take_what_their_groups_have() {
 #[should_panic(expected = "a group's `lr` is kept as a multiple of the optimizer's `lr`")]
 fn a_group_without_a_rate_to_be_a_part_of_is_refused() {
     let groups = &[Group { paths: "*", lr_factor: Some(0.1 / 0.0), weight_decay: None }];
-    assert_states(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
+    assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
 }
 
 #[test]
 #[should_panic(expected = "`weight_decay` of a group must be 0 or more and finite")]
 fn a_group_with_a_weight_decay_below_zero_is_refused() {
-    let groups = &[Group { paths: "*", lr_factor: None, weight_decay: Some(-1.0) }];
-    assert_states(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
+    let groups = &[Group::DEFAULT, Group { paths: "*", lr_factor: None, weight_decay: Some(-1.0) }];
+    assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 1);
 }
