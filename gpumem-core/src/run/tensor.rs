@@ -123,7 +123,7 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
             }
         }
         if count > batch {
-            let what = alloc::format!("the samples of a batch of shape {:?}", S::DIMS);
+            let what = alloc::format!("the list of samples for a batch of shape {:?}", S::DIMS);
             return Err(Error::Length { what, expected: batch as u64, found: count as u64 });
         }
         elements.resize(S::ELEMENTS, T::default());
