@@ -183,9 +183,23 @@ impl fmt::Display for NoOption {
     }
 }
 
-/// What to write in place of an option that PyTorch's layers have.
-fn in_place_of(option: &str) -> Option<&'static str> {
+/// What to write in place of an option that PyTorch's layers have, and none here. Its value does not matter.
+pub fn in_place_of(option: &str) -> Option<&'static str> {
     match option {
+        "key_padding_mask"
+        | "src_key_padding_mask"
+        | "tgt_key_padding_mask"
+        | "memory_key_padding_mask"
+        | "attn_mask"
+        | "attention_mask"
+        | "attn_bias"
+        | "src_mask"
+        | "tgt_mask"
+        | "memory_mask"
+        | "mask" => Some(
+            "a mask is the last branch of `Attention(q, k, v, mask)`: numbers that are added to the scores, -infinity where a key is \
+             hidden, [M] for all queries or [T, M]; an input of the network is read as `from(mask)`",
+        ),
         "batch_first" => Some("the batch is always first, so leave it out"),
         "padding_mode" => Some("other edges than zeros are those of a layer in front, as `Pad(1, mode = \"reflect\")`"),
         "track_running_stats" => {

@@ -5,6 +5,7 @@ use super::frame::{Current, Frame, Known};
 use super::modes::At;
 use super::paths::snake_case;
 use crate::syntax::{Argument, Expression, Function, Kind, Module, Parameter};
+use gpumem_core::layers::mistake::in_place_of;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -115,8 +116,21 @@ impl<'s> Resolver<'s, '_> {
                 0 => "nothing is given".to_string(),
                 _ => format!("`{element}` is given"),
             };
-            let message = format!("block `{}` takes ({}), but {count}", block.name, written.join(", "));
-            self.report(element.id, element.place, frame, &message);
+            // An option that PyTorch's layer has.
+            let elsewhere = arguments.iter().find_map(|argument| {
+                let name = argument.name.as_ref().map(ToString::to_string).filter(|name| !names.contains(name))?;
+                Some((argument.place(), in_place_of(&name)?, name))
+            });
+            let (place, message) = match elsewhere {
+                Some((place, instead, name)) => {
+                    (place, format!("block `{}` has no parameter `{name}`; {instead}", block.name))
+                }
+                None => {
+                    let takes = written.join(", ");
+                    (element.place, format!("block `{}` takes ({takes}), but {count}", block.name))
+                }
+            };
+            self.report(element.id, place, frame, &message);
         }
         let mut values = Vec::new();
         for ((parameter, name), argument) in block.parameters.iter().zip(names).zip(given) {

@@ -6,7 +6,7 @@ use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::arguments::{Argument, Arguments};
-use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared};
+use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared, in_place_of};
 use gpumem_core::layers::{self, Built, Entry, Tie};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
@@ -281,6 +281,10 @@ impl<'s> Resolver<'s, '_> {
             let written = match (&argument.name, &argument.value.kind) {
                 (None, Kind::Name(name)) if !self.is_known(&name.to_string(), call.frame) => {
                     self.bare(call, argument, &name.to_string(), options)
+                }
+                // The layer says what to write, whatever the value is.
+                (Some(name), _) if !is_option(name) && in_place_of(&name.to_string()).is_some() => {
+                    layers::Written::named(&name.to_string(), Argument::Unknown)
                 }
                 (name, _) => {
                     let value = match &argument.value.kind {

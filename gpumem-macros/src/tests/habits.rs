@@ -374,3 +374,37 @@ fn pairs_in_other_words() {
     assert_found("[Conv2d(16, (config::K, 3))]", &[("config::K", path)]);
     assert_found("[Conv2d(16, 3, padding = [0, 0])]", &[("[0, 0]", "a pair is written `(0, 0)`")]);
 }
+
+/// Masks are no options of layers here, whatever is written for them. What is said to write is a network.
+#[test]
+fn masks_of_attention() {
+    let mask = "a mask is the last branch of `Attention(q, k, v, mask)`: numbers that are added to the scores, -infinity where a key is \
+                hidden, [M] for all queries or [T, M]; an input of the network is read as `from(mask)`";
+    let network = |body: &str| {
+        format!("pub struct Net; fn forward(x: Sequence<6, 16>, mask: Features<6>) -> Sequence<6, 16> {{ {body} }}")
+    };
+    let through = "Add(from(x), [from(mask), Linear(1)])";
+    for (attention, place) in [
+        ("MultiHeadAttention(4, key_padding_mask = mask)", "key_padding_mask = mask"),
+        ("MultiHeadAttention(16, 4, attn_mask = from(mask))", "attn_mask = from(mask)"),
+        ("CausalSelfAttention(4, attention_mask = m)", "attention_mask = m"),
+        ("Attention([], [], [], attn_mask = mask, heads = 4)", "attn_mask = mask"),
+    ] {
+        let (name, _) = attention.split_once('(').unwrap();
+        let (option, _) = place.split_once(' ').unwrap();
+        let said = format!("layer 2 `{name}` has no option `{option}`; {mask}");
+        assert_mistakes(&network(&format!("[{through}, {attention}]")), &[(place, &said)]);
+    }
+    let alone = network("[MultiHeadAttention(4, key_padding_mask = mask)]");
+    let said = format!("layer 0 `MultiHeadAttention` has no option `key_padding_mask`; {mask}");
+    assert_mistakes(&alone, &[("key_padding_mask = mask", &said)]);
+    let block = "TransformerBlock(16, 4, src_key_padding_mask = mask)";
+    let said = format!("block `TransformerBlock` has no parameter `src_key_padding_mask`; {mask}");
+    assert_mistakes(&network(&format!("[{through}, {block}]")), &[("src_key_padding_mask = mask", &said)]);
+    for mask in ["from(mask)", "[from(mask), Reshape(1, 6)]"] {
+        let attention = format!("Attention(Linear(16), Linear(16), Linear(16), {mask}, heads = 4)");
+        sound(&network(&format!("[from(x), {attention}, Linear(16)]")));
+        let joined = format!("let m = {mask}; [from(x), Linear(48), Attention([], m, heads = 4), Linear(16)]");
+        sound(&network(&joined));
+    }
+}
