@@ -145,6 +145,13 @@ fn outputs() {
         // The axis of one head may be there.
         ("5x8, 9x8, 9x8, 1x5x9", "Attention", "[5, 8]"),
         ("2x5x8, 2x9x8, 2x9x8, 2x1x5x9", "Attention", "[2, 5, 8]"),
+        // A row that all queries share.
+        ("5x8, 9x8, 9x8, 9", "Attention(heads = 2)", "[5, 8]"),
+        ("5x8, 9x8, 9x8, 1x9", "Attention", "[5, 8]"),
+        ("5x8, 9x8, 9x8, 1x1x9", "Attention", "[5, 8]"),
+        ("2x5x8, 2x9x8, 2x9x8, 2x1x1x9", "Attention(heads = 4)", "[2, 5, 8]"),
+        ("2x5x8, 2x9x8, 2x9x8, 4x1x9", "Attention(heads = 4)", "[2, 5, 8]"),
+        ("7x5x12, 5", "Attention(heads = 2)", "[7, 5, 4]"),
         ("7x5x16", "Attention(heads = 2, kv_heads = 1, window = 2)", "[7, 5, 8]"),
         ("7x5x12, 7x1x5x5", "Attention(heads = 2)", "[7, 5, 4]"),
         ("2x5x8, 2x9x8, 2x9x8, 2x1x5x9", "Attention(heads = 2)", "[2, 5, 8]"),

@@ -11,7 +11,8 @@
 // SCALE     what products of queries and keys are multiplied with
 // APART     whether queries, keys and values are three inputs; else they lie side by side, T = M and S = V
 // SEQUENCES sequences of a sample
-// MATRICES  matrices [T, M] that are added to scaled products, in all or, with PER_SAMPLE, for each sample; 0 if there are none
+// MATRICES  matrices that are added to scaled products, in all or, with PER_SAMPLE, for each sample; 0 if there are none
+// BIAS_ROWS rows of each, of M numbers: T, or 1 that all queries share
 // SHARING   heads that follow each other and share a matrix; after the last one comes the first one again
 // SAMPLES   samples of the batch, for the kernel that sums over them
 // SAVES     whether the log-sum-exp is kept
@@ -28,12 +29,14 @@
 // forward:  y[i] = sum over j <= i of f[i, j] * p[i, j] * v[j], with p[i, j] = exp(score[i, j] - lse[i]),
 //           score[i, j] = SCALE * q[i] . k[j] + bias[i, j], lse[i] = log(sum over j <= i of exp(score[i, j])) and f[i, j] = 0 for
 //           dropped weights, else KEEP. The random word of a weight is that of element ((b * HEADS + h) * T + i) * M + j.
+//           Where bias[i, j] is -infinity, p[i, j] is 0. If it is for all j, y[i] is 0 and lse[i] +infinity.
 // backward: with delta[i] = dy[i] . y[i] and s[i, j] = p[i, j] * (f[i, j] * dy[i] . v[j] - delta[i]):
 //           dq[i] = SCALE * sum over j <= i of s[i, j] * k[j],  dk[j] = SCALE * sum over i >= j of s[i, j] * q[i],
 //           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, and
 //           leaves delta behind; the other goes over the queries of a tile of keys, for dk and dv. Each element is summed by one
 //           thread, in the same order in every run: where heads of queries share keys, one after the other. Gradients lie as what
-//           they are of does; those that are not wanted are null. A third kernel sums s over the heads that share a matrix.
+//           they are of does; those that are not wanted are null. A third kernel sums s over the heads that share a matrix, and over all
+//           queries that share a row.
 //
 // With tensor cores, see attention_mma.cuh. Without, see attention_fma.cuh.
 #include "base.cuh"
@@ -75,8 +78,16 @@ static __device__ __forceinline__ bool is_near(int apart) { return !WINDOW || (a
 static __device__ __forceinline__ bool sees(int step, int key) {
     return (!CAUSAL || key <= step) && key < KEY_STEPS && is_near(step - key);
 }
-// What is less than any score: where the first tiles of keys may be hidden from a row, it is finite.
-static __device__ __forceinline__ float lowest() { return WINDOW ? -1e30f : -__int_as_float(0x7f800000); }
+// Whether all keys of a tile that is gone through may be hidden from a query. Where neither is, every query sees key 0.
+constexpr bool HIDES_TILES = WINDOW > 0 || MATRICES > 0;
+// The score of a hidden key.
+static __device__ __forceinline__ float hidden() { return -__int_as_float(0x7f800000); }
+// The score that exponentials are relative to, from the largest so far: 0 if all are hidden, as -infinity less -infinity is NaN.
+static __device__ __forceinline__ float base_of(float largest) {
+    return HIDES_TILES && largest == hidden() ? 0.0f : largest;
+}
+// Whether a row has no weights, which sum to this: a window alone leaves every query a key.
+static __device__ __forceinline__ bool sees_none(float total) { return MATRICES > 0 && total == 0.0f; }
 // Heads of queries that share keys.
 constexpr int GROUP = HEADS / KV_HEADS;
 
@@ -123,6 +134,10 @@ static __device__ __forceinline__ u64 place_out(u64 head) {
     return head / HEADS * STEPS * OUT_PITCH + head % HEADS * VALUE_HEAD;
 }
 
+#if MATRICES
+// Elements from what is added for one query to what is added for the next.
+constexpr u64 BIAS_PITCH = BIAS_ROWS == 1 ? 0 : KEY_STEPS;
+#endif
 // Which matrix is added to the scores of a head of queries, of the batch's.
 static __device__ __forceinline__ u64 matrix_of(u64 head) {
 #if MATRICES
@@ -133,6 +148,15 @@ static __device__ __forceinline__ u64 matrix_of(u64 head) {
 #endif
 }
 
+// The matrix, or the row, that is added to the scores of a head of queries.
+static __device__ __forceinline__ const real *bias_of(u64 head, const real *bias) {
+#if MATRICES
+    return bias + matrix_of(head) * BIAS_ROWS * KEY_STEPS;
+#else
+    return bias;
+#endif
+}
+
 // The inputs of a head of queries.
 struct Parts {
     const real *q, *k, *v, *bias;
@@ -140,16 +164,21 @@ struct Parts {
 
 static __device__ __forceinline__ Parts parts_of(u64 head, const real *q, const real *k, const real *v, const real *bias) {
     Parts parts = {q + place_queries(head), k + place_keys(head), v + place_values(head), bias};
-    if (MATRICES) parts.bias = bias + matrix_of(head) * STEPS * KEY_STEPS;
+    parts.bias = bias_of(head, bias);
     return parts;
 }
 
-// What is added to the product of a query and a key, before that is scaled.
-static __device__ __forceinline__ float added(const real *bias, int step, int key) {
-    constexpr float UNSCALE = (float)(1.0 / (double)(SCALE));
-    if (!MATRICES || step >= STEPS || key >= KEY_STEPS) return 0.0f;
-    return widen(bias[1ull * step * KEY_STEPS + key]) * UNSCALE;
+// The score of a query and a key from their product. Added after the product is scaled: the lowest number that there is stays finite.
+static __device__ __forceinline__ float biased(float product, const real *bias, int step, int key) {
+#if MATRICES
+    const bool is_added = step < STEPS && key < KEY_STEPS;
+    return product * (float)(SCALE) + (is_added ? widen(bias[BIAS_PITCH * step + key]) : 0.0f);
+#else
+    return product;
+#endif
 }
+// What scores are still to be multiplied with: products that nothing is added to are not scaled yet.
+constexpr float SCORE_SCALE = MATRICES ? 1.0f : (float)(SCALE);
 
 #if TENSOR_CORES
 #include "attention_mma.cuh"

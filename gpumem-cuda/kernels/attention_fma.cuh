@@ -158,14 +158,18 @@ static __device__ __forceinline__ void scores(Tile &a, Tile &b, const Rows<const
     }
 }
 
-// The same of queries and keys, to what is added: that needs no register of its own where sums begin with it.
+// The scores of queries and keys, with what is added to them.
 static __device__ __forceinline__ void biased_scores(Tile &a, Tile &b, const Parts &parts, int queries, int keys, float sum[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
-        for (int j = 0; j < 4; j++) sum[i][j] = added(parts.bias, queries + ty + 16 * i, keys + tx * 4 + j);
+        for (int j = 0; j < 4; j++) sum[i][j] = 0.0f;
     scores(a, b, queries_of(parts), queries, keys_of(parts), keys, sum);
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+#pragma unroll
+        for (int j = 0; j < 4; j++) sum[i][j] = biased(sum[i][j], parts.bias, queries + ty + 16 * i, keys + tx * 4 + j);
 }
 
 // Which of a thread's 4 x 4 weights are dropped: bit 4 i + j for the one of query ty + 16 i and key 4 tx + j. The loop is not
@@ -233,7 +237,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
     float largest[4], total[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        largest[i] = lowest();
+        largest[i] = hidden();
         total[i] = 0.0f;
     }
     for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
@@ -246,17 +250,16 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
             float highest = largest[i];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p[i][j] = sees(step, key + j) ? p[i][j] * (float)(SCALE) : -__int_as_float(0x7f800000);
+                p[i][j] = sees(step, key + j) ? p[i][j] * SCORE_SCALE : hidden();
                 highest = fmaxf(highest, p[i][j]);
             }
-            // Finite from the first tile on: every step sees key 0, or there is a lowest one.
             highest = row_max(highest);
-            const float shrink = expf(largest[i] - highest);
+            const float base = base_of(highest), shrink = expf(largest[i] - base);
             largest[i] = highest;
             total[i] *= shrink;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p[i][j] = expf(p[i][j] - highest);
+                p[i][j] = expf(p[i][j] - base);
                 total[i] += p[i][j];
                 p[i][j] *= factor(dropped, i, j);
             }
@@ -278,9 +281,11 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const int step = first + ty + 16 * i;
-        const float all = row_sum(total[i]);
+        float all = row_sum(total[i]), log = largest[i] + logf(all);
+        // Its sums are 0.
+        if (sees_none(all)) all = 1.0f, log = -hidden();
 #if SAVES
-        if (step < STEPS && tx == 0 && block.first_chunk == 0) lse[block.head * STEPS + step] = largest[i] + logf(all);
+        if (step < STEPS && tx == 0 && block.first_chunk == 0) lse[block.head * STEPS + step] = log;
 #endif
 #pragma unroll
         for (int c = 0; c < OWN_CHUNKS; c++) {
@@ -334,7 +339,7 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
         const int step = queries + ty + 16 * i, key = keys + tx * 4;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float weight = sees(step, key + j) ? expf(p[i][j] * (float)(SCALE) - logs[i]) : 0.0f;
+            const float weight = sees(step, key + j) ? expf(p[i][j] * SCORE_SCALE - logs[i]) : 0.0f;
             s[i][j] = weight * (factor(dropped, i, j) * s[i][j] - deltas[i]);
             p[i][j] = weight * factor(dropped, i, j);
         }
@@ -442,14 +447,36 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
 }
 
 #if MATRICES && defined(SAMPLES)
-// A tile of a matrix's gradient: the sum of s over all heads of the batch that share the matrix.
+// The sums of the columns of a tile, as its row 0. All threads take part, and have read what was in `tile`.
+static __device__ __forceinline__ void sum_rows(Tile &tile, float values[4][4]) {
+    const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
+    __syncthreads();
+    put(tile, values);
+    __syncthreads();
+    if (ty > 0) return;
+    float4 sum = tile[0][tx];
+#pragma unroll 1
+    for (int r = 1; r < SIDE; r++) {
+        const float4 next = tile[r][tx];
+        sum = make_float4(sum.x + next.x, sum.y + next.y, sum.z + next.z, sum.w + next.w);
+    }
+    values[0][0] = sum.x;
+    values[0][1] = sum.y;
+    values[0][2] = sum.z;
+    values[0][3] = sum.w;
+}
+
+// Tiles of queries that have tiles of a matrix of their own.
+constexpr int BIAS_TILES = BIAS_ROWS == 1 ? 1 : TILES;
+
+// A tile of a matrix's gradient: the sum of s over all heads of the batch that share the matrix, and where it is a row over all queries.
 KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const real *q_all, const real *k_all, const real *v_all,
                                                        const real *bias, const float *lse, const float *delta, const u32 *state,
                                                        real *dbias, u32 row) {
     __shared__ Tile a, b;
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-    const int keys = (int)(blockIdx.x % KEY_TILES) * SIDE, queries = (int)(blockIdx.x / KEY_TILES % TILES) * SIDE;
-    const u64 matrix = blockIdx.x / (1ull * KEY_TILES * TILES), all = 1ull * SEQUENCES * HEADS;
+    const int keys = (int)(blockIdx.x % KEY_TILES) * SIDE, own = (int)(blockIdx.x / KEY_TILES % BIAS_TILES) * SIDE;
+    const u64 matrix = blockIdx.x / (1ull * KEY_TILES * BIAS_TILES), all = 1ull * SEQUENCES * HEADS;
     float sum[4][4] = {};
     const u64 begin = PER_SAMPLE ? matrix / MATRICES : 0, end = begin + (PER_SAMPLE ? 1 : SAMPLES);
     for (u64 sample = begin; sample < end; sample++) {
@@ -457,27 +484,31 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const 
 #pragma unroll 1
             for (u64 head = sample * all + first; head < sample * all + first + SHARING; head++) {
                 const Parts parts = parts_of(head, q_all, k_all, v_all, bias);
-                const u32 dropped = draw(draws_of(state, row), head, queries, keys);
-                float p[4][4], s[4][4] = {}, logs[4], deltas[4];
-                scores(a, b, outputs_of(dy, head), queries, values_of(parts), keys, s);
-                biased_scores(a, b, parts, queries, keys, p);
-                logs_of(lse + head * STEPS, queries, logs);
-                deltas_of(delta + head * STEPS, queries, deltas);
-                slopes(dropped, queries, keys, logs, deltas, p, s);
+#pragma unroll 1
+                for (int queries = own; queries < STEPS; queries += BIAS_TILES * SIDE) {
+                    const u32 dropped = draw(draws_of(state, row), head, queries, keys);
+                    float p[4][4], s[4][4] = {}, logs[4], deltas[4];
+                    scores(a, b, outputs_of(dy, head), queries, values_of(parts), keys, s);
+                    biased_scores(a, b, parts, queries, keys, p);
+                    logs_of(lse + head * STEPS, queries, logs);
+                    deltas_of(delta + head * STEPS, queries, deltas);
+                    slopes(dropped, queries, keys, logs, deltas, p, s);
 #pragma unroll
-                for (int i = 0; i < 4; i++)
+                    for (int i = 0; i < 4; i++)
 #pragma unroll
-                    for (int j = 0; j < 4; j++) sum[i][j] += s[i][j];
+                        for (int j = 0; j < 4; j++) sum[i][j] += s[i][j];
+                }
             }
         }
     }
-    dbias += matrix * STEPS * KEY_STEPS;
+    if (BIAS_ROWS == 1) sum_rows(a, sum);
+    dbias += matrix * BIAS_ROWS * KEY_STEPS;
 #pragma unroll
     for (int i = 0; i < 4; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const int step = queries + ty + 16 * i, key = keys + tx * 4 + j;
-            if (step >= STEPS || key >= KEY_STEPS) continue;
+            const int step = own + ty + 16 * i, key = keys + tx * 4 + j;
+            if (step >= BIAS_ROWS || key >= KEY_STEPS) continue;
             real *to = dbias + (u64)step * KEY_STEPS + key;
             narrow(ADD_BIAS ? sum[i][j] + widen(*to) : sum[i][j], to);
         }

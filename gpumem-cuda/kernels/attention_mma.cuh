@@ -30,6 +30,9 @@ constexpr int STREAM = HEAD <= 64 ? 64 : 32;
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float LN_2 = 0.693147180559945309f;
 constexpr float SCALE_2 = (float)(SCALE)*LOG2_E;
+// What scores, and the logarithms that the forward pass leaves, are multiplied with where they are compared: they are to the base of 2
+// then. Scores that something is added to stay as they are: one that is the lowest number that there is would become -infinity.
+constexpr float SCORE_UNIT = MATRICES ? 1.0f : SCALE_2, LOG_UNIT = MATRICES ? 1.0f : LOG2_E;
 
 struct __align__(16) Rows {
     u16 at[SIDE * WIDTH];
@@ -241,9 +244,14 @@ struct Softmax {
     float base[2], total[2];
 };
 
+// The power of e that the difference of two numbers in that unit stands for.
+static __device__ __forceinline__ float power_of(float difference) {
+    return power_of_two(MATRICES ? difference * LOG2_E : difference);
+}
+
 // By how much a score may exceed the base before the base is moved: what was summed so far is then multiplied once in a while
 // and not for every tile. Weights of up to 2^8 are far from overflow, unless those that are not dropped are multiplied with much.
-constexpr float MARGIN = (float)(KEEP) <= 64.0f ? 8.0f : 0.0f;
+constexpr float MARGIN = (float)(KEEP) > 64.0f ? 0.0f : MATRICES ? 8.0f * LN_2 : 8.0f;
 
 // On the diagonal, where keys and queries are the same steps, hides the keys that come after a query.
 static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) {
@@ -252,7 +260,7 @@ static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) 
     for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = -__int_as_float(0x7f800000);
+            if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = hidden();
 }
 
 // Hides the keys that are too far from a query; the first key is `apart` steps after the first query.
@@ -262,7 +270,7 @@ static __device__ __forceinline__ void hide_far(Accumulator scores[SIDE / 8], in
     for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (!is_near(row + e / 2 * 8 - 8 * j - e % 2)) scores[j].at[e] = -__int_as_float(0x7f800000);
+            if (!is_near(row + e / 2 * 8 - 8 * j - e % 2)) scores[j].at[e] = hidden();
 }
 
 // In the last tile, hides the keys beyond the end of the sequence.
@@ -271,11 +279,11 @@ static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8],
     for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++)
-            if (from + 8 * j + lane_pair() + e % 2 >= KEY_STEPS) scores[j].at[e] = -__int_as_float(0x7f800000);
+            if (from + 8 * j + lane_pair() + e % 2 >= KEY_STEPS) scores[j].at[e] = hidden();
 }
 
-// Adds what is added to products of 16 queries from `step` on and 8 * COUNT keys from `from` on; with KEYS_DOWN rows are keys and
-// columns queries.
+// Products of 16 queries from `step` on and 8 * COUNT keys from `from` on to scores, where something is added to them; with KEYS_DOWN
+// rows are keys and columns queries.
 template <int COUNT, bool KEYS_DOWN>
 static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const real *bias, int step, int from) {
 #if MATRICES
@@ -284,7 +292,7 @@ static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int down = lane_row() + e / 2 * 8, across = 8 * j + lane_pair() + e % 2;
-            scores[j].at[e] += added(bias, step + (KEYS_DOWN ? across : down), from + (KEYS_DOWN ? down : across));
+            scores[j].at[e] = biased(scores[j].at[e], bias, step + (KEYS_DOWN ? across : down), from + (KEYS_DOWN ? down : across));
         }
 #endif
 }
@@ -299,13 +307,13 @@ static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE /
         for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
             for (int e = 2 * half; e < 2 * half + 2; e++) highest[half] = fmaxf(highest[half], scores[j].at[e]);
-        // Finite from the first tile on, as every step sees key 0, or lower than the base.
-        highest[half] = quad_max(highest[half]) * SCALE_2;
+        highest[half] = quad_max(highest[half]) * SCORE_UNIT;
     }
+    // Nor where all keys so far are hidden.
     if (!(highest[0] - rows.base[0] > MARGIN || highest[1] - rows.base[1] > MARGIN)) return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float base = fmaxf(rows.base[half], highest[half]), shrink = power_of_two(rows.base[half] - base);
+        const float base = fmaxf(rows.base[half], highest[half]), shrink = power_of(rows.base[half] - base_of(base));
         rows.base[half] = base;
         rows.total[half] *= shrink;
 #pragma unroll
@@ -317,11 +325,12 @@ static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE /
 
 // Scores of a tile of keys to weights, in place.
 static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 dropped, Softmax &rows) {
+    const float bases[2] = {base_of(rows.base[0]), base_of(rows.base[1])};
 #pragma unroll
     for (int j = 0; j < SIDE / 8; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
-            const float weight = power_of_two(scores[j].at[e] * SCALE_2 - rows.base[e / 2]);
+            const float weight = power_of(scores[j].at[e] * SCORE_UNIT - bases[e / 2]);
             rows.total[e / 2] += weight;
             scores[j].at[e] = weight * keeps(dropped, 4 * j + e);
         }
@@ -345,7 +354,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
     Accumulator sums[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
-    Softmax rows = {{lowest(), lowest()}, {0.0f, 0.0f}};
+    Softmax rows = {{hidden(), hidden()}, {0.0f, 0.0f}};
 #pragma unroll 1
     for (int from = first_keys(first); from <= last_keys(first); from += SIDE) {
         copies_done();
@@ -371,10 +380,12 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const float all = quad_sum(rows.total[half]);
-        factors[half] = 1.0f / all;
+        // The sums of a row without weights are 0.
+        factors[half] = sees_none(all) ? 1.0f : 1.0f / all;
 #if SAVES
         const int row = step + lane_row() + 8 * half;
-        if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = (rows.base[half] + log2f(all)) * LN_2;
+        const float log = MATRICES ? rows.base[half] + log2f(all) * LN_2 : (rows.base[half] + log2f(all)) * LN_2;
+        if (row < STEPS && lane_pair() == 0) lse[block.head * STEPS + row] = sees_none(all) ? -hidden() : log;
 #endif
     }
     store_rows<STEPS, false>(y + place_out(block.head), OUT_PITCH, step, sums, factors);

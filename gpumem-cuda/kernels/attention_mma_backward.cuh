@@ -2,7 +2,7 @@
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// The log-sum-exp of rows g and g + 8 to the base of 2, and delta = dy . y of them, which is left in memory as well.
+// The log-sum-exp of rows g and g + 8 in the unit of scores, and delta = dy . y of them, which is left in memory as well.
 static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS], const real *y, const float *lse,
                                                       int step, float logs[2], float deltas[2], float *delta_rows) {
 #pragma unroll
@@ -12,7 +12,7 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
         // Beyond the end every weight is 2^-infinity.
         logs[half] = __int_as_float(0x7f800000);
         if (row < STEPS) {
-            logs[half] = lse[row] * LOG2_E;
+            logs[half] = lse[row] * LOG_UNIT;
             const u32 *words = (const u32 *)(y + row * OUT_PITCH + lane_pair());
 #pragma unroll
             for (int d = 0; d < PARTS; d++)
@@ -23,8 +23,8 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
     }
 }
 
-// The weight of a score, whose row has this log-sum-exp to the base of 2.
-static __device__ __forceinline__ float weight_of(float score, float log) { return power_of_two(score * SCALE_2 - log); }
+// The weight of a score, whose row has this log-sum-exp in the unit of scores.
+static __device__ __forceinline__ float weight_of(float score, float log) { return power_of(score * SCORE_UNIT - log); }
 
 // From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
 // where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, and
@@ -105,7 +105,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     store_rows<STEPS, ADD>(dq_all + place_queries(block.head), QUERY_PITCH, step, dq, factors);
 }
 
-// Of the queries of a tile that passes by: the log-sum-exp to the base of 2 in [0], delta in [1].
+// Of the queries of a tile that passes by: the log-sum-exp in the unit of scores in [0], delta in [1].
 struct __align__(16) Statistics {
     float at[STREAM][2];
 };
@@ -122,7 +122,7 @@ struct Statistic {
     }
     __device__ __forceinline__ void put(Statistics &to) const {
         if (threadIdx.x >= 2 * STREAM) return;
-        to.at[threadIdx.x % STREAM][threadIdx.x / STREAM] = threadIdx.x < STREAM ? held * LOG2_E : held;
+        to.at[threadIdx.x % STREAM][threadIdx.x / STREAM] = threadIdx.x < STREAM ? held * LOG_UNIT : held;
     }
 };
 
@@ -171,7 +171,7 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
 #pragma unroll 1
     for (u64 head = owner; head < owner + GROUP; head++) {
         const real *q = inputs.q + place_queries(head), *slopes = dy + place_out(head);
-        const real *bias = inputs.bias + matrix_of(head) * STEPS * KEY_STEPS;
+        const real *bias = bias_of(head, inputs.bias);
         const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();

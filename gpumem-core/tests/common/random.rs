@@ -364,9 +364,10 @@ impl Drawing {
                 });
             }
             111 => {
-                // What is added differs between samples, or is the same for all.
-                let bias = match second % 2 {
+                // What is added differs between samples, or is the same for all, or is one row for all queries.
+                let bias = match second % 3 {
                     0 => try_join(g, &[sequence[0], sequence[0]], "MatMul(transpose_b = true)"),
+                    1 => Ok(layer(g, sequence[0], "Mean(-1)")),
                     _ => match first % 6 {
                         0 => Ok(chain(g, sequence[0], "PositionEmbedding(6, 3) | Affine(0.5)")),
                         which => Ok(layer(g, sequence[0], BIASES[which - 1])),

@@ -135,15 +135,29 @@ fn sequences_and_joins() {
         (
             "5x12, 4x4",
             "Attention(heads = 2)",
-            "adds [5, 5], or what is repeated to [2, 5, 5], but branch 1 produces [4, 4]",
+            "adds [5] or [5, 5], or what is repeated to [2, 5, 5], but branch 1 produces [4, 4]",
         ),
         ("5x8, 8, 9x8", "Attention", "works on keys [.., T, D], but branch 1 produces [8]"),
         (
             "2x5x8, 2x9x8, 2x9x8, 4x5x9",
             "Attention(heads = 2)",
-            "adds [5, 9], or what is repeated to [2, 2, 5, 9], but branch 3 produces [4, 5, 9]",
+            "adds [9] or [5, 9], or what is repeated to [2, 2, 5, 9], but branch 3 produces [4, 5, 9]",
         ),
-        ("5x8, 9x8, 9x8, 9x5", "Attention", "adds [5, 9], or what is repeated to [5, 9], but branch 3 produces [9, 5]"),
+        (
+            "5x8, 9x8, 9x8, 9x5",
+            "Attention",
+            "adds [9] or [5, 9], or what is repeated to [5, 9], but branch 3 produces [9, 5]",
+        ),
+        (
+            "5x8, 9x8, 9x8, 5",
+            "Attention",
+            "adds [9] or [5, 9], or what is repeated to [5, 9], but branch 3 produces [5]",
+        ),
+        (
+            "2x5x8, 2x9x8, 2x9x8, 4x1x9",
+            "Attention(heads = 2)",
+            "adds [9] or [5, 9], or what is repeated to [2, 2, 5, 9], but branch 3 produces [4, 1, 9]",
+        ),
         (
             "9x8, 5x8, 5x8",
             "Attention(window = 3)",

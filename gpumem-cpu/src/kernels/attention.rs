@@ -1,6 +1,10 @@
 //! Attention. In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`,
 //! where `j` goes over all steps of the keys, or with `causal` over those up to `i`, or with a window over those near it. Heads of queries that follow each other may share one
-//! of keys and one of values. Queries, keys and values lie side by side in rows of one input, or are three inputs.
+//! of keys and one of values. Queries, keys and values lie side by side in rows of one input, or are three inputs. What is added may be one row
+//! that all queries share: `bias[j]`.
+//!
+//! A query whose scores are all -infinity sees no key: `p[i, :]` and with it `y[i]` are 0, and `lse[i]` is +infinity, so that the backward
+//! pass, too, has `exp(-infinity) = 0` for each of its weights.
 //!
 //! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x M tensor; the
 //! forward pass leaves `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With
@@ -25,6 +29,10 @@ use std::ops::Range;
 /// Rows that are worked on together.
 const ROWS: usize = 64;
 
+/// A log-sum-exp farther from 0 has too few digits for the weights of its row, as where a mask adds -1e9 to all of its scores: the backward
+/// pass then sums them again.
+const FAR: f32 = 1024.0;
+
 #[derive(Clone, Copy)]
 struct Sizes {
     /// Of the whole batch: several a sample where it has more than one.
@@ -45,6 +53,8 @@ struct Sizes {
     apart: bool,
     /// Matrices that are added, and heads that follow each other and share one.
     bias: [usize; 2],
+    /// Rows of each.
+    bias_rows: usize,
 }
 
 /// Queries, keys and values of one head of one sample.
@@ -75,8 +85,24 @@ impl Sizes {
         let bias = op.bias.map(|size| count(&[size]));
         let sequences = count(&[operands.batch(), op.sequences()]);
         let window = if op.window == 0 { usize::MAX } else { count(&[op.window]) };
+        let bias_rows = count(&[op.bias_rows]);
         let (scale, causal, apart) = (op.scale as f32, op.causal, op.apart);
-        Ok(Sizes { sequences, each, heads, group, steps, keys, width, values, scale, causal, window, apart, bias })
+        Ok(Sizes {
+            sequences,
+            each,
+            heads,
+            group,
+            steps,
+            keys,
+            width,
+            values,
+            scale,
+            causal,
+            window,
+            apart,
+            bias,
+            bias_rows,
+        })
     }
 
     /// Rows of queries, keys and values in a sequence.
@@ -114,11 +140,16 @@ impl Sizes {
 
     /// Elements of a matrix that is added.
     fn matrix(&self) -> usize {
-        self.steps.saturating_mul(self.keys)
+        self.bias_rows.saturating_mul(self.keys)
+    }
+
+    /// Elements from what is added for one query to what is added for the next: 0 if all share a row.
+    fn bias_pitch(&self) -> usize {
+        if self.bias_rows == 1 { 0 } else { self.keys }
     }
 }
 
-/// What is added to scores: matrices `[T, M]`, which may be those of each sample.
+/// What is added to scores: matrices `[T, M]` or `[1, M]`, which may be those of each sample.
 struct Bias {
     data: Source,
     batched: bool,
@@ -161,7 +192,7 @@ impl Inputs {
         };
         let bias = self.bias.as_ref().map(|bias| {
             let first = bias_number(sizes, bias.batched, sequence, head) * sizes.matrix();
-            Matrix::new(&bias.data.get()[first..][..sizes.matrix()], sizes.steps, sizes.keys, sizes.keys)
+            Matrix::new(&bias.data.get()[first..][..sizes.matrix()], sizes.steps, sizes.keys, sizes.bias_pitch())
         });
         Head {
             parts: [part(0), part(1), part(2)],
@@ -314,13 +345,9 @@ pub(super) fn attend(
             for (p, i) in p.chunks_exact_mut(seen.len()).zip(rows.clone()) {
                 let own = head.seen(i..i + 1);
                 let p = only(&seen, &own, p);
-                let max = largest(p);
-                wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
-                let sum = sum(p, f64::from);
-                let scale = (1.0 / sum) as f32;
-                wide(|| p.iter_mut().for_each(|p| *p *= scale));
+                let log = softmax(p);
                 if let Some(lse) = &mut lse {
-                    lse[i] = (f64::from(max) + sum.ln()) as f32;
+                    lse[i] = log;
                 }
                 if let Some(factor) = factor {
                     let first = head.first_draw + (i * head.keys + own.start) as u64;
@@ -331,6 +358,22 @@ pub(super) fn attend(
             product(y.rows(rows), p, v.rows(seen), 1.0, false);
         }
     });
+}
+
+/// Scores of a query to weights. Returns the logarithm of their sum. Where all scores are -infinity, all weights are 0 and the logarithm is
+/// +infinity.
+fn softmax(p: &mut [f32]) -> f32 {
+    let largest = largest(p);
+    let max = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
+    wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
+    let sum = sum(p, f64::from);
+    // A NaN among the scores is passed over by `largest` but not by the sum.
+    if sum == 0.0 {
+        return f32::INFINITY;
+    }
+    let scale = (1.0 / sum) as f32;
+    wide(|| p.iter_mut().for_each(|p| *p *= scale));
+    (f64::from(max) + sum.ln()) as f32
 }
 
 /// What the gradients of a head come from.
@@ -457,7 +500,8 @@ fn parts_back(kept: &Kept, targets: &mut [Option<Gradient>]) {
     });
 }
 
-/// The gradient of what is added: each matrix is the sum over the heads that share it, one after the other.
+/// The gradient of what is added: each matrix is the sum over the heads that share it, one after the other, and a row the sum over all
+/// queries.
 fn bias_back(kept: &Kept, gradient: &mut Gradient, batched: bool) {
     let sizes = kept.sizes;
     let factor = kept.draws.as_ref().map(Draws::factor);
@@ -472,7 +516,7 @@ fn bias_back(kept: &Kept, gradient: &mut Gradient, batched: bool) {
                 let head = kept.inputs.head(&sizes, sequence, head);
                 for_slopes(&head, &outcome, factor.as_ref(), |rows, seen, _, slopes| {
                     for (slopes, row) in slopes.chunks_exact(seen.len()).zip(rows) {
-                        let out = &mut out[row * sizes.keys..][seen.clone()];
+                        let out = &mut out[row * sizes.bias_pitch()..][seen.clone()];
                         wide(|| out.iter_mut().zip(slopes).for_each(|(out, slope)| *out += slope));
                     }
                 });
@@ -506,8 +550,12 @@ fn for_slopes(
                 let own = head.seen(i..i + 1);
                 let first = head.first_draw + (i * head.keys + own.start) as u64;
                 let (p, s) = (only(&seen, &own, p), only(&seen, &own, s));
-                let sum = lse[i];
-                wide(|| p.iter_mut().for_each(|p| *p = exp(*p - sum)));
+                let log = lse[i];
+                if log.is_finite() && log.abs() > FAR {
+                    softmax(p);
+                } else {
+                    wide(|| p.iter_mut().for_each(|p| *p = exp(*p - log)));
+                }
                 match factor {
                     None => wide(|| s.iter_mut().zip(&*p).for_each(|(s, p)| *s = p * (*s - delta))),
                     Some(factor) => s.iter_mut().zip(p).zip(first..).for_each(|((s, p), index)| {

@@ -8,6 +8,7 @@ pub mod given;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 pub mod layouts;
+pub mod masked;
 pub mod rules;
 
 use gpumem_core::error::Error;

@@ -44,7 +44,7 @@ impl<'a> Heads<'a> {
         }
         if let Some(input) = op.added() {
             let bias = context.read(Slot::Input(input))?;
-            heads.check(bias, &[context.samples(bias), op.bias[0], op.steps(), op.keys])?;
+            heads.check(bias, &[context.samples(bias), op.added_elements()])?;
         }
         Ok(heads)
     }
@@ -99,6 +99,7 @@ impl<'a> Heads<'a> {
         let kernel = kernel.with_float("SCALE", f64::from(op.scale as f32)).with("APART", u8::from(op.apart));
         let kernel = kernel.with("SEQUENCES", op.sequences()).with("MATRICES", op.bias[0]);
         let kernel = kernel.with("SHARING", op.bias[1]).with("PER_SAMPLE", u8::from(per_sample));
+        let kernel = if op.bias[0] > 0 { kernel.with("BIAS_ROWS", op.bias_rows) } else { kernel };
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         let names = ["ADD", "ADD_KEYS", "ADD_VALUES", "ADD_BIAS"];
         let kernel = match context.operation.read(Slot::Input(0)) {
@@ -131,10 +132,10 @@ impl<'a> Heads<'a> {
         })
     }
 
-    /// A block for each tile of each matrix that is added.
+    /// A block for each tile of each matrix or row that is added.
     fn launch_bias(&self, bias: TensorId, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
-        let Attention { keys, bias: [matrices, _], .. } = *self.op;
-        let blocks = [self.context.samples(bias), matrices, self.op.steps().div_ceil(SIDE), keys.div_ceil(SIDE)];
+        let Attention { keys, bias: [matrices, _], bias_rows, .. } = *self.op;
+        let blocks = [self.context.samples(bias), matrices, bias_rows.div_ceil(SIDE), keys.div_ceil(SIDE)];
         Ok(Launch {
             kernel: self.kernel("attention_backward_bias", 0).with("SAMPLES", self.samples),
             grid: [grid(&blocks)?, 1, 1],

@@ -113,6 +113,53 @@ pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[
     }
 }
 
+/// What everyone who runs the kernels leaves of a program after one step.
+pub struct Left {
+    pub who: String,
+    /// Tensors that were asked for.
+    pub found: Vec<Vec<f32>>,
+    /// What was given, as the number format has it.
+    pub given: Vec<Vec<f32>>,
+    /// How far numbers may be off where sums of the project's own kernels may be off by the tolerance that was asked for.
+    pub tolerance: f64,
+}
+
+/// Runs one step with these numbers in tensors of these names.
+pub fn run_with(
+    program: &Program,
+    (format, orders): (Format, std::ops::Range<i32>),
+    (batch, optimizer, tolerance): (u64, Optimizer, f64),
+    given: &[(&str, &[f32])],
+    wanted: &[usize],
+) -> Vec<Left> {
+    prepare_programs(&[format], std::slice::from_ref(program), batch, optimizer);
+    let job = job(program, batch, format.0, optimizer);
+    if !filled::capabilities().is_empty() {
+        filled::fill(&job, format.1);
+        return Vec::new();
+    }
+    let floats = |words: Vec<u32>| words.into_iter().map(f32::from_bits).collect::<Vec<f32>>();
+    let run = |(who, mut tested): (String, Box<dyn Tested>)| {
+        for id in 0..program.tensors.len() {
+            if let Some(words) = beginning(program, id, batch, 1, optimizer) {
+                tested.put(id, &words);
+            }
+        }
+        let mut rounded = Vec::new();
+        for (name, numbers) in given {
+            let id = program.tensors.iter().position(|tensor| tensor.name == *name);
+            let id = id.unwrap_or_else(|| panic!("nothing is called {name}"));
+            tested.put(id, &numbers.iter().map(|number| number.to_bits()).collect::<Vec<u32>>());
+            rounded.push(floats(tested.get(id)));
+        }
+        tested.step();
+        let found = wanted.iter().map(|&id| floats(tested.get(id))).collect();
+        let tolerance = tested.allowed(tolerance);
+        Left { who, found, given: rounded, tolerance }
+    };
+    everyone(&job, format.1, orders).into_iter().map(run).collect()
+}
+
 /// What the kernels are compared with.
 pub enum Reference {
     /// The CPU backend, in f32.

@@ -37,7 +37,9 @@ use gpumem_cuda::{Argument, Call, Cuda, Kernel, Passage, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-pub use compare::{Reference, Run, compare, compare_cached, compare_in, compare_programs, not_a_number};
+pub use compare::{
+    Left, Reference, Run, compare, compare_cached, compare_in, compare_programs, not_a_number, run_with,
+};
 pub use machine::Machine;
 pub use tested::Tested;
 

@@ -1,8 +1,9 @@
 //! Attention, causal and not.
 
-use crate::host::CAPABILITY;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers, tokens};
-use crate::{check, check_formats, check_narrow, check_products, check_trained};
+use crate::host::harness::masked::{GRADIENTS, INPUTS, Masked, NAMES, Sums, cases, most_negative};
+use crate::host::{CAPABILITY, Left, run_with};
+use crate::{PRODUCTS, Way, check, check_formats, check_narrow, check_products, check_trained};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::program::ops::Attention;
@@ -182,10 +183,22 @@ fn apart(
     options: &str,
     bias: Option<&[u64]>,
 ) -> impl Fn(&mut Graph) -> NodeId {
+    let bias = bias.map(|front| (front, steps));
+    apart_with(axes, [heads, kv_heads], [steps, keys, width, values], options, bias)
+}
+
+/// The same, with the rows of what is added.
+fn apart_with(
+    axes: &[u64],
+    [heads, kv_heads]: [u64; 2],
+    [steps, keys, width, values]: [u64; 4],
+    options: &str,
+    bias: Option<(&[u64], u64)>,
+) -> impl Fn(&mut Graph) -> NodeId {
     let with = |front: &[u64], rest: [u64; 2]| front.iter().copied().chain(rest).collect::<Vec<u64>>();
     let rows = [[steps, heads * width], [keys, kv_heads * width], [keys, kv_heads * values]];
     let mut shapes: Vec<Vec<u64>> = rows.iter().map(|&rows| with(axes, rows)).collect();
-    shapes.extend(bias.map(|front| with(front, [steps, keys])));
+    shapes.extend(bias.map(|(front, rows)| with(front, [rows, keys])));
     let mut all = 0;
     let mut branches = Vec::new();
     for shape in &shapes {
@@ -247,6 +260,72 @@ fn numbers_that_are_added_to_scores() {
         1,
         apart(&[], [1, 1], [66, 66, 16, 16], ", causal = true, dropout = 0.1", Some(&[])),
     );
+}
+
+/// Rows that all queries share, in one tile of queries and in several, with gradients that are summed over all of them.
+#[test]
+fn rows_that_are_added_to_scores() {
+    check("a row", 2, apart_with(&[], [2, 1], [5, 7, 4, 4], "", Some((&[], 1))));
+    check("a row a head", 2, apart_with(&[3], [2, 2], [70, 7, 4, 6], ", causal = true", Some((&[2], 1))));
+    check("a row a window", 2, apart_with(&[3], [2, 2], [5, 67, 4, 4], ", dropout = 0.3", Some((&[3, 1], 1))));
+    check("a row in a window of keys", 1, apart_with(&[], [2, 2], [66, 68, 4, 4], ", window = 9", Some((&[2], 1))));
+    check_products("a row, of tensor cores", 1, apart_with(&[2], [2, 2], [70, 70, 16, 16], "", Some((&[2], 1))));
+    for (width, is_narrow) in [(4, false), (16, true)] {
+        let network = move |graph: &mut Graph| {
+            let input = graph.input(numbers(&[6, 2 * width])).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let bias = chain(graph, x, "PositionEmbedding(6, 14) | Slice(0, 1) | Reshape([2; 1; 7])");
+            let bias = chain(graph, bias, "Slice(1, dim = 3)");
+            let [once, twice] = ["Attention(heads = 2)", "Attention(heads = 2, dropout = 0.2)"]
+                .map(|text| join(graph, &[x, x, x, bias], text));
+            join(graph, &[once, twice], "Add")
+        };
+        if is_narrow { check_products("a trained row", 2, network) } else { check("a trained row", 3, network) }
+    }
+}
+
+/// Output and gradients of a case as all kernels leave them.
+fn check_masked(case: &Masked, (format, orders): &Way, tolerance: f64) {
+    let (step, optimizer) = case.step();
+    let forward = case.forward();
+    let inputs: Vec<(&str, &[f32])> = INPUTS.into_iter().zip(case.inputs.iter().map(Vec::as_slice)).collect();
+    let with_slope: Vec<(&str, &[f32])> = inputs.iter().copied().chain([("target", &case.slope[..])]).collect();
+    let of = |name: &str| step.tensors.iter().position(|tensor| tensor.name == name).unwrap();
+    let how = || (*format, orders.clone());
+    let many = (case.batch as u64, optimizer, tolerance);
+    let check = |left: &Left, name: &str, found: &[f32], expected: &Sums| {
+        expected.assert_close(&format!("{}, {}, {format:?}: {name}", case.what, left.who), found, left.tolerance);
+    };
+    for left in run_with(&forward, how(), many, &inputs, &[forward.results[0] as usize]) {
+        check(&left, NAMES[0], &left.found[0], &case.outcome(&left.given)[0]);
+    }
+    for left in run_with(&step, how(), many, &with_slope, &GRADIENTS.map(of)) {
+        let expected = case.outcome(&left.given);
+        for ((name, found), expected) in NAMES[1..].iter().zip(&left.found).zip(&expected[1..]) {
+            check(&left, name, found, expected);
+        }
+    }
+}
+
+/// A query that sees no key, keys hidden in whole tiles, and the most negative number of each format: in f32 by threads, in 16 bits by
+/// tensor cores and where heads are too narrow for them by threads.
+#[test]
+fn masks_hide_keys() {
+    let f32 = ((Precision::F32, CAPABILITY), 0..1);
+    check_masked(&Masked::second_sees_none(), &f32, 1e-5);
+    for hides in [f32::NEG_INFINITY, most_negative(Precision::F32)] {
+        cases(hides).iter().for_each(|case| check_masked(case, &f32, 1e-5));
+    }
+}
+
+#[test]
+fn masks_hide_keys_in_sixteen_bits() {
+    for way in &PRODUCTS[..3] {
+        check_masked(&Masked::second_sees_none(), way, 1e-2);
+        for hides in [f32::NEG_INFINITY, most_negative(way.0.0)] {
+            cases(hides).iter().for_each(|case| check_masked(case, way, 1e-2));
+        }
+    }
 }
 
 /// Gradients of some inputs alone: queries are the network's own input, or all that has parameters is added to the scores.

@@ -22,8 +22,10 @@ use alloc::vec::Vec;
 ///   `softmax(scale * q k^T) v`.
 /// * With one branch, queries, keys and values are side by side, `[.., T, (heads + 2 * kv_heads) * S]`, which costs no copies of what
 ///   one `Linear` makes.
-/// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys: `[T, M]`, or `[.., heads, T, M]`, where the axes in front of
-///   `T` are repeated as numpy does; where there is one head, its axis may be left out. It may differ between samples, or be the same.
+/// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys, as `mask` in `Attention(q, k, v, mask)`:
+///   `[T, M]`, or `[.., heads, T, M]`, where axes before `T` are repeated as numpy does; where there is one head, its axis may be left out.
+///   A row `[M]`, `[1, M]` or `[.., heads, 1, M]` is repeated over the queries without a tensor of T x M. It may differ between samples, or
+///   be one for all. Where -infinity is added a key is hidden. A query that sees no key has an output of 0 and gradients of 0.
 /// * Parameters: none.
 /// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. There is
 ///   never a T x M tensor in memory but what is added.
@@ -61,14 +63,27 @@ impl Layer for Attention {
         let apart = parts.len() == 3;
         let Sizes { axes, steps, keys, width, values } =
             if apart { sizes_apart(parts, heads, kv_heads)? } else { sizes_joined(parts, heads, kv_heads)? };
-        let bias = match added {
+        let (bias, bias_rows) = match added {
             [added, ..] => bias(added, parts.len(), axes, heads, [steps, keys])?,
-            [] => [0; 2],
+            [] => ([0; 2], 0),
         };
         let dims: Vec<u64> = axes.iter().copied().chain([steps, heads.saturating_mul(values)]).collect();
         let (scale, window, shape) = (self.scale.unwrap_or_else(|| usual_scale(width)), 0, Shape::new(&dims));
-        let op =
-            ops::Attention { heads, kv_heads, keys, width, values, scale, dropout, causal, window, apart, bias, shape };
+        let op = ops::Attention {
+            heads,
+            kv_heads,
+            keys,
+            width,
+            values,
+            scale,
+            dropout,
+            causal,
+            window,
+            apart,
+            bias,
+            shape,
+            bias_rows,
+        };
         let op = op.within(self.window.unwrap_or(0));
         if op.window > 0 && steps >= keys.saturating_add(op.window) {
             let text = format!(
@@ -164,13 +179,20 @@ fn list(axes: &[u64], rest: &str) -> String {
     format!("[{axes}{rest}]")
 }
 
-/// How the matrices that are added are shared out to heads: how many there are, and how many heads that follow each other share one.
-fn bias(added: &Value, branch: usize, axes: &[u64], heads: u64, [steps, keys]: [u64; 2]) -> Result<[u64; 2], Mistake> {
+/// How the matrices that are added are shared out to heads, how many there are and how many heads that follow each other share one, and the
+/// rows of each.
+fn bias(
+    added: &Value,
+    branch: usize,
+    axes: &[u64],
+    heads: u64,
+    [steps, keys]: [u64; 2],
+) -> Result<([u64; 2], u64), Mistake> {
     let all: Vec<u64> = if heads == 1 { axes.to_vec() } else { axes.iter().copied().chain([heads]).collect() };
     let mistake = || {
         let dims: Vec<u64> = all.iter().copied().chain([steps, keys]).collect();
         let text = format!(
-            "adds [{steps}, {keys}], or what is repeated to {}, but branch {branch} produces {}",
+            "adds [{keys}] or [{steps}, {keys}], or what is repeated to {}, but branch {branch} produces {}",
             Shape::new(&dims),
             added.shape
         );
@@ -180,13 +202,17 @@ fn bias(added: &Value, branch: usize, axes: &[u64], heads: u64, [steps, keys]: [
         let text = format!("works on numbers, but branch {branch} carries {given}; put `{remedy}` in that branch");
         return Err(Mistake::of_input(branch, text));
     }
-    let Some((front, [rows, columns])) = added.shape.dims().split_last_chunk::<2>() else { return Err(mistake()) };
+    let (front, rows, columns) = match added.shape.dims() {
+        [front @ .., rows, columns] => (front, *rows, *columns),
+        [columns] => (&[][..], 1, *columns),
+        [] => return Err(mistake()),
+    };
     // The axis of one head, which others leave out.
     let front = match front {
         [front @ .., 1] if heads == 1 && front.len() == axes.len() => front,
         front => front,
     };
-    if [*rows, *columns] != [steps, keys] || front.len() > all.len() {
+    if (rows != 1 && rows != steps) || columns != keys || front.len() > all.len() {
         return Err(mistake());
     }
     // Axes of length 1 in front are none. What is left is a run of axes, before and after which all is repeated.
@@ -198,5 +224,5 @@ fn bias(added: &Value, branch: usize, axes: &[u64], heads: u64, [steps, keys]: [
     if (first..end).any(|axis| given(axis) != all[axis]) {
         return Err(mistake());
     }
-    Ok([product(&all[first..end]), product(&all[end..])])
+    Ok(([product(&all[first..end]), product(&all[end..])], rows))
 }

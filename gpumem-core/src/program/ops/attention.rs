@@ -13,7 +13,9 @@ record! {
     ///
     /// * Inputs: queries, keys and values side by side, `[.., T, (heads + 2 * kv_heads) * S]`; or, where they are `apart`, queries
     ///   `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`. Heads of the queries that follow each other
-    ///   share a head of the keys and one of the values. Then the matrices `[T, M]` that are added to scaled products, if there are any.
+    ///   share a head of the keys and one of the values. Then what is added to scaled products, if there is anything: matrices `[T, M]`, or
+    ///   rows `[M]` that all queries share. A key at which -infinity is added is hidden.
+    /// * A query that sees no key has an output of 0, and no gradient comes from it. Its logarithm is +infinity.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
     /// * The gradient reads all inputs, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head,
     ///   the product of the rows of y and of its gradient, which all keys need, and where cuDNN may compute it for the gradient of the
@@ -44,6 +46,8 @@ record! {
         pub bias: [u64; 2],
         /// Dimensions of the output: `[.., T, heads * V]`. Sequences of a sample do not see each other.
         pub shape: Shape,
+        /// Rows of each matrix that is added: T, or 1 if all queries share it. 0 where nothing is added.
+        pub bias_rows: u64,
     }
 }
 
@@ -56,8 +60,22 @@ impl Attention {
         let keys = rows.last().copied().unwrap_or(0);
         let scale = usual_scale(width);
         let shape = Shape::new(&dims);
-        let (values, window, apart, bias) = (width, 0, false, [0; 2]);
-        Attention { heads, kv_heads, keys, width, values, scale, dropout, causal, window, apart, bias, shape }
+        let (values, window, apart, bias, bias_rows) = (width, 0, false, [0; 2], 0);
+        Attention {
+            heads,
+            kv_heads,
+            keys,
+            width,
+            values,
+            scale,
+            dropout,
+            causal,
+            window,
+            apart,
+            bias,
+            shape,
+            bias_rows,
+        }
     }
 
     /// The same, where a step sees only keys whose number differs from its own by less than `window`, if that is not 0.
@@ -71,7 +89,7 @@ impl Attention {
     }
 
     /// Whether cuDNN may compute it: it is causal over one sequence whose parts lie side by side, and nothing is hidden, dropped or
-    /// added.
+    /// added. Every query then sees its own key; what cuDNN makes of one that sees none does not matter.
     pub fn is_for_the_library(&self) -> bool {
         let is_usual = self.scale == usual_scale(self.width) && self.bias[0] == 0 && self.hides_from() == 0;
         self.causal && !self.draws() && !self.apart && is_usual && self.shape.rank() == 2
@@ -116,7 +134,14 @@ impl Attention {
         let all = self.sequences().saturating_mul(self.heads);
         let [matrices, sharing] = self.bias;
         let is_shared = matrices == 0 || (sharing > 0 && all.is_multiple_of(matrices.saturating_mul(sharing)));
-        sees && has_heads && has_elements && is_joined && is_scaled && is_shared && self.shape.last() == self.features()
+        let has_rows = matrices == 0 || self.bias_rows == 1 || self.bias_rows == self.steps();
+        let is_bias = is_shared && has_rows;
+        sees && has_heads && has_elements && is_joined && is_scaled && is_bias && self.shape.last() == self.features()
+    }
+
+    /// Elements of all that is added, of a sample or of the whole batch.
+    pub fn added_elements(&self) -> u64 {
+        product(&[self.bias[0], self.bias_rows, self.keys])
     }
 
     /// Rows of all heads of a sample's queries.
@@ -236,8 +261,14 @@ mod tests {
         assert_eq!(apart.rows(), [32, 16, 12]);
         assert_eq!(apart.macs(), 3 * 4 * 5 * 9 * (8 + 6));
         for bias in [[12, 1], [4, 1], [3, 4], [1, 12], [1, 1]] {
-            assert!(Attention { bias, ..apart.clone() }.is_sound(), "{bias:?}");
+            for bias_rows in [1, 5] {
+                assert!(Attention { bias, bias_rows, ..apart.clone() }.is_sound(), "{bias:?}, {bias_rows}");
+            }
+            for bias_rows in [0, 3, 9] {
+                assert!(!Attention { bias, bias_rows, ..apart.clone() }.is_sound(), "{bias:?}, {bias_rows}");
+            }
         }
+        assert_eq!(Attention { bias: [4, 3], bias_rows: 1, ..apart.clone() }.added_elements(), 4 * 9);
         for changed in [
             Attention { window: 3, keys: 2, ..apart.clone() },
             Attention { heads: 0, ..joined.clone() },
@@ -246,8 +277,8 @@ mod tests {
             Attention { values: 6, ..joined.clone() },
             Attention { scale: 0.0, ..joined.clone() },
             Attention { scale: f64::NAN, ..joined.clone() },
-            Attention { bias: [5, 1], ..joined.clone() },
-            Attention { bias: [12, 0], ..joined.clone() },
+            Attention { bias: [5, 1], bias_rows: 1, ..joined.clone() },
+            Attention { bias: [12, 0], bias_rows: 1, ..joined.clone() },
             Attention { shape: Shape::new(&[3, 5, 24]), ..joined.clone() },
             Attention { shape: Shape::new(&[32]), ..joined.clone() },
             Attention { keys: 0, ..apart.clone() },
