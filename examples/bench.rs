@@ -33,7 +33,7 @@ mod smi;
 use digits::Digits;
 use gpumem::Line;
 use gpumem::report::roofline::Rates;
-use gpumem::{Cuda, Error, Hosts, Net, Network};
+use gpumem::{Cuda, Error, Net, Network, Trains};
 use networks::Synthetic;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
@@ -146,7 +146,7 @@ struct Bench {
 impl Bench {
     fn run<N>(&self, name: &str, limit: u32) -> Value
     where
-        N: Network,
+        N: Trains,
         N::Input: Synthetic,
         N::Target: Synthetic,
     {
@@ -196,14 +196,14 @@ impl Bench {
     /// The launches of a network's programs, each by itself.
     fn profile<N>(&self, limit: u32) -> Result<Value, Error>
     where
-        N: Network,
+        N: Trains,
         N::Input: Synthetic,
         N::Target: Synthetic,
     {
         let mut net = Net::<N, Cuda>::load(&self.card)?;
         let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
         for _ in 0..self.warm_up {
-            net.train_step(input.given(), target.given())?;
+            net.train_step(&input, &target)?;
         }
         let profile = net.runner_mut().profile(REPETITIONS)?;
         let loss = net.loss()?;
@@ -222,7 +222,7 @@ impl Bench {
 
     fn measure<N>(&self, limit: u32) -> Result<Value, Error>
     where
-        N: Network,
+        N: Trains,
         N::Input: Synthetic,
         N::Target: Synthetic,
     {
@@ -230,13 +230,13 @@ impl Bench {
         let mut net = Net::<N, Cuda>::load(&self.card)?;
         let load_seconds = loading.elapsed().as_secs_f64();
         let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
-        let first_loss = net.train_step(input.given(), target.given())?;
+        let first_loss = net.train_step(&input, &target)?;
         for _ in 1..self.warm_up {
-            net.train_step(input.given(), target.given())?;
+            net.train_step(&input, &target)?;
         }
         let (resident, timed) = self.time(&mut net, Net::train_again)?;
-        let (enqueued, _) = self.time(&mut net, |net| net.enqueue_step(input.given(), target.given()))?;
-        let (fed, _) = self.time(&mut net, |net| net.train_step(input.given(), target.given()).map(|_| ()))?;
+        let (enqueued, _) = self.time(&mut net, |net| net.enqueue_step(&input, &target))?;
+        let (fed, _) = self.time(&mut net, |net| net.train_step(&input, &target).map(|_| ()))?;
         let last_loss = net.loss()?;
         let usage = smi::usage();
         let peak = usage.map(|usage| usage.process.unwrap_or(usage.card.saturating_sub(self.before)));

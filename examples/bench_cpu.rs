@@ -16,7 +16,7 @@ mod digits;
 mod networks;
 
 use digits::Digits;
-use gpumem::{Cpu, Error, Hosts, Net, Network};
+use gpumem::{Cpu, Error, Net, Network, Trains};
 use networks::Synthetic;
 use serde_json::json;
 use std::io::{BufRead, Write};
@@ -121,21 +121,21 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Training steps, each with its batch handed over and its loss waited for.
-fn train<N: Network>(cpu: &Cpu, limit: u32) -> Result<(), Failure>
+fn train<N: Trains>(cpu: &Cpu, limit: u32) -> Result<(), Failure>
 where
     N::Input: Synthetic,
     N::Target: Synthetic,
 {
     let mut net = Net::<N, Cpu>::load(cpu)?;
     let (input, target) = (N::Input::synthetic(limit, 0), N::Target::synthetic(limit, 1));
-    answer(|| net.train_step(input.given(), target.given()))
+    answer(|| net.train_step(&input, &target))
 }
 
 /// Forward passes of one image.
 fn infer(cpu: &Cpu) -> Result<(), Failure> {
     let mut net = ResNet18::<1>::on(cpu)?;
     let input = <ResNet18<1> as Network>::Input::synthetic(0, 0);
-    answer(|| net.forward(input.given()).map(|logits| logits.as_slice()[0]))
+    answer(|| net.forward(&input).map(|logits| logits.as_slice()[0]))
 }
 
 /// Makes a few steps, and then as many as each line of the standard input says.

@@ -11,9 +11,9 @@
 #[macro_use]
 mod networks;
 
+use gpumem::Device;
 use gpumem::Line;
 use gpumem::prelude::*;
-use gpumem::{Device, Hosts};
 use networks::Synthetic;
 use std::error::Error;
 use std::process::ExitCode;
@@ -106,7 +106,7 @@ impl Options {
 /// Trains for `steps` steps on one batch. `free` says how many bytes of the card are free, if there is a card.
 fn train<N, D>(device: &D, steps: usize, free: impl Fn() -> Option<u64>) -> Result<(), Box<dyn Error>>
 where
-    N: Network,
+    N: Trains,
     N::Input: Synthetic,
     N::Target: Synthetic,
     D: Device,
@@ -128,7 +128,7 @@ where
         if step == warm_up {
             start = Instant::now();
         }
-        losses.push(net.train_step(images.given(), labels.given())?);
+        losses.push(net.train_step(&images, &labels)?);
     }
     let seconds = start.elapsed().as_secs_f64() / (steps - warm_up) as f64;
     println!("\nloss {:.4} before the first step, {:.4} before the last of {steps}", losses[0], losses[steps - 1]);

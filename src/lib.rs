@@ -56,11 +56,11 @@ pub use gpumem_core::error::Error;
 pub use gpumem_core::memory::budget::{Budget, Line};
 pub use gpumem_core::memory::tables::Tables;
 pub use gpumem_core::memory::{Compiled, record};
-pub use gpumem_core::network::{Caches, Generate, LayerInfo, Network, Serve, Serving};
+pub use gpumem_core::network::{Caches, Generate, LayerInfo, Network, Serve, Serving, Trains};
 pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::generate::{Generated, Generation, greedy};
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
-pub use gpumem_core::run::tensor::{Host, HostShape, Hosts, NoConstTrain, Tensor};
+pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, NoConstTrain, Tensor};
 pub use gpumem_core::train::{Clip, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
@@ -87,6 +87,7 @@ pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
     pub use crate::{
-        D, Net, Network, Tensor, Train, blocks, blocks_mod, fits, gib, max_batch, mib, network, network_mod, operation,
+        D, Net, Network, Tensor, Train, Trains, blocks, blocks_mod, fits, gib, max_batch, mib, network, network_mod,
+        operation,
     };
 }

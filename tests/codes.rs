@@ -76,9 +76,12 @@ fn states_have_names_and_shapes() {
         let all = found.iter().filter_map(|(found, shape)| Some((found.strip_prefix(name)?, shape.as_slice())));
         all.collect()
     };
-    let scales = [(".moment2", &[40][..]), (".moment3", &[40][..])];
-    assert_eq!(of("linear.weight"), [[(".moment0", &[10_240][..]), (".moment1", &[10_240][..])], scales].concat());
-    assert_eq!(of("linear.bias"), [(".moment0", &[10][..]), (".moment1", &[10][..])]);
+    let scales = [(".exp_avg.scale", &[40][..]), (".exp_avg_sq.scale", &[40][..])];
+    assert_eq!(
+        of("linear.weight"),
+        [[(".exp_avg.codes", &[10_240][..]), (".exp_avg_sq.codes", &[10_240][..])], scales].concat()
+    );
+    assert_eq!(of("linear.bias"), [(".exp_avg", &[10][..]), (".exp_avg_sq", &[10][..])]);
 }
 
 type Images = <Coded as Network>::Input;
@@ -104,7 +107,7 @@ macro_rules! resumed {
             for batch in batches.by_ref().take(4) {
                 step(&mut net, batch);
             }
-            let codes = net.get("linear.weight.moment0").unwrap();
+            let codes = net.get("linear.weight.exp_avg.codes").unwrap();
             assert!(codes.iter().all(|code| code.fract() == 0.0 && (0.0..256.0).contains(code)));
             assert!(codes.iter().any(|&code| code > 200.0), "{codes:?}");
             let mut other = $network::on(&device).unwrap();
@@ -123,9 +126,9 @@ macro_rules! resumed {
             let mut served = $network::on(&device).unwrap();
             served.copy_from(&mut net).unwrap();
             assert_eq!(served.get("linear.weight").unwrap(), net.get("linear.weight").unwrap());
-            assert!(served.get("linear.weight.moment2").unwrap().iter().all(|&scale| scale == 0.0));
+            assert!(served.get("linear.weight.exp_avg.scale").unwrap().iter().all(|&scale| scale == 0.0));
             net.reset().unwrap();
-            assert!(net.get("linear.weight.moment0").unwrap().iter().all(|&code| code == 0.0));
+            assert!(net.get("linear.weight.exp_avg.codes").unwrap().iter().all(|&code| code == 0.0));
         })*
     };
 }

@@ -180,14 +180,14 @@ fn another_step_on_the_same_batch_needs_no_copy() {
 fn parameters_by_name() {
     let mut net = Small::on(&Cpu::new()).unwrap();
     let names: Vec<String> = net.names().map(String::from).collect();
-    for name in ["conv2d.weight", "batch_norm2d.running_var", "head.bias", "head.weight.moment1"] {
+    for name in ["conv2d.weight", "batch_norm2d.running_var", "head.bias", "head.weight.exp_avg_sq"] {
         assert!(names.iter().any(|known| known == name), "{names:?}");
     }
     assert_eq!(net.get("batch_norm2d.running_var").unwrap(), [1.0; 4]);
     assert_eq!(net.shape("head.weight"), Some(&[4, 64][..]));
-    assert_eq!((net.shape("head.weight.moment1"), net.shape("head")), (Some(&[4, 64][..]), None));
+    assert_eq!((net.shape("head.weight.exp_avg_sq"), net.shape("head")), (Some(&[4, 64][..]), None));
     let kind = |name: &str| net.tensors().find(|tensor| tensor.name == name).map(|tensor| tensor.kind);
-    let kinds = ["head.bias", "batch_norm2d.running_var", "head.weight.moment1"].map(kind);
+    let kinds = ["head.bias", "batch_norm2d.running_var", "head.weight.exp_avg_sq"].map(kind);
     assert_eq!(kinds, [Some(Kind::Parameter), Some(Kind::Statistic), Some(Kind::OptimizerState)]);
     assert!(net.tensors().map(|tensor| tensor.name).eq(net.names()));
     let weights = net.get("head.weight").unwrap();

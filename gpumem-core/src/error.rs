@@ -18,6 +18,13 @@ pub enum Error {
         /// Elements that were given.
         found: u64,
     },
+    /// More samples than a batch has.
+    Samples {
+        /// Samples of a batch.
+        batch: u64,
+        /// Samples that were given.
+        found: u64,
+    },
     /// A tensor of another shape than the one of its name in the network that it is meant for.
     Shape {
         /// The name of both.
@@ -37,6 +44,30 @@ pub enum Error {
         value: u32,
         /// The first value that is too large.
         limit: u64,
+    },
+    /// A value that a tensor of the network cannot have, such as a negative variance.
+    Value {
+        /// The tensor's name.
+        name: String,
+        /// Where the value stands in the data.
+        position: u64,
+        /// The value.
+        value: f32,
+        /// What its values are.
+        rule: &'static str,
+    },
+    /// The name of a state that another optimizer keeps.
+    State {
+        /// The name that was asked for.
+        name: String,
+        /// The parameter that it would be a state of.
+        parameter: String,
+        /// The optimizers that keep such a state.
+        owners: Vec<&'static str>,
+        /// The optimizer in `TRAIN`.
+        optimizer: &'static str,
+        /// Names of the states that it keeps of this parameter.
+        kept: Vec<String>,
     },
     /// A sequence that is to go on from an earlier step, of a network that keeps what all steps so far come to.
     Rewind {
@@ -207,6 +238,24 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// `a`, `b` and `c`, each in backticks; `nothing` if there are none.
+struct Listed<'a, T>(&'a [T]);
+
+impl<T: fmt::Display> fmt::Display for Listed<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((last, first)) = self.0.split_last() else { return f.write_str("nothing") };
+        for (index, one) in first.iter().enumerate() {
+            write!(f, "{}`{one}`", if index == 0 { "" } else { ", " })?;
+        }
+        write!(f, "{}`{last}`", if first.is_empty() { "" } else { " and " })
+    }
+}
+
+/// True if an index that is too large was a negative number before it was an unsigned one.
+fn is_negative(index: u32, limit: u64) -> bool {
+    index.cast_signed() < 0 && limit <= 1 << 31
+}
+
 impl Error {
     /// A failure of a device that no library's error stands behind.
     pub fn failed(device: &'static str, what: impl Into<String>) -> Error {
@@ -234,6 +283,40 @@ impl fmt::Display for Error {
                     f,
                     "`{name}` has the shape {expected:?} here and {found:?} in the other network; give the layer the same size and options in both"
                 )
+            }
+            Error::Samples { batch, found } => {
+                write!(
+                    f,
+                    "the batch has room for {batch} samples, but {found} were given; hand them over in several batches, as \
+                     `samples.chunks({batch})` gives them"
+                )
+            }
+            Error::Value { name, position, value, rule } => {
+                write!(
+                    f,
+                    "`{name}` cannot be {value} at position {position}: {rule}; set what `get` gave for this name"
+                )
+            }
+            Error::State { name, parameter, owners, optimizer, kept } => {
+                write!(
+                    f,
+                    "`{name}` is a state of {}, but the network is trained by `{optimizer}`, which keeps {} of `{parameter}`; write the \
+                     optimizer that the state is of in `TRAIN`, or set parameters and statistics only",
+                    Listed(owners),
+                    Listed(kept)
+                )
+            }
+            &Error::Index { what, position, value, limit } if is_negative(value, limit) => {
+                let (signed, last) = (value.cast_signed(), limit.saturating_sub(1));
+                write!(f, "{what} {signed} at position {position} is negative: it must be from 0 to {last}")?;
+                match what {
+                    "label" => write!(f, "; `ignore_index: {signed}` in the loss leaves out what is labelled so"),
+                    "token" => write!(
+                        f,
+                        "; a table has a row for each token, also for the one that fills up: give that a number of its own"
+                    ),
+                    _ => Ok(()),
+                }
             }
             Error::Index { what, position, value, limit } => {
                 write!(f, "{what} {value} at position {position} is too large: it must be below {limit}")
@@ -395,6 +478,53 @@ mod tests {
                 "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc\nCUDA: no card",
             ),
             (Error::failed("CUDA", "launch failed"), "CUDA: launch failed"),
+            (
+                Error::Samples { batch: 4, found: 5 },
+                "the batch has room for 4 samples, but 5 were given; hand them over in several batches, as `samples.chunks(4)` gives them",
+            ),
+            (
+                Error::Value {
+                    name: "bn.running_var".into(),
+                    position: 3,
+                    value: -0.5,
+                    rule: "a variance is 0 or more",
+                },
+                "`bn.running_var` cannot be -0.5 at position 3: a variance is 0 or more; set what `get` gave for this name",
+            ),
+            (
+                Error::State {
+                    name: "fc.weight.momentum_buffer".into(),
+                    parameter: "fc.weight".into(),
+                    owners: vec!["Sgd", "RmsProp", "Muon"],
+                    optimizer: "AdamW",
+                    kept: vec!["exp_avg".into(), "exp_avg_sq".into()],
+                },
+                "`fc.weight.momentum_buffer` is a state of `Sgd`, `RmsProp` and `Muon`, but the network is trained by `AdamW`, which keeps \
+                 `exp_avg` and `exp_avg_sq` of `fc.weight`; write the optimizer that the state is of in `TRAIN`, or set parameters and \
+                 statistics only",
+            ),
+            (
+                Error::Index { what: "label", position: 5, value: (-100_i32).cast_unsigned(), limit: 3 },
+                "label -100 at position 5 is negative: it must be from 0 to 2; `ignore_index: -100` in the loss leaves out what is labelled so",
+            ),
+            (
+                Error::Index { what: "token", position: 0, value: u32::MAX, limit: 7 },
+                "token -1 at position 0 is negative: it must be from 0 to 6; a table has a row for each token, also for the one that fills \
+                 up: give that a number of its own",
+            ),
+            (
+                Error::Index { what: "input length", position: 1, value: u32::MAX, limit: 5 },
+                "input length -1 at position 1 is negative: it must be from 0 to 4",
+            ),
+            (
+                Error::Index { what: "label", position: 5, value: 4, limit: 4 },
+                "label 4 at position 5 is too large: it must be below 4",
+            ),
+            // Too large for an `i32` is not negative where a table has as many rows.
+            (
+                Error::Index { what: "token", position: 0, value: u32::MAX, limit: (1 << 31) + 1 },
+                "token 4294967295 at position 0 is too large: it must be below 2147483649",
+            ),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
             (
                 Error::Name { name: "x".into(), nearest: None },

@@ -1,11 +1,14 @@
 //! What `network!` implements for the struct it generates.
 
 use crate::cards::Card;
+use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::Budget;
 use crate::number::{Precision, Role};
 use crate::operation::Operations;
-use crate::run::tensor::{Hosts, NoConstTrain};
+use crate::run::device::Device;
+use crate::run::net::Net;
+use crate::run::tensor::{Compared, Hosts, NoConstTrain};
 use crate::train::Train;
 use core::marker::PhantomData;
 
@@ -73,6 +76,9 @@ pub trait Network: Sized {
     const HEADROOM: u64;
     /// The cards that [`Network::PROGRAM`] was written for.
     const CARDS: &'static [Card] = &[];
+    /// False if nothing says at which batch it runs: there is neither `const TRAIN` nor `const INFER`.
+    #[doc(hidden)]
+    const RUNS: bool = true;
     /// The functions of the operations that the user declared.
     const OPERATIONS: &'static Operations = &Operations::NONE;
     /// What its programs were lowered from, for tools that lower it again: at another precision, for another card.
@@ -97,7 +103,30 @@ pub trait Network: Sized {
     type Target: Hosts;
     /// A batch of outputs: a tensor, or a tuple where there are several.
     type Output: Hosts;
+
+    /// What `infer_on` is where `INFER` is written: found only where it is not, and refused there with what to write.
+    #[doc(hidden)]
+    fn infer_on<D: Device>(device: &D) -> Result<Net<Serving<Self>, D>, Error>
+    where
+        Self: Serve,
+    {
+        Net::load(device)
+    }
+
+    /// What `shared_on` is where `INFER` is written: see [`Network::infer_on`].
+    #[doc(hidden)]
+    fn shared_on<D: Device>(device: &D) -> Result<Net<Self, D>, Error>
+    where
+        Self: Serve,
+    {
+        Net::load_shared(device)
+    }
 }
+
+/// A network with `const TRAIN`. Code for any network that trains asks for it: `fn fit<N: Trains>(net: &mut Net<N, AnyDevice>, ..)`.
+pub trait Trains: Network {}
+
+impl<N: Network<Target: Compared>> Trains for N {}
 
 /// A network with `batch: Largest`: the largest batches that fit the cards of its constants.
 #[doc(hidden)]
@@ -139,7 +168,7 @@ impl<N: Caches> Generate for Serving<N> {}
 /// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
 #[diagnostic::on_unimplemented(
     message = "network `{Self}` has no `const INFER`",
-    label = "add `const INFER: Infer = Infer {{ batch: 1 }};` to load the forward pass alone"
+    label = "add `const INFER: Infer = Infer {{ batch: 1 }};` to it to load the forward pass alone, or load it with `on`, which has `forward`"
 )]
 pub trait Serve: Network {
     /// Bytes of each card that the forward pass leaves to others.

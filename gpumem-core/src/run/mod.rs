@@ -2,9 +2,12 @@
 
 mod coded;
 pub mod device;
+mod display;
 mod divisors;
 pub mod generate;
 mod merged;
 pub mod net;
+mod shared;
+mod states;
 pub mod tensor;
 mod transfer;

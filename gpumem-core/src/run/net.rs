@@ -5,14 +5,16 @@ use crate::memory::Compiled;
 use crate::memory::budget::Line;
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
-use crate::network::{Cached, Network, Serve};
+use crate::network::{Cached, Network, Trains};
 use crate::number::{Format, Precision, Role};
-use crate::program::{Action, Class, Program, Slot, StateWord, Tensor, TensorId};
+use crate::program::{Class, StateWord, Tensor, TensorId};
 use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::divisors::Divisors;
 use crate::run::generate::Kept;
-use crate::run::tensor::Hosts;
+use crate::run::shared::beside;
+use crate::run::states::{States, of_another};
+use crate::run::tensor::{Give, Hosts};
 use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, exact, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::optim::Optimizer;
@@ -26,7 +28,14 @@ use core::marker::PhantomData;
 /// How inputs or targets `T` are handed in: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` where there are several.
 pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 
+/// The first number of training steps that double precision cannot tell from the next.
+const MOST_STEPS: u64 = 1 << 53;
+
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
+///
+/// What computes takes `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`; in an `Arc` alone it
+/// cannot run. To save it, write what [`Net::tensors`] names and [`Net::get`] reads to a file. There is no mode to switch:
+/// [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
     train: Option<Placed>,
@@ -41,7 +50,8 @@ pub struct Net<N, D: Device> {
     pub(super) precision: Precision,
     seed: u64,
     optimizer: Optimizer,
-    buffer: Vec<u8>,
+    states: States,
+    pub(super) buffer: Vec<u8>,
     /// Whether there has been a training step, and so a loss.
     has_stepped: bool,
     network: PhantomData<fn() -> N>,
@@ -65,10 +75,18 @@ impl<N: Network, D: Device> Net<N, D> {
         Self::load_with(device, None)
     }
 
-    fn load_with(device: &D, serving: Option<&Compiled>) -> Result<Net<N, D>, Error> {
+    pub(super) fn load_with(device: &D, serving: Option<&Compiled>) -> Result<Net<N, D>, Error> {
         let () = N::CHECKED;
         let settings = N::TRAIN.unwrap_or(Train::DEFAULT);
+        if !N::RUNS {
+            let what = "it has neither `const TRAIN` nor `const INFER`, so nothing says at which batch it runs; add `const INFER: \
+                        Infer = Infer { batch: 1 };` to use it, or `const TRAIN` to train it"
+                .into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
         let mut train = N::TRAINING.map(place).transpose()?;
+        let name = |train: &mut Placed| States::name(&mut train.program, &settings.optimizer);
+        let states = train.as_mut().map(name).unwrap_or_default();
         let mut infer = place(N::EVALUATION)?;
         let mut arena = N::EVALUATION.budget[Line::Arena];
         if let Some(train) = &train {
@@ -127,6 +145,7 @@ impl<N: Network, D: Device> Net<N, D> {
             precision,
             seed,
             optimizer,
+            states,
             buffer,
             has_stepped,
             network,
@@ -153,8 +172,8 @@ impl<N: Network, D: Device> Net<N, D> {
                 // Those of codes are written with them.
                 _ if tensor.role == Role::Scale => continue,
                 Class::Parameter | Class::Moment | Class::Buffer => {
-                    let values = match moment_of(&placed.program, id as TensorId) {
-                        Some(moment) => vec![self.optimizer.initial(moment) as f32; elements as usize],
+                    let values = match self.states.number(id as TensorId) {
+                        Some(number) => vec![self.optimizer.initial(number) as f32; elements as usize],
                         None => placed.program.initial(id as TensorId, self.seed),
                     };
                     if let Some(master) = placed.masters[id] {
@@ -185,7 +204,16 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// A network without `TRAIN`, or invalid data such as a label beyond the last class; the parameters are then as
     /// before.
-    pub fn train_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
+    #[doc(alias = "backward")]
+    #[doc(alias = "fit")]
+    pub fn train_step<'i, 't>(
+        &mut self,
+        input: impl Give<'i, N::Input>,
+        target: impl Give<'t, N::Target>,
+    ) -> Result<f32, Error>
+    where
+        N: Trains,
+    {
         self.enqueue_step(input, target)?;
         self.loss()
     }
@@ -195,7 +223,15 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// As for [`Net::train_step`].
-    pub fn enqueue_step(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<(), Error> {
+    pub fn enqueue_step<'i, 't>(
+        &mut self,
+        input: impl Give<'i, N::Input>,
+        target: impl Give<'t, N::Target>,
+    ) -> Result<(), Error>
+    where
+        N: Trains,
+    {
+        let (input, target) = (input.give(), target.give());
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
         check_parts::<N::Input>(train, Class::Input, parts, input, &mut self.buffer)?;
@@ -234,7 +270,17 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// As for [`Net::train_step`].
-    pub fn eval_loss(&mut self, input: Given<'_, N::Input>, target: Given<'_, N::Target>) -> Result<f32, Error> {
+    #[doc(alias = "eval")]
+    #[doc(alias = "evaluate")]
+    pub fn eval_loss<'i, 't>(
+        &mut self,
+        input: impl Give<'i, N::Input>,
+        target: impl Give<'t, N::Target>,
+    ) -> Result<f32, Error>
+    where
+        N: Trains,
+    {
+        let (input, target) = (input.give(), target.give());
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
         check_parts::<N::Input>(train, Class::Input, Self::PARTS, input, buffer)?;
@@ -297,12 +343,13 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// Invalid data such as a token beyond the table.
-    pub fn forward(&mut self, input: Given<'_, N::Input>) -> Result<N::Output, Error> {
-        self.run::<N::Input, N::Output>(input)
+    #[doc(alias = "predict")]
+    pub fn forward<'i>(&mut self, input: impl Give<'i, N::Input>) -> Result<N::Output, Error> {
+        self.run::<N::Input, N::Output>(input.give())
     }
 
     /// The forward pass that lies beside no other, or beside the training step, of one part of the batch after the other.
-    fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
+    pub(super) fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
         let mut outputs = Outputs::default();
         check_parts::<I>(&self.infer, Class::Input, Self::PARTS, input, &mut self.buffer)?;
         for number in 0..Self::PARTS {
@@ -319,12 +366,23 @@ impl<N: Network, D: Device> Net<N, D> {
         outputs.finish(&self.infer, self.precision)
     }
 
+    /// What the network needs, as a table: each layer's output, parameters and multiply-accumulates, the budget, the peak and the cards.
+    /// It is [`report::table`](crate::report::table), which asks for no device.
+    ///
+    /// PyTorch: `torchinfo.summary(model)`.
+    pub fn summary(&self) -> String {
+        crate::report::table::<N>()
+    }
+
     /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.main().program.tensors.iter().filter(|tensor| is_named(tensor)).map(|tensor| tensor.name.as_str())
     }
 
     /// Everything in [`Net::names`] with its shape and what it is, in the same order.
+    #[doc(alias = "save")]
+    #[doc(alias = "named_parameters")]
+    #[doc(alias = "parameters")]
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
         let tensors = self.main().program.tensors.iter();
         tensors.filter_map(|tensor| {
@@ -344,7 +402,9 @@ impl<N: Network, D: Device> Net<N, D> {
     /// rounded to the network's format; [`Net::set`] makes the same codes of them again.
     ///
     /// # Errors
-    /// [`Error::Name`] if there is nothing of that name.
+    /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer.
+    #[doc(alias = "state_dict")]
+    #[doc(alias = "weight")]
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         let (id, elements) = self.find(name)?;
         if let Some(coded) = Coded::of(self.main(), id)? {
@@ -359,13 +419,17 @@ impl<N: Network, D: Device> Net<N, D> {
     /// Sets a parameter, a running statistic or an optimizer state, in row-major order. A weight that is kept in codes has the nearest ones.
     ///
     /// # Errors
-    /// [`Error::Name`] if there is nothing of that name, [`Error::Length`] if it has another number of elements.
+    /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer, [`Error::Length`] if it has
+    /// another number of elements, [`Error::Value`] for a negative variance and other values that it cannot have. Nothing is set then.
+    #[doc(alias = "load_state_dict")]
     pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         let (id, elements) = self.find(name)?;
         if elements != values.len() as u64 {
             let what = alloc::format!("`{name}`");
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
+        let has_codes = self.main().program.tensors[id].role == Role::Code;
+        self.states.check(id as TensorId, name, has_codes, values)?;
         // What is kept of a sequence was computed with the numbers before.
         self.kept.steps = 0;
         if let Some(coded) = Coded::of(self.main(), id)? {
@@ -390,12 +454,19 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Sets the number of training steps that have been made.
+    /// Sets the number of training steps that have been made, below 2^53: schedules and corrections compute with it in double precision.
     ///
     /// # Errors
-    /// As for [`Net::steps`].
+    /// As for [`Net::steps`], or a number that is too large.
     pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
         let offset = self.state()?;
+        if steps >= MOST_STEPS {
+            let what = alloc::format!(
+                "{steps} training steps cannot have been made: their number is below {MOST_STEPS}; the file that says so is damaged, or \
+                 the number was read at another place than it was written"
+            );
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
         self.runner.write(offset, &steps.to_le_bytes())
     }
 
@@ -424,6 +495,7 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
+    #[doc(alias = "lr")]
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.trained()?;
         if !(0.0..=f64::from(f32::MAX)).contains(&lr) {
@@ -440,78 +512,28 @@ impl<N: Network, D: Device> Net<N, D> {
         self.train.as_ref().unwrap_or(&self.infer)
     }
 
+    /// The error for a name that would be a state if another optimizer trained the network; `None` for other names.
+    fn state_of_another(&self, name: &str) -> Option<Error> {
+        self.train.as_ref()?;
+        let of = |kind| self.tensors().filter(move |tensor| tensor.kind == kind).map(|tensor| tensor.name);
+        of_another(name, &self.optimizer, of(Kind::Parameter), of(Kind::OptimizerState))
+    }
+
     /// Number and elements of the tensor of this name.
     pub(super) fn find(&self, name: &str) -> Result<(usize, u64), Error> {
         let mut tensors = self.main().program.tensors.iter().enumerate();
         match tensors.find(|(_, tensor)| is_named(tensor) && tensor.name == name) {
             Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
             None => {
+                if let Some(error) = self.state_of_another(name) {
+                    return Err(error);
+                }
                 let known: Vec<&str> = self.names().collect();
                 let nearest = nearest(name, &known).map(String::from);
                 Err(Error::Name { name: name.to_string(), nearest })
             }
         }
     }
-}
-
-impl<N: Serve, D: Device> Net<N, D> {
-    /// The training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena:
-    /// [`Net::infer`] runs it.
-    ///
-    /// # Errors
-    /// As for [`Net::load`]; [`Error::Unsupported`] where `INFER` has another precision, a larger batch, or more activations than
-    /// `TRAIN`: `infer_on` loads it alone.
-    pub fn load_shared(device: &D) -> Result<Net<N, D>, Error> {
-        Self::load_with(device, Some(N::INFERENCE))
-    }
-
-    /// One forward pass as `INFER` says, with the parameters as training has left them. For a network without `TRAIN` it is
-    /// [`Net::forward`].
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a network with `TRAIN` that was not loaded with `shared_on`; invalid data such as a token beyond the table.
-    pub fn infer(&mut self, input: Given<'_, N::ServedInput>) -> Result<N::ServedOutput, Error> {
-        if N::TRAIN.is_none() {
-            return self.run::<N::ServedInput, N::ServedOutput>(input);
-        }
-        let Some(Served { placed, .. }) = &self.served else {
-            let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
-            return Err(Error::Unsupported { device: N::NAME, what });
-        };
-        give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, (0, 1), input)?;
-        self.runner.serve()?;
-        let mut outputs = Outputs::default();
-        outputs.read(&mut self.runner, placed)?;
-        outputs.finish(placed, self.precision)
-    }
-}
-
-/// The forward pass `serving` in the arena of the training step, whose size stays as it is.
-fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<Served, Error> {
-    let refused = |why: &str| {
-        let what =
-            alloc::format!("`INFER` {why}, so they cannot share one set of weights; load it alone with `infer_on`");
-        Err(Error::Unsupported { device: N::NAME, what })
-    };
-    if N::CACHED.is_some() {
-        return refused("keeps a cache, for which a training step has no room");
-    }
-    let (own, step) = (N::EVALUATION.precision, N::EVALUATION.samples());
-    if serving.precision != own {
-        return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
-    }
-    // Its inputs lie where the training step's do.
-    if serving.batch > step {
-        let whole = N::EVALUATION.batch;
-        let parts =
-            if step == whole { "`TRAIN`".into() } else { alloc::format!("a micro-batch of {whole} in `TRAIN`") };
-        return refused(&alloc::format!("has batch {}, more than {step} in {parts}", serving.batch));
-    }
-    let mut placed = place(serving)?;
-    if share(train, &mut placed, arena, serving.budget[Line::Activations])? > arena {
-        return refused("needs more memory for its activations than `TRAIN`");
-    }
-    Ok(Served { placed, batch: serving.batch })
 }
 
 fn is_named(tensor: &Tensor) -> bool {
@@ -561,17 +583,4 @@ impl Kind {
 /// where gradients become too large, or have long been small.
 fn loss_scale(precision: Precision) -> f32 {
     if precision.scales_loss() { 65536.0 } else { 1.0 }
-}
-
-/// Which of its parameter's state tensors a tensor is, if it is one.
-fn moment_of(program: &Program, id: TensorId) -> Option<usize> {
-    if program.tensor(id).class != Class::Moment {
-        return None;
-    }
-    let updates =
-        program.operations.iter().filter(|operation| matches!(operation.action, Action::Update | Action::Store(_)));
-    let mut moments = updates.flat_map(|update| {
-        (0..Optimizer::MOST_STATES).filter(|&moment| update.written(Slot::Moment(moment as u8)) == Some(id))
-    });
-    moments.next()
 }

@@ -1,9 +1,11 @@
 //! Tensors on the host, whose shape is part of their type.
 
 use crate::error::Error;
+use crate::number::random::exp;
 use crate::number::{Format, put_words};
+use crate::run::display;
 use crate::typed::D;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -17,7 +19,7 @@ pub struct Tensor<T, S> {
 }
 
 /// A shape that is known to the type system: a tuple of [`D`].
-pub trait HostShape: Send + Sync {
+pub trait HostShape: Send + Sync + 'static {
     /// The dimensions, outermost first.
     const DIMS: &'static [usize];
     /// Number of elements.
@@ -35,11 +37,13 @@ macro_rules! host_shapes {
 host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F, G) (A, B, C, E, F, G, H) }
 
 /// A type that tensors are made of: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
-pub trait Element: Copy + Default + fmt::Debug + Send + Sync {
+pub trait Element: Copy + Default + fmt::Debug + Send + Sync + 'static {
     /// Writes elements as `format` has them, little end first, as far as there is room.
     fn encode(elements: &[Self], format: Format, out: &mut [u8]);
     /// The elements that these bytes are in `format`.
     fn decode(format: Format, bytes: &[u8]) -> Vec<Self>;
+    /// The elements as text, all of one width.
+    fn texts(elements: &[Self]) -> Vec<String>;
 }
 
 impl Element for f32 {
@@ -49,6 +53,10 @@ impl Element for f32 {
 
     fn decode(format: Format, bytes: &[u8]) -> Vec<f32> {
         format.decode(bytes)
+    }
+
+    fn texts(elements: &[f32]) -> Vec<String> {
+        display::floats(elements)
     }
 }
 
@@ -60,6 +68,10 @@ impl Element for u32 {
     fn decode(_: Format, bytes: &[u8]) -> Vec<u32> {
         bytes.as_chunks().0.iter().map(|&word| u32::from_le_bytes(word)).collect()
     }
+
+    fn texts(elements: &[u32]) -> Vec<String> {
+        display::integers(elements.iter().copied())
+    }
 }
 
 impl Element for u8 {
@@ -69,6 +81,10 @@ impl Element for u8 {
 
     fn decode(_: Format, bytes: &[u8]) -> Vec<u8> {
         bytes.to_vec()
+    }
+
+    fn texts(elements: &[u8]) -> Vec<String> {
+        display::integers(elements.iter().map(|&element| element.into()))
     }
 }
 
@@ -102,7 +118,7 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
     /// batch has, the rest are zeros. Of an output, `samples().take(count)` are those that were given.
     ///
     /// # Errors
-    /// [`Error::Length`] if a sample has another number of elements, or if there are more samples than the batch has.
+    /// [`Error::Length`] if a sample has another number of elements, [`Error::Samples`] if there are more samples than the batch has.
     pub fn from_samples<I>(samples: I) -> Result<(Tensor<T, S>, usize), Error>
     where
         I: IntoIterator,
@@ -123,8 +139,7 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
             }
         }
         if count > batch {
-            let what = alloc::format!("the list of samples for a batch of shape {:?}", S::DIMS);
-            return Err(Error::Length { what, expected: batch as u64, found: count as u64 });
+            return Err(Error::Samples { batch: batch as u64, found: count as u64 });
         }
         elements.resize(S::ELEMENTS, T::default());
         Ok((Tensor { elements, shape: PhantomData }, count))
@@ -215,6 +230,21 @@ impl<S: HostShape> Tensor<f32, S> {
         };
         self.samples().map(largest).collect()
     }
+
+    /// The softmax over the last dimension, in double precision: of logits `[batch, classes]` the probability of each class.
+    ///
+    /// PyTorch: `x.softmax(-1)`.
+    pub fn softmax(&self) -> Self {
+        let mut probabilities = Tensor { elements: self.elements.clone(), shape: PhantomData };
+        let last = S::DIMS.last().copied().unwrap_or(1).max(1);
+        for row in probabilities.elements.chunks_exact_mut(last) {
+            let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let powers: Vec<f64> = row.iter().map(|&value| exp(f64::from(value) - f64::from(largest))).collect();
+            let sum: f64 = powers.iter().sum();
+            row.iter_mut().zip(powers).for_each(|(value, power)| *value = (power / sum) as f32);
+        }
+        probabilities
+    }
 }
 
 impl<T: Element, const A: usize> From<[T; A]> for Tensor<T, (D<A>,)> {
@@ -245,12 +275,28 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
     }
 }
 
+/// The elements in brackets, as numpy prints an array: in full up to 1000 elements, and three places at both ends of each axis of a
+/// larger one. `{:?}` is one line with the shape.
+///
+/// ```
+/// # use gpumem_core::run::tensor::Tensor;
+/// # use gpumem_core::typed::D;
+/// let logits: Tensor<f32, (D<2>, D<3>)> = Tensor::from([[1.0, -0.25, 3.5], [0.0, 10.0, 2.0]]);
+/// assert_eq!(logits.to_string(), "[[ 1.   -0.25  3.5 ]\n [ 0.   10.    2.  ]]");
+/// ```
+impl<T: Element, S: HostShape> fmt::Display for Tensor<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<T> = display::shown(S::DIMS).into_iter().map(|position| self.elements[position]).collect();
+        f.pad(&display::array(S::DIMS, T::texts(&shown)))
+    }
+}
+
 /// Something whose elements can be copied into the arena and out of it.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no tensor on the host",
     label = "what goes into a network and comes out of it is a `gpumem::Tensor`"
 )]
-pub trait Host: Sized + Sync {
+pub trait Host: Sized + Sync + 'static {
     /// Number of elements.
     const ELEMENTS: usize;
     /// Writes the elements from number `first` on as `format` has them, as far as there is room.
@@ -279,9 +325,9 @@ impl<T: Element, S: HostShape> Host for Tensor<T, S> {
     message = "`{Self}` is neither a tensor on the host nor a tuple of tensors",
     label = "what goes into a network and comes out of it is a `gpumem::Tensor`, or a tuple of them where there are several"
 )]
-pub trait Hosts: Sized {
+pub trait Hosts: Sized + 'static {
     /// How it is handed in: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
-    type Given<'a>: Copy
+    type Given<'a>: Copy + Give<'a, Self>
     where
         Self: 'a;
 
@@ -300,6 +346,34 @@ pub trait Hosts: Sized {
     /// Those of `each`, and [`Error::Length`].
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error>;
 }
+
+/// What can be handed to a network that takes `T`: a reference to a `T`, and where that is a tuple, a tuple of references.
+#[diagnostic::on_unimplemented(
+    message = "the network takes a `{T}` here, not `{Self}`",
+    label = "expected `&{T}`",
+    note = "a batch is a `Tensor`, whose shape is a part of its type: `Tensor::from_vec(elements)?`, `Tensor::from_samples(samples)?`, `Tensor::from_fn(..)`",
+    note = "several tensors are handed in as a tuple, `(&images, &tokens)`"
+)]
+pub trait Give<'a, T: Hosts> {
+    /// What the network reads.
+    fn give(self) -> T::Given<'a>;
+}
+
+impl<'a, T: Hosts> Give<'a, T> for &'a T {
+    fn give(self) -> T::Given<'a> {
+        self.given()
+    }
+}
+
+/// What a loss compares with: the target of every network that has `const TRAIN`.
+#[diagnostic::on_unimplemented(
+    message = "the network has no `const TRAIN`, so it makes no training steps",
+    label = "add `const TRAIN: Train = Train {{ batch: 32, optimizer: AdamW {{ lr: 1e-3 }}, loss: CrossEntropy }};` to the network, and load it with `on`",
+    note = "a function for all networks that train has the bound `N: Trains`"
+)]
+pub trait Compared: Hosts {}
+
+impl<T: Element, S: HostShape> Compared for Tensor<T, S> {}
 
 /// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
 pub type PutEach<'a> = dyn FnMut(usize, usize, &(dyn Fn(Format, usize, &mut [u8]) + Sync)) -> Result<(), Error> + 'a;
@@ -330,6 +404,15 @@ impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
 macro_rules! hosts {
     ($(($($name:ident: $index:tt),*))*) => {
         $(
+            impl<$($name: Host),*> Compared for ($($name,)*) {}
+
+            #[allow(clippy::unused_unit, reason = "there is a tuple of none")]
+            impl<'a, $($name: Host),*> Give<'a, ($($name,)*)> for ($(&'a $name,)*) {
+                fn give(self) -> ($(&'a $name,)*) {
+                    self
+                }
+            }
+
             #[allow(unused_variables, clippy::unused_unit, reason = "there is a tuple of none")]
             impl<$($name: Host),*> Hosts for ($($name,)*) {
                 type Given<'a> = ($(&'a $name,)*) where Self: 'a;

@@ -230,6 +230,11 @@ fn network(
         let operations = operations(&source.module, &quote!(__gpumem));
         quote!(const OPERATIONS: &'static __gpumem::operation::Operations = &#operations;)
     });
+    let runs = (source.train.is_none() && source.infer.is_none()).then(|| {
+        quote!(
+            const RUNS: ::core::primitive::bool = false;
+        )
+    });
     quote! {
         #declaration
         #constants
@@ -252,6 +257,7 @@ fn network(
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
                 const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
+                #runs
                 #operations
                 const BLUEPRINT: &'static [::core::primitive::u8] = __BLUEPRINT;
                 #[allow(long_running_const_eval)]

@@ -36,7 +36,7 @@ impl Adadelta {
     pub const ROW: Row = Row {
         name: "Adadelta",
         fields: &["lr", "rho", "eps", "weight_decay"],
-        states: &[State::always("square_avg"), State::always("acc_delta")],
+        states: &[State::always("square_avg").not_negative(), State::always("acc_delta").not_negative()],
         corrections: Corrections::None,
     };
 

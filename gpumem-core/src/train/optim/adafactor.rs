@@ -51,7 +51,10 @@ impl Adafactor {
     pub const ROW: Row = Row {
         name: "Adafactor",
         fields: &["lr", "beta2_decay", "eps", "d", "weight_decay"],
-        states: &[State::always("row_var").of(Extent::Rows), State::always("col_var").of(Extent::Columns)],
+        states: &[
+            State::always("row_var").not_negative().of(Extent::Rows).or_whole("variance"),
+            State::always("col_var").not_negative().of(Extent::Columns),
+        ],
         corrections: Corrections::Own,
     };
 

@@ -37,7 +37,7 @@ impl Adagrad {
     pub const ROW: Row = Row {
         name: "Adagrad",
         fields: &["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"],
-        states: &[State::always("sum").beginning_with("initial_accumulator_value")],
+        states: &[State::always("sum").not_negative().beginning_with("initial_accumulator_value")],
         corrections: Corrections::Own,
     };
 

@@ -39,7 +39,11 @@ impl Adam {
     pub const ROW: Row = Row {
         name: "Adam",
         fields: &["lr", "betas", "eps", "weight_decay", "amsgrad"],
-        states: &[State::always("m"), State::always("v"), State::unless_zero("max_v", "amsgrad")],
+        states: &[
+            State::always("exp_avg"),
+            State::always("exp_avg_sq").not_negative(),
+            State::unless_zero("max_exp_avg_sq", "amsgrad").not_negative(),
+        ],
         corrections: Corrections::Betas,
     };
 

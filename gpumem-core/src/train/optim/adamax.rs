@@ -35,7 +35,7 @@ impl Adamax {
     pub const ROW: Row = Row {
         name: "Adamax",
         fields: &["lr", "betas", "eps", "weight_decay"],
-        states: &[State::always("m"), State::always("u")],
+        states: &[State::always("exp_avg"), State::always("exp_inf").not_negative()],
         corrections: Corrections::Betas,
     };
 

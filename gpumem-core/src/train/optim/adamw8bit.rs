@@ -17,8 +17,8 @@ use crate::number::dynamic::DynamicMap;
 /// [`DynamicMap`]. What is above 0 in `v` stays above 0. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022).
 ///
 /// Keeps for each parameter of 4096 elements or more a byte an element for `m` and for `v`, and 4 bytes for each block of both: at any
-/// precision 2.03 bytes an element. A smaller parameter, such as a bias, keeps `m` and `v` in f32. By name they are `moment0` and
-/// `moment1`, codes as numbers from 0 to 255, and their scales `moment2` and `moment3`.
+/// precision 2.03 bytes an element. A smaller parameter, such as a bias, keeps `m` and `v` in f32. By name they are `exp_avg.codes` and
+/// `exp_avg_sq.codes`, codes as numbers from 0 to 255, with `exp_avg.scale` and `exp_avg_sq.scale`; in f32 `exp_avg` and `exp_avg_sq`.
 ///
 /// PyTorch: `torchao.optim.AdamW8bit(params, lr, betas, eps, weight_decay)` and `bitsandbytes.optim.AdamW8bit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,10 +48,10 @@ impl AdamW8bit {
         name: "AdamW8bit",
         fields: &["lr", "betas", "eps", "weight_decay"],
         states: &[
-            State::always("m").of(Extent::Codes),
-            State::always("v").of(Extent::Codes),
-            State::always("scale of m").of(Extent::Blocks),
-            State::always("scale of v").of(Extent::Blocks),
+            State::always("exp_avg.codes").of(Extent::Codes).or_whole("exp_avg"),
+            State::always("exp_avg_sq.codes").not_negative().of(Extent::Codes).or_whole("exp_avg_sq"),
+            State::always("exp_avg.scale").not_negative().of(Extent::Blocks),
+            State::always("exp_avg_sq.scale").not_negative().of(Extent::Blocks),
         ],
         corrections: Corrections::Betas,
     };

@@ -33,7 +33,7 @@ impl Lion {
     pub const ROW: Row = Row {
         name: "Lion",
         fields: &["lr", "betas", "weight_decay"],
-        states: &[State::always("m")],
+        states: &[State::always("exp_avg")],
         corrections: Corrections::None,
     };
 

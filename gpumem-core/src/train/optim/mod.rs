@@ -42,6 +42,7 @@ pub use sgd::Sgd;
 pub use sums::{Sums, scratch, scratch_of_all};
 pub use table::{Corrections, Extent, Row, State, extent_of, has_extent, state_count, whole_states, with_state};
 
+use crate::shape::Shape;
 use table::Value;
 
 macro_rules! optimizers {
@@ -206,6 +207,23 @@ impl Optimizer {
     /// The optimizer of a parameter whose own numbers are these: see [`Optimizer::own`].
     pub const fn of(self, (factor, weight_decay): (f64, f64)) -> Optimizer {
         self.with(self.lr() * factor, weight_decay)
+    }
+
+    /// Returns the state of this number among those of a parameter of this shape, with its name: PyTorch's key in
+    /// `optimizer.state[parameter]`. The parameter is a matrix of a hidden layer, if there is a difference: see [`Optimizer::rule`].
+    pub fn state(&self, number: usize, parameter: Shape, is_matrix: bool) -> Option<(&'static str, State)> {
+        let rule = self.rule(is_matrix);
+        rule.with_values(|values| {
+            let states = rule.row().states.iter().filter(|state| table::is_there(state, values));
+            states.filter_map(|state| Some((state.name_for(parameter)?, *state))).nth(number)
+        })
+    }
+
+    /// Returns the names of the optimizers that keep a state of this name: `momentum_buffer` is one of `Sgd`, `RmsProp` and `Muon`.
+    pub fn owners_of(state: &str) -> impl Iterator<Item = &'static str> + '_ {
+        let keeps = move |row: Row| row.states.iter().any(|known| known.is_called(state));
+        let owners = Optimizer::DEFAULTS.iter().filter(move |it| keeps(it.row()) || keeps(it.rule(false).row()));
+        owners.map(|optimizer| optimizer.row().name)
     }
 
     /// What the elements of a state tensor are before the first step; 0 beyond the last state.

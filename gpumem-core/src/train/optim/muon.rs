@@ -96,7 +96,7 @@ impl Muon {
             "adamw_eps",
             "adamw_weight_decay",
         ],
-        states: &[State::always("m"), State::always("v").of(Extent::Others)],
+        states: &[State::always("momentum_buffer"), State::always("exp_avg_sq").not_negative().of(Extent::Others)],
         corrections: Corrections::Betas,
     };
 

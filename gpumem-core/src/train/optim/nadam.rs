@@ -51,7 +51,7 @@ impl NAdam {
     pub const ROW: Row = Row {
         name: "NAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay"],
-        states: &[State::always("m"), State::always("v")],
+        states: &[State::always("exp_avg"), State::always("exp_avg_sq").not_negative()],
         corrections: Corrections::Own,
     };
 

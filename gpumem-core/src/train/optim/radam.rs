@@ -51,7 +51,7 @@ impl RAdam {
     pub const ROW: Row = Row {
         name: "RAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"],
-        states: &[State::always("m"), State::always("v")],
+        states: &[State::always("exp_avg"), State::always("exp_avg_sq").not_negative()],
         corrections: Corrections::Own,
     };
 

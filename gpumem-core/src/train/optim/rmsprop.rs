@@ -44,7 +44,7 @@ impl RmsProp {
         name: "RmsProp",
         fields: &["lr", "alpha", "eps", "weight_decay", "momentum", "centered"],
         states: &[
-            State::always("square_avg"),
+            State::always("square_avg").not_negative(),
             State::unless_zero("momentum_buffer", "momentum"),
             State::unless_zero("grad_avg", "centered"),
         ],

@@ -37,7 +37,7 @@ impl Sgd {
     pub const ROW: Row = Row {
         name: "Sgd",
         fields: &["lr", "momentum", "dampening", "weight_decay", "nesterov"],
-        states: &[State::unless_zero("velocity", "momentum")],
+        states: &[State::unless_zero("momentum_buffer", "momentum")],
         corrections: Corrections::None,
     };
 

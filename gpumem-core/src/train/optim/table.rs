@@ -20,8 +20,13 @@ pub struct Row {
 /// A tensor that an optimizer keeps for each parameter.
 #[derive(Clone, Copy, Debug)]
 pub struct State {
-    /// What it holds.
+    /// Its key in PyTorch's `optimizer.state[parameter]`. The state of `w` is called `w.exp_avg`.
     pub name: &'static str,
+    /// The key for a parameter that has an element of it for each of its own, whatever the extent says: a vector has no rows, and a small
+    /// parameter no codes. `None` where it is [`State::name`].
+    pub whole_name: Option<&'static str>,
+    /// True if no element can be negative: means and sums of squares, largest magnitudes, scales.
+    pub not_negative: bool,
     /// The hyperparameter that must not be 0 for the tensor to be there; `None` if it always is.
     pub unless_zero: Option<&'static str>,
     /// The hyperparameter that all elements are before the first step; `None` for 0.
@@ -128,7 +133,7 @@ pub const fn whole_states(moments: u64) -> (u64, bool) {
 impl State {
     /// A tensor that is always there.
     pub const fn always(name: &'static str) -> State {
-        State { name, unless_zero: None, initial: None, extent: Extent::Whole }
+        State { name, whole_name: None, not_negative: false, unless_zero: None, initial: None, extent: Extent::Whole }
     }
 
     /// A tensor that is there unless a hyperparameter is 0, or `false`.
@@ -144,6 +149,28 @@ impl State {
     /// The same tensor with elements for something else than every element of the parameter.
     pub const fn of(self, extent: Extent) -> State {
         State { extent, ..self }
+    }
+
+    /// The tensor, called by another name where it is as large as the parameter: see [`State::whole_name`].
+    pub const fn or_whole(self, name: &'static str) -> State {
+        State { whole_name: Some(name), ..self }
+    }
+
+    /// The tensor, none of whose elements can be negative.
+    pub const fn not_negative(self) -> State {
+        State { not_negative: true, ..self }
+    }
+
+    /// Returns its name for a parameter of this shape; `None` if such a parameter has no such state.
+    pub fn name_for(&self, parameter: Shape) -> Option<&'static str> {
+        let (shape, role) = self.extent.tensor(parameter)?;
+        let is_whole = shape == parameter && role != Role::Code && !matches!(self.extent, Extent::Blocks);
+        Some(self.whole_name.filter(|_| is_whole).unwrap_or(self.name))
+    }
+
+    /// True if a state of this kind is called by this name.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.whole_name == Some(name)
     }
 }
 
@@ -319,8 +346,8 @@ pub(super) const fn wrong_states(row: &Row, values: &[Value], moments: u64) -> O
     match absent(row.states, values) {
         Some((state, Value { name, is_flag, .. })) => {
             let (is, literal) = if is_flag { ("false", "`false`") } else { ("0", "0.0") };
-            text.text("`").text(name).text("` is ").text(is).text(", so that no ").text(state);
-            text.text(" is kept, but memory was counted for it: write a literal ").text(literal).text(", or leave `");
+            text.text("`").text(name).text("` is ").text(is).text(", so that no `").text(state);
+            text.text("` is kept, but memory was counted for it: write a literal ").text(literal).text(", or leave `");
             text.text(name).text("` out");
         }
         None => {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::shape::Shape;
+use alloc::vec;
 use alloc::vec::Vec;
 
 #[test]
@@ -103,6 +104,64 @@ fn states_begin_with_what_they_should() {
     assert_eq!(Optimizer::Adam(Adam::DEFAULT).initial(0), 0.0);
 }
 
+/// PyTorch's keys of `optimizer.state[parameter]`; those of 8 bits are attributes of torchao's `OptimState8bit`.
+#[test]
+fn states_have_pytorchs_names() {
+    let matrix = Shape::new(&[64, 64]);
+    let names = |optimizer: Optimizer, parameter: Shape, is_matrix: bool| -> Vec<&'static str> {
+        let state = |number| optimizer.state(number, parameter, is_matrix);
+        let names: Vec<&str> = (0..Optimizer::MOST_STATES).map_while(state).map(|(name, _)| name).collect();
+        assert_eq!(optimizer.state(Optimizer::MOST_STATES, parameter, is_matrix).map(|(name, _)| name), None);
+        names
+    };
+    let adam = ["exp_avg", "exp_avg_sq"];
+    let codes = ["exp_avg.codes", "exp_avg_sq.codes", "exp_avg.scale", "exp_avg_sq.scale"];
+    for (optimizer, expected) in [
+        (Optimizer::Sgd(Sgd::DEFAULT), &[][..]),
+        (Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }), &["momentum_buffer"]),
+        (Optimizer::Adam(Adam::DEFAULT), &adam),
+        (Optimizer::Adam(Adam { amsgrad: true, ..Adam::DEFAULT }), &["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]),
+        (Optimizer::AdamW(AdamW::DEFAULT), &adam),
+        (Optimizer::NAdam(NAdam::DEFAULT), &adam),
+        (Optimizer::RAdam(RAdam::DEFAULT), &adam),
+        (Optimizer::Adamax(Adamax::DEFAULT), &["exp_avg", "exp_inf"]),
+        (Optimizer::Lion(Lion::DEFAULT), &["exp_avg"]),
+        (Optimizer::RmsProp(RmsProp::DEFAULT), &["square_avg"]),
+        (
+            Optimizer::RmsProp(RmsProp { momentum: 0.9, centered: true, ..RmsProp::DEFAULT }),
+            &["square_avg", "momentum_buffer", "grad_avg"],
+        ),
+        (Optimizer::RmsProp(RmsProp { centered: true, ..RmsProp::DEFAULT }), &["square_avg", "grad_avg"]),
+        (Optimizer::Adagrad(Adagrad::DEFAULT), &["sum"]),
+        (Optimizer::Adadelta(Adadelta::DEFAULT), &["square_avg", "acc_delta"]),
+        (Optimizer::Adafactor(Adafactor::DEFAULT), &["row_var", "col_var"]),
+        (Optimizer::AdamW8bit(AdamW8bit::DEFAULT), &codes),
+    ] {
+        assert_eq!(names(optimizer, matrix, false), expected, "{optimizer:?}");
+    }
+    let vector = Shape::new(&[64]);
+    assert_eq!(names(Optimizer::Adafactor(Adafactor::DEFAULT), vector, false), ["variance"]);
+    assert_eq!(names(Optimizer::AdamW8bit(AdamW8bit::DEFAULT), vector, false), adam);
+    let muon = Optimizer::Muon(Muon::DEFAULT);
+    assert_eq!(names(muon, vector, false), adam);
+    assert_eq!(muon.state(0, matrix, true).map(|(name, _)| name), Some("momentum_buffer"));
+}
+
+/// Which optimizers keep a state of a name is what an error says.
+#[test]
+fn states_have_owners() {
+    let owners = |state: &str| Optimizer::owners_of(state).collect::<Vec<_>>();
+    assert_eq!(owners("momentum_buffer"), ["Sgd", "RmsProp", "Muon"]);
+    let adams = ["Adam", "AdamW", "Lion", "NAdam", "Adamax", "RAdam", "AdamW8bit", "Muon"];
+    assert_eq!(owners("exp_avg"), adams);
+    assert_eq!((owners("variance"), owners("exp_avg.codes")), (vec!["Adafactor"], vec!["AdamW8bit"]));
+    assert_eq!(owners("moment0"), [""; 0]);
+    // A square, a sum of them or a largest magnitude is never negative; means of gradients may be.
+    let signed = Optimizer::ROWS.iter().flat_map(|row| row.states).filter(|state| !state.not_negative);
+    let signed: alloc::collections::BTreeSet<&str> = signed.map(|state| state.name).collect();
+    assert_eq!(signed.into_iter().collect::<Vec<_>>(), ["exp_avg", "exp_avg.codes", "grad_avg", "momentum_buffer"]);
+}
+
 /// Every default is in its bounds.
 #[test]
 fn defaults_are_sound() {
@@ -125,7 +184,7 @@ fn every_number_belongs_to_a_hyperparameter() {
 }
 
 #[test]
-#[should_panic(expected = "`momentum` is 0, so that no velocity is kept, but memory was counted for it")]
+#[should_panic(expected = "`momentum` is 0, so that no `momentum_buffer` is kept, but memory was counted for it")]
 fn a_state_that_nothing_uses_is_refused() {
     assert_states(&Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT }), 1);
     assert_states(&Optimizer::Sgd(Sgd::DEFAULT), 0);
@@ -199,7 +258,7 @@ fn a_rate_below_zero_is_refused() {
 
 #[test]
 #[should_panic(
-    expected = "`centered` is false, so that no grad_avg is kept, but memory was counted for it: write a literal `false`"
+    expected = "`centered` is false, so that no `grad_avg` is kept, but memory was counted for it: write a literal `false`"
 )]
 fn a_flag_that_is_not_set_is_refused() {
     assert_states(&Optimizer::RmsProp(RmsProp { momentum: 0.9, ..RmsProp::DEFAULT }), 3);

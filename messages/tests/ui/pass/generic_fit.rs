@@ -1,4 +1,4 @@
-//! A training loop for every network needs no other bound than `Network`.
+//! A training loop for every network needs no other bound than `Trains`.
 #![deny(warnings, missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -20,16 +20,16 @@ network! {
 }
 
 /// What users write first.
-fn fit<N: Network, D: Device>(net: &mut Net<N, D>, batches: &[(N::Input, N::Target)]) -> Result<f32, Error> {
+fn fit<N: Trains, D: Device>(net: &mut Net<N, D>, batches: &[(N::Input, N::Target)]) -> Result<f32, Error> {
     let mut last = 0.0;
     for (input, target) in batches {
-        last = net.train_step(input.given(), target.given())?;
+        last = net.train_step(input, target)?;
     }
     Ok(last)
 }
 
 /// The same with what is handed in.
-fn step<N: Network, D: Device>(
+fn step<N: Trains, D: Device>(
     net: &mut Net<N, D>,
     input: Given<'_, N::Input>,
     target: Given<'_, N::Target>,
@@ -48,4 +48,8 @@ pub fn main() {
     fit(&mut two, &[((Tensor::zeros(), Tensor::zeros()), (Tensor::zeros(), Tensor::zeros()))]).unwrap();
     let (x, y) = (Tensor::zeros(), Tensor::zeros());
     step(&mut two, (&x, &y), (&Tensor::zeros(), &Tensor::zeros())).unwrap();
+    let (both, targets) = ((x, y), (Tensor::zeros(), Tensor::zeros()));
+    let before = step(&mut two, both.given(), targets.given()).unwrap();
+    assert!(two.train_step(&both, &targets).unwrap() <= before);
+    assert!(two.eval_loss((&both.0, &both.1), (&targets.0, &targets.1)).unwrap() <= before);
 }

@@ -44,6 +44,8 @@ pub mod module {
     #[blocks]
     use super::{Double, Swish as swishes};
 
+    const INFER: Infer = Infer { batch: 1 };
+
     const LIMIT: f64 = 3.0;
 
     operation! {

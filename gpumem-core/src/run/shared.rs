@@ -1,0 +1,78 @@
+//! The training step and the forward pass of `INFER` in one arena, over one set of weights.
+
+use crate::error::Error;
+use crate::memory::Compiled;
+use crate::memory::budget::Line;
+use crate::memory::place::{Placed, place, share};
+use crate::network::{Network, Serve};
+use crate::run::device::{Device, Runner, Served};
+use crate::run::net::Net;
+use crate::run::tensor::Give;
+use crate::run::transfer::{Outputs, give};
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// The training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena:
+    /// [`Net::infer`] runs it.
+    ///
+    /// # Errors
+    /// As for [`Net::load`]; [`Error::Unsupported`] where `INFER` has another precision, a larger batch, or more activations than
+    /// `TRAIN`: `infer_on` loads it alone.
+    pub fn load_shared(device: &D) -> Result<Net<N, D>, Error>
+    where
+        N: Serve,
+    {
+        Self::load_with(device, Some(N::INFERENCE))
+    }
+
+    /// One forward pass as `INFER` says, with the parameters as training has left them. For a network without `TRAIN` it is
+    /// [`Net::forward`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a network with `TRAIN` that was not loaded with `shared_on`; invalid data such as a token beyond the table.
+    pub fn infer<'i>(&mut self, input: impl Give<'i, N::ServedInput>) -> Result<N::ServedOutput, Error>
+    where
+        N: Serve,
+    {
+        let input = input.give();
+        if N::TRAIN.is_none() {
+            return self.run::<N::ServedInput, N::ServedOutput>(input);
+        }
+        let Some(Served { placed, .. }) = &self.served else {
+            let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        };
+        give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, (0, 1), input)?;
+        self.runner.serve()?;
+        let mut outputs = Outputs::default();
+        outputs.read(&mut self.runner, placed)?;
+        outputs.finish(placed, self.precision)
+    }
+}
+
+/// The forward pass `serving` in the arena of the training step, whose size stays as it is.
+pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<Served, Error> {
+    let refused = |why: &str| {
+        let what =
+            alloc::format!("`INFER` {why}, so they cannot share one set of weights; load it alone with `infer_on`");
+        Err(Error::Unsupported { device: N::NAME, what })
+    };
+    if N::CACHED.is_some() {
+        return refused("keeps a cache, for which a training step has no room");
+    }
+    let (own, step) = (N::EVALUATION.precision, N::EVALUATION.samples());
+    if serving.precision != own {
+        return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
+    }
+    // Its inputs lie where the training step's do.
+    if serving.batch > step {
+        let whole = N::EVALUATION.batch;
+        let parts =
+            if step == whole { "`TRAIN`".into() } else { alloc::format!("a micro-batch of {whole} in `TRAIN`") };
+        return refused(&alloc::format!("has batch {}, more than {step} in {parts}", serving.batch));
+    }
+    let mut placed = place(serving)?;
+    if share(train, &mut placed, arena, serving.budget[Line::Activations])? > arena {
+        return refused("needs more memory for its activations than `TRAIN`");
+    }
+    Ok(Served { placed, batch: serving.batch })
+}

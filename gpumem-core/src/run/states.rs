@@ -1,0 +1,89 @@
+//! Names of the optimizer's state tensors, and the values they may hold. A program numbers them; the optimizer names them.
+
+use crate::error::Error;
+use crate::program::{Action, Program, Slot, TensorId};
+use crate::train::optim::{Optimizer, State};
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// A running variance ends its name with this.
+const VARIANCE: &str = "running_var";
+
+/// The optimizer's state tensors of a program, with their number among those of their parameter.
+#[derive(Clone, Debug, Default)]
+pub(super) struct States(BTreeMap<TensorId, (usize, State)>);
+
+impl States {
+    /// Names the state tensors of `program` as `optimizer` does: `w.exp_avg` is that of the parameter `w`.
+    pub(super) fn name(program: &mut Program, optimizer: &Optimizer) -> States {
+        let mut named = Vec::new();
+        let is_update = |action: &Action| matches!(action, Action::Update | Action::Store(_));
+        for update in program.operations.iter().filter(|operation| is_update(&operation.action)) {
+            let Some(parameter) = update.read(Slot::Parameter).map(|id| program.tensor(id)) else { continue };
+            // What has one state only is a matrix, if there is a difference.
+            let is_matrix = update.written(Slot::Moment(1)).is_none();
+            for index in 0..Optimizer::MOST_STATES {
+                let Some(id) = update.written(Slot::Moment(index as u8)) else { continue };
+                let state = optimizer.state(index, parameter.shape, is_matrix);
+                named.extend(
+                    state.map(|(name, state)| (id, alloc::format!("{}.{name}", parameter.name), (index, state))),
+                );
+            }
+        }
+        let mut states = BTreeMap::new();
+        for (id, name, state) in named {
+            program.tensors[id as usize].name = name;
+            states.insert(id, state);
+        }
+        States(states)
+    }
+
+    /// Returns the number of a tensor among the states of its parameter; `None` if it is no state.
+    pub(super) fn number(&self, id: TensorId) -> Option<usize> {
+        self.0.get(&id).map(|(number, _)| *number)
+    }
+
+    /// Refuses values that a running statistic or a state cannot have: a step would make NaN of them, or something else.
+    ///
+    /// # Errors
+    /// [`Error::Value`] of the first.
+    pub(super) fn check(&self, id: TensorId, name: &str, has_codes: bool, values: &[f32]) -> Result<(), Error> {
+        let is_variance = name.strip_suffix(VARIANCE).is_some_and(|path| path.is_empty() || path.ends_with('.'));
+        let state = self.0.get(&id).map(|(_, state)| state);
+        let (rule, refuses): (&'static str, fn(f32) -> bool) = match state {
+            Some(_) if has_codes => ("codes are whole numbers from 0 to 255", |value| {
+                !(0.0..=255.0).contains(&value) || f32::from(value as u8) != value
+            }),
+            Some(state) if state.not_negative => {
+                ("the optimizer keeps numbers of 0 or more there", |value| value < 0.0)
+            }
+            None if is_variance => ("a variance is 0 or more", |value| value < 0.0),
+            _ => return Ok(()),
+        };
+        match (0..).zip(values).find(|&(_, &value)| refuses(value)) {
+            None => Ok(()),
+            Some((position, &value)) => Err(Error::Value { name: name.to_string(), position, value, rule }),
+        }
+    }
+}
+
+/// Returns an error if `name` is a state that other optimizers keep of one of these parameters, and `optimizer` does not. `kept` are
+/// the names of the states that there are.
+pub(super) fn of_another<'n>(
+    name: &str,
+    optimizer: &Optimizer,
+    mut parameters: impl Iterator<Item = &'n str>,
+    kept: impl Iterator<Item = &'n str>,
+) -> Option<Error> {
+    let split = |parameter: &'n str| Some((parameter, name.strip_prefix(parameter)?.strip_prefix('.')?));
+    let (parameter, state) = parameters.find_map(split)?;
+    let owners: Vec<&'static str> = Optimizer::owners_of(state).collect();
+    if owners.is_empty() {
+        return None;
+    }
+    let own = |kept: &str| Some(kept.strip_prefix(parameter)?.strip_prefix('.')?.to_string());
+    let kept: Vec<String> = kept.filter_map(own).collect();
+    let (name, parameter, optimizer) = (name.to_string(), parameter.to_string(), optimizer.row().name);
+    Some(Error::State { name, parameter, owners, optimizer, kept })
+}
