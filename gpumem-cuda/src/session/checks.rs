@@ -1,21 +1,42 @@
-//! Indices from outside, checked before they reach the card.
+//! Indices from outside, checked before a kernel follows them.
+//!
+//! A kernel that follows an index that is too large reads whatever is there. So each tensor of indices that a program reads is known to be
+//! valid before the program is launched: bytes that make a whole tensor are looked at on their way to the card, and a tensor of which only
+//! a part was written, or that nobody has written yet, is read back.
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Operation;
 use gpumem_core::program::indices::Indices;
+use gpumem_core::run::device::Job;
+use std::ops::Range;
 
-/// Indices from outside, checked before they reach the card: a kernel that follows one that is too large would read whatever
-/// is there.
+/// Programs of a session, by what they read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reader {
+    /// The training step on a half of the double buffer.
+    Train(usize),
+    /// The loss without an update.
+    Evaluation,
+    /// The forward pass.
+    Infer,
+    /// The further forward pass.
+    Served,
+}
+
+/// A tensor of indices, what they may be, and the program that follows them.
 #[derive(Debug)]
 struct IndexCheck {
+    reader: Reader,
     offset: u64,
     bytes: u64,
     rule: Indices,
+    /// True if what the tensor holds now was found valid.
+    is_valid: bool,
 }
 
 impl IndexCheck {
-    /// Whether there are as many bytes as it looks at.
+    /// Returns whether there are as many bytes as it looks at.
     fn fits(&self, bytes: &[u8]) -> bool {
         self.bytes == bytes.len() as u64
     }
@@ -27,6 +48,17 @@ impl IndexCheck {
         }
         self.rule.check_bytes(bytes)
     }
+
+    fn overlaps(&self, offset: u64, length: u64) -> bool {
+        self.offset < offset.saturating_add(length) && offset < self.offset.saturating_add(self.bytes)
+    }
+
+    /// Returns the bytes of the tensor in `length` bytes from `offset` on, or `None` unless all of them are there.
+    fn within(&self, offset: u64, length: u64) -> Option<Range<usize>> {
+        let start = self.offset.checked_sub(offset)?;
+        let end = start.checked_add(self.bytes).filter(|&end| end <= length)?;
+        Some(usize::try_from(start).ok()?..usize::try_from(end).ok()?)
+    }
 }
 
 /// The checks of all programs of a session.
@@ -34,19 +66,30 @@ impl IndexCheck {
 pub(super) struct IndexChecks(Vec<IndexCheck>);
 
 impl IndexChecks {
-    /// Those of programs for so many samples each.
-    pub(super) fn new<'p>(programs: impl Iterator<Item = (&'p Placed, u64)>) -> IndexChecks {
-        let of = |(placed, batch): (&'p Placed, u64)| {
-            placed.program.operations.iter().flat_map(move |operation| checks_of(placed, operation, batch))
+    /// Those of a job whose double buffer has halves of `half` bytes. Nothing is valid yet.
+    pub(super) fn new(job: &Job, half: u64) -> IndexChecks {
+        let mut checks = Vec::new();
+        let mut add = |reader, placed: &Placed, batch: u64, shift: u64| {
+            let operations = placed.program.operations.iter();
+            checks.extend(operations.flat_map(|operation| checks_of(placed, operation, (reader, batch, shift))));
         };
-        let mut checks: Vec<IndexCheck> = programs.flat_map(of).collect();
+        if let Some(placed) = &job.train {
+            add(Reader::Train(0), placed, job.batch, 0);
+            add(Reader::Train(1), placed, job.batch, half);
+        }
+        job.evaluation.iter().for_each(|placed| add(Reader::Evaluation, placed, job.batch, 0));
+        add(Reader::Infer, &job.infer, job.batch, 0);
+        job.served.iter().for_each(|served| add(Reader::Served, &served.placed, served.batch, 0));
         // Where several operations look something up by the same indices, a message names the smallest limit.
         checks.sort_by_key(|check| check.rule.limit);
         IndexChecks(checks)
     }
 
-    /// Whether what is to lie at `offset` can be followed.
-    pub(super) fn run(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+    /// Refuses bytes that are to lie at `offset`, where a tensor of indices begins, and cannot be followed.
+    ///
+    /// # Errors
+    /// An index that is too large, or bytes of another length than any tensor that begins there.
+    pub(super) fn refuse(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let here = || self.0.iter().filter(|check| check.offset == offset);
         // Programs of different batches may have their inputs in one place.
         let mut fitting = here().filter(|check| check.fits(bytes)).peekable();
@@ -55,13 +98,51 @@ impl IndexChecks {
             None => here().take(1).try_for_each(|check| check.run(bytes)),
         }
     }
+
+    /// Marks all tensors in a range as unknown, before it is written.
+    pub(super) fn forget(&mut self, offset: u64, length: u64) {
+        let overlapping = self.0.iter_mut().filter(|check| check.overlaps(offset, length));
+        overlapping.for_each(|check| check.is_valid = false);
+    }
+
+    /// Notes that `bytes` were written at `offset`, after [`IndexChecks::refuse`] let them pass there, or at that place in the other half of the
+    /// double buffer: tensors that lie in them as a whole are as valid as their indices are.
+    pub(super) fn written(&mut self, offset: u64, bytes: &[u8]) {
+        for check in &mut self.0 {
+            if check.offset == offset && check.fits(bytes) {
+                check.is_valid = true;
+            } else if let Some(range) = check.within(offset, bytes.len() as u64) {
+                check.is_valid = check.rule.check_bytes(&bytes[range]).is_ok();
+            }
+        }
+    }
+
+    /// Returns offset and bytes of a tensor that a program is about to follow without anybody knowing whether it can.
+    pub(super) fn unknown(&self, reader: Reader) -> Option<(u64, u64)> {
+        let check = self.0.iter().find(|check| check.reader == reader && !check.is_valid)?;
+        Some((check.offset, check.bytes))
+    }
+
+    /// Looks at what was read back from `offset`, where a tensor of a program begins.
+    ///
+    /// # Errors
+    /// An index that is too large.
+    pub(super) fn look(&mut self, reader: Reader, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let here = self.0.iter_mut().filter(|check| check.reader == reader && check.offset == offset);
+        for check in here {
+            check.run(bytes)?;
+            check.is_valid = true;
+        }
+        Ok(())
+    }
 }
 
-fn checks_of(placed: &Placed, operation: &Operation, batch: u64) -> Vec<IndexCheck> {
+fn checks_of(placed: &Placed, operation: &Operation, (reader, batch, shift): (Reader, u64, u64)) -> Vec<IndexCheck> {
     let check = |rule: Indices| {
         let id = operation.read(rule.slot)?;
         let bytes = placed.program.tensor(id).elements(batch)?.checked_mul(4)?;
-        Some(IndexCheck { offset: placed.offsets[id as usize], bytes, rule })
+        let offset = placed.offsets[id as usize] + shift;
+        Some(IndexCheck { reader, offset, bytes, rule, is_valid: false })
     };
     operation.indices(&placed.program).into_iter().filter_map(check).collect()
 }
@@ -79,12 +160,46 @@ mod tests {
     #[test]
     fn indices_are_checked_before_they_reach_the_card() {
         let rule = Indices { allowed: Allowed::One(255), ..Indices::below(10, "label", Slot::Target, 1) };
-        let check = IndexCheck { offset: 0, bytes: 8, rule };
+        let check = IndexCheck { reader: Reader::Infer, offset: 0, bytes: 8, rule, is_valid: false };
         assert_eq!(check.run(&bytes(&[0, 9])), Ok(()));
         assert_eq!(check.run(&bytes(&[255, 9])), Ok(()));
         let error = check.run(&bytes(&[3, 10])).unwrap_err();
         assert_eq!(error, Error::Index { what: "label", position: 1, value: 10, limit: 10 });
         let error = check.run(&bytes(&[3])).unwrap_err();
         assert_eq!(error.to_string(), "a batch of labels has 2 elements, but 1 were given");
+    }
+    #[test]
+    fn a_tensor_is_known_if_all_of_it_was_seen() {
+        let check = |reader, offset, limit| IndexCheck {
+            reader,
+            offset,
+            bytes: 8,
+            rule: Indices::below(limit, "token", Slot::Input(0), 1),
+            is_valid: false,
+        };
+        let mut checks = IndexChecks(vec![check(Reader::Infer, 16, 5), check(Reader::Train(0), 16, 7)]);
+        assert_eq!(checks.unknown(Reader::Infer), Some((16, 8)));
+        assert_eq!(checks.unknown(Reader::Evaluation), None);
+        let mut write = |offset, words: &[u32]| {
+            if let Err(error) = checks.refuse(offset, &bytes(words)) {
+                panic!("{words:?} at {offset}: {error}");
+            }
+            checks.forget(offset, 4 * words.len() as u64);
+            checks.written(offset, &bytes(words));
+            [Reader::Infer, Reader::Train(0)].map(|reader| checks.unknown(reader).is_none())
+        };
+        assert_eq!(write(16, &[4, 4]), [true, true]);
+        assert_eq!(write(12, &[99, 6, 4]), [false, true]);
+        assert_eq!(write(12, &[99, 0, 1, 99]), [true, true]);
+        // What ends where it begins and begins where it ends is beside it.
+        assert_eq!((write(12, &[99]), write(24, &[99])), ([true, true], [true, true]));
+        for (offset, words) in [(20, vec![0]), (20, vec![0, 0]), (12, vec![0, 0]), (18, vec![0])] {
+            assert_eq!(write(16, &[0, 0]), [true, true]);
+            assert_eq!(write(offset, &words), [false, false], "{} words at {offset}", words.len());
+        }
+        let error = checks.look(Reader::Infer, 16, &bytes(&[0, 5])).unwrap_err();
+        assert_eq!(error, Error::Index { what: "token", position: 1, value: 5, limit: 5 });
+        assert_eq!(checks.look(Reader::Train(0), 16, &bytes(&[0, 5])), Ok(()));
+        assert_eq!([checks.unknown(Reader::Infer), checks.unknown(Reader::Train(0))], [Some((16, 8)), None]);
     }
 }

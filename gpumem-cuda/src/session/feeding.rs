@@ -2,6 +2,7 @@
 //! buffer that no step reads, on a stream of their own; the loss comes back beside the backward pass.
 
 use super::arena::{Arena, Pinned};
+use super::checks::{IndexChecks, Reader};
 use super::losses::{Copied, Losses, Ring};
 use super::prepared::{Binding, Prepared};
 use crate::error::failure;
@@ -15,6 +16,7 @@ use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::Fill;
 use std::borrow::Cow;
 use std::num::NonZero;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
@@ -36,8 +38,8 @@ pub(super) struct Feeding {
     current: usize,
     /// The half that the last step read.
     last: Option<usize>,
-    /// What has been fed since, by its offset.
-    fed: Vec<u64>,
+    /// What has been fed since: offsets and bytes.
+    fed: Vec<(u64, u64)>,
     /// Where a batch is split: what its parts have in common.
     split: Option<Split>,
 }
@@ -167,21 +169,48 @@ impl Feeding {
         self.halves[0].program.recurrences()
     }
 
-    /// The distance to the other place of the input or target at `offset`, if it is one.
-    pub(super) fn other_half(&self, offset: u64) -> Option<u64> {
-        (self.start..self.start.saturating_add(self.length)).contains(&offset).then_some(self.length)
+    /// Returns the part of `length` bytes from `offset` on that lies in the first half of the double buffer, and the distance to its place
+    /// in the second, or `None` if there is no such part.
+    pub(super) fn in_first_half(&self, offset: u64, length: u64) -> Option<(Range<usize>, u64)> {
+        let from = offset.max(self.start);
+        let to = offset.saturating_add(length).min(self.start.saturating_add(self.length));
+        let within = |place: u64| usize::try_from(place - offset).ok();
+        if from <= to { Some((within(from)?..within(to)?, self.length)) } else { None }
     }
 
-    /// Copies what `put` writes to the input or target whose first place is at `offset`, for the next step, unless `check` finds
-    /// fault with it: nothing of the batch is taken then.
+    /// Returns whether a range overlaps either half of the double buffer.
+    pub(super) fn is_fed(&self, offset: u64, length: u64) -> bool {
+        let end = self.start.saturating_add(self.length.saturating_mul(2));
+        offset < end && self.start < offset.saturating_add(length)
+    }
+
+    /// Bytes of a half of the double buffer.
+    pub(super) fn half_bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// The step that runs next, if nothing is fed before it.
+    pub(super) fn reader(&self) -> Reader {
+        Reader::Train(self.current)
+    }
+
+    /// Makes the next part the first of a batch, after one that could not run.
+    pub(super) fn restart(&mut self) {
+        if let Some(split) = &mut self.split {
+            split.done = 0;
+        }
+    }
+
+    /// Copies what `put` writes to the input or target whose first place is at `offset`, for the next step, unless `checks` refuses it:
+    /// nothing of the batch is taken then.
     pub(super) fn feed(
         &mut self,
         arena: &Arena,
         place: (u64, usize),
         put: &Fill<'_>,
-        check: impl FnOnce(&[u8]) -> Result<(), Error>,
+        checks: &mut IndexChecks,
     ) -> Result<(), Error> {
-        let fed = self.take(arena, place, put, check);
+        let fed = self.take(arena, place, put, checks);
         match (fed, self.last) {
             (Err(error), Some(last)) => {
                 // A step on the last batch finds it where that step found it.
@@ -199,9 +228,11 @@ impl Feeding {
         arena: &Arena,
         (offset, length): (u64, usize),
         put: &Fill<'_>,
-        check: impl FnOnce(&[u8]) -> Result<(), Error>,
+        checks: &mut IndexChecks,
     ) -> Result<(), Error> {
-        if self.other_half(offset).is_none() {
+        // Beyond the half lies what a step may be reading.
+        let inside = self.in_first_half(offset, length as u64);
+        if inside.is_none_or(|(part, _)| part.len() != length) {
             return Err(Error::Range { offset, length: length as u64, arena: arena.bytes });
         }
         // A half that a step has read is not filled again before the other.
@@ -210,10 +241,13 @@ impl Feeding {
         }
         // The step before the last read this half, and what was staged for it has been copied by then.
         self.halves[self.current].done.synchronize().map_err(failure("waiting for an earlier step"))?;
-        if self.fed.contains(&offset) {
+        let place = (offset, length as u64);
+        let overlaps = |&(other, bytes): &(u64, u64)| other < offset + length as u64 && offset < other + bytes;
+        if self.fed.iter().any(overlaps) {
             self.copied.synchronize().map_err(failure("waiting for an earlier copy"))?;
-        } else {
-            self.fed.push(offset);
+        }
+        if !self.fed.contains(&place) {
+            self.fed.push(place);
         }
         let shift = self.current as u64 * self.length;
         let address = arena.address(offset + shift, length as u64)?;
@@ -221,10 +255,12 @@ impl Feeding {
         self.staging.fill(at, length, |to| fill(to, put))?;
         // SAFETY: the next write to these bytes waits for `copied`, or for a step that waited for it.
         let staged = unsafe { self.staging.slice(at, length) }?;
-        check(staged)?;
+        checks.refuse(offset, staged)?;
+        checks.forget(offset + shift, length as u64);
         // SAFETY: `address` checked the range; no step reads this half now; pinned memory outlives the stream's work.
         unsafe { result::memcpy_htod_async(address, staged, self.copies.cu_stream()) }
             .map_err(failure("copying to the card"))?;
+        checks.written(offset + shift, staged);
         self.copied.record(&self.copies).map_err(failure("recording an event"))
     }
 

@@ -91,16 +91,23 @@ impl Losses {
     }
 
     /// What is to be written to the arena at `offset`, with the card's count where that lies.
-    pub(super) fn keep_count<'a>(&self, offset: u64, mut bytes: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
-        let Some((counter, count)) = self.count() else { return bytes };
-        for (place, byte) in (counter..).zip(count) {
-            let index = place.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
-            if let Some(index) = index.filter(|&index| index < bytes.len()) {
-                bytes.to_mut()[index] = byte;
-            }
+    pub(super) fn keep_count<'a>(&self, offset: u64, bytes: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
+        match self.count() {
+            Some((counter, count)) => replaced((offset, bytes), counter, &count),
+            None => bytes,
         }
-        bytes
     }
+}
+
+/// Returns what is to be written to the arena at `offset`, with `own` in the place of what of it would lie at `place`.
+pub(super) fn replaced<'a>((offset, mut bytes): (u64, Cow<'a, [u8]>), place: u64, own: &[u8]) -> Cow<'a, [u8]> {
+    for (place, &byte) in (place..).zip(own) {
+        let index = place.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
+        if let Some(index) = index.filter(|&index| index < bytes.len()) {
+            bytes.to_mut()[index] = byte;
+        }
+    }
+    bytes
 }
 
 /// Words that the card writes losses into: that of step `n` below the number `n`, into word `n % 8`.

@@ -24,7 +24,7 @@ use crate::operations::convolution::library::any as convolves;
 use crate::operations::whole_recurrence::any as recurs;
 use crate::operations::{Setting, order};
 use arena::Arena;
-use checks::IndexChecks;
+use checks::{IndexChecks, Reader};
 use cudarc::driver::CudaStream;
 use feeding::Feeding;
 use gpumem_core::error::Error;
@@ -34,11 +34,17 @@ use gpumem_core::program::{Class, StateWord};
 use gpumem_core::run::device::{Fill, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use lanes::Lanes;
+use losses::replaced;
 use modules::Modules;
 use prepared::{Binding, Libraries, Prepared};
 use profile::Described;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use transfers::Transfers;
+
+/// What [`StateWord::Readers`] and [`StateWord::Blocks`] are between launches: with another number in them blocks would wait for ever.
+const NO_BLOCKS: [u8; 8] = [0; 8];
+const _: () = assert!(StateWord::Blocks as usize == StateWord::Readers as usize + 1);
 
 /// A network loaded onto a card.
 #[derive(Debug)]
@@ -57,6 +63,8 @@ pub struct Session {
     arena: Arena,
     stream: Arc<CudaStream>,
     state: Option<u64>,
+    /// Offsets of the words in which blocks of a launch count each other, of every program's state.
+    counters: BTreeSet<u64>,
     checks: IndexChecks,
     turned: Turned,
     described: Described,
@@ -113,9 +121,13 @@ impl Session {
         let served = served.map(prepare).transpose()?;
         // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
         meter.ended(Stage::Trials)?;
-        let programs = job.train.iter().chain([&job.infer]).map(|placed| (placed, batch));
-        let checks = IndexChecks::new(programs.chain(job.served.iter().map(|served| (&served.placed, served.batch))));
+        let half = train.as_ref().map_or(0, Feeding::half_bytes);
+        let checks = IndexChecks::new(&job, half);
         let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
+        let served_program = job.served.iter().map(|served| &served.placed);
+        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(served_program);
+        let counter = |state: u64| state + 4 * StateWord::Readers as u64;
+        let counters: BTreeSet<u64> = programs.filter_map(state).map(counter).collect();
         let state = job.train.as_ref().and_then(state);
         let transfers = Transfers::new(&stream)?;
         let mut session = Session {
@@ -130,11 +142,13 @@ impl Session {
             arena,
             stream,
             state,
+            counters,
             checks,
             turned,
             described: Described { job, calls, setting },
         };
         session.set_count()?;
+        session.clear_counters()?;
         meter.ended(Stage::Modules)?;
         session.record(name)?;
         meter.ended(Stage::Graphs)?;
@@ -206,12 +220,69 @@ impl Session {
         self.arena.bytes
     }
 
+    /// Lets the blocks of a launch count from 0.
+    fn clear_counters(&mut self) -> Result<(), Error> {
+        let mut counters = self.counters.iter();
+        counters.try_for_each(|&counter| self.transfers.write(&self.arena, counter, None, &NO_BLOCKS))
+    }
+
     /// Tells the card which losses it has sent.
     fn set_count(&mut self) -> Result<(), Error> {
         match self.train.as_ref().and_then(Feeding::count) {
             Some((offset, count)) => self.transfers.write(&self.arena, offset, None, &count),
             None => Ok(()),
         }
+    }
+
+    /// Makes sure that a program can follow the indices that it reads.
+    ///
+    /// # Errors
+    /// An index that is too large, which was written in part or has been there since before the first write.
+    fn check_indices(&mut self, reader: Reader) -> Result<(), Error> {
+        while let Some((offset, bytes)) = self.checks.unknown(reader) {
+            let length = usize::try_from(bytes).map_err(|_| outside(offset, &[]))?;
+            let mut found = vec![0; length];
+            self.follow_feeds()?;
+            self.transfers.read(&self.arena, offset, &mut found)?;
+            self.checks.look(reader, offset, &found)?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that the next training step can follow the indices that it reads.
+    fn check_step(&mut self) -> Result<(), Error> {
+        let Some(train) = &self.train else { return Ok(()) };
+        let checked = self.check_indices(train.reader());
+        if let (Err(_), Some(train)) = (&checked, &mut self.train) {
+            train.restart();
+        }
+        checked
+    }
+
+    /// Copies `bytes` to `offset` in the arena, and what of them is an input or target of a training step to its second place.
+    fn write_arena(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        let length = bytes.len() as u64;
+        self.checks.forget(offset, length);
+        // A step without anything fed may read either half.
+        let mirrored = self.train.as_ref().and_then(|train| train.in_first_half(offset, length));
+        let mirrored = mirrored.filter(|(part, _)| !part.is_empty());
+        self.input_in_use |= self.train.as_ref().is_some_and(|train| train.is_fed(offset, length));
+        let Some((part, shift)) = mirrored else {
+            self.transfers.write(&self.arena, offset, None, bytes)?;
+            self.checks.written(offset, bytes);
+            return Ok(());
+        };
+        let (second, part) = (offset + part.start as u64 + shift, &bytes[part]);
+        self.checks.forget(second, part.len() as u64);
+        if part.len() == bytes.len() {
+            self.transfers.write(&self.arena, offset, Some(second), bytes)?;
+        } else {
+            self.transfers.write(&self.arena, offset, None, bytes)?;
+            self.transfers.write(&self.arena, second, None, part)?;
+        }
+        self.checks.written(offset, bytes);
+        self.checks.written(second, part);
+        Ok(())
     }
 
     /// Lets all that the stream is given from now on come after what has been fed.
@@ -249,7 +320,7 @@ impl Drop for Session {
 
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.checks.run(offset, bytes)?;
+        self.checks.refuse(offset, bytes)?;
         self.follow_feeds()?;
         if let Some(place) = on_host(offset) {
             let bytes = self.turned.stored(offset, bytes)?;
@@ -257,14 +328,14 @@ impl Runner for Session {
             self.transfers.wait()?;
             return self.lanes.as_ref().ok_or_else(|| outside(offset, &bytes))?.write(place, &bytes);
         }
-        // A step without anything fed may read either half.
-        let shift = self.train.as_ref().and_then(|train| train.other_half(offset));
-        self.input_in_use |= shift.is_some();
         let mut bytes = self.turned.stored(offset, bytes)?;
         if let Some(train) = &self.train {
             bytes = train.keep_count(offset, bytes);
         }
-        self.transfers.write(&self.arena, offset, shift.map(|shift| offset + shift), &bytes)
+        for &counter in &self.counters {
+            bytes = replaced((offset, bytes), counter, &NO_BLOCKS);
+        }
+        self.write_arena(offset, &bytes)
     }
 
     fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
@@ -278,8 +349,7 @@ impl Runner for Session {
             put(0, &mut bytes);
             return self.write(offset, &bytes);
         };
-        let checks = &self.checks;
-        train.feed(&self.arena, (offset, length), put, |bytes| checks.run(offset, bytes))
+        train.feed(&self.arena, (offset, length), put, &mut self.checks)
     }
 
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
@@ -305,14 +375,16 @@ impl Runner for Session {
 
     fn accumulate(&mut self, part: u64) -> Result<(), Error> {
         bind(self.stream.context())?;
+        self.check_step()?;
         self.train.as_mut().ok_or_else(untrained)?.accumulate(&self.stream, part)
     }
 
     fn train(&mut self) -> Result<(), Error> {
+        bind(self.stream.context())?;
+        self.check_step()?;
         let Some(train) = &mut self.train else {
             return Err(untrained());
         };
-        bind(self.stream.context())?;
         let run = train.run(&self.stream);
         if run.is_err() {
             // Nobody knows how far it came. If the card is broken, the next step says so as well.
@@ -323,18 +395,21 @@ impl Runner for Session {
 
     fn evaluate(&mut self) -> Result<(), Error> {
         self.follow_feeds()?;
+        self.check_indices(Reader::Evaluation)?;
         self.input_in_use = true;
         self.evaluation.as_ref().ok_or_else(untrained)?.run(&self.stream)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
         self.follow_feeds()?;
+        self.check_indices(Reader::Infer)?;
         self.input_in_use = true;
         self.infer.run(&self.stream)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         self.follow_feeds()?;
+        self.check_indices(Reader::Served)?;
         self.input_in_use = true;
         let unknown = Error::Damaged("no further forward pass was loaded");
         self.served.as_ref().ok_or(unknown)?.run(&self.stream)

@@ -158,11 +158,12 @@ impl Session {
     /// Nothing of the card's memory is allocated for it, but the host pins a few MiB, makes events and waits.
     ///
     /// # Errors
-    /// [`Error::Device`] if the driver fails.
+    /// [`Error::Device`] if the driver fails, and as for [`Runner::train`].
     ///
     /// [`Runner::train`]: gpumem_core::run::device::Runner::train
     pub fn profile(&mut self, repetitions: usize) -> Result<Profile, Error> {
         bind(self.stream.context())?;
+        self.check_step()?;
         let (mut step_us, mut us) = (Vec::new(), Vec::new());
         if let Some(train) = &mut self.train {
             let hold = Hold::new(&self.arena, &self.stream)?;

@@ -71,3 +71,200 @@ fn a_batch_that_is_refused_leaves_the_last_one() {
     assert_eq!(refused, given);
     assert_ne!(given[0], given[1]);
 }
+
+/// Whatever overlaps a tensor of indices is looked at before a step follows it, on both backends: a write from its second index on, one
+/// that begins in the tensor before, one to the second half of the double buffer, and memory that nobody has written.
+#[test]
+fn indices_that_are_written_in_part_are_checked_before_a_step() {
+    if !on_a_simulated_card("indices::indices_that_are_written_in_part_are_checked_before_a_step", &[]) {
+        return;
+    }
+    let mut job = job(Precision::F32);
+    job.evaluation = Some(job.train.as_ref().unwrap().evaluation().unwrap());
+    let placed = job.train.as_ref().unwrap();
+    let ((input, _), (target, _)) = (at(placed, Class::Input), at(placed, Class::Target));
+    assert!(input < target);
+    let wrong = |position| Err(Error::Index { what: "label", position, value: CLASSES, limit: CLASSES.into() });
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    // The card's memory is all ones after it is allocated.
+    assert!(matches!(card.train(), Err(Error::Index { what: "label", position: 0, value: u32::MAX, .. })));
+    assert!(matches!(card.evaluate(), Err(Error::Index { .. })));
+    let steps = |runner: &mut dyn Runner, from: usize| {
+        for step in from..from + 2 {
+            feed(&job, runner, step);
+            runner.train().unwrap();
+        }
+    };
+    let parts: [(u64, &[u32], u64); 4] =
+        [(4, &[CLASSES], 1), (8, &[CLASSES], 2), (4, &[0, CLASSES], 2), (0, &[0, CLASSES, 0], 1)];
+    for (number, (offset, words, position)) in parts.into_iter().enumerate() {
+        steps(&mut card, number);
+        steps(&mut cpu, number);
+        let before = state(&job, &mut card);
+        for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+            match runner.write(target + offset, &bytes(words)) {
+                // The card sees at once what is wrong with a whole tensor, and does not take it.
+                Err(error) => assert_eq!((offset, Err(error)), (0, wrong(position))),
+                Ok(()) => {
+                    assert_eq!([runner.train(), runner.evaluate()], [wrong(position), wrong(position)], "{words:?}");
+                    runner.write(target + offset, &bytes(&vec![1; words.len()])).unwrap();
+                }
+            }
+            runner.write(target, &bytes(&[1, 1, 1])).unwrap();
+            assert_eq!(runner.evaluate(), Ok(()));
+        }
+        assert_eq!(state(&job, &mut card), before);
+    }
+    // From what lies before the labels on, over all of them.
+    for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+        runner.write(target - 4, &bytes(&[0, 0, CLASSES, 0])).unwrap();
+        assert_eq!([runner.train(), runner.evaluate()], [wrong(1), wrong(1)]);
+        runner.write(target - 4, &bytes(&[0, 0, 0, 0])).unwrap();
+        assert_eq!([runner.train(), runner.evaluate()], [Ok(()), Ok(())]);
+    }
+}
+
+/// What is fed in part is looked at too, in the half that the step reads, and nothing is fed beyond its half.
+#[test]
+fn indices_that_are_fed_in_part_are_checked_before_a_step() {
+    if !on_a_simulated_card("indices::indices_that_are_fed_in_part_are_checked_before_a_step", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let placed = job.train.as_ref().unwrap();
+    let ((input, count), (target, _)) = (at(placed, Class::Input), at(placed, Class::Target));
+    let wrong = Error::Index { what: "label", position: 1, value: CLASSES, limit: CLASSES.into() };
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    for step in 0..5 {
+        for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+            feed(&job, runner, step);
+            // While the label before it may still be on its way.
+            runner.feed(target + 4, &bytes(&[CLASSES])).unwrap();
+            assert_eq!(runner.train(), Err(wrong.clone()), "step {step}");
+            runner.feed(input, &stored(&job, Role::Activation, &spread(count, 100 + step))).unwrap();
+            runner.feed(target, &bytes(&[1, 2, 3])).unwrap();
+            runner.feed(target + 4, &bytes(&[4])).unwrap();
+            runner.train().unwrap();
+        }
+        let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+        assert!((found - expected).abs() < 1e-3 * expected.abs(), "step {step}: {found}, {expected}");
+    }
+    for (offset, length) in [(target, 1 << 16), (target + (1 << 16), 4), (input - 4, 4), (u64::MAX - 3, 4)] {
+        let error = card.feed_with(offset, length, &|_, to| to.fill(0)).unwrap_err();
+        assert!(matches!(error, Error::Range { .. } | Error::Length { .. }), "{length} bytes at {offset}: {error}");
+    }
+}
+
+/// The double buffer's second half is memory of the arena like any other, which a write may reach.
+#[test]
+fn indices_in_the_second_half_are_checked() {
+    if !on_a_simulated_card("indices::indices_in_the_second_half_are_checked", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let placed = job.train.as_ref().unwrap();
+    let fed = placed.program.tensors.iter().enumerate();
+    let fed = fed.filter(|(_, tensor)| matches!(tensor.class, Class::Input | Class::Target));
+    let half: u64 = fed.map(|(id, _)| placed.bytes[id].next_multiple_of(256)).sum();
+    let (target, _) = at(placed, Class::Target);
+    let mut card = load(&job);
+    begin(&job, &mut card);
+    for step in 0..4 {
+        feed(&job, &mut card, step);
+        card.write(target + half + 4, &bytes(&[CLASSES])).unwrap();
+        let is_second = step % 2 == 1;
+        assert_eq!(card.train().is_err(), is_second, "step {step}");
+        if is_second {
+            card.write(target + half + 4, &bytes(&[0])).unwrap();
+            card.train().unwrap();
+        }
+    }
+}
+
+/// Forward passes look at their own tokens: after a write in part, and after one for another batch in the same place.
+#[test]
+fn forward_passes_check_what_they_read() {
+    if !on_a_simulated_card("indices::forward_passes_check_what_they_read", &[]) {
+        return;
+    }
+    let job = picked(&[]);
+    let (input, count) = at(&job.infer, Class::Input);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    let wrong = |position| Err(Error::Index { what: "step", position, value: 4, limit: 4 });
+    for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+        runner.write(input, &bytes(&vec![3; count])).unwrap();
+        assert_eq!(runner.infer(), Ok(()));
+        runner.write(input + 4, &bytes(&[3, 4])).unwrap();
+        assert_eq!([runner.infer(), runner.infer()], [wrong(2), wrong(2)]);
+        // Two bytes of an index.
+        runner.write(input + 8, &[3, 0]).unwrap();
+        assert_eq!(runner.infer(), Ok(()));
+        runner.write(input + 10, &[4, 0]).unwrap();
+        assert!(matches!(runner.infer(), Err(Error::Index { position: 2, value: 262_147, .. })));
+    }
+}
+
+/// A part of a batch that cannot be followed ends the batch: the next one begins with its first part.
+#[test]
+fn a_part_that_is_refused_begins_the_batch_anew() {
+    if !on_a_simulated_card("indices::a_part_that_is_refused_begins_the_batch_anew", &[]) {
+        return;
+    }
+    let job = micro_batches::split(Precision::F32, None);
+    let (target, _) = at(job.train.as_ref().unwrap(), Class::Target);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    begin(&job, &mut card);
+    begin(&job, &mut cpu);
+    for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+        for refused in 0..micro_batches::PARTS {
+            for part in 0..=refused {
+                feed(&job, runner, part as usize);
+                if part == refused {
+                    runner.feed(target + 4, &bytes(&[CLASSES])).unwrap();
+                }
+                let is_last = part + 1 == micro_batches::PARTS;
+                let run = if is_last { runner.train() } else { runner.accumulate(part) };
+                assert_eq!(run.is_err(), part == refused);
+            }
+        }
+    }
+    for number in 0..3 {
+        micro_batches::step(&job, &mut cpu, number).unwrap();
+        micro_batches::step(&job, &mut card, number).unwrap();
+        let (found, expected) = (loss(&job, &mut card), loss(&job, &mut cpu));
+        assert!((found - expected).abs() < 1e-3 * expected.abs(), "step {number}: {found}, {expected}");
+    }
+}
+
+/// Blocks of a launch that wait for each other count from 0, whatever the host writes over the words that they count in.
+#[test]
+fn words_that_blocks_count_in_stay_as_they_are() {
+    if !on_a_simulated_card("indices::words_that_blocks_count_in_stay_as_they_are", &[]) {
+        return;
+    }
+    let job = job(Precision::F32);
+    let (offset, count) = at(job.train.as_ref().unwrap(), Class::State);
+    let word = |index: StateWord| offset + 4 * index as u64;
+    let mut card = load(&job);
+    let seen = |card: &mut Session| {
+        let mut words = vec![0; 4 * count];
+        card.read(offset, &mut words).unwrap();
+        [StateWord::Readers, StateWord::Blocks].map(|word| words[4 * word as usize..][..4].to_vec())
+    };
+    assert_eq!(seen(&mut card), [[0; 4]; 2]);
+    for (place, length) in [(offset, 4 * count), (word(StateWord::Blocks), 4), (word(StateWord::Readers) + 2, 4)] {
+        card.write(place, &vec![7; length]).unwrap();
+        assert_eq!(seen(&mut card), [[0; 4]; 2], "{length} bytes at {place}");
+    }
+    begin(&job, &mut card);
+    feed(&job, &mut card, 0);
+    card.train().unwrap();
+}
