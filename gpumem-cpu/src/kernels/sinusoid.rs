@@ -52,7 +52,7 @@ impl Numbers {
                 let (place, [more, times]) = if is_down { (step / width, parts[0]) } else { (step % width, parts[1]) };
                 (place as f32 + more) * times
             }
-            Numbers::Following { rows, before } => (before.get() + (row % rows) as u64) as f32,
+            Numbers::Following { rows, before } => before.get().wrapping_add((row % rows) as u64) as f32,
         }
     }
 }

@@ -38,8 +38,8 @@ pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bou
             states.fill(0.0);
         }
         for t in 0..at_hand {
-            let step = before.saturating_add(t as u64);
-            let [row, last] = [step % 2, (step + 1) % 2].map(|row| row as usize * outputs);
+            let step = before.wrapping_add(t as u64);
+            let [row, last] = [step % 2, step.wrapping_add(1) % 2].map(|row| row as usize * outputs);
             if step > 0 {
                 let h = Matrix::new(&kept[last..], samples, outputs, 2 * outputs);
                 product_parallel(MatrixMut::new(sums, samples, width, width), h, weight.t(), false);
