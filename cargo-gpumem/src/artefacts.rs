@@ -23,20 +23,29 @@ pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Resul
     let (mut found, mut unreadable) = (Vec::new(), 0);
     for path in artefacts(build, folder, target)? {
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        for section in sections(&bytes) {
-            for record in records(&section) {
-                match record {
-                    Ok(record) => found.push((record.text.to_string(), record.blueprint.to_vec())),
-                    Err(error) => {
-                        eprintln!("warning: skipped in {}: {error}", path.display());
-                        unreadable += 1;
-                    }
+        let (records, damaged) = records_of(&path, &bytes);
+        found.extend(records);
+        unreadable += damaged;
+    }
+    let built = networks(found);
+    Ok(Built { unreadable: built.unreadable + unreadable, ..built })
+}
+
+/// The records in the bytes of a file, each a text and a blueprint, and how many others could not be read.
+pub fn records_of(path: &Path, bytes: &[u8]) -> (Vec<(String, Vec<u8>)>, usize) {
+    let (mut found, mut unreadable) = (Vec::new(), 0);
+    for section in sections(bytes) {
+        for record in records(&section) {
+            match record {
+                Ok(record) => found.push((record.text.to_string(), record.blueprint.to_vec())),
+                Err(error) => {
+                    eprintln!("warning: skipped in {}: {error}", path.display());
+                    unreadable += 1;
                 }
             }
         }
     }
-    let built = networks(found);
-    Ok(Built { unreadable: built.unreadable + unreadable, ..built })
+    (found, unreadable)
 }
 
 /// Builds, and returns the files that were made of the workspace's packages.

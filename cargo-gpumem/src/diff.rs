@@ -95,15 +95,20 @@ pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
     let another =
         format!("compare with a revision that has the gpumem of now, for `{}` has another", arguments.revision);
     let before = complete(Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?, &another)?;
-    let changes = changes(planned(&before, arguments)?, planned(&now, arguments)?);
+    print!("{}", report(&before, &now, arguments)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed of the networks of both revisions.
+pub fn report(before: &[Network], now: &[Network], arguments: &Diff) -> Result<String, Failure> {
+    let changes = changes(planned(before, arguments)?, planned(now, arguments)?);
     if changes.is_empty() {
         return Err("neither revision has a network with a batch".into());
     }
-    match arguments.plan.format {
-        Plain::Table => print!("{}", text(&changes, &arguments.revision)),
-        Plain::Json => println!("{:#}", as_json(&changes)),
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(match arguments.plan.format {
+        Plain::Table => text(&changes, &arguments.revision),
+        Plain::Json => format!("{:#}\n", as_json(&changes)),
+    })
 }
 
 /// The networks, if all could be read: what is missing on one side is not new, and not gone either.

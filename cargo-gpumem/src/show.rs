@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{chosen, single};
+use crate::network::{Built, chosen, single};
 use crate::options::{Plain, Show, Sort};
 use crate::plan::{Step, step};
 use crate::text::{bytes, count, percent, table};
@@ -17,8 +17,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
-    let networks =
-        chosen(networks_of(&arguments.plan.build, Path::new("."), None)?, std::slice::from_ref(&arguments.network))?;
+    print!("{}", report(networks_of(&arguments.plan.build, Path::new("."), None)?, arguments)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is printed of what was built.
+pub fn report(built: Built, arguments: &Show) -> Result<String, Failure> {
+    let networks = chosen(built, std::slice::from_ref(&arguments.network))?;
     let network = single(&networks)?;
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
@@ -30,11 +35,10 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     let step = step(network, written.0, written.1, &arguments.plan.settings)?;
     let budget = step.written()?;
     let alive = alive(&step, budget.peak);
-    match arguments.plan.format {
-        Plain::Table => print!("{}", text(arguments, &step, &budget, &alive)),
-        Plain::Json => println!("{:#}", as_json(&step, &budget, &alive)),
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(match arguments.plan.format {
+        Plain::Table => text(arguments, &step, &budget, &alive),
+        Plain::Json => format!("{:#}\n", as_json(&step, &budget, &alive)),
+    })
 }
 
 /// A tensor that is alive at the peak, with its bytes.
