@@ -5,9 +5,92 @@
 
 use crate::parallel::GRAIN;
 use gemm_common::Parallelism;
+#[cfg(not(miri))]
 use gemm_f32::gemm::f32::get_gemm_fn;
+#[cfg(miri)]
+use interpreted::get_gemm_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
+
+/// The product for Miri, which knows nothing of the instructions by which the library finds its kernels: each element is touched that the
+/// library touches.
+#[cfg(miri)]
+mod interpreted {
+    use gemm_common::Parallelism;
+
+    type Gemm = unsafe fn(
+        usize,
+        usize,
+        usize,
+        *mut f32,
+        isize,
+        isize,
+        bool,
+        *const f32,
+        isize,
+        isize,
+        *const f32,
+        isize,
+        isize,
+        f32,
+        f32,
+        bool,
+        bool,
+        bool,
+        Parallelism,
+    );
+
+    pub(super) fn get_gemm_fn() -> Gemm {
+        multiply
+    }
+
+    /// `out = alpha * out + beta * left * right`, without the first term unless `reads`.
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn multiply(
+        rows: usize,
+        columns: usize,
+        depth: usize,
+        out: *mut f32,
+        out_column: isize,
+        out_row: isize,
+        reads: bool,
+        left: *const f32,
+        left_column: isize,
+        left_row: isize,
+        right: *const f32,
+        right_column: isize,
+        right_row: isize,
+        alpha: f32,
+        beta: f32,
+        _: bool,
+        _: bool,
+        _: bool,
+        _: Parallelism,
+    ) {
+        let place = |row: usize, row_stride: isize, column: usize, column_stride: isize| {
+            row as isize * row_stride + column as isize * column_stride
+        };
+        for row in 0..rows {
+            for column in 0..columns {
+                let product = |k| {
+                    // SAFETY: the caller has as many rows and columns behind the pointers.
+                    let (a, b) = unsafe {
+                        (
+                            left.offset(place(row, left_row, k, left_column)),
+                            right.offset(place(k, right_row, column, right_column)),
+                        )
+                    };
+                    // SAFETY: as above.
+                    unsafe { *a * *b }
+                };
+                let sum: f32 = (0..depth).map(product).sum();
+                // SAFETY: as above.
+                let element = unsafe { &mut *out.offset(place(row, out_row, column, out_column)) };
+                *element = if reads { alpha * *element + beta * sum } else { beta * sum };
+            }
+        }
+    }
+}
 
 /// A matrix that is read.
 #[derive(Clone, Copy)]
