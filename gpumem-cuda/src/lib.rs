@@ -48,4 +48,6 @@ pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 pub use libraries::cudnn::recurrence::{absent_pieces, absent_sizes};
 pub use libraries::preflight;
 pub use measured::Stages;
+#[doc(hidden)]
+pub use measured::reread as reread_measured;
 pub use session::Session;

@@ -38,7 +38,13 @@ mod train;
 mod travel;
 
 use declare::declare;
+// Elsewhere than in a compiler the macros are functions of a library: `fuzz/macros` builds that of this file.
+#[cfg(gpumem_library)]
+extern crate proc_macro;
+#[cfg(not(gpumem_library))]
 use proc_macro::TokenStream;
+#[cfg(gpumem_library)]
+use proc_macro2::TokenStream;
 
 /// Declares a network: a struct that implements `gpumem::Network`, checked against the memory of the cards it is aimed at.
 ///
@@ -148,14 +154,14 @@ use proc_macro::TokenStream;
 ///
 /// A layer's path is the blocks around it and its kind, `stage[0].conv2d[1]`, numbered among equal names of its block, without a
 /// number where it is the only one. The layer table in the struct's documentation shows all of them.
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn network(tokens: TokenStream) -> TokenStream {
     compile(tokens.into()).into()
 }
 
 /// The same as [`network!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
 /// `#[network_mod] mod vgg { pub struct Vgg16; .. }` declares `vgg::Vgg16`.
-#[proc_macro_attribute]
+#[cfg_attr(not(gpumem_library), proc_macro_attribute)]
 pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::network_mod(arguments.into(), item.into()).into()
 }
@@ -192,7 +198,7 @@ pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// A module has blocks, `const`s, `use`s, and `use blocks ..` of its own. Every block of it can be called from where the
 /// module can be named. The generated module's documentation lists them.
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn blocks(tokens: TokenStream) -> TokenStream {
     let expanded = match travel::arrive("blocks", tokens.into()) {
         Ok(gathered) if gathered.modules.is_empty() => module::blocks(gathered.tokens),
@@ -205,7 +211,7 @@ pub fn blocks(tokens: TokenStream) -> TokenStream {
 /// The same as [`blocks!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
 /// `#[blocks_mod] pub mod resnet { fn bottleneck(width: usize) -> Block { [..] } }`. There, and under
 /// [`macro@network_mod`], blocks are imported with `#[blocks] use path::to::resnet;`.
-#[proc_macro_attribute]
+#[cfg_attr(not(gpumem_library), proc_macro_attribute)]
 pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
     module::blocks_mod(arguments.into(), item.into()).into()
 }
@@ -268,7 +274,7 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// | `threads: rows` or `threads: (rows, features)` | threads of the kernels for each sample | one an element of `y`, and of `x` |
 ///
 /// All of it counts in every budget, also where there is no function for a device: loading the network there is an error then.
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn operation(tokens: TokenStream) -> TokenStream {
     module::operations(tokens.into()).into()
 }
@@ -278,7 +284,7 @@ pub fn operation(tokens: TokenStream) -> TokenStream {
 ///
 /// `fits!(Generator + Critic, RTX_3060);` checks that several networks fit a card at once, in one process. Without a card, those of
 /// Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are checked.
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
 }
@@ -289,14 +295,14 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
 /// The step is the network's own, or its forward pass where it has no `const TRAIN`, with the precision and the headroom that are written
 /// there, and with as much recomputation as it has at its own batch. A network that is to have this batch itself has `batch: Largest`, which
 /// is the largest that fits its own cards: with `checkpoint: Auto` that of the leanest step.
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn max_batch(tokens: TokenStream) -> TokenStream {
     instantiation::max_batch(tokens.into()).into()
 }
 
 /// For generated code: the text of a network's budget.
 #[doc(hidden)]
-#[proc_macro]
+#[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn __needs(tokens: TokenStream) -> TokenStream {
     expand::documentation(tokens.into()).into()
 }

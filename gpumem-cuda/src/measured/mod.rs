@@ -19,6 +19,8 @@ mod record;
 use crate::card::Card;
 use crate::libraries::nvml::Nvml;
 use gpumem_core::error::Error;
+#[doc(hidden)]
+pub use record::reread;
 pub(crate) use record::{ContextBytes, Records, network};
 
 /// The driver gives out memory in pages of this many bytes.

@@ -109,6 +109,20 @@ impl Record {
     }
 }
 
+/// Returns a record as it is written after it was read, behind a heading of one line, or `None` if `text` is none: what is read of the
+/// file is asked everything that loading a network asks.
+#[doc(hidden)]
+pub fn reread(text: &str) -> Option<String> {
+    let about = "card\n";
+    let record = Record::read(&format!("{about}{text}"), about)?;
+    let mut asked = record.clone();
+    for (network, stages) in &record.networks {
+        asked.add(network, *stages);
+    }
+    let _ = (asked.most_beside(), record.networks.iter().map(|(network, _)| asked.of(network)).count());
+    Some(record.write(""))
+}
+
 /// The record of a card on disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {

@@ -1,0 +1,75 @@
+//! The modules of `cargo-gpumem` that read records, as a library.
+
+// The command itself, which builds and prints, is left out.
+#![allow(dead_code)]
+
+#[path = "../../../cargo-gpumem/src/artefacts.rs"]
+mod artefacts;
+#[path = "../../../cargo-gpumem/src/cards.rs"]
+mod cards;
+#[path = "../../../cargo-gpumem/src/diff.rs"]
+mod diff;
+#[path = "../../../cargo-gpumem/src/fit.rs"]
+mod fit;
+#[path = "../../../cargo-gpumem/src/network.rs"]
+mod network;
+#[path = "../../../cargo-gpumem/src/options.rs"]
+mod options;
+#[path = "../../../cargo-gpumem/src/packages.rs"]
+mod packages;
+#[path = "../../../cargo-gpumem/src/plan.rs"]
+mod plan;
+#[path = "../../../cargo-gpumem/src/show.rs"]
+mod show;
+#[path = "../../../cargo-gpumem/src/text.rs"]
+mod text;
+
+use clap::Parser as _;
+use network::{Built, networks};
+use options::{Cargo, Command};
+use std::path::Path;
+
+type Failure = Box<dyn std::error::Error>;
+
+/// The command that these words are.
+fn command(words: &[&str]) -> Option<Command> {
+    let Cargo::Gpumem(arguments) = Cargo::try_parse_from(["cargo", "gpumem"].iter().chain(words)).ok()?;
+    Some(arguments.command)
+}
+
+/// The texts that the command prints of a file with these bytes: of each network alone, and of all beside those of `before`. What is
+/// refused is left out.
+pub fn reports(before: &[u8], bytes: &[u8]) -> Vec<String> {
+    let read = |bytes: &[u8]| {
+        let (records, unreadable) = artefacts::records_of(Path::new("file"), bytes);
+        let built = networks(records);
+        Built { unreadable: built.unreadable + unreadable, ..built }
+    };
+    let built = read(bytes);
+    let mut texts = Vec::new();
+    for network in &built.networks {
+        for rest in [&["--format", "table"][..], &["--format", "json"], &["--inference"], &["--batch", "3"]] {
+            // A name may be an option.
+            let words: Vec<&str> = ["show"].iter().chain(rest).copied().chain(["--", &network.name]).collect();
+            let Some(Command::Show(arguments)) = command(&words) else { continue };
+            let all = Built { networks: built.networks.clone(), unreadable: built.unreadable };
+            texts.extend(show::report(all, &arguments).ok());
+        }
+    }
+    for format in ["table", "json"] {
+        let Some(Command::Diff(arguments)) = command(&["diff", "main", "--format", format]) else { continue };
+        texts.extend(diff::report(&read(before).networks, &built.networks, &arguments).ok());
+    }
+    texts
+}
+
+/// A section with the records of these texts and blueprints, as a file that the command can read.
+pub fn object(section: &[u8]) -> Vec<u8> {
+    use object::write::{Object, StandardSegment};
+    use object::{Architecture, BinaryFormat, Endianness, SectionKind};
+    let mut file = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    let segment = file.segment_name(StandardSegment::Data).to_vec();
+    let id = file.add_section(segment, b".gpumem".to_vec(), SectionKind::ReadOnlyData);
+    file.append_section_data(id, section, 1);
+    file.write().unwrap_or_default()
+}

@@ -1,0 +1,219 @@
+//! Fuzz targets: what reads text or bytes of others does not panic, hang, take memory without bound, or expand to what is no Rust.
+//!
+//! A target is a function of bytes. `cargo fuzz run TARGET` calls it on nightly, guided by coverage:
+//!
+//! ```text
+//! cargo +nightly fuzz run network -- -timeout=2 -rss_limit_mb=1024
+//! ```
+//!
+//! On stable each target is a program of its own, which changes known inputs at random:
+//!
+//! ```text
+//! cd fuzz
+//! cargo run --release --bin network -- --seconds 60 --seed 1
+//! ```
+//!
+//! It stops at the first input that breaks a rule, and prints the input and how to run it again. See [`runner`].
+
+mod mutate;
+mod numbers;
+mod runner;
+mod seeds;
+
+pub use runner::main;
+
+use gpumem_core::cards::{ALL, find, parse_vram};
+use gpumem_core::lower::Blueprint;
+use gpumem_core::memory::record::{MAGIC, digest};
+use gpumem_core::memory::refusal::{Aim, Environment, together};
+use gpumem_core::program::Program;
+use numbers::Numbers;
+use proc_macro2::TokenStream;
+use quote::quote;
+
+/// A function that is fuzzed, with the inputs that are changed for it.
+struct Target {
+    name: &'static str,
+    run: fn(&[u8]),
+    seeds: fn() -> Vec<Vec<u8>>,
+    mutate: fn(&mut Numbers, &[Vec<u8>]) -> Vec<u8>,
+}
+
+/// All targets, by name.
+const TARGETS: [Target; 6] = [
+    Target { name: "network", run: network, seeds: seeds::networks, mutate: mutate::tokens },
+    Target { name: "items", run: items, seeds: seeds::items, mutate: mutate::tokens },
+    Target { name: "record", run: record, seeds: seeds::records, mutate: mutate::record },
+    Target { name: "blueprint", run: blueprint, seeds: seeds::blueprints, mutate: mutate::bytes },
+    Target { name: "caches", run: caches, seeds: seeds::caches, mutate: mutate::bytes },
+    Target { name: "environment", run: environment, seeds: seeds::environments, mutate: mutate::text },
+];
+
+/// The tokens of a text, if its brackets match.
+fn tokens_of(data: &[u8]) -> Option<TokenStream> {
+    std::str::from_utf8(data).ok()?.parse().ok()
+}
+
+/// Lets go of the places of all tokens, which are kept for each thread.
+fn forget_places() {
+    proc_macro2::extra::invalidate_current_thread_spans();
+}
+
+/// Panics unless an expansion is what its place asks for.
+fn assert_parses<T: syn::parse::Parse>(what: &str, expansion: &TokenStream) {
+    if let Err(error) = syn::parse2::<T>(expansion.clone()) {
+        panic!("{what} expands to what is no Rust: {error}\n{expansion}");
+    }
+}
+
+/// Panics unless what an attribute makes of a module is Rust. One that is none to begin with does not reach the attribute.
+fn assert_module(what: &str, module: &TokenStream, expand: impl FnOnce(TokenStream) -> TokenStream) {
+    let expansion = expand(module.clone());
+    if syn::parse2::<syn::ItemMod>(module.clone()).is_ok() {
+        assert_parses::<syn::File>(what, &expansion);
+    }
+}
+
+/// What is written in `network!`, and in a module with `#[network_mod]`.
+pub fn network(data: &[u8]) {
+    let Some(tokens) = tokens_of(data) else { return };
+    assert_parses::<syn::File>("`network!`", &fuzz_macros::network(tokens.clone()));
+    let module = quote!(mod m { #tokens });
+    assert_module("`#[network_mod]`", &module, |module| fuzz_macros::network_mod(TokenStream::new(), module));
+    forget_places();
+}
+
+/// What is written in the other macros: blocks, layers of one's own, and checks of several networks.
+pub fn items(data: &[u8]) {
+    let Some(tokens) = tokens_of(data) else { return };
+    assert_parses::<syn::File>("`blocks!`", &fuzz_macros::blocks(tokens.clone()));
+    let arguments = tokens.clone();
+    let module: TokenStream = "mod m { fn f() -> Block { [Relu] } }".parse().expect("tokens");
+    assert_module("`#[blocks_mod]`", &module, |module| fuzz_macros::blocks_mod(arguments, module));
+    let module = quote!(mod m { #tokens });
+    assert_module("`#[blocks_mod]`", &module, |module| fuzz_macros::blocks_mod(TokenStream::new(), module));
+    assert_parses::<syn::File>("`operation!`", &fuzz_macros::operation(tokens.clone()));
+    assert_parses::<syn::File>("`fits!`", &fuzz_macros::fits(tokens.clone()));
+    assert_parses::<syn::Expr>("`max_batch!`", &fuzz_macros::max_batch(tokens));
+    forget_places();
+}
+
+/// The bytes of a binary, as `cargo gpumem show` and `cargo gpumem diff` read them. After a first byte of 0 they are those of a file; after
+/// another one, text and blueprint of a record with a 0 between them, whose digests are right.
+pub fn record(data: &[u8]) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    if kind == 0 {
+        fuzz_command::reports(&[], rest);
+        return;
+    }
+    let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
+    let (text, blueprint) = (&rest[..end], rest.get(end + 1..).unwrap_or_default());
+    let file = fuzz_command::object(&section(text, blueprint));
+    fuzz_command::reports(&file, &file);
+}
+
+/// A record as a build leaves it.
+fn section(text: &[u8], blueprint: &[u8]) -> Vec<u8> {
+    let part = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes(), bytes, &digest(bytes).to_le_bytes()].concat();
+    [&MAGIC[..], &part(text), &part(blueprint)].concat()
+}
+
+/// An encoded blueprint or program. What is read is written again as it was.
+pub fn blueprint(data: &[u8]) {
+    if let Some(blueprint) = Blueprint::decode(data) {
+        let encoded = blueprint.encode();
+        let again = Blueprint::decode(&encoded).map(|again| again.encode());
+        assert_eq!(again, Some(encoded), "a blueprint is not written as it is read");
+    }
+    if let Some(program) = Program::decode(data) {
+        let encoded = program.encode();
+        let again = Program::decode(&encoded).map(|again| again.encode());
+        assert_eq!(again, Some(encoded), "a program is not written as it is read");
+    }
+}
+
+/// Files beside compiled kernels: after a first byte of 0 a kernel, after another one what was measured of a card.
+pub fn caches(data: &[u8]) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    if kind == 0 {
+        let folder = std::env::temp_dir().join(format!("gpumem-fuzz-{}", std::process::id()));
+        let cache = gpumem_cuda::cache::Cache::at(Some(folder.clone()));
+        std::fs::write(folder.join("key.cubin"), rest).expect("a folder for temporary files");
+        if let Some(code) = cache.get("key") {
+            assert!(rest.ends_with(&code));
+        }
+    } else if let Ok(text) = std::str::from_utf8(rest)
+        && let Some(written) = gpumem_cuda::reread_measured(text)
+    {
+        let again = gpumem_cuda::reread_measured(&written);
+        assert_eq!(again.as_deref(), Some(&written[..]), "a record is not written as it is read");
+    }
+}
+
+/// `GPUMEM_CARDS`, `GPUMEM_VRAM` and `GPUMEM_HEADROOM`, with line ends between them.
+pub fn environment(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut values = text.splitn(3, '\n').map(Some).chain([None; 3]);
+    let [cards, vram, headroom] = [(); 3].map(|()| values.next().flatten());
+    let environment = Environment { cards, vram, headroom, unchecked: None };
+    for (written, headroom) in [(&[][..], 0), (&ALL[..1], u64::MAX), (ALL, 1 << 30)] {
+        for selected in [&[][..], &ALL[..3]] {
+            let aim = Aim { cards: written, selected, headroom, environment };
+            let room = aim.room();
+            for arena in [0, room, room.saturating_add(1), u64::MAX] {
+                let refusal = together(&[("Generator", arena), ("Critic", 1)], &aim);
+                let refusal = refusal.as_ref().map(|text| text.as_str());
+                assert!(refusal.is_none_or(|text| !text.trim().is_empty()), "a refusal without words");
+            }
+        }
+    }
+    for word in text.split([',', '\n']) {
+        let (card, bytes) = (find(word.trim()), parse_vram(word.trim()));
+        assert!(card.is_none() || bytes.is_err(), "`{word}` is a card and a size");
+        assert_ne!(bytes, Ok(0), "`{word}` is a size of 0");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each target takes the inputs that it begins with, and finds something in them.
+    #[test]
+    fn targets_take_their_seeds() {
+        for target in TARGETS {
+            let seeds = (target.seeds)();
+            assert!(!seeds.is_empty(), "{}", target.name);
+            seeds.iter().for_each(|seed| (target.run)(seed));
+        }
+    }
+
+    #[test]
+    fn seeds_are_read_as_a_whole() {
+        for seed in seeds::networks() {
+            let expansion = fuzz_macros::network(tokens_of(&seed).expect("tokens")).to_string();
+            let text = String::from_utf8_lossy(&seed);
+            assert!(!expansion.contains("compile_error"), "{text}\n{expansion}");
+        }
+        assert!(
+            seeds::blueprints().iter().all(|seed| Blueprint::decode(seed).is_some() || Program::decode(seed).is_some())
+        );
+        let reports = |seed: &Vec<u8>| {
+            let end = seed.iter().position(|&byte| byte == 0).expect("two parts");
+            fuzz_command::reports(&[], &fuzz_command::object(&section(&seed[1..end], &seed[end + 1..])))
+        };
+        for seed in seeds::records() {
+            assert!(!reports(&seed).is_empty(), "{}", String::from_utf8_lossy(&seed));
+        }
+    }
+
+    #[test]
+    fn a_seed_and_a_number_make_an_input() {
+        for target in TARGETS {
+            let seeds = (target.seeds)();
+            let input = |seed, number| (target.mutate)(&mut Numbers::of(seed, number), &seeds);
+            assert_eq!(input(1, 7), input(1, 7), "{}", target.name);
+            assert!((0..20).any(|number| input(1, number) != input(2, number)), "{}", target.name);
+        }
+    }
+}

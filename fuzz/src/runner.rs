@@ -1,0 +1,317 @@
+//! The loop on stable: inputs of a seed, one after the other, until time is over or one of them breaks a rule.
+//!
+//! ```text
+//! TARGET [--seconds 60] [--seed 1] [--iterations N]   changes known inputs at random
+//! TARGET [--seed 1] --only N                          the input of this number alone
+//! TARGET FILE ...                                     these inputs
+//! ```
+//!
+//! An input breaks a rule if it makes the target panic, end the process, run for more than 2 seconds of processor time, or have more
+//! than 1 GiB of memory. It is printed with its number, and written to `fuzz/artifacts`.
+//!
+//! Inputs run in a process of their own, so that one that overflows the stack is told like any other.
+
+use crate::numbers::Numbers;
+use crate::{TARGETS, Target};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Processor time of an input at most.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// Bytes that an input has at once at most.
+const MOST_BYTES: isize = 1 << 30;
+
+/// Bytes beyond which nothing is given, so that the machine has room for others.
+const NO_MORE_BYTES: isize = 4 << 30;
+
+/// The stack of a compiler's thread.
+const STACK: usize = 8 << 20;
+
+/// Set in the process that runs inputs.
+const CHILD: &str = "GPUMEM_FUZZ_CHILD";
+
+/// Counts the bytes that are allocated.
+struct Counting;
+
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
+static LARGEST: AtomicIsize = AtomicIsize::new(0);
+
+fn added(bytes: usize) -> isize {
+    let bytes = bytes as isize;
+    let all = ALLOCATED.fetch_add(bytes, Ordering::Relaxed) + bytes;
+    LARGEST.fetch_max(all, Ordering::Relaxed);
+    all
+}
+
+// SAFETY: everything is the system's allocator's, or nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if added(layout.size()) > NO_MORE_BYTES {
+            ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+            return std::ptr::null_mut();
+        }
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+// A coverage-guided fuzzer has limits of its own.
+#[cfg(not(fuzzing))]
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// What a run was asked for.
+struct Asked {
+    seconds: u64,
+    seed: u64,
+    iterations: u64,
+    only: Option<u64>,
+    files: Vec<PathBuf>,
+}
+
+impl Asked {
+    fn read(words: impl Iterator<Item = String>) -> Result<Asked, String> {
+        let mut asked = Asked { seconds: 60, seed: 1, iterations: u64::MAX, only: None, files: Vec::new() };
+        let mut words = words;
+        while let Some(word) = words.next() {
+            if !word.starts_with("--") {
+                asked.files.push(word.into());
+                continue;
+            }
+            let number = words.next().and_then(|number| number.parse().ok());
+            let number = number.ok_or_else(|| format!("`{word}` needs a number after it"))?;
+            match word.as_str() {
+                "--seconds" => asked.seconds = number,
+                "--seed" => asked.seed = number,
+                "--iterations" => asked.iterations = number,
+                "--only" => asked.only = Some(number),
+                _ => return Err(format!("there is no `{word}`; use --seconds, --seed, --iterations, --only or files")),
+            }
+        }
+        Ok(asked)
+    }
+}
+
+/// The program of the target of this name.
+pub fn main(name: &str) -> ExitCode {
+    let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
+        eprintln!("error: no target is called `{name}`");
+        return ExitCode::from(2);
+    };
+    let asked = match Asked::read(std::env::args().skip(1)) {
+        Ok(asked) => asked,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    match std::env::var_os(CHILD) {
+        Some(journal) => child(target, asked, Path::new(&journal)),
+        None => parent(target, &asked).unwrap_or_else(|error| {
+            eprintln!("error: {name}: {error}");
+            ExitCode::from(2)
+        }),
+    }
+}
+
+/// Starts the process that runs inputs, and tells which one it ended at if it does not say so itself.
+fn parent(target: &Target, asked: &Asked) -> std::io::Result<ExitCode> {
+    println!("{}: seed {}", target.name, asked.seed);
+    let journal = std::env::temp_dir().join(format!("gpumem-fuzz-{}-{}", target.name, std::process::id()));
+    std::fs::write(&journal, [0; 8])?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(CHILD, &journal).stdin(Stdio::null());
+    // Warnings of the target; what has to be told goes the other way.
+    command.stderr(Stdio::null());
+    let status = command.status()?;
+    let mut number = [0; 8];
+    std::fs::File::open(&journal)?.read_exact(&mut number)?;
+    let _ = std::fs::remove_file(&journal);
+    match status.code() {
+        Some(0) => Ok(ExitCode::SUCCESS),
+        Some(1) => Ok(ExitCode::FAILURE),
+        _ => {
+            report(target, asked, u64::from_le_bytes(number), &format!("the process ended: {status}"));
+            Ok(ExitCode::FAILURE)
+        }
+    }
+}
+
+/// The input of a number.
+fn input(target: &Target, asked: &Asked, seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
+    match asked.files.get(number as usize) {
+        Some(path) => std::fs::read(path).unwrap_or_default(),
+        None => (target.mutate)(&mut Numbers::of(asked.seed, number), seeds),
+    }
+}
+
+/// Tells of an input that broke a rule.
+fn report(target: &Target, asked: &Asked, number: u64, what: &str) {
+    let seeds = if asked.files.is_empty() { (target.seeds)() } else { Vec::new() };
+    let input = input(target, asked, &seeds, number);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("artifacts").join(target.name);
+    let path = folder.join(format!("{}-{number}", asked.seed));
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, &input));
+    let text = String::from_utf8_lossy(&input[..input.len().min(4000)]);
+    println!("{}: seed {}, input {number}: {what}\n--- input\n{}\n---", target.name, asked.seed, text.escape_debug());
+    println!("again: cargo run --release --bin {} -- --seed {} --only {number}", target.name, asked.seed);
+    if written.is_ok() {
+        println!("   or: cargo run --release --bin {} -- {}", target.name, path.display());
+    }
+    let _ = std::io::stdout().flush();
+}
+
+/// What is under way, for the thread that watches.
+struct Running {
+    /// The number of the input, and how many began before it.
+    number: AtomicU64,
+    begun: AtomicU64,
+    /// Bytes that were allocated before it.
+    before: AtomicIsize,
+    is_over: AtomicBool,
+}
+
+static RUNNING: Running = Running {
+    number: AtomicU64::new(0),
+    begun: AtomicU64::new(0),
+    before: AtomicIsize::new(0),
+    is_over: AtomicBool::new(false),
+};
+
+/// The last panic, as the hook saw it.
+static PANIC: Mutex<String> = Mutex::new(String::new());
+
+fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
+    std::panic::set_hook(Box::new(|info| {
+        *PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
+    }));
+    let journal = std::fs::OpenOptions::new().write(true).open(journal);
+    let Ok(mut journal) = journal else { return ExitCode::from(2) };
+    let asked: &'static Asked = Box::leak(Box::new(asked));
+    let (send, clock) = std::sync::mpsc::channel();
+    let work = move || {
+        let _ = send.send(Clock::of_this_thread());
+        let seeds = if asked.files.is_empty() { (target.seeds)() } else { Vec::new() };
+        let numbers = match (asked.only, asked.files.len() as u64) {
+            (Some(only), _) => only..only + 1,
+            (None, 0) => 0..asked.iterations,
+            (None, files) => 0..files,
+        };
+        let (start, most) = (Instant::now(), Duration::from_secs(asked.seconds));
+        let mut count = 0;
+        for number in numbers {
+            if start.elapsed() > most {
+                break;
+            }
+            let input = input(target, asked, &seeds, number);
+            let noted = journal.seek(SeekFrom::Start(0)).and_then(|_| journal.write_all(&number.to_le_bytes()));
+            if noted.is_err() {
+                return ExitCode::from(2);
+            }
+            let before = ALLOCATED.load(Ordering::Relaxed);
+            LARGEST.store(before, Ordering::Relaxed);
+            RUNNING.before.store(before, Ordering::Relaxed);
+            RUNNING.number.store(number, Ordering::Relaxed);
+            RUNNING.begun.fetch_add(1, Ordering::Release);
+            if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
+                RUNNING.is_over.store(true, Ordering::Relaxed);
+                let what = PANIC.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                report(target, asked, number, &what);
+                return ExitCode::FAILURE;
+            }
+            count += 1;
+        }
+        RUNNING.is_over.store(true, Ordering::Relaxed);
+        println!("{}: {count} inputs in {} s, no rule broken", target.name, start.elapsed().as_secs());
+        ExitCode::SUCCESS
+    };
+    let worker = std::thread::Builder::new().stack_size(STACK).spawn(work);
+    let (Ok(worker), Ok(clock)) = (worker, clock.recv()) else { return ExitCode::from(2) };
+    watch(target, asked, &clock, &|| worker.is_finished());
+    worker.join().unwrap_or(ExitCode::from(2))
+}
+
+/// Ends the process at an input that takes too long or too much memory.
+fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bool) {
+    let (mut begun, mut since) = (0, clock.now());
+    while !is_done() {
+        std::thread::sleep(Duration::from_millis(20));
+        let (now, current) = (clock.now(), RUNNING.begun.load(Ordering::Acquire));
+        if current != begun {
+            (begun, since) = (current, now);
+        }
+        let bytes = LARGEST.load(Ordering::Relaxed) - RUNNING.before.load(Ordering::Relaxed);
+        let what = if begun > 0 && now.saturating_sub(since) > LONGEST {
+            format!("runs for more than {} s", LONGEST.as_secs())
+        } else if begun > 0 && bytes > MOST_BYTES {
+            format!("has more than {} MiB of memory", MOST_BYTES >> 20)
+        } else {
+            continue;
+        };
+        // The input that is over by now is none to blame.
+        if RUNNING.begun.load(Ordering::Acquire) == begun && !RUNNING.is_over.load(Ordering::Relaxed) {
+            report(target, asked, RUNNING.number.load(Ordering::Relaxed), &what);
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The processor time of a thread: other programs on the machine do not count. Where the system does not tell, it is the time on the wall.
+struct Clock {
+    path: Option<PathBuf>,
+    start: Instant,
+}
+
+impl Clock {
+    fn of_this_thread() -> Clock {
+        let path =
+            std::fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread).join("schedstat"));
+        Clock { path: path.ok(), start: Instant::now() }
+    }
+
+    fn now(&self) -> Duration {
+        let text = self.path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
+        let nanoseconds = text.and_then(|text| text.split(' ').next()?.parse().ok());
+        nanoseconds.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_read() {
+        let read = |words: &str| Asked::read(words.split_whitespace().map(String::from));
+        let asked = read("--seed 7 --seconds 3 --only 12").unwrap();
+        assert_eq!((asked.seed, asked.seconds, asked.only), (7, 3, Some(12)));
+        assert_eq!(read("a b").unwrap().files.len(), 2);
+        for words in ["--seed", "--seed x", "--seeds 1"] {
+            assert!(read(words).is_err(), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_clock_runs_while_the_thread_does() {
+        let clock = Clock::of_this_thread();
+        let start = clock.now();
+        let mut sum = 0u64;
+        while clock.now() == start {
+            sum = std::hint::black_box(sum + 1);
+        }
+        assert!(clock.now() > start);
+    }
+}
