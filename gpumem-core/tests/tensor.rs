@@ -23,8 +23,7 @@ fn samples_that_do_not_fit_are_errors() {
     assert!(matches!(error, Error::Length { expected: 2, found: 1, .. }));
     assert!(error.to_string().contains("sample 1 of a batch of shape [3, 2]"), "{error}");
     let error = Batch::from_samples([[0.0; 2]; 5]).unwrap_err();
-    assert!(matches!(error, Error::Length { expected: 3, found: 5, .. }));
-    assert_eq!(error.to_string(), "the list of samples for a batch of shape [3, 2] has 3 elements, but 5 were given");
+    assert!(matches!(error, Error::Samples { batch: 3, found: 5 }));
 }
 
 #[test]

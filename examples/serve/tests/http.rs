@@ -55,7 +55,7 @@ fn it_answers_refuses_and_answers_many_at_once() {
         "sample 1 of a batch of shape [4, 2] has 2 elements, but 3 were given"
     );
     let five = refused("[[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]");
-    assert_eq!(five, "the list of samples for a batch of shape [4, 2] has 4 elements, but 5 were given");
+    assert!(five.starts_with("the batch has room for 4 samples, but 5 were given"), "{five}");
     assert!(refused("[[0.7,").contains("Failed to parse the request body as JSON"));
     assert!(refused("[[\"north\"]]").contains("invalid type: string"));
 
