@@ -8,7 +8,7 @@ use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Role;
 use gpumem_core::program::{Action, Class, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor, TensorId};
 use gpumem_core::train::optim::{AdamW, Optimizer};
-use gpumem_core::train::{Checkpoint, Descent, Offload};
+use gpumem_core::train::{Checkpoint, ConvNorm, Descent, Offload};
 use gpumem_core::{Precision, Update};
 use gpumem_cpu::Cpu;
 use harness::Loaded;
@@ -230,7 +230,7 @@ fn other_savers_change_no_bit() {
         let steps = |offload, checkpoint| {
             let descent = Descent { micro_batches, offload, ..Descent::PLAIN };
             let (loss, update) = (vec![Term::CROSS_ENTROPY], Update::Fused);
-            let training = Some(Steps { loss, moments: 2, update, checkpoint, descent });
+            let training = Some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
             let blueprint = Blueprint { graph: graph.clone(), outputs: vec![output], training, cached: None };
             blueprint.trainings(&setting).unwrap()
         };

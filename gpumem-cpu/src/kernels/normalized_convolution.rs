@@ -3,9 +3,10 @@
 //!
 //! Nothing is computed from differences of large numbers:
 //!
-//! * x and dy are read less the mean of each channel, a few samples at a time;
+//! * dy is read less the mean of each channel, and x less that of channels where it is large, a few samples at a time;
 //! * a channel of y whose variance is small beside that of what it sums is *direct*: y is computed again, a few samples at a time, and
-//!   statistics and gradients are summed from that, as a convolution and a normalisation apart do. Its root is saved with a minus.
+//!   statistics and gradients are summed from that, as a convolution and a normalisation apart do. Its root is saved with a minus, and
+//!   its mean is that of y from such an x.
 
 use super::batch_norm::{Running, inverse_root};
 use super::convolution::correlation;
@@ -25,6 +26,10 @@ const CHUNK: usize = 1 << 21;
 
 /// The share of the variances of what it sums below which the variance of a channel is summed from y itself.
 const LEAST_SHARE: f64 = 0.125;
+
+/// How many times its variance the square of a channel's mean is, at least, where x is read less that mean: elsewhere the difference would be
+/// rounded for nothing.
+const FAR: f64 = 4.0;
 
 /// Numbers of channels, and lengths of maps.
 #[derive(Clone, Copy)]
@@ -63,13 +68,13 @@ struct Centered {
     /// From x to as many channels, and to those of y.
     own: Correlation,
     map: Correlation,
-    /// The mean of each channel of x, and by how much the rounded one is too small.
+    /// What each channel of x is read less, and its mean then.
     centers: Vec<f32>,
     rests: Vec<f64>,
-    /// Direct channels of y, their rows of the weight, and their means once x has been centred.
+    /// Direct channels of y, their rows of the weight, and their means.
     direct: Vec<usize>,
     rows: Vec<f32>,
-    means: Vec<f64>,
+    means: Vec<f32>,
 }
 
 impl Centered {
@@ -83,19 +88,22 @@ impl Centered {
         Ok(Centered { lengths, own, map, centers, rests, direct, rows, means })
     }
 
-    /// Finds the means of x.
+    /// Finds the means of x, and which of them are far from 0.
     fn find_centers(&mut self, x: &[f32]) {
         let Lengths { ins, area, samples, .. } = self.lengths;
         self.centers.par_iter_mut().zip(self.rests.par_iter_mut()).enumerate().for_each(|(channel, (center, rest))| {
-            let mean = channel_sum(x, ins, area, channel) / samples;
-            *center = mean as f32;
+            let mean = channel_sum(x, ins, area, channel, f64::from) / samples;
+            let square = channel_sum(x, ins, area, channel, |x| f64::from(x) * f64::from(x)) / samples;
+            let is_far = mean * mean > FAR * (square - mean * mean);
+            *center = if is_far { mean as f32 } else { 0.0 };
             *rest = mean - f64::from(*center);
         });
     }
 
     /// Takes the channels with a negative root for the direct ones.
-    fn find_direct(&mut self, roots: &[f32], weight: &[f32]) {
+    fn find_direct(&mut self, statistics: &[f32], weight: &[f32]) {
         let ins = self.lengths.ins;
+        let (means, roots) = statistics.split_at(self.lengths.outs);
         self.direct.clear();
         self.rows.clear();
         self.means.clear();
@@ -103,7 +111,7 @@ impl Centered {
             let row = &weight[channel * ins..][..ins];
             self.direct.push(channel);
             self.rows.extend_from_slice(row);
-            self.means.push(dot(row, &self.rests));
+            self.means.push(means[channel]);
         }
     }
 
@@ -112,7 +120,7 @@ impl Centered {
         self.map.with_positions(self.direct.len())
     }
 
-    /// Copies `x` less the means of its channels.
+    /// Copies `x` less its centres.
     fn center(&self, x: &[f32], to: &mut [f32]) {
         center(x, &self.centers, self.lengths.area, to);
     }
@@ -123,9 +131,9 @@ impl Centered {
     }
 }
 
-/// The sum of a channel of a map.
-fn channel_sum(map: &[f32], channels: usize, area: usize, channel: usize) -> f64 {
-    map.chunks_exact(area).skip(channel).step_by(channels).map(|plane| parallel::sum(plane, f64::from)).sum()
+/// The sum of a function over a channel of a map.
+fn channel_sum(map: &[f32], channels: usize, area: usize, channel: usize, f: impl Fn(f32) -> f64 + Copy) -> f64 {
+    map.chunks_exact(area).skip(channel).step_by(channels).map(|plane| parallel::sum(plane, f)).sum()
 }
 
 /// Copies `map` less a number for each of its channels.
@@ -219,7 +227,7 @@ impl Output {
             y.par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
                 let channel = plane % outs;
                 let Ok(at) = work.direct.binary_search(&channel) else { return };
-                let (mean, scale, shift) = (work.means[at] as f32, scale_of(channel), shift(channel));
+                let (mean, scale, shift) = (work.means[at], scale_of(channel), shift(channel));
                 wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * scale + shift));
             });
         }
@@ -237,39 +245,43 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let mut squares = operands.target(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
     let mut running = Running::of(operands, outs, op.momentum)?;
     let eps = op.eps;
-    let mut variances: Vec<f64> = vec![0.0; outs];
+    // Mean, of y from x less its centres, and variance of each channel.
+    let mut all = vec![[0.0; 2]; outs];
     kernel(move |frame| {
         let x = x.get();
         work.find_centers(x);
         let mean = |channel: usize| f64::from(work.centers[channel]) + work.rests[channel];
         totals.get().iter_mut().enumerate().for_each(|(at, total)| *total = (mean(at) * lengths.samples) as f32);
         multiply_with_itself(x, &work, squares.get(), frame.scratch, frame.planes);
-        let weight = output.weight.get();
-        let (of_means, roots) = statistics.get().split_at_mut(outs);
+        let (weight, statistics) = (output.weight.get(), statistics.get());
         let (spread, covariance) = spread(weight, squares.get(), &work, frame.planes);
-        for (channel, variance) in variances.iter_mut().enumerate() {
+        for (channel, found) in all.iter_mut().enumerate() {
             let row = &weight[channel * ins..][..ins];
-            let of_summed =
-                (0..ins).map(|at| f64::from(row[at]).powi(2) * f64::from(covariance[at * ins + at])).sum::<f64>();
-            *variance = dot(row, &spread[channel * ins..][..ins]);
-            let is_direct = *variance < LEAST_SHARE * of_summed;
-            roots[channel] = if is_direct { -1.0 } else { 1.0 };
-            of_means[channel] = ((0..ins).map(|at| f64::from(row[at]) * mean(at)).sum::<f64>()) as f32;
+            let square = |at: usize| f64::from(row[at]).powi(2) * f64::from(covariance[at * ins + at]);
+            let variance = dot(row, &spread[channel * ins..][..ins]);
+            let is_direct = variance < LEAST_SHARE * (0..ins).map(square).sum::<f64>();
+            *found = [dot(row, &work.rests), variance];
+            (statistics[channel], statistics[outs + channel]) = (found[0] as f32, if is_direct { -1.0 } else { 1.0 });
         }
-        work.find_direct(roots, weight);
-        direct_variances(x, &work, &mut variances, frame.scratch, frame.planes);
-        for (channel, &variance) in variances.iter().enumerate() {
+        work.find_direct(statistics, weight);
+        direct_statistics(x, &work, &mut all, frame.scratch, frame.planes);
+        for (channel, &[mean, variance]) in all.iter().enumerate() {
             let variance = at_least(0.0, variance);
+            let whole = mean + dot(&weight[channel * ins..][..ins], &work.centers);
             if let Some(running) = &mut running {
-                running.blend(channel, f64::from(of_means[channel]), variance, lengths.samples);
+                running.blend(channel, whole, variance, lengths.samples);
             }
-            roots[channel] = inverse_root(variance, eps).copysign(roots[channel]);
+            let root = &mut statistics[outs + channel];
+            *root = inverse_root(variance, eps).copysign(*root);
+            statistics[channel] = if statistics[outs + channel].is_sign_negative() { mean } else { whole } as f32;
         }
+        work.find_direct(statistics, weight);
+        let roots = &statistics[outs..];
         output.make(x, roots, &work, frame.scratch, frame.planes);
     })
 }
 
-/// The sums of `x x^T`, x less its means.
+/// The sums of `x x^T`, x less its centres.
 fn multiply_with_itself(
     x: &[f32],
     work: &Centered,
@@ -286,35 +298,36 @@ fn multiply_with_itself(
     }
 }
 
-/// The variances of direct channels, by y itself.
-fn direct_variances(x: &[f32], work: &Centered, variances: &mut [f64], scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
-    let all = work.direct.len();
-    if all == 0 {
+/// Means and variances of direct channels, by y itself; `all` has about what the means are.
+fn direct_statistics(x: &[f32], work: &Centered, all: &mut [[f64; 2]], scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
+    let count = work.direct.len();
+    if count == 0 {
         return;
     }
     let Lengths { ins, area, samples, .. } = work.lengths;
     let map = work.direct_map();
-    let mut sums = vec![[0.0; 2]; all];
+    let mut sums = vec![[0.0; 2]; count];
     let from = work.lengths.of_chunk(ins);
-    let (centered, y) = grown(planes, from + work.lengths.of_chunk(all)).split_at_mut(from);
+    let (centered, y) = grown(planes, from + work.lengths.of_chunk(count)).split_at_mut(from);
     for x in x.chunks(from) {
-        let (centered, y) = (&mut centered[..x.len()], &mut y[..x.len() / ins * all]);
+        let (centered, y) = (&mut centered[..x.len()], &mut y[..x.len() / ins * count]);
         work.center(x, centered);
         map.gather(centered, &work.rows, None, y, false, scratch);
         sums.par_iter_mut().enumerate().for_each(|(at, [sum, squares])| {
-            for plane in y.chunks_exact(area).skip(at).step_by(all) {
-                let distance = |y: f32| f64::from(y) - work.means[at];
-                *sum += parallel::sum(plane, distance);
-                *squares += parallel::sum(plane, |y| distance(y) * distance(y));
+            let mean = all[work.direct[at]][0];
+            for plane in y.chunks_exact(area).skip(at).step_by(count) {
+                *sum += parallel::sum(plane, |y| f64::from(y) - mean);
+                *squares += parallel::sum(plane, |y| (f64::from(y) - mean) * (f64::from(y) - mean));
             }
         });
     }
     for (&channel, [sum, squares]) in work.direct.iter().zip(sums) {
-        variances[channel] = squares / samples - (sum / samples) * (sum / samples);
+        let rest = sum / samples;
+        all[channel] = [all[channel][0] + rest, squares / samples - rest * rest];
     }
 }
 
-/// The weight times the covariance of x, and that covariance, by the sums of products of x less its means.
+/// The weight times the covariance of x, and that covariance, by the sums of products of x less its centres.
 fn spread<'b>(weight: &[f32], squares: &[f32], work: &Centered, buffer: &'b mut Vec<f32>) -> (&'b [f32], &'b [f32]) {
     let Lengths { ins, outs, samples, .. } = work.lengths;
     let (spread, covariance) = grown(buffer, (outs + ins) * ins).split_at_mut(outs * ins);
@@ -346,9 +359,10 @@ fn again(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let saved = operands.source(Slot::Saved(NormalizedConvolution::STATISTICS), 2 * lengths.outs)?;
     let mut output = Output::of(op, operands, &lengths)?;
     kernel(move |frame| {
-        let (x, roots) = (x.get(), &saved.get()[lengths.outs..]);
+        let (x, statistics) = (x.get(), saved.get());
         work.find_centers(x);
-        work.find_direct(roots, output.weight.get());
+        work.find_direct(statistics, output.weight.get());
+        let roots = &statistics[lengths.outs..];
         output.make(x, roots, &work, frame.scratch, frame.planes);
     })
 }
@@ -404,13 +418,13 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
         let (dy, x, weight, roots) = (dy.get(), x.get(), weight.get(), &statistics.get()[outs..]);
         let (products, means) = (products.get(), means.get());
         work.find_centers(x);
-        work.find_direct(roots, weight);
+        work.find_direct(statistics.get(), weight);
         means.par_iter_mut().enumerate().for_each(|(channel, mean)| {
-            *mean = (channel_sum(dy, outs, area, channel) / samples) as f32;
+            *mean = (channel_sum(dy, outs, area, channel, f64::from) / samples) as f32;
         });
         if let Some(out) = &mut summand_gradient {
             for channel in 0..outs {
-                out.put(channel, channel_sum(dy, outs, area, channel) as f32);
+                out.put(channel, channel_sum(dy, outs, area, channel, f64::from) as f32);
             }
         }
         along.clear();
@@ -475,7 +489,7 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
     })
 }
 
-/// Passes over dy and x, each less the means of its channels.
+/// Passes over dy, less the means of its channels, and x, less its centres.
 struct Pass<'a> {
     dy: &'a [f32],
     x: &'a [f32],
@@ -521,7 +535,7 @@ impl Pass<'_> {
                 return;
             }
             direct_map.gather(x, &work.rows, None, y, false, scratch);
-            let term = |at: usize, y: f32, dy: f32| f64::from(dy) * (f64::from(y) - work.means[at]);
+            let term = |at: usize, y: f32, dy: f32| f64::from(dy) * (f64::from(y) - f64::from(work.means[at]));
             sum_each((y, dy), (&work.direct, outs), area, along, term);
         });
     }
@@ -553,7 +567,7 @@ impl Pass<'_> {
             y.par_chunks_mut(area).enumerate().for_each(|(plane, y)| {
                 let (sample, at) = (plane / direct, plane % direct);
                 let dy = &dy[(sample * outs + work.direct[at]) * area..][..area];
-                let ([scale, share], mean) = (back.rules[at].map(|rule| rule as f32), work.means[at] as f32);
+                let ([scale, share], mean) = (back.rules[at].map(|rule| rule as f32), work.means[at]);
                 wide(|| y.iter_mut().zip(dy).for_each(|(y, &dy)| *y = scale * (dy - (*y - mean) * share)));
             });
             direct_map.weigh(x, y, of_direct, number > 0, scratch);

@@ -1,6 +1,7 @@
 //! Networks built, lowered, planned and run without the macro, and files of expected tensors.
 #![allow(dead_code, unused_imports, reason = "each test binary uses a part of it")]
 
+pub mod bottleneck;
 pub mod curves;
 pub mod filled;
 pub mod functions;
