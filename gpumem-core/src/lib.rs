@@ -35,4 +35,4 @@ pub mod train;
 pub mod typed;
 
 pub use number::{Format, Half, Precision, Role};
-pub use train::{Checkpoint, Infer, Loss, LossOptions, LossTerm, Offload, Reduction, Train, Update};
+pub use train::{Checkpoint, ConvNorm, Infer, Loss, LossOptions, LossTerm, Offload, Reduction, Train, Update};

@@ -10,7 +10,7 @@ use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
-use gpumem_core::{Checkpoint, Update};
+use gpumem_core::{Checkpoint, ConvNorm, Update};
 
 fn blueprints() -> impl Iterator<Item = Blueprint> {
     (0..KINDS).map(|kind| {
@@ -22,8 +22,8 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let schedule = Schedule::Step { warmup: 3, every: 10, factor: 0.5 };
         let offload = Offload::ALL[kind % 4];
         let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64, offload, ..Descent::PLAIN };
-        let training =
-            (kind % 3 > 0).then_some(Steps { loss, moments: 2, update: Update::Separate, checkpoint, descent });
+        let (update, conv_norm) = (Update::Separate, ConvNorm::ALL[kind % 2]);
+        let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm });
         Blueprint { graph, outputs: vec![output], training, cached: None }
     })
 }

@@ -16,7 +16,7 @@ use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Action, Class, Leg, Op, Operation, Part, Phase, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::report::roofline::traffic;
 use gpumem_core::train::optim::Optimizer;
-use gpumem_core::train::{Descent, Offload};
+use gpumem_core::train::{ConvNorm, Descent, Offload};
 use gpumem_core::{Checkpoint, Half, Precision, Role, Update};
 use std::collections::BTreeSet;
 
@@ -265,6 +265,7 @@ fn parked_activations_lower_the_bound() {
             update: Update::Fused,
             checkpoint,
             descent: Descent { offload, ..Descent::PLAIN },
+            conv_norm: ConvNorm::Fused,
         }),
         cached: None,
     };

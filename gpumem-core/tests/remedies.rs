@@ -16,7 +16,7 @@ use gpumem_core::number::{Coding, Half};
 use gpumem_core::program::Program;
 use gpumem_core::program::loss::{LossOptions, Reduction};
 use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
-use gpumem_core::train::{Descent, Offload};
+use gpumem_core::train::{ConvNorm, Descent, Offload};
 use gpumem_core::{Checkpoint, Precision, Update};
 
 const WORKSPACES: Workspaces = Workspaces { product: 0, convolution: 0 };
@@ -26,7 +26,8 @@ fn blueprint(text: &str, loss: Term, checkpoint: Checkpoint) -> Blueprint {
     let input = graph.input(numbers(&[3, 16, 16])).unwrap();
     let output = layers(&mut graph, input, text);
     let (update, descent) = (Update::Fused, Descent::PLAIN);
-    let training = Some(Steps { loss: vec![loss], moments: 1, update, checkpoint, descent });
+    let training =
+        Some(Steps { loss: vec![loss], moments: 1, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
     Blueprint { graph, outputs: vec![output], training, cached: None }
 }
 
@@ -239,7 +240,8 @@ fn words(loss: Vec<Term>) -> Blueprint {
     let input = graph.input(common::tokens(64)).unwrap();
     let output = layers(&mut graph, input, "Embedding(400, 4) | Linear(8) | Tanh | LayerNorm | Linear(400)");
     let (update, descent) = (Update::Fused, Descent::PLAIN);
-    let training = Some(Steps { loss, moments: 0, update, checkpoint: Checkpoint::None, descent });
+    let training =
+        Some(Steps { loss, moments: 0, update, checkpoint: Checkpoint::None, descent, conv_norm: ConvNorm::Fused });
     Blueprint { graph, outputs: vec![output], training, cached: None }
 }
 
@@ -447,8 +449,14 @@ fn what_is_read_between_is_not_in_place() {
             1 => outputs.push(norm),
             _ => loss.push(Term { from: Some(norm), ..Term::of(gpumem_core::program::Measure::Mean) }),
         }
-        let steps =
-            Steps { loss, moments: 1, update: Update::Fused, checkpoint: Checkpoint::None, descent: Descent::PLAIN };
+        let steps = Steps {
+            loss,
+            moments: 1,
+            update: Update::Fused,
+            checkpoint: Checkpoint::None,
+            descent: Descent::PLAIN,
+            conv_norm: ConvNorm::Fused,
+        };
         let blueprint = Blueprint { graph, outputs, training: Some(steps), cached: None };
         let plain = blueprint.training(Precision::F32).unwrap().unwrap();
         let found = found(&blueprint, &plain, 24, arena(&plain, 24) - 1);
@@ -468,7 +476,8 @@ fn a_base_in_codes() {
         let outer = layers(&mut graph, inner, "Linear(100) | Linear(3)");
         let places = graph.adapt(&[Lora { rank: 4, alpha: 8.0, targets: Vec::new(), base, rows: rows.clone() }]);
         let (update, checkpoint, descent) = (Update::Fused, Checkpoint::None, Descent::PLAIN);
-        let steps = Steps { loss: vec![Term::MSE], moments: 2, update, checkpoint, descent };
+        let steps =
+            Steps { loss: vec![Term::MSE], moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused };
         let outputs = vec![places[outer]];
         (Blueprint { graph, outputs, training: Some(steps), cached: None }, rows)
     };

@@ -100,7 +100,8 @@ use proc_macro2::TokenStream;
 ///
 /// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
 /// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `checkpoint`
-/// (`Norms`, the default, `None`, `Cheap`, `Auto`, `Budget(0.6)`, see `gpumem::Checkpoint`), `offload`
+/// (`Norms`, the default, `None`, `Cheap`, `Auto`, `Budget(0.6)`, see `gpumem::Checkpoint`), `conv_norm` (`Fused`, the default, `Separate`, see
+/// `gpumem::ConvNorm`), `offload`
 /// (`OptimizerState`, `Activations` or `All`, see `gpumem::Offload`), `clip`
 /// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are

@@ -12,14 +12,14 @@ use crate::syntax::{Constant, Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::Cached;
 use gpumem_core::suggest::{beginning, nearest};
-use gpumem_core::train::Descent;
 use gpumem_core::train::optim::Optimizer;
+use gpumem_core::train::{ConvNorm, Descent};
 use gpumem_core::{Checkpoint, Half, Precision, Update, cards};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 16] = [
+const TRAIN_FIELDS: [&str; 17] = [
     "batch",
     "micro_batches",
     "precision",
@@ -28,6 +28,7 @@ const TRAIN_FIELDS: [&str; 16] = [
     "cards",
     "update",
     "checkpoint",
+    "conv_norm",
     "offload",
     "clip",
     "schedule",
@@ -64,6 +65,7 @@ pub(crate) struct Reading<'s> {
     pub(crate) groups: Vec<Place>,
     pub(crate) update: Update,
     pub(crate) checkpoint: Checkpoint,
+    pub(crate) conv_norm: ConvNorm,
     /// What happens to gradients and to the learning rate before an update.
     pub(crate) descent: Descent,
     /// Where `micro_batches` was written, if const evaluation has to see whether it divides the batch.
@@ -89,6 +91,7 @@ impl Reading<'_> {
             groups: Vec::new(),
             update: Update::Fused,
             checkpoint: Checkpoint::Norms,
+            conv_norm: ConvNorm::Fused,
             descent: Descent::PLAIN,
             split: None,
             least: None,
@@ -125,6 +128,7 @@ pub(crate) fn train<'s>(
             }
             "cards" => card_list(value, errors),
             "checkpoint" => checkpoint(value, &mut reading, errors),
+            "conv_norm" => conv_norm(value, &mut reading, errors),
             "update" => {
                 written = Some(value);
                 update(value, &mut reading, errors)
@@ -394,6 +398,14 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
     reading.update = update;
     let name = Ident::new(name, Span::call_site());
     quote!(__gpumem::__private::Update::#name)
+}
+
+/// `Fused`, `Separate`
+fn conv_norm(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let chosen = one_of(value, "value of `conv_norm`", &ConvNorm::NAMES, errors);
+    reading.conv_norm = ConvNorm::ALL[chosen];
+    let name = Ident::new(ConvNorm::NAMES[chosen], Span::call_site());
+    quote!(__gpumem::__private::train::ConvNorm::#name)
 }
 
 /// `Norms`, `None`, `Cheap`, `Auto`, `Budget(0.6)`

@@ -4,12 +4,14 @@ use super::normalized::with_normalized_convolutions;
 use super::renormalised::normalises;
 use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
-use crate::graph::{Graph, NodeId};
+use crate::graph::{Graph, NodeId, Source};
+use crate::memory::tables::samples;
 use crate::number::Precision;
-use crate::program::Program;
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
-use crate::train::{Checkpoint, Descent, Offload, Update};
+use crate::program::op::{Rule, Work};
+use crate::program::{Op, Program};
+use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Update};
 use alloc::vec::Vec;
 
 /// A network without its numbers: the graph, and what of `TRAIN` changes the program.
@@ -38,6 +40,8 @@ pub struct Steps {
     pub checkpoint: Checkpoint,
     /// What happens to gradients and to the learning rate before an update.
     pub descent: Descent,
+    /// Whether 1x1 convolutions run as one with the normalisations after them.
+    pub conv_norm: ConvNorm,
 }
 
 wire_enum!(Update { Fused, Separate });
@@ -65,7 +69,7 @@ impl Wire for Term {
         })
     }
 }
-wire_struct!(Steps { loss, moments, update, checkpoint, descent });
+wire_struct!(Steps { loss, moments, update, checkpoint, descent, conv_norm });
 
 impl Wire for Checkpoint {
     fn put(&self, out: &mut Vec<u8>) {
@@ -210,8 +214,33 @@ impl Blueprint {
         Ok(found)
     }
 
+    /// Chooses [`ConvNorm::Separate`] where a step at this setting needs less memory so. The scratch memory of [`ConvNorm::Fused`] is as large
+    /// at any batch, and what it need not store grows with the batch: what is no loss at one sample is none at any batch.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn settle_conv_norm(&mut self, setting: &Setting) -> Result<(), LowerError> {
+        let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm == ConvNorm::Fused) else {
+            return Ok(());
+        };
+        let samples = samples(setting.batch, steps.descent.micro_batches);
+        if saves_much(&with_normalized_convolutions(&self.graph, &self.ends()), samples) {
+            return Ok(());
+        }
+        let mut separate = self.clone();
+        separate.training.iter_mut().for_each(|steps| steps.conv_norm = ConvNorm::Separate);
+        let peak = |blueprint: &Blueprint| {
+            let program = blueprint.training(setting.precision)?;
+            Ok(program.map_or(0, |program| setting.peak(&program)))
+        };
+        if peak(&separate)? < peak(self)? {
+            *self = separate;
+        }
+        Ok(())
+    }
+
     /// What is made of the graph and the options of a training step: of the graph whose normalisations are one with the convolutions of one
-    /// pixel in front of them.
+    /// pixel in front of them, unless those are to run one after the other.
     fn trained<T>(
         &self,
         precision: Precision,
@@ -226,8 +255,11 @@ impl Blueprint {
             input_gradient: false,
             descent: steps.descent.at(precision),
         };
-        let graph = with_normalized_convolutions(&self.graph, &self.ends());
-        lower(&graph, &Options { training: Some(training) }).map(Some)
+        let options = Options { training: Some(training) };
+        match steps.conv_norm {
+            ConvNorm::Fused => lower(&with_normalized_convolutions(&self.graph, &self.ends()), &options).map(Some),
+            ConvNorm::Separate => lower(&self.graph, &options).map(Some),
+        }
     }
 
     /// The forward pass of `INFER`, which is the same at every precision.
@@ -286,4 +318,23 @@ impl Blueprint {
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
         (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training, cached })
     }
+}
+
+/// True if what convolutions need not store that are one with their normalisations is many times their scratch memory, or there are none.
+/// Elements are compared: those of scratch memory are at most twice as wide as a map's.
+fn saves_much(graph: &Graph, samples: u64) -> bool {
+    let all = graph.nodes.iter().filter_map(|node| match &node.source {
+        Source::Op { op: Op::NormalizedConvolution(op), .. } => Some(op),
+        _ => None,
+    });
+    let (mut stored, mut scratch) = (0u64, 0u64);
+    for op in all {
+        let work = Work::Gradient(0);
+        let workspace = op.workspace(work).map_or(0, |workspace| workspace.shape.elements().unwrap_or(u64::MAX));
+        let own =
+            op.scratch(work).iter().filter_map(|saved| saved.shape.elements()).fold(workspace, u64::saturating_add);
+        stored = stored.saturating_add(op.output().elements().unwrap_or(u64::MAX).saturating_mul(samples));
+        scratch = scratch.max(own);
+    }
+    stored >= scratch.saturating_mul(8)
 }

@@ -2,8 +2,8 @@
 //!
 //! Neither the output of the convolution nor a gradient of it is ever there, so that of four maps around a normalisation in front of a sum two
 //! are left, and those are passed over less often. What a step computes is the same but for rounding: the variance is that of a quadratic
-//! form of sums over the batch instead of a sum of its own. That is as exact where what comes in is of about mean 0 and variance 1, as
-//! behind a normalisation; where the mean is many deviations away from 0 the difference of two large numbers would be left.
+//! form of sums over the batch instead of a sum of its own. Where that form cancels, backends sum over the output, which they compute again: that
+//! takes time, and after a normalisation it is rare.
 
 use super::recompute::Draft;
 use crate::graph::{Graph, NodeId, Source};

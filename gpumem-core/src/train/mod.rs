@@ -49,6 +49,9 @@ pub struct Train {
     /// What is computed a second time for the backward pass rather than kept for it: `Norms` (if left out), `None`, `Cheap`, `Auto` or
     /// `Budget(0.6)`. No number changes with it.
     pub checkpoint: Checkpoint,
+    /// Whether a 1x1 convolution and the batch normalisation after it may run as one operation: `Fused` (if left out) or `Separate`. See
+    /// [`ConvNorm`].
+    pub conv_norm: ConvNorm,
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
     pub clip: Option<Clip>,
     /// What lies in host memory rather than on the card: `OptimizerState`, what the optimizer keeps and the f32 master copies of mixed
@@ -80,6 +83,7 @@ impl Train {
         cards: &[],
         update: Update::Fused,
         checkpoint: Checkpoint::Norms,
+        conv_norm: ConvNorm::Fused,
         clip: None,
         offload: Offload::None,
         schedule: Schedule::PLAIN,
@@ -172,6 +176,29 @@ pub enum Checkpoint {
     /// it is aimed at.
     Budget(f64),
 }
+
+/// How a 1x1 convolution and the batch normalisation after it run in training, where nothing but sums reads what is normalised:
+/// `conv_norm: Separate` in `TRAIN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConvNorm {
+    /// As one operation, where a step needs no more memory so: the output of the convolution is never stored. Statistics come from the sums
+    /// of the input's products, and where those would lose digits from the output, which is computed again: losses and gradients are those
+    /// of `Separate` but for rounding.
+    #[default]
+    Fused,
+    /// One after the other, as PyTorch runs them. The output of the convolution is stored.
+    Separate,
+}
+
+impl ConvNorm {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [ConvNorm; 2] = [ConvNorm::Fused, ConvNorm::Separate];
+
+    /// Their names.
+    pub const NAMES: [&'static str; 2] = ["Fused", "Separate"];
+}
+wire_enum!(ConvNorm { Fused, Separate });
 
 /// Where what belongs to a training step lies: `offload: OptimizerState`, `offload: Activations` or `offload: All` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,6 +4,7 @@ use super::{Programs, Readings};
 use crate::syntax::{Field, Settings, Source};
 use crate::train::{Reading, literal};
 use gpumem_core::cards::{Card, find};
+use gpumem_core::lower::Setting;
 use gpumem_core::memory::budget::MANY;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Workspaces, samples};
@@ -55,6 +56,13 @@ pub(super) fn nominal(source: &Source, readings: &Readings<'_>) -> Guess {
     let batch = readings.train.as_ref().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
     let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
     (batch.max(1), precision, aimed(&cards(settings), conv_workspace(settings)))
+}
+
+/// The setting of the smallest batch that a step may have: one sample where the batch is no literal.
+pub(super) fn least(source: &Source, readings: &Readings<'_>) -> Setting {
+    let (_, precision, workspaces) = nominal(source, readings);
+    let batch = readings.train.as_ref().and_then(|train| train.batch).map_or(Some(1), |batch| literal(&batch.value));
+    Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
 }
 
 /// The program has this many tensors to pack.

@@ -133,13 +133,15 @@ fn programs(
         update: train.update,
         checkpoint: train.checkpoint,
         descent: train.descent,
+        conv_norm: train.conv_norm,
     });
-    let blueprint = Blueprint {
+    let mut blueprint = Blueprint {
         graph: resolved.graph.clone(),
         outputs: outputs.to_vec(),
         training: steps,
         cached: readings.cached(),
     };
+    blueprint.settle_conv_norm(&guesses::least(source, readings))?;
     let has_both = readings.train.is_some() && readings.cached().is_some();
     let known = aimed::known(source, readings);
     let (training, levels, level_count) = trainings(source, readings, &blueprint, known.as_ref())?;

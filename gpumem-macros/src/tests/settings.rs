@@ -25,6 +25,12 @@ fn training_settings() {
         ("precision: Mixed(F32)", "F32", "no 16-bit format is called `F32`; there are `Bf16` and `F16`"),
         ("loss: CrossEntropyy", "CrossEntropyy", "no loss is called `CrossEntropyy`; did you mean `CrossEntropy`?"),
         ("update: Later", "Later", "no update is called `Later`; there are `Fused` and `Separate`"),
+        ("conv_norm: Apart", "Apart", "no value of `conv_norm` is called `Apart`; there are `Fused` and `Separate`"),
+        (
+            "conv_norm: false",
+            "false",
+            "the value of `conv_norm` is read by the macro as it stands; write `Fused` or `Separate`",
+        ),
         ("checkpoint: Auot", "Auot", "no checkpoint is called `Auot`; did you mean `Auto`?"),
         (
             "checkpoint: Sqrt",
@@ -93,6 +99,8 @@ fn training_settings() {
     }
     assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
     assert_mistakes(&train("checkpoint: Auto"), &[]);
+    assert_mistakes(&train("conv_norm: Separate"), &[]);
+    assert_mistakes(&train("conv_norm: ConvNorm::Fused"), &[]);
     assert_mistakes(&train("checkpoint: Checkpoint::Budget(0.5)"), &[]);
     let text = forward(
         "Features<4>",

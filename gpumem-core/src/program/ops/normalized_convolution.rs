@@ -18,6 +18,9 @@ record! {
     /// `dx = V^T dy + M x + k`, with `M = -W^T diag(factor * dfactor / (n * var)) W` and `k = -V^T s / n - M m`, where `var` is the square of
     /// what is divided by. Nothing is read but x and dy.
     ///
+    /// Where `w K w^T` is small beside the `w_i^2 K_ii`, digits are lost. Backends take such a channel from y itself, which they compute again, and
+    /// save its `1 / sqrt(variance + eps)` with a minus. They may take x less a number for each channel: `G` and `K` are those of such an x then.
+    ///
     /// * Inputs: x `[in_channels, H, W]`, a weight `[out_channels, in_channels, 1, 1]` and, with `affine`, a factor and a summand for each
     ///   output channel.
     /// * Buffers: running mean and running variance of each output channel, before factors and summands.
@@ -46,7 +49,8 @@ const PARTIAL_SUMS: u64 = 1 << 21;
 
 /// Numbers of what is [saved](Rule::saved).
 impl NormalizedConvolution {
-    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand.
+    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand. The latter is negative where the channel is taken
+    /// from y itself; what the mean is then is the backend's.
     pub const STATISTICS: u8 = 0;
     /// The sums over batch and pixels of each input channel.
     pub const TOTALS: u8 = 1;

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gpumem::prelude::*;
-use gpumem::{Clip, Half, Precision, Schedule, Update};
+use gpumem::{Clip, ConvNorm, Half, Precision, Schedule, Update};
 
 network! {
     /// Every field.
@@ -19,6 +19,7 @@ network! {
         loss: CrossEntropy,
         cards: [RTX_3060, A100_80GB],
         update: Separate,
+        conv_norm: Separate,
         clip: GlobalNorm(RATE * 100.0),
         schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 },
         conv_workspace: 128 << 20,
@@ -66,6 +67,7 @@ pub(crate) fn main() {
     let train = Every::TRAIN;
     assert_eq!(train.batch, if cfg!(debug_assertions) { 8 } else { 64 });
     assert_eq!((train.precision, train.update), (Precision::Mixed(Half::F16), Update::Separate));
+    assert_eq!(train.conv_norm, ConvNorm::Separate);
     assert_eq!((train.conv_workspace, train.headroom, train.seed), (128 << 20, 512 << 20, 42));
     assert_eq!(train.clip, Some(Clip::GlobalNorm(1.0)));
     assert_eq!(train.schedule, Schedule::Cosine { warmup: 4500, total: 45_000, min: 1e-6 });
