@@ -8,6 +8,8 @@
 //              CHANNELS, and N samples times pixels
 // KEPT         defined where statistics are what training saved, as there
 // MAP          defined where normalized_map_gradient is what there is
+// X_STRIDES, Y_STRIDES, WIDTH  given but with MAP, and D_STRIDES where normalized_direct_gradient is what there is: see normalized_direct.cuh
+// ADDEND, FOLLOWS  given where normalized_direct_output is what there is: whether it adds another map, and which function follows
 // TOGETHER     1 where all blocks of a grid run at once: sums over pixels are taken in the same launch, of maps whose channels lie side by
 //              side, in 16 bits. See normalized_together.cuh for what else is given then
 //
@@ -16,8 +18,9 @@
 // [C, C] M, added c or k. x, dx [N, C] and dy [N, O].
 //
 // normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N; a block for ROWS rows
-// normalized_weight_known: the same from what is known, with KEPT from `saved` and the totals of x, else from running mean and variance of W x;
-//                          a warp for each row
+// normalized_weight_known: the same from what training saved, with KEPT; a warp for each row
+// normalized_direct_output: y of the channels that are direct, in place of what is there; normalized_direct_gradient: what they add to dx. Nothing
+//                          where none is
 // normalized_gradients:    gradients of weight, factor and summand, each of which may be absent; V again; products become those that M is made
 //                          of, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
 // normalized_matrix:       M = weight^T products, k = -(V^T sums + M totals) / N; a block for ROWS rows of M
@@ -77,7 +80,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_togethe
         });
     }
     wait_for_grid(state);
-    const Forward all = {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added};
+    const Forward all = {x, weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added};
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) weight_of_rows(first, all, shared.rows);
 }
 
@@ -107,6 +110,12 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
 #endif
     sum_parts(carry, columns, partial, shared.tiles);
     wait_for_grid(state);
+#ifdef AGAIN
+    const real *x_of_rows = again;
+#else
+    const real *x_of_rows = x;
+#endif
+    const real *dy_of_rows = MASKED ? masked : dy;
     Rows &rows = shared.rows;
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) {
         join_parts(partial, first * (INS / 4), INS, rows, [&](u32 i, const float4 &four) { *(float4 *)&rows.products[4 * i] = four; });
@@ -115,44 +124,43 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
             *(float4 *)(sums + first) = four;
             rows.sums[0] = four.x, rows.sums[1] = four.y, rows.sums[2] = four.z, rows.sums[3] = four.w;
         });
-        gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
+        gradients_of_rows(first, {x_of_rows, dy_of_rows, weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
     }
     if (matrix == nullptr) return;
     wait_for_grid(state);
     for (u32 first = blockIdx.x * ROWS; first < INS; first += gridDim.x * ROWS)
-        matrix_of_rows(first, {weight, scaled, totals, sums, products, matrix, added}, rows);
+        matrix_of_rows(first, {weight, scaled, saved, totals, sums, products, matrix, added}, rows);
 }
 
 #endif
 #else
 
 KERNEL(__launch_bounds__(256) normalized_weight)
-(const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved, real *scaled,
- real *added, float *running_mean, float *running_var) {
+(const real *x, const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved,
+ real *scaled, real *added, float *running_mean, float *running_var) {
     __shared__ Rows rows;
-    weight_of_rows(blockIdx.x * ROWS, {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added}, rows);
+    weight_of_rows(blockIdx.x * ROWS, {x, weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added}, rows);
 }
 
-// `statistics` are `saved` with KEPT, else running variances; `means` the totals of x, else running means.
+#ifdef KEPT
+
 KERNEL(__launch_bounds__(256) normalized_weight_known)
-(const real *__restrict__ weight, const Norm *factor, const Norm *summand, const float *statistics, const float *means, real *scaled,
+(const real *__restrict__ weight, const Norm *factor, const Norm *summand, const float *saved, const float *totals, real *scaled,
  real *added) {
     const u32 row = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= OUTS) return;
-    const float scale = deviation(statistics, row) * factor_of(factor, row);
+    // Nothing of a direct channel.
+    const float scale = at_least(0.0f, deviation(saved, row)) * factor_of(factor, row);
     for (u32 c = lane; c < INS; c += 32) narrow(scale * widen(weight[row * (u64)(INS) + c]), &scaled[row * (u64)(INS) + c]);
     // A lane reads what it has written.
-#ifdef KEPT
-    const float mean = mean_of(scaled + row * (u64)(INS), means);
-#else
-    const float mean = scale * means[row];
-#endif
+    const float mean = mean_of(scaled + row * (u64)(INS), totals);
     if (lane == 0) narrow(summand_of(summand, row, mean), &added[row]);
 }
 
+#endif
 KERNEL(__launch_bounds__(256) normalized_gradients)
-(const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares, const float *sums,
- float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
+(const real *x, const real *dy, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
+ const float *sums, float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
     __shared__ Rows rows;
     const u32 first = blockIdx.x * ROWS;
     for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
@@ -161,14 +169,98 @@ KERNEL(__launch_bounds__(256) normalized_gradients)
     }
     if (threadIdx.x < ROWS) rows.sums[threadIdx.x] = first + threadIdx.x < OUTS ? sums[first + threadIdx.x] : 0.0f;
     __syncthreads();
-    gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
+    gradients_of_rows(first, {x, dy, weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
 }
 
 KERNEL(__launch_bounds__(256) normalized_matrix)
-(const real *weight, const real *scaled, const float *totals, const float *sums, const float *products, real *matrix, real *added) {
+(const real *weight, const real *scaled, const float *saved, const float *totals, const float *sums, const float *products, real *matrix,
+ real *added) {
     __shared__ Rows rows;
-    matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, totals, sums, products, matrix, added}, rows);
+    matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, saved, totals, sums, products, matrix, added}, rows);
 }
 
+#if defined(FOLLOWS) || defined(D_STRIDES)
+
+// Whether any channel is direct, for all threads of a block.
+static __device__ __forceinline__ bool any_direct(const float *saved, float *scratch) {
+    float count = 0.0f;
+    for (u32 row = threadIdx.x; row < OUTS; row += THREADS) count += is_direct(saved, row) ? 1.0f : 0.0f;
+    return block_sum(count, scratch) > 0.0f;
+}
+
+#endif
+#ifdef FOLLOWS
+
+// A thread for each pixel.
+KERNEL(__launch_bounds__(256) normalized_direct_output)
+(const real *x, const real *weight, const Norm *factor, const Norm *summand, const float *saved, const float *totals,
+ const float *squares, const real *addend, real *y) {
+    __shared__ float scratch[32], centers[INS];
+    if (!any_direct(saved, scratch)) return;
+    find_centers(totals, squares, centers);
+    const Strides strides = Y_STRIDES;
+    for (u32 pixel = blockIdx.x * THREADS + threadIdx.x; pixel < COUNT; pixel += gridDim.x * THREADS) {
+        for (u32 row = 0; row < OUTS; row++) {
+            if (!is_direct(saved, row)) continue;
+            const float scale = fabsf(saved[OUTS + row]) * factor_of(factor, row);
+            float value = (y_of_pixel(weight, x, centers, pixel, row) - saved[row]) * scale + summand_of(summand, row, 0.0f);
+#if ADDEND
+            value += element_of(addend, strides, pixel, row);
+#endif
+            narrow(FOLLOWS::value(value, Arguments()), &y[place_of(strides, pixel) + row * strides.channel]);
+        }
+    }
+}
+
+#endif
+#ifdef D_STRIDES
+
+// Pixels and channels that a block has the gradients of at a time.
+constexpr u32 HELD = 32, ELEMENTS = (HELD * INS + THREADS - 1) / THREADS;
+
+KERNEL(__launch_bounds__(256) normalized_direct_gradient)
+(const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
+ const float *sums, const float *products, real *dx) {
+    __shared__ float scratch[32], centers[INS], held[HELD][HELD];
+    if (!any_direct(saved, scratch)) return;
+    find_centers(totals, squares, centers);
+    for (u32 first = blockIdx.x * HELD; first < COUNT; first += gridDim.x * HELD) {
+        float found[ELEMENTS] = {};
+        for (u32 rows = 0; rows < OUTS; rows += HELD) {
+            bool any = false;
+            for (u32 row = rows; row < rows + HELD && row < OUTS; row++) any = any || is_direct(saved, row);
+            if (!any) continue;
+            __syncthreads();
+            for (u32 i = threadIdx.x; i < HELD * HELD; i += THREADS) {
+                const u32 row = rows + i / HELD, pixel = first + i % HELD;
+                float gradient = 0.0f;
+                if (row < OUTS && pixel < COUNT && is_direct(saved, row)) {
+                    const float rstd = fabsf(saved[OUTS + row]), scale = rstd * factor_of(factor, row);
+                    const Direct own = {sums[row] / ALL, saved[row], scale, products[row * (u64)(INS)]};
+                    gradient = direct_gradient(own, weight, x, dy, centers, pixel, row);
+                }
+                held[i / HELD][i % HELD] = gradient;
+            }
+            __syncthreads();
+            for (u32 row = rows; row < rows + HELD && row < OUTS; row++) {
+                if (!is_direct(saved, row)) continue;
+                for (u32 i = 0; i < ELEMENTS; i++) {
+                    const u32 at = threadIdx.x + i * THREADS;
+                    if (at >= HELD * INS) continue;
+                    found[i] = fmaf(held[row - rows][at / INS], widen(weight[row * (u64)(INS) + at % INS]), found[i]);
+                }
+            }
+        }
+        for (u32 i = 0; i < ELEMENTS; i++) {
+            const u32 at = threadIdx.x + i * THREADS, pixel = first + at / INS;
+            if (at >= HELD * INS || pixel >= COUNT) continue;
+            const Strides strides = D_STRIDES;
+            real *to = &dx[place_of(strides, pixel) + at % INS * strides.channel];
+            narrow(widen(*to) + found[i], to);
+        }
+    }
+}
+
+#endif
 #endif
 #endif

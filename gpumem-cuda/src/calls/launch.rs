@@ -91,6 +91,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("muon.cu", include_str!("../../kernels/muon.cu")),
     ("norm.cu", include_str!("../../kernels/norm.cu")),
     ("normalized_convolution.cu", include_str!("../../kernels/normalized_convolution.cu")),
+    ("normalized_direct.cuh", include_str!("../../kernels/normalized_direct.cuh")),
     ("normalized_rows.cuh", include_str!("../../kernels/normalized_rows.cuh")),
     ("normalized_together.cuh", include_str!("../../kernels/normalized_together.cuh")),
     ("normalize.cu", include_str!("../../kernels/normalize.cu")),

@@ -5,7 +5,7 @@ use super::sum::added as addend_of;
 use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
 use crate::calls::{Call, Convolution};
 use crate::operations::batch_norm::{kept, parameters};
-use crate::operations::normalized_convolution::{Again, Besides, Rectified, backward_with};
+use crate::operations::normalized_convolution::{Again, Besides, Rectified, backward_with, direct_output};
 use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, calls};
 use gpumem_core::memory::place::Placed;
@@ -14,28 +14,32 @@ use gpumem_core::program::{Op, Slot, TensorId};
 
 /// Such a convolution by the library, then a sum with one other map, or a Relu, or both.
 pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let Some((operation, Op::NormalizedConvolution(_), output)) = forward_at(placed, first) else { return Ok(None) };
-    let mut all = calls(&Context { placed, operation, setting })?;
-    let Some(Call::Convolution(convolution)) = all.pop() else { return Ok(None) };
+    let Some((operation, Op::NormalizedConvolution(op), output)) = forward_at(placed, first) else { return Ok(None) };
+    let context = Context { placed, operation, setting };
+    let mut all = calls(&context)?;
+    // After the convolution come the channels that are computed by themselves.
+    let Some((_, Call::Convolution(convolution))) = all.pop().zip(all.pop()) else { return Ok(None) };
     let is_known = convolution.channels_last && convolution.bias.is_some();
     let (mut count, mut fused, mut value) = (1, convolution, output);
-    if let Some((addend, sum)) = addend_of(placed, first + count, value).filter(|&(addend, sum)| addend != sum) {
-        (count, value) = (count + 1, sum);
-        fused = Convolution { addend: Some(addend), y: sum, ..fused };
+    let mut addend = None;
+    if let Some((other, sum)) = addend_of(placed, first + count, value).filter(|&(other, sum)| other != sum) {
+        (count, value, addend) = (count + 1, sum, Some(other));
+        fused = Convolution { addend, y: sum, ..fused };
     }
     if let Some((next, Op::Pointwise(activation), through)) = forward_at(placed, first + count)
         && activation.function == Function::Relu
         && next.read(Slot::Input(0)) == Some(value)
         && super::ends(placed, first + count, value)
     {
-        count += 1;
+        (count, value) = (count + 1, through);
         fused = Convolution { relu: true, y: through, ..fused };
     }
     let is_apart = fused.addend != Some(fused.y) && are_apart(placed, first, count);
     if count == 1 || !is_known || !is_apart {
         return Ok(None);
     }
-    all.push(fused.into());
+    let direct = direct_output(&context, op, (addend, value), fused.relu)?;
+    all.extend([fused.into(), direct]);
     Ok(Some((count, all)))
 }
 

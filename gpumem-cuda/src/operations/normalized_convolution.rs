@@ -1,16 +1,20 @@
 //! A convolution of one pixel and the normalisation behind it: `kernels/normalized_convolution.cu` makes of sums over pixels the maps of a pixel
 //! that are convolved with. Maps are passes of a [convolution](super::convolution), whoever computes those; so are sums, where they are not
 //! taken in [the same launch](Together).
+//!
+//! Channels whose numbers sums of products would lose are found on the card, and computed by kernels of their own, which do nothing where there
+//! are none: `kernels/normalized_direct.cuh`.
 
-use super::context::Context;
-use super::grid::{is_last, norm_real, small, tile};
+use super::context::{Context, in_braces, other_layout};
+use super::grid::{BLOCKS, is_last, norm_real, small, tile};
 use super::pointwise::Rectifier;
 use super::{calls, convolution};
 use crate::calls::{Call, Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
-use gpumem_core::program::ops::{Convolution, NormalizedConvolution};
-use gpumem_core::program::{Action, Class, Operand, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::ops::{BatchNorm, Convolution, NormalizedConvolution};
+use gpumem_core::program::{Action, Class, Op, Operand, Operation, Pass, Slot, TensorId};
+use gpumem_core::shape::Shape;
 
 /// Rows of a matrix that a block makes at a time: `ROWS` of the kernels.
 const ROWS: u64 = 4;
@@ -22,10 +26,10 @@ const LEAST_PORTION: u64 = 256;
 /// Columns of a tile in the launch of the forward pass, at most, and in that of the gradients: with more of them the former would spill registers.
 const WIDEST: [u64; 2] = [64, 128];
 
-/// A pass of a convolution between tensors of the operation, as if that were one of the program. A gradient that it reads as well is added to.
+/// A pass of another operation between tensors of this one, as if that were one of the program. A gradient that it reads as well is added to.
 fn operation(
     context: &Context<'_>,
-    op: &Convolution,
+    op: Op,
     pass: Pass,
     reads: &[(Slot, TensorId)],
     writes: &[(Slot, TensorId)],
@@ -36,13 +40,7 @@ fn operation(
     let workspace = context.operation.written(Slot::Workspace).map(|tensor| (Slot::Workspace, tensor));
     let (reads, writes) = (operands(reads), operands(&Vec::from_iter(writes.iter().copied().chain(workspace))));
     let accumulate = reads.iter().any(|read| matches!(read.slot, Slot::InputGradient(_)));
-    Operation {
-        action: Action::Run { op: (*op).clone().into(), pass },
-        row: context.operation.row,
-        accumulate,
-        reads,
-        writes,
-    }
+    Operation { action: Action::Run { op, pass }, row: context.operation.row, accumulate, reads, writes }
 }
 
 /// Its calls.
@@ -53,7 +51,7 @@ fn pass(
     reads: &[(Slot, TensorId)],
     writes: &[(Slot, TensorId)],
 ) -> Result<Vec<Call>, Error> {
-    calls(&Context { operation: &operation(context, op, pass, reads, writes), ..*context })
+    calls(&Context { operation: &operation(context, op.clone().into(), pass, reads, writes), ..*context })
 }
 
 /// The kernel with its constants, which works on as many samples as `y` has, and by which number the input is known whose gradient it may add to.
@@ -87,6 +85,24 @@ fn plain(
     y: TensorId,
 ) -> Result<Kernel, Error> {
     Ok(kernel(context, op, entry, y)?.with("RECTIFIER", Rectifier::NONE).with("MASKED", 0))
+}
+
+/// A kernel that reads maps by itself where channels are direct: see `kernels/normalized_direct.cuh`. `y` is the output, or its gradient.
+fn with_maps(
+    context: &Context<'_>,
+    op: &NormalizedConvolution,
+    kernel: Kernel,
+    y: TensorId,
+    dx: Option<TensorId>,
+) -> Result<Kernel, Error> {
+    let x = ("X_STRIDES", context.read(Slot::Input(0))?, op.input());
+    let all = [x, ("Y_STRIDES", y, op.output())].into_iter().chain(dx.map(|dx| ("D_STRIDES", dx, op.input())));
+    let kernel = kernel.with("WIDTH", format!("{}u", op.size[1]));
+    let place = |kernel: Kernel, (name, id, shape): (&'static str, TensorId, Shape)| {
+        let (_, strides) = context.tensor(id).layout.places(shape).ok_or_else(other_layout)?;
+        Ok(kernel.with(name, in_braces(strides)))
+    };
+    all.into_iter().try_fold(kernel, place)
 }
 
 /// Whether the own kernels multiply maps as they lie: channels side by side, eight by eight, in 16 bits for which the card has tensor cores.
@@ -191,15 +207,36 @@ fn affine(context: &Context<'_>, op: &NormalizedConvolution, input: u8) -> Resul
     if op.affine { context.read(Slot::Input(input)).map(Some) } else { Ok(None) }
 }
 
+/// Without training: a convolution, then a normalisation by the running statistics in its place. In one map of each pixel, its weight and its
+/// summands would be rounded once more.
+fn evaluation(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
+    let (x, weight, y) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?);
+    let NormalizedConvolution { out_channels: channels, size, eps, momentum, affine: is_affine, .. } = *op;
+    let map = op.convolution(op.in_channels, op.out_channels, false);
+    let mut all =
+        pass(context, &map, Pass::Forward, &[(Slot::Input(0), x), (Slot::Input(1), weight)], &[(Slot::Output, y)])?;
+    let norm = BatchNorm { channels, size, eps, momentum, affine: is_affine, within: 0, activation: None };
+    let factors = [(Slot::Input(1), affine(context, op, 2)?), (Slot::Input(2), affine(context, op, 3)?)];
+    let known = [Slot::Buffer(0), Slot::Buffer(1)].map(|slot| context.read(slot).map(|tensor| (slot, tensor)));
+    let [mean, variance] = known;
+    let factors = factors.into_iter().filter_map(|(slot, tensor)| Some((slot, tensor?)));
+    let reads: Vec<(Slot, TensorId)> = [(Slot::Input(0), y), mean?, variance?].into_iter().chain(factors).collect();
+    let operation = operation(context, norm.into(), Pass::Forward, &reads, &[(Slot::Output, y)]);
+    all.extend(calls(&Context { operation: &operation, ..*context })?);
+    Ok(all)
+}
+
 pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
+    if !context.placed.program.training {
+        return evaluation(context, op);
+    }
     let (x, weight, y) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?);
     let [statistics, totals] = [NormalizedConvolution::STATISTICS, NormalizedConvolution::TOTALS].map(Slot::Saved);
     let scaled = context.written(Slot::Scratch(NormalizedConvolution::WEIGHT))?;
     let added = context.written(Slot::Scratch(NormalizedConvolution::SUMMANDS))?;
     let (factors, summands) = (affine(context, op, 2)?, affine(context, op, 3)?);
-    let is_training = context.placed.program.training;
     let mut all = Vec::new();
-    if is_training && context.operation.read(statistics).is_none() {
+    if context.operation.read(statistics).is_none() {
         let squares = context.written(Slot::Saved(NormalizedConvolution::SQUARES))?;
         let (totals, saved) = (context.written(totals)?, context.written(statistics)?);
         let running = [0, 1].map(|index| context.operation.written(Slot::Buffer(index)));
@@ -208,6 +245,7 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
             let made = [together.partial, together.state, squares, totals, saved, scaled, added].map(Some);
             let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
             let kernel = plain(context, op, ("normalized_forward_together", 1), y)?;
+            let kernel = with_maps(context, op, kernel, y, None)?;
             all.push(together.launch(context, kernel, arguments)?);
         } else {
             let own = op.convolution(op.in_channels, op.in_channels, true);
@@ -215,23 +253,63 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
             let writes = [(Slot::InputGradient(1), squares), (Slot::InputGradient(2), totals)];
             all.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
             let made = [squares, totals, saved, scaled, added].map(Some);
-            let arguments = given.into_iter().chain(made).chain(running).collect();
+            let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
             let kernel = plain(context, op, ("normalized_weight", 1), y)?;
+            let kernel = with_maps(context, op, kernel, y, None)?;
             all.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
         }
     } else {
-        let kernel = plain(context, op, ("normalized_weight_known", 1), y)?;
-        let kernel = if is_training { kernel.with("KEPT", 1) } else { kernel };
-        let known = if is_training { [statistics, totals] } else { [Slot::Buffer(1), Slot::Buffer(0)] };
-        let [statistics, means] = known.map(|slot| context.read(slot));
-        let given = [statistics?, means?, scaled, added].map(Some);
+        let kernel = plain(context, op, ("normalized_weight_known", 1), y)?.with("KEPT", 1);
+        let kernel = with_maps(context, op, kernel, y, None)?;
+        let [statistics, totals] = [statistics, totals].map(|slot| context.read(slot));
+        let given = [statistics?, totals?, scaled, added].map(Some);
         let arguments = [Some(weight), factors, summands].into_iter().chain(given).collect();
         all.push(launch(kernel, op.out_channels.div_ceil(8), arguments)?);
     }
     let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Input(0), x), (Slot::Input(1), scaled), (Slot::Input(2), added)];
     all.extend(pass(context, &map, Pass::Forward, &reads, &[(Slot::Output, y)])?);
+    all.push(direct_output(context, op, (None, y), false)?);
     Ok(all)
+}
+
+/// The output of direct channels, in place of what is there, which is the last of the calls: of the sum with another map, if there is one, and
+/// maybe behind a Relu.
+pub(crate) fn direct_output(
+    context: &Context<'_>,
+    op: &NormalizedConvolution,
+    (addend, y): (Option<TensorId>, TensorId),
+    relu: bool,
+) -> Result<Call, Error> {
+    let output = context.written(Slot::Output)?;
+    let saved = |index: u8| {
+        let slot = Slot::Saved(index);
+        context.operation.read(slot).or_else(|| context.operation.written(slot))
+    };
+    let known = [NormalizedConvolution::STATISTICS, NormalizedConvolution::TOTALS, NormalizedConvolution::SQUARES];
+    let known = known.map(saved);
+    let kernel = with_maps(context, op, plain(context, op, ("normalized_direct_output", 1), output)?, output, None)?;
+    let follows = if relu { "Relu" } else { "Identity" };
+    let kernel = kernel.with("ADDEND", u8::from(addend.is_some())).with("FOLLOWS", follows);
+    let read = [Some(context.read(Slot::Input(0))?), Some(context.read(Slot::Input(1))?)];
+    let read = read.into_iter().chain([affine(context, op, 2)?, affine(context, op, 3)?]);
+    let read = read.chain(known).chain([addend]);
+    let blocks = pixels(context, op, output).div_ceil(256).clamp(1, BLOCKS);
+    launch(kernel, blocks, read.chain([Some(y)]).collect())
+}
+
+/// What direct channels add to the gradient of x.
+fn direct_gradient(context: &Context<'_>, op: &NormalizedConvolution, dx: TensorId) -> Result<Call, Error> {
+    let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let [saved, totals, squares] = saved(context)?;
+    let scratch = |index: u8| context.written(Slot::Scratch(index));
+    let (products, sums) = (scratch(NormalizedConvolution::PRODUCTS)?, scratch(NormalizedConvolution::SUMS)?);
+    let kernel = plain(context, op, ("normalized_direct_gradient", 0), dy)?;
+    let kernel = with_maps(context, op, kernel, dy, Some(dx))?;
+    let factors = affine(context, op, 2)?;
+    let read = [Some(dy), Some(x), Some(weight), factors].into_iter();
+    let arguments = read.chain([saved, totals, squares, sums, products, dx].map(Some)).collect();
+    launch(kernel, pixels(context, op, dy).div_ceil(32).clamp(1, BLOCKS), arguments)
 }
 
 pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
@@ -277,13 +355,14 @@ fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<C
     let writes = [(Slot::InputGradient(1), products), (Slot::InputGradient(2), sums)];
     let mut all = pass(context, &map, Pass::Backward, &reads, &writes)?;
     let given = [saved, totals, squares, sums, products, scaled].map(Some);
-    let read = [Some(weight), affine(context, op, 2)?].into_iter().chain(given);
+    let read = [Some(x), Some(dy), Some(weight), affine(context, op, 2)?].into_iter().chain(given);
     let arguments = read.chain(written(context)).collect();
-    all.push(launch(plain(context, op, ("normalized_gradients", 1), dy)?, op.out_channels.div_ceil(ROWS), arguments)?);
+    let rows_of = |entry| with_maps(context, op, plain(context, op, (entry, 1), dy)?, dy, None);
+    all.push(launch(rows_of("normalized_gradients")?, op.out_channels.div_ceil(ROWS), arguments)?);
     if context.operation.written(Slot::InputGradient(0)).is_some() {
         let (matrix, added) = (scratch(NormalizedConvolution::MATRIX)?, scratch(NormalizedConvolution::SUMMANDS)?);
-        let arguments = [weight, scaled, totals, sums, products, matrix, added].map(Some).to_vec();
-        all.push(launch(plain(context, op, ("normalized_matrix", 1), dy)?, op.in_channels.div_ceil(ROWS), arguments)?);
+        let arguments = [weight, scaled, saved, totals, sums, products, matrix, added].map(Some).to_vec();
+        all.push(launch(rows_of("normalized_matrix")?, op.in_channels.div_ceil(ROWS), arguments)?);
     }
     Ok(all)
 }
@@ -302,6 +381,7 @@ fn parameters_together(
     let of_map = |index: u8| if has_map { scratch(index).map(Some) } else { Ok(None) };
     let rectifier = rectified.map_or(Rectifier::NONE, |rectified| rectified.rectifier);
     let kernel = kernel(context, op, ("normalized_backward_together", 1), dy)?;
+    let kernel = with_maps(context, op, kernel, dy, None)?;
     let kernel = kernel.with("RECTIFIER", rectifier).with("MASKED", u8::from(rectified.is_some()));
     let kernel = match again {
         Some(again) => kernel.with("AGAIN", again.behind).with("AGAIN_AFFINE", u8::from(again.parameters[0].is_some())),
@@ -365,13 +445,16 @@ fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec
         let kernel = kernel.with("A_TRANSPOSED", 0).with("B_TRANSPOSED", 0).with("BIAS", 1);
         let arguments = [dy, x, scaled, matrix, added, dx].map(Some).to_vec();
         let blocks = pixels.div_ceil(tile[0]).saturating_mul(op.in_channels.div_ceil(tile[1]));
-        return Ok(vec![launch(in_tiles(context, kernel, tile), blocks, arguments)?]);
+        return Ok(vec![
+            launch(in_tiles(context, kernel, tile), blocks, arguments)?,
+            direct_gradient(context, op, dx)?,
+        ]);
     }
     let own = op.convolution(op.in_channels, op.in_channels, true);
     let reads = [(Slot::Input(0), x), (Slot::Input(1), matrix), (Slot::Input(2), added)];
     let mut all = Vec::new();
     if context.adds(Slot::InputGradient(0)) == 1 {
-        let operation = operation(context, &own, Pass::Forward, &reads, &[(Slot::Output, dx)]);
+        let operation = operation(context, own.clone().into(), Pass::Forward, &reads, &[(Slot::Output, dx)]);
         let context = Context { operation: &operation, ..*context };
         all.push(convolution::forward_added(&context, &own)?.into());
     } else {
@@ -380,5 +463,6 @@ fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec
     let map = op.convolution(op.in_channels, op.out_channels, true);
     let reads = [(Slot::Gradient, dy), (Slot::Input(1), scaled), (Slot::InputGradient(0), dx)];
     all.extend(pass(context, &map, Pass::Backward, &reads, &[(Slot::InputGradient(0), dx)])?);
+    all.push(direct_gradient(context, op, dx)?);
     Ok(all)
 }

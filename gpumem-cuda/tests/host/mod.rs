@@ -15,7 +15,7 @@ pub mod filled;
 pub mod given;
 mod machine;
 mod reused;
-mod tested;
+pub mod tested;
 
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Training, lower};

@@ -1,14 +1,18 @@
 //! Convolutions of one pixel that are one with the normalisations behind them, beside the CPU's.
 
+use crate::host::harness::bottleneck::{BATCH, Given, errors, programs};
 use crate::host::harness::compile;
+use crate::host::harness::curves::Trained;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::host::harness::layouts::arrange;
-use crate::host::{CAPABILITY, FEW, Format, Products, TURING, is_apart};
+use crate::host::tested::Tested;
+use crate::host::{CAPABILITY, FEW, Format, Products, Simulated, TURING, is_apart, narrow, prepare_programs, widen};
 use crate::{check, check_mixed, check_narrow, check_trained, gradients, layouts, norms};
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::lower::{Options, Term, Training, lower, with_normalized_convolutions};
-use gpumem_core::program::{Action, Op, Pass};
+use gpumem_core::program::{Action, Class, Op, Pass, Program, StateWord};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::{Call, Convolution, Launch};
 
 /// Two convolutions of what is normalised, of so many channels in and out, whose outputs are normalised and added up.
@@ -187,16 +191,23 @@ fn sums_over_pixels_are_taken_in_the_same_launch() {
     }
     let (forward, backward) = ("normalized_forward_together", "normalized_backward_together");
     let map = ("normalized_map_gradient", None, false);
+    let direct = ("normalized_direct_output", None, false);
+    let direct_map = ("normalized_direct_gradient", None, false);
     let f16 = (Precision::F16, CAPABILITY);
     let of = |size, channels, behind: &str, format| entries(&calls(size, channels, behind, format));
     let parts = |count: u64| Some(format!("{count}u"));
-    let one = |count, is_masked| [(forward, parts(count), false), (backward, parts(count), is_masked), map.clone()];
+    let one = |count, is_masked| {
+        let [of_forward, of_backward] = [(forward, parts(count), false), (backward, parts(count), is_masked)];
+        [of_forward, direct.clone(), of_backward, map.clone(), direct_map.clone()]
+    };
     assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", f16), one(1, false));
     assert_eq!(of([5, 7], [8, 24], "Relu | Conv2d(3, 1)", f16), one(1, true));
     assert_eq!(of([9, 8], [136, 280], "Conv2d(3, 1)", f16), one(1, false));
     assert_eq!(of([17, 19], [16, 40], "Relu6 | Conv2d(3, 1)", f16), one(2, true));
     // In f32, and of channels that are not eights, in passes of their own.
-    let apart = ["normalized_weight", "normalized_gradients", "normalized_matrix"].map(|entry| (entry, None, false));
+    let gradients = ["normalized_gradients", "normalized_matrix", "normalized_direct_gradient"];
+    let apart = ["normalized_weight", "normalized_direct_output"].into_iter().chain(gradients);
+    let apart: Vec<_> = apart.map(|entry| (entry, None, false)).collect();
     assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", (Precision::F32, CAPABILITY)), apart);
     assert_eq!(of([5, 7], [4, 9], "Relu | Conv2d(3, 1)", f16), apart);
 }
@@ -211,4 +222,83 @@ fn the_library_adds_a_map_and_rectifies_in_the_same_pass() {
     let is_fused = |it: &&Convolution| it.addend.is_some() && it.relu && it.bias.is_some();
     assert_eq!(all.iter().filter(is_fused).count(), 1, "{all:?}");
     assert!(convolutions((Precision::F32, CAPABILITY)).iter().all(|it| it.addend.is_none()));
+}
+
+/// A bottleneck on the kernels.
+struct OnKernels(Simulated);
+
+impl OnKernels {
+    fn id(&self, name: &str) -> usize {
+        self.0.placed.program.tensors.iter().position(|tensor| tensor.name == name).unwrap()
+    }
+
+    fn new(program: &Program, format: Format, still: Optimizer) -> OnKernels {
+        let placed = compile(program, BATCH as u64);
+        let ends = placed.offsets.iter().zip(&placed.bytes).map(|(offset, bytes)| offset + bytes);
+        let arena = ends.max().unwrap().next_multiple_of(256);
+        let mut simulated = Simulated::new(placed, BATCH as u64, arena, still, format, 0);
+        for (id, tensor) in program.tensors.iter().enumerate() {
+            let mut words = vec![0; tensor.elements(BATCH as u64).unwrap() as usize];
+            match tensor.class {
+                Class::State => words[StateWord::LossScale as usize] = 1f32.to_bits(),
+                Class::Buffer => {}
+                _ => continue,
+            }
+            simulated.put(id, &words);
+        }
+        OnKernels(simulated)
+    }
+}
+
+impl Trained for OnKernels {
+    fn set(&mut self, name: &str, words: &[u32]) {
+        self.0.put(self.id(name), words);
+    }
+
+    fn get(&mut self, name: &str) -> Option<Vec<f32>> {
+        let id = self.id(name);
+        Some(Tested::get(&mut self.0, id).into_iter().map(f32::from_bits).collect())
+    }
+
+    fn step(&mut self) -> f32 {
+        self.0.step();
+        let loss = self.0.placed.program.results[0] as usize;
+        f32::from_bits(self.0.read(loss)[0])
+    }
+}
+
+/// Whatever comes in, errors against a step in float64 are those of the convolution and the normalisation apart, or up to twice those.
+fn check_errors(format: Format, is_last: bool, floor: f64) {
+    if std::env::var_os("GPUMEM_SKIP_HOST").is_some() {
+        return;
+    }
+    let still = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
+    let programs = programs().map(|mut program| {
+        assert!(!is_last || arrange(&mut program, 0) > 0);
+        program
+    });
+    prepare_programs(&[format], &programs, BATCH as u64, still);
+    for (case, mut given) in Given::cases() {
+        if format.0 != Precision::F32 {
+            given.round(|number| f32::from_bits(widen(format.0, narrow(format.0, number.to_bits()))));
+        }
+        let [apart, one] = errors(&programs, &given, |program| OnKernels::new(program, format, still));
+        println!("{format:?}, {case}: {one:.2?} as one, {apart:.2?} apart");
+        for (one, apart) in one.into_iter().zip(apart) {
+            assert!(one <= 2.0 * apart + floor, "{format:?}, {case}: {one:e} as one, {apart:e} apart");
+        }
+    }
+}
+
+#[test]
+fn errors_are_those_of_both_apart() {
+    check_errors((Precision::F32, CAPABILITY), false, 2e-6);
+}
+
+#[test]
+fn errors_in_sixteen_bits_are_those_of_both_apart() {
+    for precision in [Precision::Bf16, Precision::F16] {
+        check_errors((precision, CAPABILITY), false, 1e-2);
+        check_errors((precision, CAPABILITY), true, 1e-2);
+    }
 }

@@ -50,6 +50,23 @@ fn batch_norm() {
     check_narrow("small", 2, along(&[2, 3, 5], "BatchNorm2d"));
 }
 
+/// Statistics are exact where the mean is many deviations away from 0: a difference of two sums would be off by 1e-3.
+#[test]
+fn norms_far_from_zero() {
+    let (training, optimizer) = gradients();
+    for (dims, norm) in [
+        (&[3u64, 48, 50][..], "BatchNorm2d"),
+        (&[3, 7, 5], "InplaceAbn"),
+        (&[4, 7, 5], "GroupNorm(2)"),
+        (&[5, 36], "LayerNorm"),
+    ] {
+        let mut graph = Graph::default();
+        let input = graph.input(numbers(dims)).unwrap();
+        let output = chain(&mut graph, input, &format!("Affine(0.0625, 1) | {norm}(eps = 1e-9)").replace(")(", ", "));
+        compare(norm, &graph, output, training, 3, optimizer, 1, 5, 3e-5);
+    }
+}
+
 #[test]
 #[ignore = "a sweep: run by .ci/run"]
 fn batch_norm_of_further_shapes() {

@@ -8,7 +8,7 @@ use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Setting, Steps};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Leg, Order};
-use gpumem_core::train::{Checkpoint, Clip, Descent, Offload};
+use gpumem_core::train::{Checkpoint, Clip, ConvNorm, Descent, Offload};
 
 const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
 
@@ -49,7 +49,7 @@ impl Way {
     fn blueprint(&self, checkpoint: Checkpoint) -> Blueprint {
         let (graph, output) = deep(self.blocks);
         let (loss, descent) = (vec![Term::CROSS_ENTROPY], Descent { offload: self.offload, ..self.descent });
-        let training = Steps { loss, moments: 2, update: self.update, checkpoint, descent };
+        let training = Steps { loss, moments: 2, update: self.update, checkpoint, descent, conv_norm: ConvNorm::Fused };
         Blueprint { graph, outputs: vec![output], training: Some(training), cached: None }
     }
 

@@ -7,7 +7,7 @@ use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Setting, Steps};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Pass};
-use gpumem_core::train::{Checkpoint, Descent, Offload};
+use gpumem_core::train::{Checkpoint, ConvNorm, Descent, Offload};
 
 const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
 
@@ -25,8 +25,14 @@ fn deep() -> (Graph, NodeId) {
 fn job(offload: Offload, checkpoint: Checkpoint, micro_batches: u64, precision: Precision) -> Job {
     let (graph, output) = deep();
     let descent = Descent { offload, micro_batches, ..Descent::PLAIN };
-    let training =
-        Some(Steps { loss: vec![Term::CROSS_ENTROPY], moments: 2, update: Update::Fused, checkpoint, descent });
+    let training = Some(Steps {
+        loss: vec![Term::CROSS_ENTROPY],
+        moments: 2,
+        update: Update::Fused,
+        checkpoint,
+        descent,
+        conv_norm: ConvNorm::Fused,
+    });
     let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None };
     let setting = Setting::new(BATCH * micro_batches, precision, Workspaces::UNLIMITED);
     let steps = blueprint.trainings(&setting).unwrap();
