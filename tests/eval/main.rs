@@ -125,7 +125,7 @@ fn a_step_at_rest_is_that_of_validation() {
 
 maps! { Whole, { checkpoint: None }, eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu]) }
 maps! { Remade, { checkpoint: Norms }, eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu]) }
-maps! { Lean, { checkpoint: Budget(0.5) }, eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu]) }
+maps! { Lean, { checkpoint: Budget(0.8) }, eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu]) }
 maps! { Again, { checkpoint: None }, checkpoint(eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu])) }
 maps! { Split, { micro_batches: 4 }, eval([BatchNorm2d(name = "norm"), Silu, Conv2d(6, 3, padding = 1), BatchNorm2d, Relu]) }
 

@@ -131,10 +131,10 @@ pub fn chain(graph: &mut Graph, input: NodeId, text: &str) -> NodeId {
 pub fn in_eval(graph: &mut Graph) {
     for node in &mut graph.nodes {
         let Source::Op { op, inputs, .. } = &mut node.source else { continue };
-        let first = inputs[0];
-        match op.clone().in_eval() {
-            Some(resting) => *op = resting,
-            None => node.source = Source::View(first),
+        match (op.clone().in_eval(), &inputs[..]) {
+            (Some(resting), _) => *op = resting,
+            (None, &[first, ..]) => node.source = Source::View(first),
+            (None, []) => {}
         }
     }
     for buffer in &mut graph.buffers {
