@@ -120,6 +120,11 @@ def card(row):
     ])
 
 
+def columns():
+    """The names of the columns of the table."""
+    return next(csv.reader(TABLE.open(newline="")))
+
+
 def table(rows):
     by_usable = sorted(rows, key=lambda row: (usable(row), row["slug"]))
     parts = ["//! Generated from `data/cards.csv` by `scripts/cards.py`: change the table, then run the script.", ""]
@@ -135,6 +140,8 @@ def table(rows):
     for alias, row in aliases(rows):
         parts += [f"    Alias {{ slug: {text(alias)}, constant: {text(constant(alias))}, card: &{constant(row['slug'])} }},"]
     parts += ["];", ""]
+    parts += ["/// The columns of `data/cards.csv`, in order."]
+    parts += ["#[doc(hidden)]", "pub const COLUMNS: &[&str] = &["] + [f"    {text(name)}," for name in columns()] + ["];", ""]
     return "\n".join(parts)
 
 

@@ -786,3 +786,27 @@ pub const ALIASES: &[Alias] = &[
     Alias { slug: "jetson-agx-xavier", constant: "JETSON_AGX_XAVIER", card: &JETSON_AGX_XAVIER_16GB },
     Alias { slug: "jetson-thor", constant: "JETSON_THOR", card: &JETSON_THOR_128GB },
 ];
+
+/// The columns of `data/cards.csv`, in order.
+#[doc(hidden)]
+pub const COLUMNS: &[&str] = &[
+    "slug",
+    "aliases",
+    "name",
+    "arch",
+    "compute_capability",
+    "vram_spec_mib",
+    "usable_mib",
+    "usable_basis",
+    "usable_source",
+    "host_mib",
+    "host_source",
+    "mem_type",
+    "bus_bits",
+    "bandwidth_gbs",
+    "sm_count",
+    "cuda_cores",
+    "fp32_tflops",
+    "tensor_fp16_dense_tflops",
+    "notes",
+];

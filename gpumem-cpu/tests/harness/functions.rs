@@ -186,7 +186,7 @@ fn network(cases: &[Case]) -> (Graph, NodeId) {
         let op = Pointwise { function: *function, arguments: arguments.clone(), shape: value.shape };
         let source = Source::Op { op: op.into(), inputs: vec![input], buffers: Vec::new(), in_place: false };
         let row = graph.nodes[input].row;
-        graph.nodes.push(Node { value, source, row });
+        graph.nodes.push(Node { value, source, row, detached: false });
         graph.nodes.len() - 1
     };
     let outputs: Vec<NodeId> = cases.iter().zip(inputs).map(apply).collect();
