@@ -98,6 +98,8 @@ pub enum Error {
         needed: u64,
         /// What `needed` counts beside the arena, where the device compared it with what is free.
         beside: Option<Beside>,
+        /// Bytes of `needed` that every batch needs: weights, gradients that are held, and optimizer state. 0 if that is not known.
+        lasting: u64,
         /// Bytes that are free, if known.
         free: Option<u64>,
         /// Who holds the rest, the largest first, as far as that is known.
@@ -333,25 +335,22 @@ impl fmt::Display for Error {
                 write!(f, "the network has nothing called `{name}`; `names()` lists what it has")
             }
             Error::Unsupported { device, what } => write!(f, "{device}: {what}"),
-            Error::Memory { device, needed, beside, free: Some(free), holders } => {
+            Error::Memory { device, needed, beside, lasting, free: Some(free), holders } => {
                 write!(f, "{device}: {} are needed, ", Bytes(*needed))?;
                 if let Some(beside) = beside {
                     write!(f, "{beside}, ")?;
                 }
                 write!(
                     f,
-                    "but only {} are free{}; free some, or train with a smaller batch",
+                    "but only {} are free{}; {}",
                     Bytes(*free),
-                    Holders(holders)
+                    Holders(holders),
+                    Shortage { lasting: *lasting, room: *free }
                 )
             }
-            Error::Memory { device, needed, free: None, holders, .. } => {
-                write!(
-                    f,
-                    "{device}: {} could not be allocated{}; free some, or train with a smaller batch",
-                    Bytes(*needed),
-                    Holders(holders)
-                )
+            Error::Memory { device, needed, lasting, free: None, holders, .. } => {
+                let advice = Shortage { lasting: *lasting, room: *needed / 2 };
+                write!(f, "{device}: {} could not be allocated{}; {advice}", Bytes(*needed), Holders(holders))
             }
             Error::Library { name, found: None, wanted, package } => {
                 write!(f, "{name} {wanted} is needed, but there is none; install {package}")
@@ -371,6 +370,25 @@ impl fmt::Display for Error {
             }
             Error::Damaged(what) => write!(f, "{what}; rebuild the crate, and report it if it stays"),
         }
+    }
+}
+
+/// What helps where memory is short: no smaller batch where what every batch needs is more than the room that is taken to be there.
+struct Shortage {
+    lasting: u64,
+    room: u64,
+}
+
+impl fmt::Display for Shortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lasting <= self.room {
+            return f.write_str("free some, or train with a smaller batch");
+        }
+        write!(
+            f,
+            "{} of them are weights and what training keeps beside them, at any batch: free some, or make the network smaller",
+            Bytes(self.lasting)
+        )
     }
 }
 
@@ -415,7 +433,7 @@ mod tests {
         let text = |holders: &[(&str, Option<u64>)]| {
             let holders = holders.iter().map(|&(name, bytes)| Holder { name: name.into(), bytes }).collect();
             let (needed, free) = (12 * GIB + (GIB >> 2), Some(3 * GIB));
-            Error::Memory { device: "CUDA", needed, beside: None, free, holders }.to_string()
+            Error::Memory { device: "CUDA", needed, beside: None, lasting: 0, free, holders }.to_string()
         };
         let (begin, end) =
             ("CUDA: 12.25 GiB are needed, but only 3.00 GiB are free", "; free some, or train with a smaller batch");
@@ -437,10 +455,29 @@ mod tests {
     }
 
     #[test]
+    fn short_memory_blames_no_batch_where_weights_take_it() {
+        const GIB: u64 = 1 << 30;
+        let text = |needed, lasting, free| {
+            Error::Memory { device: "CPU", needed, beside: None, lasting, free, holders: Vec::new() }.to_string()
+        };
+        let advice = "283.00 GiB of them are weights and what training keeps beside them, at any batch: free some, or make the \
+                      network smaller";
+        assert_eq!(text(284 * GIB, 283 * GIB, None), format!("CPU: 284.00 GiB could not be allocated; {advice}"));
+        assert_eq!(
+            text(284 * GIB, 283 * GIB, Some(64 * GIB)),
+            format!("CPU: 284.00 GiB are needed, but only 64.00 GiB are free; {advice}")
+        );
+        // A smaller batch helps where they have room.
+        assert!(text(284 * GIB, 63 * GIB, Some(64 * GIB)).ends_with("; free some, or train with a smaller batch"));
+        assert!(text(284 * GIB, 63 * GIB, None).ends_with("; free some, or train with a smaller batch"));
+    }
+
+    #[test]
     fn short_memory_says_which_figure_was_used() {
         let text = |beside| {
             let (needed, free) = (3 << 30, Some(1 << 30));
-            Error::Memory { device: "CUDA", needed, beside: Some(beside), free, holders: Vec::new() }.to_string()
+            Error::Memory { device: "CUDA", needed, beside: Some(beside), lasting: 0, free, holders: Vec::new() }
+                .to_string()
         };
         let (begin, end) =
             ("CUDA: 3.00 GiB are needed, ", ", but only 1.00 GiB are free; free some, or train with a smaller batch");
@@ -459,13 +496,21 @@ mod tests {
                     device: "CPU",
                     needed: 3 << 30,
                     beside: None,
+                    lasting: 0,
                     free: Some(1 << 20),
                     holders: Vec::new(),
                 },
                 "CPU: 3.00 GiB are needed, but only 1.0 MiB are free; free some, or train with a smaller batch",
             ),
             (
-                Error::Memory { device: "CPU", needed: 1000, beside: None, free: None, holders: Vec::new() },
+                Error::Memory {
+                    device: "CPU",
+                    needed: 1000,
+                    beside: None,
+                    lasting: 500,
+                    free: None,
+                    holders: Vec::new(),
+                },
                 "CPU: 1000 bytes could not be allocated; free some, or train with a smaller batch",
             ),
             (library(None), "NVRTC 12.2 or newer is needed, but there is none; install cuda-nvrtc"),

@@ -35,7 +35,8 @@ impl Arena {
     /// An arena of `bytes` bytes, with `host` bytes behind it.
     pub(crate) fn with_host(bytes: u64, host: u64) -> Result<Arena, Error> {
         let needed = bytes.saturating_add(host);
-        let refused = Error::Memory { device: DEVICE, needed, beside: None, free: None, holders: Vec::new() };
+        let refused =
+            Error::Memory { device: DEVICE, needed, beside: None, lasting: 0, free: None, holders: Vec::new() };
         let end = usize::try_from(bytes).ok().and_then(|bytes| bytes.max(1).checked_next_multiple_of(ALIGNMENT));
         let end = end.ok_or_else(|| refused.clone())?;
         let host = usize::try_from(host).map_err(|_| refused.clone())?;

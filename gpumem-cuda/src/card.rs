@@ -54,7 +54,7 @@ impl Card {
     /// The card has less free than `needed` bytes, which count this beside the arena: with who holds the rest.
     pub(crate) fn shortage(&self, needed: u64, beside: Option<Beside>) -> Error {
         let free = self.memory().ok().map(|(free, _)| free);
-        Error::Memory { device: "CUDA", needed, beside, free, holders: holders(self.uuid) }
+        Error::Memory { device: "CUDA", needed, beside, lasting: 0, free, holders: holders(self.uuid) }
     }
 }
 

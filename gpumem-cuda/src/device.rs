@@ -254,7 +254,7 @@ fn open_context(ordinal: usize, card: CUdevice, uuid: Option<[u8; 16]>) -> Resul
     let context = CudaContext::new(ordinal).map_err(|error| match error.0 {
         CUresult::CUDA_ERROR_OUT_OF_MEMORY => {
             let (needed, holders) = (SMALLEST_CONTEXT, holders(uuid));
-            Error::Memory { device: "CUDA", needed, beside: None, free: None, holders }
+            Error::Memory { device: "CUDA", needed, beside: None, lasting: 0, free: None, holders }
         }
         _ => failure("opening the card")(error),
     })?;

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::memory::Compiled;
-use crate::memory::budget::Line;
+use crate::memory::budget::{Budget, Line};
 use crate::memory::place::Placed;
 use crate::memory::place::{place, share};
 use crate::network::{Cached, Network, Trains};
@@ -117,6 +117,7 @@ impl<N: Network, D: Device> Net<N, D> {
             arena = arena.checked_mul(2).ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?;
         }
         let evaluation = train.as_ref().map(Placed::evaluation).transpose()?;
+        let times = if precision == aimed { 1 } else { 2 };
         let runner = device.load(Job {
             name: N::NAME,
             arena,
@@ -131,7 +132,8 @@ impl<N: Network, D: Device> Net<N, D> {
             tf32: settings.tf32,
             deterministic: settings.deterministic,
             operations: N::OPERATIONS,
-        })?;
+        });
+        let runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let divisors = train.as_ref().map(Divisors::new).transpose()?.unwrap_or_default();
         let (buffer, has_stepped, network) = (Vec::new(), false, PhantomData);
@@ -536,6 +538,18 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 }
 
+/// Adds to a shortage of memory for an arena how much of it no smaller batch saves: the lines of the budget that have no batch, so many times.
+fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Error {
+    let lines = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer, Line::Buffers];
+    match error {
+        Error::Memory { device, needed, beside, free, holders, .. } if needed >= arena => {
+            let bytes = lines.into_iter().fold(0u64, |sum, line| sum.saturating_add(budget[line]));
+            let lasting = bytes.saturating_mul(times).min(needed);
+            Error::Memory { device, needed, beside, lasting, free, holders }
+        }
+        other => other,
+    }
+}
 fn is_named(tensor: &Tensor) -> bool {
     Kind::of(tensor).is_some()
 }
