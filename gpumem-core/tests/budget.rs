@@ -9,7 +9,9 @@ use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, pa
 use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
 use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
-use gpumem_core::memory::record::{Declared, Text, Unreadable, bytes, digest, read_records, record, records, text};
+use gpumem_core::memory::record::{
+    Declared, Fits, Text, Unreadable, bytes, digest, read_records, record, records, text,
+};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Transient, Workspaces};
 use gpumem_core::{Half, Infer, Precision, Role, Train};
@@ -116,6 +118,7 @@ const fn declared(name: &'static str, training: &'static Compiled) -> Declared<'
         place: ("src/net.rs", 12),
         is_generic: false,
         of: None,
+        fits: None,
         selected: &[],
         train: Some(&SETTINGS),
         infer: None,
@@ -135,9 +138,10 @@ fn records_are_read_back() {
         train: None,
         infer: Some(&Infer::DEFAULT),
         of: Some(("a\"b.rs", 7)),
+        fits: Some(Fits { place: [40, 7], index: 0, count: 2, cards: &[gpumem_core::cards::T4] }),
         ..declared("B", &COMPILED)
     });
-    let mut section = vec![0, 1, 2];
+    let mut section = vec![0; 3];
     section.extend(RECORD);
     section.extend([0; 3]);
     section.extend(record::<1024>(&second, &[], digest(&[])));
@@ -157,7 +161,9 @@ fn records_are_read_back() {
     let infer = "\"settings\":{\"train\":null,\"infer\":{\"precision\":\"F32\",\"headroom\":0,\"cards\":[]}}";
     assert!(found[1].text.contains(infer), "{}", found[1].text);
     assert!(
-        found[1].text.contains(r#","generic":false,"of":{"file":"a_b.rs","line":7},"selected":"#),
+        found[1].text.contains(
+            r#","generic":false,"of":{"file":"a_b.rs","line":7},"fits":{"line":40,"column":7,"index":0,"count":2,"cards":["t4"]},"selected":"#
+        ),
         "{}",
         found[1].text
     );
@@ -170,16 +176,11 @@ fn damaged_and_foreign_records_are_named() {
     let after = [&RECORD[..], &RECORD].concat();
     for at in 0..RECORD.len() {
         let mut damaged = after.clone();
+        // In the digit it makes no digit: it would say of which layout the record is.
         damaged[at] ^= 0x10;
         let found: Vec<_> = records(&damaged).collect();
-        // The first bytes make a record; the digit says of which layout.
-        let expected = match at {
-            0..=5 | 7 => vec![],
-            6 => vec![],
-            _ => vec![Err(Unreadable::Damaged)],
-        };
         let sound = found.iter().filter(|record| record.is_ok()).count();
-        assert_eq!((sound, &found[..found.len() - 1]), (1, &expected[..]), "byte {at}");
+        assert_eq!((sound, &found[..found.len() - 1]), (1, &[Err(Unreadable::Damaged)][..]), "byte {at}");
         assert_eq!(records(&RECORD[..at]).filter(|record| record.is_ok()).count(), 0, "{at} bytes");
     }
     for (digit, message) in [
@@ -192,7 +193,20 @@ fn damaged_and_foreign_records_are_named() {
         assert_eq!(found, [Err(Unreadable::Version(digit - b'0'))]);
         assert_eq!(found[0].unwrap_err().to_string(), message);
     }
-    assert_eq!(Unreadable::Damaged.to_string(), "a damaged record: a length or a digest does not match");
+    let message = "a damaged record: its first bytes, a length or a digest does not match";
+    assert_eq!(Unreadable::Damaged.to_string(), message);
+}
+
+/// Records whose first bytes are damaged are counted one by one, and so is a stretch that is none at all.
+#[test]
+fn every_stretch_that_is_no_record_is_counted() {
+    let mut section = [[0; 5].as_slice(), &RECORD, &RECORD, &[0; 9], &RECORD, &[1, 2, 3], &RECORD, &[0; 2]].concat();
+    section[5] ^= 1;
+    section[5 + RECORD.len() + 7] ^= 1;
+    let sound: Vec<bool> = records(&section).map(|record| record.is_ok()).collect();
+    assert_eq!(sound, [false, false, true, false, true]);
+    assert_eq!(records(&[0; 40]).count(), 0);
+    assert_eq!(records(&[7]).collect::<Vec<_>>(), [Err(Unreadable::Damaged)]);
 }
 
 #[test]
@@ -210,6 +224,7 @@ fn the_longest_record_is_complete_and_its_name_is_safe() {
         place: (&path, u32::MAX),
         is_generic: true,
         of: Some((&path, u32::MAX)),
+        fits: Some(Fits { place: [u32::MAX; 2], index: u32::MAX, count: u32::MAX, cards: gpumem_core::cards::ALL }),
         selected: gpumem_core::cards::ALL,
         train: Some(&train),
         infer: Some(&infer),

@@ -3,7 +3,7 @@
 mod chain;
 
 use chain::{Chain, TENSORS};
-use gpumem_core::cards::{A100_80GB, Card, GTX_1650, RTX_3060, RTX_3090, T4};
+use gpumem_core::cards::{A100_80GB, Card, GTX_1650, K80, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
 use gpumem_core::memory::levels::check_budget;
 use gpumem_core::memory::lives::OwnedTransients;
@@ -123,7 +123,8 @@ fn three_cards_are_named_once_each_by_size() {
 
 #[test]
 fn more_cards_than_are_named() {
-    let text = text(&STEP, 96, gpumem_core::cards::ALL, &[], None, 0).unwrap();
+    let cards: Vec<Card> = gpumem_core::cards::ALL.iter().filter(|card| card.runs()).copied().collect();
+    let text = text(&STEP, 96, &cards, &[], None, 0).unwrap();
     assert!(text.contains("\n  and does not fit "), "{text}");
     assert!(text.contains("\n  fits on "), "{text}");
 }
@@ -133,6 +134,38 @@ fn more_cards_than_are_named() {
 fn cards_that_nothing_runs_on_are_not_offered() {
     let text = refused(27, &[GTX_1650]);
     assert!(text.contains("fits on       RTX 2080 Ti, GTX 1080 Ti, RTX 5070, "), "{text}");
+}
+
+/// Whoever asks for it, a card that the backend does not run on is refused, whether the network would fit or not.
+#[test]
+fn cards_that_nothing_runs_on_are_refused() {
+    const WHY: &str = "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card";
+    let said = |cards: &[Card], selected: &[Card], named: Option<&str>| {
+        let environment = Environment { cards: named, ..Environment::NONE };
+        aimed(&STEP, 1, &Aim { cards, selected, headroom: 0, environment })
+    };
+    assert_eq!(said(&[RTX_3060, K80], &[], None), Some(format!("`cards:`: {WHY}")));
+    assert_eq!(said(&[], &[K80], None), Some(format!("Cargo feature `k80`: {WHY}")));
+    assert_eq!(said(&[RTX_3060], &[], Some("t4, K80")), Some(format!("GPUMEM_CARDS: {WHY}")));
+    // The variable takes the place of the others.
+    assert_eq!(said(&[K80], &[K80], Some("t4")), None);
+    let aim = Aim::at(&[K80]);
+    assert_eq!(together(&[("A", 1)], &aim).unwrap().as_str(), format!("`cards:`: {WHY}"));
+    // Where the command asks, it says so itself.
+    let environment = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
+    assert_eq!(Aim { environment, ..aim }.room(), u64::MAX);
+}
+
+/// The reserve and the headroom may leave a card nothing: then it is not the weights that are too large.
+#[test]
+fn a_card_that_the_reserve_takes_has_no_room_for_any_network() {
+    let text = |headroom| text(&STEP, 4, &[], &[], Some("240MiB"), headroom).unwrap();
+    let least = "\n  no batch      context, modules and library handles take 242.0 MiB";
+    assert!(text(0).contains(&format!("{least}: nothing is left for a network")), "{}", text(0));
+    assert!(text(0).contains("\n  fits with     nothing: aim at a larger card"), "{}", text(0));
+    let small = text(3 << 20);
+    assert!(small.contains(&format!("{least} and `headroom` 3.0 MiB: nothing is left for a network")), "{small}");
+    assert!(small.contains("\n  fits with     nothing: leave less headroom, or aim at a larger card"), "{small}");
 }
 
 #[test]

@@ -3,10 +3,10 @@
 //! `max_batch!(Vgg16, RTX_3060)`: the largest batch that fits.
 
 use crate::errors::Errors;
-use crate::expand::{called_at, section, written_at};
+use crate::expand::{called_at, column, section, written_at};
 use crate::syntax::{Facade, Place};
 use crate::train::cards_of;
-use proc_macro2::{Group, TokenStream, TokenTree};
+use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -67,7 +67,11 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
         }
     };
     let import = asked.facade.import();
-    let records = networks.iter().map(|(network, start)| record(network, written_at(*start)));
+    let is_plain = networks.len() == 1 && asked.cards.is_empty();
+    let records = networks.iter().enumerate().map(|(index, (network, start))| {
+        let fits = (!is_plain).then(|| asked_with(index, networks.len(), place.start, &cards));
+        record(network, written_at(*start), fits)
+    });
     quote! {
         #mistakes
         #last
@@ -163,13 +167,32 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     }}
 }
 
-fn record(network: &TokenStream, (file, line): (String, u32)) -> TokenStream {
+/// Where in a `fits!` a network is, which cards are named in it, and where it begins, as an expression.
+fn asked_with(index: usize, count: usize, start: Span, cards: &TokenStream) -> TokenStream {
+    let (line, column) = (written_at(start).1, column(start));
+    let [index, count] = [index, count].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+    quote! {
+        __gpumem::__private::memory::record::Fits {
+            place: [#line, #column],
+            index: #index,
+            count: #count,
+            cards: #cards,
+        }
+    }
+}
+
+fn record(network: &TokenStream, (file, line): (String, u32), fits: Option<TokenStream>) -> TokenStream {
+    let fits = match fits {
+        Some(fits) => quote!(::core::option::Option::Some(#fits)),
+        None => quote!(::core::option::Option::None),
+    };
     let declared = quote! {
         __gpumem::__private::memory::record::Declared {
             name: #network::NAME,
             place: (#file, #line),
             is_generic: false,
             of: ::core::option::Option::Some(#network::PLACE),
+            fits: #fits,
             selected: __gpumem::SELECTED,
             train: #network::TRAIN.as_ref(),
             infer: ::core::option::Option::None,

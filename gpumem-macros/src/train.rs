@@ -11,6 +11,7 @@ use crate::resolve::Resolved;
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::Cached;
+use gpumem_core::message::Message;
 use gpumem_core::suggest::{beginning, nearest};
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::train::{ConvNorm, Descent};
@@ -477,7 +478,11 @@ pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &m
             continue;
         };
         let text = name.to_string();
-        if known.contains(&text.as_str()) {
+        if let Some(card) = cards::find(&text).filter(|card| !card.runs()) {
+            let mut why = Message::<256>::new();
+            card.append_too_old(&mut why);
+            errors.add(Place::of(name), why.as_str());
+        } else if known.contains(&text.as_str()) {
             tokens.extend(quote!(__gpumem::cards::#name,));
         } else {
             errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));

@@ -11,6 +11,8 @@ pub use reserve::{UNKNOWN_RESERVE, of_size as reserve_of_size};
 pub use table::*;
 pub use vram::{VramError, parse_vram};
 
+use crate::message::Message;
+
 /// A card.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Card {
@@ -112,6 +114,9 @@ impl Architecture {
     }
 }
 
+/// The lowest compute capability that the CUDA backend runs on, that of Pascal. CUDA 12, which the backend needs, has nothing for Kepler.
+pub const LEAST_COMPUTE_CAPABILITY: (u8, u8) = (6, 0);
+
 const MIB: u64 = 1 << 20;
 
 impl Card {
@@ -120,10 +125,18 @@ impl Card {
         self.usable_mib.saturating_sub(self.host_mib) as u64 * MIB
     }
 
-    /// Whether the CUDA backend runs on it: it refuses cards older than Pascal (compute capability 6.0). CUDA 12, which it
-    /// needs, has nothing for Kepler.
+    /// True if the CUDA backend runs on it: its compute capability is [`LEAST_COMPUTE_CAPABILITY`] or higher.
     pub const fn runs(&self) -> bool {
-        self.compute_capability.0 >= 6
+        let ((major, minor), (least, least_minor)) = (self.compute_capability, LEAST_COMPUTE_CAPABILITY);
+        major > least || major == least && minor >= least_minor
+    }
+
+    /// Appends why no network is aimed at a card that the backend does not run on.
+    pub const fn append_too_old<const CAP: usize>(&self, text: &mut Message<CAP>) {
+        let ((major, minor), (least, least_minor)) = (self.compute_capability, LEAST_COMPUTE_CAPABILITY);
+        text.text(self.article()).text(" ").text(self.short_name).text(" has compute capability ");
+        text.number(major as u64).text(".").number(minor as u64).text(", and the CUDA backend needs ");
+        text.number(least as u64).text(".").number(least_minor as u64).text(" or newer: name another card");
     }
 
     /// Whether it is a part of a card, as MIG divides one.

@@ -41,8 +41,8 @@ const LONGEST_PATH: usize = 1024;
 /// The most cards that are named: a list of all that are known fits.
 const MOST_CARDS: usize = 256;
 
-/// The text of a record. The longest one fits: a name, two paths, three lists of cards, and some forty numbers of twenty digits.
-pub type Text = Message<{ 3072 + 2 * LONGEST_PATH + 3 * MOST_CARDS * 32 }>;
+/// The text of a record. The longest one fits: a name, two paths, four lists of cards, and some forty numbers of twenty digits.
+pub type Text = Message<{ 3072 + 2 * LONGEST_PATH + 4 * MOST_CARDS * 32 }>;
 
 /// What the text of a record says of a network.
 #[derive(Clone, Copy)]
@@ -55,6 +55,8 @@ pub struct Declared<'a> {
     pub is_generic: bool,
     /// The place of the network, where this is the record of one instance, whose own place is where it was asked for.
     pub of: Option<(&'a str, u32)>,
+    /// The `fits!` that asked for this instance, where it names cards or several networks.
+    pub fits: Option<Fits<'a>>,
     /// The cards whose Cargo feature is on.
     pub selected: &'a [Card],
     /// `const TRAIN`.
@@ -67,6 +69,19 @@ pub struct Declared<'a> {
     pub inference: Option<&'a Compiled>,
 }
 
+/// A `fits!` with cards or several networks: each of its networks has a record of its own, which says where in it the network is.
+#[derive(Clone, Copy, Debug)]
+pub struct Fits<'a> {
+    /// Line and column of the first network. The file is that of the record.
+    pub place: [u32; 2],
+    /// The number of this network, from 0.
+    pub index: u32,
+    /// How many networks there are.
+    pub count: u32,
+    /// The cards that are named. Empty if they are those of Cargo features.
+    pub cards: &'a [Card],
+}
+
 /// The text of a record: the network's name and place, the settings it was declared with, and the budgets of its programs in bytes.
 ///
 /// ```json
@@ -76,7 +91,8 @@ pub struct Declared<'a> {
 /// ```
 ///
 /// What `fits!` leaves of an instance says behind `"generic"` which network it is of, for names need not be unique:
-/// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it.
+/// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it. After that comes, of a `fits!` that names
+/// cards or several networks, `"fits":{"line":40,"column":7,"index":0,"count":2,"cards":["t4"]}`.
 pub const fn text(declared: &Declared<'_>) -> Text {
     let mut text = Text::new();
     text.text("{\"name\":\"");
@@ -89,6 +105,12 @@ pub const fn text(declared: &Declared<'_>) -> Text {
         text.text(",\"of\":{\"file\":\"");
         append_name::<LONGEST_PATH>(&mut text, file);
         text.text("\",\"line\":").number(line as u64).text("}");
+    }
+    if let Some(Fits { place: [line, column], index, count, cards }) = declared.fits {
+        text.text(",\"fits\":{\"line\":").number(line as u64).text(",\"column\":").number(column as u64);
+        text.text(",\"index\":").number(index as u64).text(",\"count\":").number(count as u64).text(",\"cards\":");
+        append_cards(&mut text, cards);
+        text.text("}");
     }
     text.text(",\"selected\":");
     append_cards(&mut text, declared.selected);
@@ -229,13 +251,13 @@ pub struct Record<'a> {
     pub blueprint: &'a [u8],
 }
 
-/// Why something that begins like a record is none.
+/// Why something in a section is no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unreadable {
     /// It was written in a layout of this version.
     Version(u8),
-    /// It is cut off, or a digest does not match.
+    /// It is cut off, its first bytes are others, or a digest does not match.
     Damaged,
 }
 
@@ -246,31 +268,49 @@ impl core::fmt::Display for Unreadable {
                 let who = if *version > VERSION { "a newer" } else { "an older" };
                 write!(f, "a record of layout {version}, written by {who} gpumem; this one reads layout {VERSION}")
             }
-            Unreadable::Damaged => f.write_str("a damaged record: a length or a digest does not match"),
+            Unreadable::Damaged => {
+                f.write_str("a damaged record: its first bytes, a length or a digest does not match")
+            }
         }
     }
 }
 
 impl core::error::Error for Unreadable {}
 
-/// All records in the bytes of a section, and in the place of what begins like one and is none, why it is none.
+/// All records in the bytes of a section, and in the place of what is none, why it is none. Zeros between records are padding.
 pub fn records(section: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Unreadable>> {
-    const NAME: usize = MAGIC.len() - 2;
     let mut rest = section;
     core::iter::from_fn(move || {
-        let at = rest.windows(MAGIC.len()).position(|window| {
-            window[..NAME] == MAGIC[..NAME] && window[NAME].is_ascii_digit() && window[NAME + 1] == MAGIC[NAME + 1]
-        })?;
-        let here = &rest[at..];
-        rest = &here[MAGIC.len()..];
-        let version = here[NAME] - b'0';
-        if version != VERSION {
-            return Some(Err(Unreadable::Version(version)));
-        }
-        let Some((record, bytes)) = read(here) else { return Some(Err(Unreadable::Damaged)) };
-        rest = &here[bytes..];
-        Some(Ok(record))
+        let begin = rest.iter().position(|&byte| byte != 0)?;
+        let here = &rest[begin..];
+        // One whose first bytes are damaged is known by its digests, so that the next one is counted by itself.
+        let read = read(here);
+        let found = match (version(here), read) {
+            (Some(VERSION), Some((record, _))) => Ok(record),
+            (Some(VERSION) | None, _) => Err(Unreadable::Damaged),
+            (Some(other), _) => Err(Unreadable::Version(other)),
+        };
+        let length = match read {
+            Some((_, bytes)) if !matches!(found, Err(Unreadable::Version(_))) => bytes,
+            _ => {
+                1 + here[1..]
+                    .windows(MAGIC.len())
+                    .position(|window| version(window).is_some())
+                    .unwrap_or(here.len() - 1)
+            }
+        };
+        rest = &here[length..];
+        Some(found)
     })
+}
+
+/// The layout of the record that `bytes` begin with. `None` if they begin with none.
+fn version(bytes: &[u8]) -> Option<u8> {
+    const DIGIT: usize = MAGIC.len() - 2;
+    let magic = bytes.get(..MAGIC.len())?;
+    let is_one =
+        magic[..DIGIT] == MAGIC[..DIGIT] && magic[DIGIT].is_ascii_digit() && magic[DIGIT + 1] == MAGIC[DIGIT + 1];
+    is_one.then(|| magic[DIGIT] - b'0')
 }
 
 /// The JSON texts of all sound records in the bytes of a section.

@@ -550,6 +550,7 @@ fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Er
         other => other,
     }
 }
+
 fn is_named(tensor: &Tensor) -> bool {
     Kind::of(tensor).is_some()
 }

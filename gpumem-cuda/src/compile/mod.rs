@@ -6,6 +6,7 @@ pub mod progress;
 use crate::calls::{Kernel, SOURCES};
 use crate::libraries::nvrtc::Nvrtc;
 use cache::{Cache, key};
+use gpumem_core::cards::LEAST_COMPUTE_CAPABILITY;
 use gpumem_core::error::Error;
 use progress::Progress;
 use std::collections::BTreeMap;
@@ -44,8 +45,11 @@ pub fn target(capability: (i32, i32)) -> Result<(i32, i32), Error> {
 
 fn choose((major, minor): (i32, i32), known: &[i32], version: (i32, i32)) -> Result<(i32, i32), Error> {
     let unsupported = |what: String| Err(Error::Unsupported { device: "CUDA", what });
-    if major < 6 {
-        let what = format!("the card has compute capability {major}.{minor}; cards from 6.0 (Pascal) on are supported");
+    let (least, least_minor) = LEAST_COMPUTE_CAPABILITY;
+    if (major, minor) < (least.into(), least_minor.into()) {
+        let what = format!(
+            "the card has compute capability {major}.{minor}; cards from {least}.{least_minor} (Pascal) on are supported"
+        );
         return unsupported(what);
     }
     let card = major * 10 + minor;

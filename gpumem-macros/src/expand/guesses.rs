@@ -35,8 +35,9 @@ impl Guesses {
     pub(super) fn new(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Guesses {
         let [training, inference] = [programs.training.as_ref(), Some(&programs.inference)]
             .map(|program| program.map_or(0, |program| program.transients().count()));
-        let train = |tensors| guesses(source.train.as_ref(), readings.train.as_ref(), tensors);
-        let infer = guesses(source.infer.as_ref(), readings.infer.as_ref(), inference);
+        let found = programs.found.map(|[batch, _]| batch);
+        let train = |tensors| guesses(source.train.as_ref(), readings.train.as_ref(), tensors, found);
+        let infer = guesses(source.infer.as_ref(), readings.infer.as_ref(), inference, None);
         let (training, mut inference, mut evaluation) = (train(training), infer, train(inference));
         if programs.evaluation.is_none() {
             inference.append(&mut evaluation);
@@ -45,7 +46,8 @@ impl Guesses {
             inference.push((1, Precision::F32, aimed(&[], None)));
         }
         let (batch, precision, workspaces) = nominal(source, readings);
-        let at_once = samples(batch, readings.train.as_ref().map_or(1, |train| train.descent.micro_batches));
+        let at_once =
+            samples(found.unwrap_or(batch), readings.train.as_ref().map_or(1, |train| train.descent.micro_batches));
         Guesses { training, levels: vec![(at_once, precision, workspaces)], inference, evaluation }
     }
 }
@@ -65,13 +67,20 @@ pub(super) fn least(source: &Source, readings: &Readings<'_>) -> Setting {
     Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
 }
 
-/// The program has this many tensors to pack.
-fn guesses(settings: Option<&Settings>, reading: Option<&Reading<'_>>, tensors: usize) -> Vec<Guess> {
+/// The program has this many tensors to pack. Its batch is the one that was found or that is written.
+fn guesses(
+    settings: Option<&Settings>,
+    reading: Option<&Reading<'_>>,
+    tensors: usize,
+    found: Option<u64>,
+) -> Vec<Guess> {
     // Packing takes a while then.
     let most = if tensors > 4 * MANY { 1 } else { BATCHES.len() };
     let Some(reading) = reading else { return Vec::new() };
     let batches = match reading.batch {
-        Some(Field { value, .. }) => literal(value).map_or(BATCHES[..most].to_vec(), |batch| vec![batch]),
+        Some(Field { value, .. }) => {
+            found.or_else(|| literal(value)).map_or(BATCHES[..most].to_vec(), |batch| vec![batch])
+        }
         None => vec![1],
     };
     let workspaces = aimed(&cards(settings), conv_workspace(settings));

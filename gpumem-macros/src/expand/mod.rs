@@ -24,13 +24,13 @@ pub(crate) use editor::links_of_blocks;
 pub(crate) use needs::documentation;
 pub(crate) use operations::operations;
 pub(crate) use plans::called_at;
-pub(crate) use record::{section, written_at};
+pub(crate) use record::{column, section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, is_name, literal};
-use aimed::Known;
+use aimed::{Found, Known};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
@@ -78,6 +78,8 @@ struct Programs {
     /// The same with more and more of it computed a second time, each with its number, and how many there are with the first.
     levels: Vec<(u64, Program)>,
     level_count: u64,
+    /// The batch of `batch: Largest` and the bytes that an arena has for which it is that, where it was found here.
+    found: Option<[u64; 2]>,
     /// What is told of other programs where the training step is refused.
     remedies: Remedies,
     inference: Program,
@@ -144,7 +146,10 @@ fn programs(
     blueprint.settle_conv_norm(&guesses::least(source, readings))?;
     let has_both = readings.train.is_some() && readings.cached().is_some();
     let known = aimed::known(source, readings);
-    let (training, levels, level_count) = trainings(source, readings, &blueprint, known.as_ref())?;
+    let (found, (training, levels, level_count)) = match aimed::largest(source, readings, &blueprint)? {
+        Some(Found { batch, room, fitted }) => (Some([batch, room]), between(fitted)),
+        None => (None, trainings(source, readings, &blueprint, known.as_ref())?),
+    };
     let leanest = levels.last().map(|(_, program)| program).or(training.as_ref());
     let remedies = leanest
         .zip(known)
@@ -153,6 +158,7 @@ fn programs(
         training,
         levels,
         level_count,
+        found,
         remedies: remedies.unwrap_or(Remedies::UNKNOWN),
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
@@ -175,17 +181,21 @@ fn trainings(
     let checkpoint = blueprint.checkpoint();
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
     if let Some(&Known { setting, room }) = known
-        && let Some(Fitted { plain, leaner }) =
-            blueprint.fitted(&setting, |budget| room_within(checkpoint, budget, room))?
+        && let Some(fitted) = blueprint.fitted(&setting, |budget| room_within(checkpoint, budget, room))?
     {
-        let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
-        return Ok((Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count));
+        return Ok(between(fitted));
     }
     let (batch, precision, workspaces) = guesses::nominal(source, readings);
     let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
     Ok((plain, levels, count))
+}
+
+/// The plain step and, beside it, the one that fits.
+fn between(Fitted { plain, leaner }: Fitted) -> Trainings {
+    let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
+    (Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count)
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {

@@ -152,7 +152,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     };
     // With recomputation, the largest batch is that of the step that computes most again.
     let last = levels.pop();
-    let largest = largest(source, all.iter().chain(&last));
+    let largest = largest(source, all.iter().chain(&last), programs.found);
     Plans { items, largest, training, inference, evaluation, checked }
 }
 
@@ -162,7 +162,11 @@ pub(super) fn of_one_sample(constant: &Ident) -> Ident {
 }
 
 /// The largest batches that fit the cards of the constants with `batch: Largest`, underlined where that is written.
-fn largest<'p>(source: &Source, all: impl Iterator<Item = &'p Planned<'p>>) -> Option<TokenStream> {
+fn largest<'p>(
+    source: &Source,
+    all: impl Iterator<Item = &'p Planned<'p>>,
+    found: Option<[u64; 2]>,
+) -> Option<TokenStream> {
     let batches: Vec<TokenStream> = all
         .filter(|planned| planned.is_checked && planned.reading.is_some_and(|reading| reading.takes_largest))
         .map(|planned| {
@@ -172,11 +176,16 @@ fn largest<'p>(source: &Source, all: impl Iterator<Item = &'p Planned<'p>>) -> O
             let settings = quote!(<#path>::#of_one);
             let (tables, aim) = (aimed(planned, &settings), aim(&settings));
             let transients = Literal::usize_unsuffixed(planned.transients);
-            let batch = called_at(
-                quote!(__gpumem::__private::memory::refusal::largest_fitting::<#transients>),
-                quote!(&#tables, #settings.precision, &#aim),
-                refusal_place(source, planned.reading),
-            );
+            let (refusal, asked) =
+                (quote!(__gpumem::__private::memory::refusal), quote!(&#tables, #settings.precision, &#aim));
+            let (function, arguments) = match found.filter(|_| planned.settings == "TRAIN") {
+                Some(found) => {
+                    let [batch, room] = found.map(Literal::u64_unsuffixed);
+                    (quote!(#refusal::largest_found::<#transients>), quote!(#asked, [#batch, #room]))
+                }
+                None => (quote!(#refusal::largest_fitting::<#transients>), asked),
+            };
+            let batch = called_at(function, arguments, refusal_place(source, planned.reading));
             quote! {
                 #[allow(long_running_const_eval)]
                 const #constant: ::core::primitive::u64 = match #batch {

@@ -39,6 +39,7 @@ pub(super) fn of_network(
             place: (#file, #line),
             is_generic: #is_generic,
             of: ::core::option::Option::None,
+            fits: ::core::option::Option::None,
             selected: __gpumem::SELECTED,
             train: #train,
             infer: #infer,
@@ -66,6 +67,14 @@ pub(crate) fn written_at(span: Span) -> (String, u32) {
     }
     let span = span.unwrap();
     (span.file().replace('\\', "/"), u32::try_from(span.line()).unwrap_or(0))
+}
+
+/// The column of a token; 0 outside a compiler.
+pub(crate) fn column(span: Span) -> u32 {
+    if !proc_macro::is_available() {
+        return 0;
+    }
+    u32::try_from(span.unwrap().column()).unwrap_or(0)
 }
 
 /// A static that survives into the binary.

@@ -348,6 +348,8 @@ fn unknown_cards() {
     ] {
         assert_mistakes(&aimed_at(card), &[(card, &format!("no card is called `{card}`; {hint}"))]);
     }
+    let why = "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card";
+    assert_mistakes(&aimed_at("K80"), &[("K80", why)]);
     let whole = gpumem_core::cards::ALL.iter().filter(|card| card.constant.starts_with("RTX_")).count();
     let many = format!("no card is called `RTX_`; {whole} begin like that, see `gpumem::cards`");
     assert_mistakes(&aimed_at("RTX_"), &[("RTX_", &many)]);

@@ -22,7 +22,7 @@ pub use target::Aim;
 pub use together::{check_together, largest, together};
 
 use search::{Search, largest_batch, largest_planned, longest_cache, precision_fits};
-use target::Targets;
+use target::{Target, Targets};
 
 /// The text of a refusal.
 pub type Text = Message<4096>;
@@ -67,6 +67,22 @@ pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precisi
         ),
         // What is wrong with a variable is said where the plan is checked.
         _ => 1,
+    }
+}
+
+/// Returns the batch of `batch: Largest` that was found while the network was lowered, for cards that leave an arena `room` bytes. That it fits
+/// is checked with the plan for it, as any batch is. Searches it here if the cards leave it another number of bytes: then what was known while
+/// the network was lowered does not hold.
+#[track_caller]
+pub const fn largest_found<const N: usize>(
+    tables: &Tables,
+    precision: Precision,
+    aim: &Aim<'_>,
+    [batch, room]: [u64; 2],
+) -> u64 {
+    match aim.targets() {
+        Ok(targets) if targets.room() == room => batch,
+        _ => largest_fitting::<N>(tables, precision, aim),
     }
 }
 
@@ -133,7 +149,7 @@ pub const fn refusal_with<const N: usize>(
     append_origins(&mut text, &targets, plan.arena());
     append_peak(&mut text, tables, &budget);
     remedies.append_recomputed(&mut text, first.reserve);
-    if !append_alternatives(&mut text, tables, plan, &targets, (first.reserve, remedies)) {
+    if !append_alternatives(&mut text, tables, plan, &targets, (&first, remedies)) {
         append_label(&mut text, "more");
         text.text("takes long to search here: ask `cargo gpumem fit ").text(name).text("`");
     }
@@ -317,7 +333,7 @@ const fn append_alternatives<const N: usize>(
     tables: &Tables,
     plan: &Plan<N>,
     targets: &Targets<'_>,
-    (reserve, remedies): (u64, Remedies),
+    (first, remedies): (&Target<'_>, Remedies),
 ) -> bool {
     let (room, headroom) = (targets.room(), targets.headroom);
     let is_searched = N <= TOO_MANY;
@@ -338,18 +354,40 @@ const fn append_alternatives<const N: usize>(
     let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
     if found == 0 && is_known {
         append_label(text, "fits with");
-        text.text("nothing that was planned: make the network smaller, ");
-        text.text(if headroom > 0 { "leave less headroom, " } else { "" }).text("or aim at a larger card");
+        // Where there is no room at all, a smaller network has none either.
+        text.text(if room > 0 { "nothing that was planned: make the network smaller, " } else { "nothing: " });
+        text.text(if headroom > 0 { "leave less headroom, " } else { "" });
+        text.text(if headroom > 0 || room > 0 { "or " } else { "" }).text("aim at a larger card");
+    }
+    append_least(text, tables, plan, search, (first, room, headroom));
+    is_known
+}
+
+/// Appends what a step needs at least where no batch fits, and what takes the room.
+const fn append_least<const N: usize>(
+    text: &mut Text,
+    tables: &Tables,
+    plan: &Plan<N>,
+    search: Search,
+    (first, room, headroom): (&Target<'_>, u64, u64),
+) {
+    if matches!(search, Search::Fits(_) | Search::Unknown) {
+        return;
+    }
+    append_label(text, "no batch");
+    if room == 0 {
+        text.text("context, modules and library handles take ").bytes(first.reserve);
+        if headroom > 0 {
+            text.text(" and `headroom` ").bytes(headroom);
+        }
+        text.text(": nothing is left for a network");
+        return;
     }
     match search {
-        Search::Fits(_) | Search::Unknown => {}
         Search::OneSample(arena) => {
-            append_label(text, "no batch");
-            text.text("one sample alone needs ").bytes(arena.saturating_add(reserve));
+            text.text("one sample alone needs ").bytes(arena).text(" beside the reserve of ").bytes(first.reserve);
         }
-        Search::Lasting => {
-            let lasting = plan.start(Line::BatchIo).saturating_add(reserve);
-            append_label(text, "no batch");
+        _ => {
             let has_states = plan.budget.get(Line::Optimizer) > 0;
             text.text(if has_states && tables.holds_gradients {
                 "weights, gradients and optimizer alone need "
@@ -360,10 +398,10 @@ const fn append_alternatives<const N: usize>(
             } else {
                 "weights alone need "
             });
-            text.bytes(lasting).text("; no batch fits");
+            text.bytes(plan.start(Line::BatchIo)).text(" beside the reserve of ").bytes(first.reserve);
+            text.text("; no batch fits");
         }
     }
-    is_known
 }
 
 /// What fits into an arena of `room` bytes of the step that is written: a shorter cache, another precision, the one with more digits first.

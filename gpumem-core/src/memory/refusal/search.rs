@@ -21,6 +21,9 @@ pub(super) enum Search {
 /// The most plans made for one answer.
 const MOST_PLANS: usize = 4;
 
+/// More tensors than these take the packers a tenth of a second and more.
+const SEVERAL: usize = 300;
+
 /// More samples than any card has room for: what has a batch of this size needs no memory for a sample.
 const MOST_SAMPLES: u64 = 1 << 32;
 
@@ -162,7 +165,8 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
 /// The largest batch whose plan has an arena of at most `room` bytes: that of `batch: Largest`. 0 where not even one sample fits, or
 /// nothing can be counted.
 ///
-/// It is the largest whose lower bound fits, or where its plan is above the bound the first one below it whose plan fits.
+/// It is the largest whose lower bound fits, or where its plan is above the bound the first one below it whose plan fits. Of many tensors,
+/// which take long to pack, it is one below it whose plan fits: the batch falls by the share by which its plan is too large.
 /// Where a batch is split, it is a multiple of its parts.
 pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: Precision, room: u64) -> u64 {
     let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
@@ -179,12 +183,22 @@ pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: 
         high_bytes = bounds.arena(high);
     }
     let mut batch = if high_bytes <= room { high } else { bounds.largest([low, low_bytes], [high, high_bytes], room) };
+    let mut plans = 0;
     while batch > 0 {
         let plan: Plan<N> = plan_within(tables, batch, precision, room);
         if plan.is_packed && plan.arena() <= room {
             break;
         }
-        batch -= 1;
+        let below = batch - 1;
+        batch = if N <= SEVERAL {
+            below
+        } else if plans < MOST_PLANS && plan.arena() > room {
+            let share = batch as u128 * room as u128 / plan.arena() as u128;
+            if share < below as u128 { share as u64 } else { below }
+        } else {
+            batch / 2
+        };
+        plans += 1;
     }
     batch.saturating_mul(parts)
 }

@@ -35,8 +35,8 @@ impl<'a> Aim<'a> {
         }
     }
 
-    /// The cards and sizes, or what is wrong with a variable.
-    pub(super) const fn targets(&self) -> Result<Targets<'a>, BadVariable<'a>> {
+    /// The cards and sizes, or what is wrong with a variable or a card.
+    pub(super) const fn targets(&self) -> Result<Targets<'a>, Bad<'a>> {
         let (mut cards, mut selected) = (self.cards, self.selected);
         let mut named = Named { cards: [None; MOST_NAMED], sizes: [0; MOST_NAMED], count: 0 };
         if let Some(list) = value(self.environment.cards) {
@@ -45,10 +45,13 @@ impl<'a> Aim<'a> {
             while let Some((name, after)) = next(rest) {
                 rest = after;
                 let Some(card) = find(name) else {
-                    return Err(BadVariable { variable: "GPUMEM_CARDS", value: name, fault: Fault::NoCard });
+                    return Err(Bad::Variable { variable: "GPUMEM_CARDS", value: name, fault: Fault::NoCard });
                 };
+                if !card.runs() {
+                    return Err(Bad::Card { card, origin: Origin::Cards });
+                }
                 if !named.add(Some(card), 0) {
-                    return Err(BadVariable { variable: "GPUMEM_CARDS", value: list, fault: Fault::TooMany });
+                    return Err(Bad::Variable { variable: "GPUMEM_CARDS", value: list, fault: Fault::TooMany });
                 }
             }
         }
@@ -59,13 +62,19 @@ impl<'a> Aim<'a> {
                 let bytes = match parse_vram(size) {
                     Ok(bytes) => bytes,
                     Err(error) => {
-                        return Err(BadVariable { variable: "GPUMEM_VRAM", value: size, fault: Fault::Size(error) });
+                        return Err(Bad::Variable { variable: "GPUMEM_VRAM", value: size, fault: Fault::Size(error) });
                     }
                 };
                 if !named.add(None, bytes) {
-                    return Err(BadVariable { variable: "GPUMEM_VRAM", value: list, fault: Fault::TooMany });
+                    return Err(Bad::Variable { variable: "GPUMEM_VRAM", value: list, fault: Fault::TooMany });
                 }
             }
+        }
+        if let Some(card) = too_old(cards) {
+            return Err(Bad::Card { card, origin: Origin::Written });
+        }
+        if let Some(card) = too_old(selected) {
+            return Err(Bad::Card { card, origin: Origin::Feature });
         }
         let mut headroom = self.headroom;
         if let Some(size) = value(self.environment.headroom) {
@@ -73,7 +82,7 @@ impl<'a> Aim<'a> {
                 Ok(bytes) if bytes > headroom => headroom = bytes,
                 Ok(_) | Err(VramError::Zero) => {}
                 Err(error) => {
-                    return Err(BadVariable { variable: "GPUMEM_HEADROOM", value: size, fault: Fault::Size(error) });
+                    return Err(Bad::Variable { variable: "GPUMEM_HEADROOM", value: size, fault: Fault::Size(error) });
                 }
             }
         }
@@ -102,6 +111,18 @@ impl<'a> Aim<'a> {
     }
 }
 
+/// The first of the cards that the CUDA backend does not run on.
+const fn too_old(cards: &[Card]) -> Option<&Card> {
+    let mut i = 0;
+    while i < cards.len() {
+        if !cards[i].runs() {
+            return Some(&cards[i]);
+        }
+        i += 1;
+    }
+    None
+}
+
 /// A variable's value, unless it is empty.
 const fn value(variable: Option<&str>) -> Option<&str> {
     match variable {
@@ -128,33 +149,41 @@ const fn next(list: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// A variable that cannot be read.
-pub(super) struct BadVariable<'a> {
-    variable: &'static str,
-    value: &'a str,
-    fault: Fault,
+/// What nothing can be checked against.
+pub(super) enum Bad<'a> {
+    /// A variable that cannot be read.
+    Variable { variable: &'static str, value: &'a str, fault: Fault },
+    /// A card that the backend does not run on.
+    Card { card: &'a Card, origin: Origin },
 }
 
-/// What is wrong with it.
+/// What is wrong with a variable.
 #[derive(Clone, Copy)]
-enum Fault {
+pub(super) enum Fault {
     NoCard,
     TooMany,
     Size(VramError),
 }
 
-impl BadVariable<'_> {
+impl Bad<'_> {
     pub(super) const fn append(&self, text: &mut Text) {
-        text.text(self.variable);
-        match self.fault {
+        let (variable, value, fault) = match self {
+            Bad::Variable { variable, value, fault } => (*variable, *value, *fault),
+            Bad::Card { card, origin } => {
+                origin.append(text, card.slug);
+                text.text(": ");
+                card.append_too_old(text);
+                return;
+            }
+        };
+        text.text(variable);
+        match fault {
             Fault::NoCard => {
-                text.text(" names `")
-                    .text(self.value)
-                    .text("`, which is no card: see `gpumem::cards` for their names, ");
+                text.text(" names `").text(value).text("`, which is no card: see `gpumem::cards` for their names, ");
                 text.text("or give a size with GPUMEM_VRAM=11.5GiB")
             }
             Fault::TooMany => text.text(" names more than ").number(MOST_NAMED as u64).text(": leave some out"),
-            Fault::Size(error) => text.text(" is `").text(self.value).text("`: ").text(error.message()),
+            Fault::Size(error) => text.text(" is `").text(value).text("`: ").text(error.message()),
         };
     }
 }
@@ -169,6 +198,17 @@ pub(super) enum Origin {
     Cards,
     /// `GPUMEM_VRAM`
     Vram,
+}
+
+impl Origin {
+    const fn append(self, text: &mut Text, slug: &str) {
+        match self {
+            Origin::Written => text.text("`cards:`"),
+            Origin::Feature => text.text("Cargo feature `").text(slug).text("`"),
+            Origin::Cards => text.text("GPUMEM_CARDS"),
+            Origin::Vram => text.text("GPUMEM_VRAM"),
+        };
+    }
 }
 
 /// A card that a network is aimed at.
@@ -197,16 +237,10 @@ impl Target<'_> {
 
     /// Appends who asked for it.
     pub(super) const fn append_origin(&self, text: &mut Text) {
-        match self.origin {
-            Origin::Written => text.text("`cards:`"),
-            Origin::Feature => text.text("Cargo feature `").text(self.slug).text("`"),
-            Origin::Cards => text.text("GPUMEM_CARDS"),
-            Origin::Vram => {
-                text.text("GPUMEM_VRAM");
-                return;
-            }
-        };
-        text.text(" (").text(self.name).text(")");
+        self.origin.append(text, self.slug);
+        if !matches!(self.origin, Origin::Vram) {
+            text.text(" (").text(self.name).text(")");
+        }
     }
 }
 
