@@ -3,8 +3,9 @@
 use crate::Failure;
 use crate::network::{Built, networks};
 use crate::options::Build;
+use crate::output::warn;
 use crate::packages::has_library;
-use cargo_metadata::{Message, MetadataCommand};
+use cargo_metadata::{Message, Metadata, MetadataCommand};
 use gpumem_core::memory::record::records;
 use gpumem_core::memory::refusal::UNCHECKED;
 use object::read::archive::ArchiveFile;
@@ -17,39 +18,52 @@ use std::process::{Command, Stdio};
 /// The section that records are in.
 const SECTIONS: [&str; 2] = [".gpumem", "__gpumem"];
 
-/// Builds what was asked for from a folder and returns its networks. What begins like a record and is none is counted, and named on
-/// standard error. Without a `target` it builds in a folder of its own inside the one where cargo does.
+/// Builds what was asked for from a folder and returns its networks. What is no record, or a section that cannot be read, is counted, and
+/// named on standard error. Without a `target` it builds in a folder of its own inside the one where cargo does.
 pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Result<Built, Failure> {
     let (mut found, mut unreadable) = (Vec::new(), 0);
-    for path in artefacts(build, folder, target)? {
+    let (metadata, files) = artefacts(build, folder, target)?;
+    for path in files {
         let bytes = std::fs::read(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         let (records, damaged) = records_of(&path, &bytes);
         found.extend(records);
         unreadable += damaged;
     }
-    let built = networks(found);
+    let built = networks(found, &|file| package_of(&metadata, Path::new(file)));
     Ok(Built { unreadable: built.unreadable + unreadable, ..built })
 }
 
 /// The records in the bytes of a file, each a text and a blueprint, and how many others could not be read.
 pub fn records_of(path: &Path, bytes: &[u8]) -> (Vec<(String, Vec<u8>)>, usize) {
     let (mut found, mut unreadable) = (Vec::new(), 0);
+    let mut skipped = |error: &dyn std::fmt::Display| {
+        warn(&format!("skipped in {}: {error}", path.display()));
+        unreadable += 1;
+    };
     for section in sections(bytes) {
-        for record in records(&section) {
-            match record {
+        match &section {
+            Ok(section) => records(section).for_each(|record| match record {
                 Ok(record) => found.push((record.text.to_string(), record.blueprint.to_vec())),
-                Err(error) => {
-                    eprintln!("warning: skipped in {}: {error}", path.display());
-                    unreadable += 1;
-                }
-            }
+                Err(error) => skipped(&error),
+            }),
+            Err(error) => skipped(error),
         }
     }
     (found, unreadable)
 }
 
-/// Builds, and returns the files that were made of the workspace's packages.
-fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTreeSet<PathBuf>, Failure> {
+/// Returns the package of the workspace that a file is in. The compiler is given the paths of the workspace's files relative to its root.
+fn package_of(metadata: &Metadata, file: &Path) -> Option<String> {
+    let path = metadata.workspace_root.as_std_path().join(file);
+    let packages = metadata.packages.iter().filter_map(|package| {
+        let folder = package.manifest_path.parent()?;
+        path.starts_with(folder).then(|| (folder.components().count(), package.name.to_string()))
+    });
+    packages.max().map(|(_, name)| name)
+}
+
+/// Builds, and returns what cargo says of the workspace and the files that were made of its packages.
+fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Metadata, BTreeSet<PathBuf>), Failure> {
     let mut metadata = MetadataCommand::new();
     metadata.current_dir(folder).no_deps();
     if let Some(manifest) = &build.manifest_path {
@@ -78,7 +92,7 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<BTre
     if !child.wait()?.success() {
         return Err("the build failed; mend what cargo says above".into());
     }
-    Ok(files)
+    Ok((metadata, files))
 }
 
 /// The build, with everything that records are read from.
@@ -117,15 +131,66 @@ fn cargo(build: &Build, folder: &Path, target: &Path, has_library: bool) -> Comm
     command
 }
 
-/// The bytes of all sections with records: of an executable or a library, or of every object in an archive. Anything else has none.
-fn sections(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let Ok(archive) = ArchiveFile::parse(bytes) else { return sections_of_object(bytes) };
-    let members = archive.members().filter_map(|member| member.ok()?.data(bytes).ok());
-    members.flat_map(sections_of_object).collect()
+/// The bytes of a section, or why they cannot be read.
+type Section = Result<Vec<u8>, String>;
+
+/// The first bytes of an archive.
+const ARCHIVE: &[u8] = b"!<arch>\n";
+
+/// All sections with records: of an executable or a library, or of every object in an archive. Anything else has none.
+fn sections(bytes: &[u8]) -> Vec<Section> {
+    if !bytes.starts_with(ARCHIVE) {
+        return sections_of_object(bytes);
+    }
+    let damaged = |error: object::Error| vec![Err(format!("an archive that cannot be read: {error}"))];
+    let archive = match ArchiveFile::parse(bytes) {
+        Ok(archive) => archive,
+        Err(error) => return damaged(error),
+    };
+    let members = archive.members().map(|member| member.and_then(|member| member.data(bytes)));
+    members.flat_map(|member| member.map_or_else(damaged, sections_of_object)).collect()
 }
 
-fn sections_of_object(bytes: &[u8]) -> Vec<Vec<u8>> {
-    let Ok(file) = object::File::parse(bytes) else { return Vec::new() };
+fn sections_of_object(bytes: &[u8]) -> Vec<Section> {
+    use object::FileKind::{Coff, CoffBig, Elf32, Elf64, MachO32, MachO64, Pe32, Pe64};
+    // What is no object at all, such as a library's metadata, has no sections.
+    if !matches!(object::FileKind::parse(bytes), Ok(Coff | CoffBig | Elf32 | Elf64 | MachO32 | MachO64 | Pe32 | Pe64)) {
+        return Vec::new();
+    }
+    let file = match object::File::parse(bytes) {
+        Ok(file) => file,
+        Err(error) => return vec![Err(format!("an object that cannot be read: {error}"))],
+    };
     let sections = file.sections().filter(|section| section.name().is_ok_and(|name| SECTIONS.contains(&name)));
-    sections.filter_map(|section| section.data().ok().map(<[u8]>::to_vec)).collect()
+    let read = |section: object::Section<'_, '_>| match section.data() {
+        Ok(data) => Ok(data.to_vec()),
+        Err(error) => Err(format!("a section that cannot be read: {error}")),
+    };
+    sections.map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_no_silence() {
+        assert!(sections(b"").is_empty() && sections(b"text of any kind").is_empty());
+        let error = |bytes: &[u8]| {
+            let sections = sections(bytes);
+            let [Err(error)] = sections.as_slice() else { panic!("it can be read") };
+            error.clone()
+        };
+        assert!(error(b"!<arch>\nname without an end").starts_with("an archive that cannot be read: "));
+        assert!(error(b"\x7fELF\x02\x01\x01 and no more").starts_with("an object that cannot be read: "));
+    }
+
+    #[test]
+    fn a_file_is_in_the_package_whose_folder_is_nearest() {
+        let metadata = MetadataCommand::new().no_deps().exec().unwrap();
+        let package = |file: &str| package_of(&metadata, Path::new(file));
+        assert_eq!(package("cargo-gpumem/src/main.rs").as_deref(), Some("cargo-gpumem"));
+        assert_eq!(package("examples/vgg16.rs").as_deref(), Some("gpumem"));
+        assert_eq!(package("/elsewhere/src/lib.rs"), None);
+    }
 }

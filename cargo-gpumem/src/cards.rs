@@ -2,9 +2,10 @@
 
 use crate::Failure;
 use crate::options::{Cards, Plain};
+use crate::output::print;
 use crate::text::{bytes, table};
 use gpumem_core::cards::{self, Basis, Card};
-use gpumem_core::suggest::beginning;
+use gpumem_core::suggest::{beginning, nearest};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -12,12 +13,14 @@ pub fn run(arguments: &Cards) -> Result<ExitCode, Failure> {
     let found = found(arguments.name.as_deref());
     if found.is_empty() {
         let name = arguments.name.as_deref().unwrap_or_default();
-        return Err(format!("no card is called `{name}`; `cargo gpumem cards` lists them all").into());
+        let slugs: Vec<&str> = cards::ALL.iter().map(|card| card.slug).collect();
+        let near = nearest(name, &slugs).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        return Err(format!("no card is called `{name}`; {near}`cargo gpumem cards` lists them all").into());
     }
     match (arguments.format, found.as_slice()) {
-        (Plain::Json, _) => println!("{:#}", as_json(&found)),
-        (Plain::Table, [card]) => print!("{}", one(card)),
-        (Plain::Table, _) => print!("{}", many(&found)),
+        (Plain::Json, _) => print(&format!("{:#}\n", as_json(&found)))?,
+        (Plain::Table, [card]) => print(&one(card))?,
+        (Plain::Table, _) => print(&many(&found))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,8 +2,9 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{ANOTHER_VERSION, Built, Network, unread};
+use crate::network::{ANOTHER_VERSION, Built, Network, has_instance, unread};
 use crate::options::{Build, Diff, Plain};
+use crate::output::{print, say, warn};
 use crate::plan::{Step, steps};
 use crate::text::{bytes, difference, table};
 use gpumem_core::memory::budget::{Budget, Line};
@@ -83,6 +84,9 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
 /// A program before and after; one of them where it is new or gone.
 struct Change {
     title: String,
+    /// What it is called in tables.
+    label: String,
+    package: Option<String>,
     before: Option<(Step, Budget)>,
     after: Option<(Step, Budget)>,
 }
@@ -90,12 +94,12 @@ struct Change {
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
     let now = complete(networks_of(&arguments.plan.build, Path::new("."), None)?, ANOTHER_VERSION)?;
     if !arguments.plan.build.quiet {
-        eprintln!("the same at {}:", arguments.revision);
+        say(&format!("the same at {}:", arguments.revision));
     }
     let another =
         format!("compare with a revision that has the gpumem of now, for `{}` has another", arguments.revision);
     let before = complete(Worktree::new(&arguments.revision)?.networks(&arguments.plan.build)?, &another)?;
-    print!("{}", report(&before, &now, arguments)?);
+    print(&report(&before, &now, arguments)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,8 +126,16 @@ fn complete(built: Built, advice: &str) -> Result<Vec<Network>, Failure> {
 fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>, Failure> {
     let mut planned = Vec::new();
     for network in networks {
-        // One that is generic over its batch has no figures without one.
-        let Ok(steps) = steps(network, &arguments.plan.settings) else { continue };
+        let steps = match steps(network, &arguments.plan.settings) {
+            Ok(steps) => steps,
+            // Its instances speak for it.
+            Err(_) if has_instance(networks, network) => continue,
+            // One that is generic over its batch has no figures without one.
+            Err(failure) => {
+                warn(&format!("left out: {failure}"));
+                continue;
+            }
+        };
         for step in steps {
             let budget = step.written()?;
             planned.push((step, budget));
@@ -141,11 +153,15 @@ fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Chang
     let mut before: Vec<Option<(Step, Budget)>> = before.into_iter().map(Some).collect();
     let beside = |(now, old): ((Step, Budget), Option<usize>)| {
         let old = old.and_then(|old| before[old].take());
-        Change { title: now.0.title.clone(), before: old, after: Some(now) }
+        let Step { title, label, package, .. } = &now.0;
+        Change { title: title.clone(), label: label.clone(), package: package.clone(), before: old, after: Some(now) }
     };
     let mut changes: Vec<Change> = after.into_iter().zip(pairs).map(beside).collect();
     let gone = before.into_iter().flatten();
-    changes.extend(gone.map(|old| Change { title: old.0.title.clone(), before: Some(old), after: None }));
+    changes.extend(gone.map(|old| {
+        let Step { title, label, package, .. } = &old.0;
+        Change { title: title.clone(), label: label.clone(), package: package.clone(), before: Some(old), after: None }
+    }));
     changes
 }
 
@@ -182,17 +198,17 @@ fn text(changes: &[Change], revision: &str) -> String {
             (Some(before), Some(after)) => (before, after),
             (None, Some((_, budget))) => {
                 let arena = bytes(budget[Line::Arena]);
-                rows.push([change.title.clone(), "arena".into(), String::new(), arena, "new".into()]);
+                rows.push([change.label.clone(), "arena".into(), String::new(), arena, "new".into()]);
                 continue;
             }
             (Some((_, budget)), None) => {
                 let arena = bytes(budget[Line::Arena]);
-                rows.push([change.title.clone(), "arena".into(), arena, String::new(), "gone".into()]);
+                rows.push([change.label.clone(), "arena".into(), arena, String::new(), "gone".into()]);
                 continue;
             }
             (None, None) => continue,
         };
-        let mut title = change.title.clone();
+        let mut title = change.label.clone();
         let mut row = |name: &str, cells: [String; 3]| {
             let [before, after, change] = cells;
             rows.push([std::mem::take(&mut title), name.into(), before, after, change]);
@@ -235,7 +251,14 @@ fn as_json(changes: &[Change]) -> Value {
             })
         }
     };
-    let change = |change: &Change| json!({ "network": change.title, "before": side(&change.before), "after": side(&change.after) });
+    let change = |change: &Change| {
+        json!({
+            "network": change.title,
+            "package": change.package,
+            "before": side(&change.before),
+            "after": side(&change.after),
+        })
+    };
     json!({ "version": 1, "networks": changes.iter().map(change).collect::<Vec<_>>() })
 }
 
@@ -258,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_side_that_cannot_be_read_is_no_side() {
-        let side = |unreadable| complete(Built { networks: Vec::new(), unreadable }, "do this");
+        let side = |unreadable| complete(Built { unreadable, ..Built::default() }, "do this");
         assert!(side(0).is_ok_and(|networks| networks.is_empty()));
         assert_eq!(side(3).err().unwrap().to_string(), "3 records could not be read: do this");
     }

@@ -3,37 +3,76 @@
 //! It builds the crate, reads the records that every network leaves in its object files, and plans them itself: with the
 //! same functions that the compiler evaluates, at any batch, precision and card.
 
+mod answer;
 mod artefacts;
 mod cards;
 mod diff;
+mod facts;
 mod fit;
 mod network;
 mod options;
+mod output;
 mod packages;
 mod plan;
 mod show;
 mod text;
+mod together;
 
 use clap::Parser;
 use options::{Cargo, Command};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// What went wrong, for people.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let Cargo::Gpumem(arguments) = Cargo::parse();
-    let result = match arguments.command {
+    run().unwrap_or_else(|failure| {
+        output::say(&format!("error: {failure}"));
+        ExitCode::from(2)
+    })
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let Cargo::Gpumem(arguments) = match Cargo::try_parse_from(arguments(std::env::args_os().collect())) {
+        Ok(cargo) => cargo,
+        // The help, the version, or what is wrong with the command line.
+        Err(told) => {
+            output::written(told.print())?;
+            return Ok(ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2)));
+        }
+    };
+    match arguments.command {
         Command::Fit(arguments) => fit::run(&arguments),
         Command::Show(arguments) => show::run(&arguments),
         Command::Diff(arguments) => diff::run(&arguments),
         Command::Cards(arguments) => cards::run(&arguments),
-    };
-    match result {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("error: {failure}");
-            ExitCode::from(2)
-        }
+    }
+}
+
+/// Returns the command line with the name of the subcommand, which cargo gives and who runs `cargo-gpumem fit` leaves out.
+fn arguments(mut all: Vec<OsString>) -> Vec<OsString> {
+    if all.is_empty() {
+        all.push("cargo".into());
+    }
+    if all.get(1).is_none_or(|first| first != "gpumem") {
+        all.insert(1, "gpumem".into());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::arguments;
+    use std::ffi::OsString;
+
+    #[test]
+    fn the_subcommand_is_named_by_cargo_or_not_at_all() {
+        let of = |all: &[&str]| arguments(all.iter().map(OsString::from).collect());
+        let expected = |all: &[&str]| all.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(of(&["cargo-gpumem", "gpumem", "fit"]), expected(&["cargo-gpumem", "gpumem", "fit"]));
+        assert_eq!(of(&["cargo-gpumem", "fit", "gpumem"]), expected(&["cargo-gpumem", "gpumem", "fit", "gpumem"]));
+        assert_eq!(of(&["cargo-gpumem"]), expected(&["cargo-gpumem", "gpumem"]));
+        assert_eq!(of(&[]), expected(&["cargo", "gpumem"]));
     }
 }

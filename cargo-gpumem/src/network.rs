@@ -1,17 +1,22 @@
 //! Networks, as their records say.
 
 use crate::Failure;
-use gpumem_core::Precision;
-use gpumem_core::cards::{Card, find};
+use crate::facts::{Facts, Written};
+use crate::output::warn;
+use crate::together::{Together, gathered};
 use gpumem_core::lower::Blueprint;
-use gpumem_core::train::Train;
-use serde_json::Value;
+use gpumem_core::suggest::nearest;
 
 /// What was built.
+#[derive(Default)]
 pub struct Built {
     /// In the order of their files and lines.
     pub networks: Vec<Network>,
-    /// Records that could not be read, each of which was named.
+    /// What `fits!` puts on cards.
+    pub together: Vec<Together>,
+    /// Networks of a `fits!` that were not found.
+    pub left_out: Vec<LeftOut>,
+    /// Records and sections that could not be read, each of which was named.
     pub unreadable: usize,
 }
 
@@ -20,149 +25,210 @@ pub struct Built {
 pub struct Network {
     /// `Vgg16`, or `Vgg16<64>` for an instance of a network that is generic over its batch.
     pub name: String,
+    /// The name or, where another network has it too, the name with its package or its place.
+    pub label: String,
+    /// The package that it is in. `None` if that is none of the workspace.
+    pub package: Option<String>,
     /// The file that declares it, as the compiler was given it, and the line of its batch.
     pub file: String,
     pub line: u64,
-    /// The same of its declaration: an instance stands elsewhere.
+    /// The file and the line of its declaration: an instance stands elsewhere.
     pub declared: (String, u64),
     pub blueprint: Blueprint,
     pub train: Option<Written>,
     pub infer: Option<Written>,
 }
 
-/// What `TRAIN` or `INFER` says.
-#[derive(Clone)]
-pub struct Written {
-    /// Not known of a network that is generic over its batch.
-    pub batch: Option<u64>,
-    pub precision: Precision,
-    pub headroom: u64,
-    pub convolution_workspace: u64,
-    /// Those that are written, and those of Cargo features.
-    pub cards: Vec<&'static Card>,
+/// A network, or one of its programs, that there is no answer for.
+pub struct LeftOut {
+    /// What it is called in tables.
+    pub label: String,
+    pub name: String,
+    /// `train` or `infer`. `None` if it is all of the network.
+    pub program: Option<&'static str>,
+    pub package: Option<String>,
+    pub file: String,
+    pub line: u64,
+    /// Why, after the name.
+    pub why: String,
 }
 
-/// The networks of records, each a text and a blueprint. The same record stands in every artefact that a network is linked into.
-pub fn networks(mut records: Vec<(String, Vec<u8>)>) -> Built {
+impl LeftOut {
+    /// All of a network.
+    pub fn network(network: &Network, why: String) -> LeftOut {
+        LeftOut {
+            label: network.label.clone(),
+            name: network.name.clone(),
+            program: None,
+            package: network.package.clone(),
+            file: network.file.clone(),
+            line: network.line,
+            why,
+        }
+    }
+}
+
+/// The networks of records, each a text and a blueprint. `package` returns the package that a file is in. The same record stands in every
+/// artefact that a network is linked into.
+pub fn networks(mut records: Vec<(String, Vec<u8>)>, package: &dyn Fn(&str) -> Option<String>) -> Built {
     records.sort();
     records.dedup();
-    let (mut found, mut generic, mut instances, mut unreadable) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    let (mut found, mut generic, mut instances) = (Vec::new(), Vec::new(), Vec::new());
+    let mut built = Built::default();
     for (text, blueprint) in records {
-        let Ok(facts) = serde_json::from_str::<Value>(&text) else {
-            eprintln!("warning: skipped a record whose text is no JSON");
-            unreadable += 1;
-            continue;
-        };
-        if blueprint.is_empty() {
-            instances.push(facts);
-            continue;
+        match read(&text, &blueprint) {
+            Ok((facts, None)) => instances.push(facts),
+            Ok((facts, Some(blueprint))) => {
+                let to = if facts.is_generic { &mut generic } else { &mut found };
+                to.push(declared(facts, blueprint, package));
+            }
+            Err(why) => {
+                warn(&why);
+                built.unreadable += 1;
+            }
         }
-        let Some(blueprint) = Blueprint::decode(&blueprint) else {
-            eprintln!("warning: skipped `{}`: its program was written by another version of gpumem", name(&facts));
-            unreadable += 1;
-            continue;
-        };
-        if facts["generic"] == true { &mut generic } else { &mut found }.push(declared(&facts, blueprint));
     }
+    let mut asked = Vec::new();
     for facts in instances {
-        match declaration(&generic, &facts) {
-            Some(network) => found.push(instance(network, &facts)),
-            // The record of one that is not generic has everything already.
-            None if found.iter().any(|network| is_of(&facts, network)) => {}
-            None => eprintln!("warning: {}", skipped(&facts)),
+        let of_generic = declaration(&generic, &facts).map(|network| instance(network, &facts, package));
+        let plain = || declaration(&found, &facts).map(|network| served(network.clone(), &facts));
+        match of_generic.as_ref().cloned().or_else(plain) {
+            Some(member) => asked.extend(facts.fits.map(|fits| (facts.place.0, fits, member))),
+            None => built.left_out.push(lost(&facts, package)),
         }
+        // One that is asked for twice is one instance.
+        let is_new = |instance: &Network| {
+            let is_same = |other: &Network| other.name == instance.name && other.declared == instance.declared;
+            !found.iter().any(is_same)
+        };
+        found.extend(of_generic.filter(is_new));
     }
     found.append(&mut generic);
     found.sort_by(|a, b| (&a.file, a.line, &a.name).cmp(&(&b.file, b.line, &b.name)));
-    Built { networks: found, unreadable }
+    label(&mut found);
+    for (.., member) in &mut asked {
+        let is_same = |network: &&Network| network.name == member.name && network.declared == member.declared;
+        if let Some(network) = found.iter().find(is_same) {
+            member.label.clone_from(&network.label);
+        }
+    }
+    let (together, mut parts) = gathered(asked);
+    built.left_out.append(&mut parts);
+    Built { networks: found, together, ..built }
+}
+
+/// Reads a record: its text and, of a network, its program. Or says what is skipped, and why.
+fn read(text: &str, blueprint: &[u8]) -> Result<(Facts, Option<Blueprint>), String> {
+    let facts = Facts::read(text).map_err(|why| {
+        let said: Option<serde_json::Value> = serde_json::from_str(text).ok();
+        let name = said.as_ref().and_then(|said| said.get("name")?.as_str());
+        let what = name.map_or_else(|| "a record".into(), |name| format!("the record of `{name}`"));
+        format!("skipped {what}: {why}; another version of gpumem wrote it")
+    })?;
+    if blueprint.is_empty() {
+        return Ok((facts, None));
+    }
+    match Blueprint::decode(blueprint) {
+        Some(blueprint) => Ok((facts, Some(blueprint))),
+        None => Err(format!("skipped `{}`: its program was written by another version of gpumem", facts.name)),
+    }
 }
 
 /// The network of a record with a blueprint.
-fn declared(facts: &Value, blueprint: Blueprint) -> Network {
-    let (file, line) = place(facts);
+fn declared(facts: Facts, blueprint: Blueprint, package: &dyn Fn(&str) -> Option<String>) -> Network {
+    let (file, line) = facts.place;
     Network {
-        name: name(facts).to_string(),
+        label: facts.name.clone(),
+        name: facts.name,
+        package: package(&file),
         declared: (file.clone(), line),
         file,
         line,
         blueprint,
-        train: written(facts, "train"),
-        infer: written(facts, "infer"),
+        train: facts.train.written,
+        infer: facts.infer.written,
     }
 }
 
-fn name(facts: &Value) -> &str {
-    facts["name"].as_str().unwrap_or_default()
-}
-
-/// The file and the line that a record has.
-fn place(facts: &Value) -> (String, u64) {
-    (facts["file"].as_str().unwrap_or_default().to_string(), facts["line"].as_u64().unwrap_or_default())
-}
-
-/// Whether the record of an instance is of this network. Names need not be unique: it has the place of the declaration. One of a version
+/// True if the record of an instance is of this network. Names need not be unique: it has the place of the declaration. One of a version
 /// that did not write it has the name alone.
-fn is_of(facts: &Value, network: &Network) -> bool {
-    facts["name"] == network.name && facts.get("of").is_none_or(|of| network.declared == place(of))
+fn is_of(facts: &Facts, network: &Network) -> bool {
+    facts.name == network.name && facts.of.as_ref().is_none_or(|of| network.declared == *of)
 }
 
-/// The generic network of an instance, where there is one that it must be of.
-fn declaration<'n>(generic: &'n [Network], facts: &Value) -> Option<&'n Network> {
-    let mut all = generic.iter().filter(|network| is_of(facts, network));
+/// The network of an instance, where there is one that it must be of.
+fn declaration<'n>(networks: &'n [Network], facts: &Facts) -> Option<&'n Network> {
+    let mut all = networks.iter().filter(|network| is_of(facts, network));
     all.next().filter(|first| all.all(|other| other.declared == first.declared))
 }
 
-/// What is said of an instance without its network.
-fn skipped(facts: &Value) -> String {
-    let ((file, line), name) = (place(facts), name(facts));
-    match facts.get("of") {
-        Some(_) => {
-            format!(
-                "skipped `{name}` at {file}:{line}: the network that it is of is not among those that were built and read"
-            )
+/// An instance without its network.
+fn lost(facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> LeftOut {
+    let why = match facts.of {
+        Some(_) => "the network that it is of is not among those that were built and read",
+        None => {
+            "its gpumem does not say which of the networks with that name it is of; `cargo update -p gpumem` brings one \
+             that does"
         }
-        None => format!(
-            "skipped `{name}` at {file}:{line}: its gpumem does not say which of the networks with that name it is of; \
-             `cargo update -p gpumem` brings one that does"
-        ),
+    };
+    LeftOut {
+        label: facts.name.clone(),
+        name: facts.name.clone(),
+        program: None,
+        package: package(&facts.place.0),
+        file: facts.place.0.clone(),
+        line: facts.place.1,
+        why: why.into(),
     }
 }
 
 /// `fits!(Net<64>)`: the generic network at the batch that the record has.
-fn instance(network: &Network, facts: &Value) -> Network {
+fn instance(network: &Network, facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> Network {
     let mut network = network.clone();
-    for (written, program) in [(&mut network.train, "train"), (&mut network.infer, "infer")] {
+    for (written, program) in [(&mut network.train, &facts.train), (&mut network.infer, &facts.infer)] {
         if let Some(written) = written {
-            written.batch = facts[program]["batch"].as_u64();
+            written.batch = program.batch;
         }
     }
-    let batch = network.train.iter().chain(&network.infer).find_map(|written| written.batch);
+    let batch = [&facts.train, &facts.infer].into_iter().find_map(|program| program.batch);
     network.name = format!("{}<{}>", network.name, batch.unwrap_or_default());
-    (network.file, network.line) = place(facts);
+    network.label.clone_from(&network.name);
+    (network.file, network.line) = facts.place.clone();
+    network.package = package(&network.file);
+    served(network, facts)
+}
+
+/// `Serving<Net>` is a network without its training.
+fn served(mut network: Network, facts: &Facts) -> Network {
+    if network.train.is_some() && network.infer.is_some() && facts.train.batch.is_none() {
+        network.train = None;
+        network.name = format!("Serving<{}>", network.name);
+        network.label.clone_from(&network.name);
+    }
     network
 }
 
-fn written(facts: &Value, program: &str) -> Option<Written> {
-    let settings = facts["settings"][program].as_object()?;
-    // As the compiler does: those that are written, and those of Cargo features.
-    let mut cards: Vec<&'static Card> = Vec::new();
-    for slug in settings["cards"].as_array()?.iter().chain(facts["selected"].as_array().into_iter().flatten()) {
-        cards.extend(slug.as_str().and_then(find).filter(|card| !cards.iter().any(|known| known.slug == card.slug)));
-    }
-    Some(Written {
-        batch: facts[program]["batch"].as_u64(),
-        precision: precision(settings["precision"].as_str()?)?,
-        headroom: settings["headroom"].as_u64()?,
-        convolution_workspace: settings
-            .get("conv_workspace")
-            .and_then(Value::as_u64)
-            .unwrap_or(Train::DEFAULT.conv_workspace),
-        cards,
-    })
+/// Labels networks that share a name with their packages or, where these are equal or not known, with their places.
+fn label(networks: &mut [Network]) {
+    let label = |index: usize| {
+        let Network { name, package, file, line, .. } = &networks[index];
+        let others = networks.iter().enumerate().filter(|(other, network)| *other != index && network.name == *name);
+        let packages: Vec<&Option<String>> = others.map(|(_, network)| &network.package).collect();
+        match package {
+            _ if packages.is_empty() => name.clone(),
+            Some(own) if !packages.contains(&package) => format!("{name} ({own})"),
+            _ => format!("{name} ({file}:{line})"),
+        }
+    };
+    let labels: Vec<String> = (0..networks.len()).map(label).collect();
+    networks.iter_mut().zip(labels).for_each(|(network, label)| network.label = label);
 }
 
-fn precision(name: &str) -> Option<Precision> {
-    Precision::ALL.into_iter().find(|precision| precision.name() == name)
+/// True if an instance of a network that is generic over its batch was built.
+pub fn has_instance(networks: &[Network], generic: &Network) -> bool {
+    let is_instance =
+        |other: &&Network| other.name.strip_prefix(&generic.name).is_some_and(|rest| rest.starts_with('<'));
+    networks.iter().filter(is_instance).any(|other| other.declared == generic.declared)
 }
 
 /// `1 record could not be read`
@@ -173,11 +239,12 @@ pub fn unread(count: usize) -> String {
 /// What is done about them.
 pub const ANOTHER_VERSION: &str = "what another version of gpumem wrote needs the command of that version: install that of the \
                                    commit in Cargo.lock, with `cargo install --locked --git \
-                                   https://github.com/gpumem/gpumem --rev COMMIT cargo-gpumem`";
+                                   https://github.com/gpumem/gpumem --rev COMMIT cargo-gpumem`; what is damaged is built anew \
+                                   after `cargo clean`";
 
-/// The networks with these names, in their order; all of them if none is named.
-pub fn chosen(built: Built, names: &[String]) -> Result<Vec<Network>, Failure> {
-    let Built { networks, unreadable } = built;
+/// The networks with these names, in their order; all of them if none is named. Of what is together on a card, that with one of them.
+pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
+    let Built { networks, together, left_out, unreadable } = built;
     if networks.is_empty() && unreadable > 0 {
         return Err(format!("no network could be read ({}): {ANOTHER_VERSION}", unread(unreadable)).into());
     }
@@ -187,18 +254,31 @@ pub fn chosen(built: Built, names: &[String]) -> Result<Vec<Network>, Failure> {
             .into());
     }
     if names.is_empty() {
-        return Ok(networks);
+        return Ok(Built { networks, together, left_out, unreadable });
     }
     let mut found = Vec::new();
     for name in names {
         let before = found.len();
         found.extend(networks.iter().filter(|network| network.name == *name).cloned());
         if found.len() == before {
-            let known: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
-            return Err(format!("no network is called `{name}`; there is {}", known.join(", ")).into());
+            return Err(unknown(name, &networks, unreadable).into());
         }
     }
-    Ok(found)
+    let is_named = |member: &Network| found.iter().any(|network: &Network| network.declared == member.declared);
+    let together = together.into_iter().filter(|together| together.members.iter().any(is_named)).collect();
+    Ok(Built { networks: found, together, left_out: Vec::new(), unreadable })
+}
+
+/// What is said of a name that no network has.
+fn unknown(name: &str, networks: &[Network], unreadable: usize) -> String {
+    let mut known: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
+    known.dedup();
+    let advice = match nearest(name, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there is {}", known.join(", ")),
+    };
+    let unread = if unreadable > 0 { format!(" ({})", unread(unreadable)) } else { String::new() };
+    format!("no network is called `{name}`; {advice}{unread}")
 }
 
 /// The network, where no other has its name.
@@ -207,12 +287,30 @@ pub fn single(networks: &[Network]) -> Result<&Network, Failure> {
         [network] => Ok(network),
         _ => {
             let name = networks.first().map(|network| network.name.as_str()).unwrap_or_default();
-            let places = networks.iter().map(|network| format!("{}:{}", network.file, network.line));
+            let places = networks.iter().map(|network| match &network.package {
+                Some(package) => format!("{}:{} of package {package}", network.file, network.line),
+                None => format!("{}:{}", network.file, network.line),
+            });
             let places = places.collect::<Vec<_>>().join(", ");
             Err(format!(
                 "several networks are called `{name}`: {places}; choose the package of one with `--package`, or give one another name"
             )
             .into())
+        }
+    }
+}
+
+/// The network that is meant where none is named: the only one.
+pub fn only(built: &Built) -> Result<&Network, Failure> {
+    let is_alone = |network: &&Network| !has_instance(&built.networks, network);
+    let candidates: Vec<&Network> = built.networks.iter().filter(is_alone).collect();
+    match candidates.as_slice() {
+        [] => Err("no network was built".into()),
+        [network] if built.unreadable == 0 => Ok(network),
+        all => {
+            let names: Vec<&str> = all.iter().map(|network| network.label.as_str()).collect();
+            let unread = if built.unreadable > 0 { format!(" ({})", unread(built.unreadable)) } else { String::new() };
+            Err(format!("name the network to show: there is {}{unread}", names.join(", ")).into())
         }
     }
 }
@@ -240,6 +338,11 @@ mod tests {
         record(place, "null", r#""generic":true,"#, &blueprint.encode())
     }
 
+    /// `a.rs` is in the package `a`; `x.rs` is in none.
+    fn package(file: &str) -> Option<String> {
+        file.strip_suffix(".rs").filter(|name| *name != "x").map(String::from)
+    }
+
     fn instance(place: &str, of: Option<&str>) -> (String, Vec<u8>) {
         let of = of.and_then(|of| of.split_once(':'));
         let of = of.map(|(file, line)| format!(r#""of":{{"file":"{file}","line":{line}}},"#)).unwrap_or_default();
@@ -248,7 +351,7 @@ mod tests {
 
     /// Names, places, and the headroom, which is another one of each network that is declared.
     fn found(records: &[(String, Vec<u8>)]) -> Vec<(String, String, u64)> {
-        let networks = networks(records.to_vec()).networks;
+        let networks = networks(records.to_vec(), &package).networks;
         let headroom = |network: &Network| network.train.as_ref().unwrap().headroom;
         let place = |network: &Network| format!("{}:{}", network.file, network.line);
         networks.iter().map(|network| (network.name.clone(), place(network), headroom(network))).collect()
@@ -273,12 +376,12 @@ mod tests {
 
     #[test]
     fn a_name_that_several_networks_have_is_told_with_their_places() {
-        let networks = networks(vec![generic("a.rs:3"), generic("b.rs:9")]).networks;
+        let networks = networks(vec![generic("a.rs:3"), generic("b.rs:9")], &package).networks;
         assert_eq!(single(&networks[1..]).unwrap().file, "b.rs");
         let message = single(&networks).err().unwrap().to_string();
         assert_eq!(
             message,
-            "several networks are called `Net`: a.rs:3, b.rs:9; choose the package of one with `--package`, or give one another name"
+            "several networks are called `Net`: a.rs:3 of package a, b.rs:9 of package b; choose the package of one with `--package`, or give one another name"
         );
     }
 
@@ -286,14 +389,86 @@ mod tests {
     fn what_cannot_be_read_is_counted() {
         let mut other = generic("b.rs:9");
         other.1.push(0);
-        let none = || networks(vec![other.clone(), ("{".into(), vec![1])]);
+        let none = || networks(vec![other.clone(), ("{".into(), vec![1])], &package);
         assert_eq!((none().networks.len(), none().unreadable), (0, 2));
         let message = chosen(none(), &[]).err().unwrap().to_string();
         assert!(
             message.starts_with("no network could be read (2 records could not be read): what another version"),
             "{message}"
         );
-        let some = networks(vec![generic("a.rs:3"), other]);
+        let some = networks(vec![generic("a.rs:3"), other], &package);
         assert_eq!((some.networks.len(), unread(some.unreadable).as_str()), (1, "1 record could not be read"));
+    }
+
+    #[test]
+    fn networks_of_one_name_have_their_package_or_their_place() {
+        let labels = |places: &[&str]| -> Vec<String> {
+            let records = places.iter().map(|place| generic(place)).collect();
+            networks(records, &package).networks.into_iter().map(|network| network.label).collect()
+        };
+        assert_eq!(labels(&["a.rs:3"]), ["Net"]);
+        assert_eq!(labels(&["a.rs:3", "b.rs:9"]), ["Net (a)", "Net (b)"]);
+        assert_eq!(labels(&["a.rs:3", "a.rs:5", "b.rs:9"]), ["Net (a.rs:3)", "Net (a.rs:5)", "Net (b)"]);
+        assert_eq!(labels(&["a.rs:3", "x.rs:9"]), ["Net (a)", "Net (x.rs:9)"]);
+    }
+
+    #[test]
+    fn a_name_that_is_near_is_offered_and_what_could_not_be_read_is_told() {
+        let message = |name: &str, unreadable| {
+            let built = Built { unreadable, ..networks(vec![generic("a.rs:3")], &package) };
+            chosen(built, &[name.to_string()]).err().unwrap().to_string()
+        };
+        assert_eq!(message("net", 0), "no network is called `net`; did you mean `Net`?");
+        assert_eq!(message("Vgg16", 0), "no network is called `Vgg16`; there is Net");
+        assert_eq!(
+            message("Neet", 2),
+            "no network is called `Neet`; did you mean `Net`? (2 records could not be read)"
+        );
+    }
+
+    #[test]
+    fn no_name_means_the_only_network() {
+        let one = networks(vec![generic("a.rs:3"), instance("c.rs:1", Some("a.rs:3"))], &package);
+        assert_eq!(only(&one).unwrap().name, "Net<64>");
+        let message = only(&Built { unreadable: 1, ..one }).err().unwrap().to_string();
+        assert_eq!(message, "name the network to show: there is Net<64> (1 record could not be read)");
+        let two = networks(vec![generic("a.rs:3"), generic("b.rs:9")], &package);
+        assert_eq!(only(&two).err().unwrap().to_string(), "name the network to show: there is Net (a), Net (b)");
+    }
+
+    /// An instance that `fits!` asks for twice is one, and one without its network is left out by name.
+    #[test]
+    fn instances_are_counted_once_and_lost_ones_are_named() {
+        let records = vec![
+            generic("a.rs:3"),
+            instance("c.rs:1", Some("a.rs:3")),
+            instance("c.rs:2", Some("a.rs:3")),
+            instance("c.rs:5", Some("b.rs:9")),
+        ];
+        let built = networks(records, &package);
+        let names: Vec<&str> = built.networks.iter().map(|network| network.name.as_str()).collect();
+        assert_eq!(names, ["Net", "Net<64>"]);
+        let [lost] = built.left_out.as_slice() else { panic!("one is lost") };
+        assert_eq!((lost.name.as_str(), lost.file.as_str(), lost.line), ("Net", "c.rs", 5));
+        assert!(lost.why.starts_with("the network that it is of is not among"), "{}", lost.why);
+    }
+
+    /// The record of another version has a right digest: it is counted, and nothing panics.
+    #[test]
+    fn a_record_that_lacks_something_is_counted() {
+        let (text, blueprint) = generic("a.rs:3");
+        for (from, to) in
+            [(r#","cards":[]"#, ""), (r#""precision":"F32","#, ""), (r#""selected":[],"#, ""), ("Net", "Net\\")]
+        {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{from}");
+            let built = networks(vec![(changed, blueprint.clone())], &package);
+            assert_eq!((built.networks.len(), built.unreadable), (0, 1), "{from}");
+        }
+        let why = read(&text.replacen(r#","cards":[]"#, "", 1), &blueprint).err().unwrap();
+        assert_eq!(
+            why,
+            "skipped the record of `Net`: it has no `settings.train.cards` that can be read; another version of gpumem wrote it"
+        );
     }
 }

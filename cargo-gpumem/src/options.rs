@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use gpumem_core::Precision;
 use gpumem_core::cards::{self, Card, parse_vram};
+use gpumem_core::message::Message;
 use gpumem_core::suggest::{beginning, nearest};
 use std::path::PathBuf;
 
@@ -26,8 +27,9 @@ pub enum Command {
     /// Which cards the networks fit, what is left, and the largest batch.
     #[command(
         after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here, \
-                            in its `cards:` or by a Cargo feature; 2: no answer, or none for a network that was named \
-                            without a card or whose record cannot be read."
+                            in its `cards:`, by a `fits!` or by a Cargo feature; 2: no answer, or none for a network that \
+                            was named without a card or whose record cannot be read. Networks and programs that no card is \
+                            named for are listed as left out."
     )]
     Fit(Fit),
     /// Layers, budget and the tensors alive at the peak of one network.
@@ -130,9 +132,9 @@ pub struct Fit {
 
 #[derive(Args)]
 pub struct Show {
-    /// The network, by name
+    /// The network, by name; may be left out where there is one
     #[arg(value_name = "NETWORK")]
-    pub network: String,
+    pub network: Option<String>,
     /// Layers and tensors to list, the largest ones
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
@@ -195,19 +197,46 @@ pub enum Device {
     Size(u64),
 }
 
+/// The most cards that a message names.
+const MOST_NAMED: usize = 8;
+
 fn device(text: &str) -> Result<Device, String> {
+    let text = text.trim();
+    if text.is_empty() {
+        return Err("no card is named: write slugs with commas, or sizes, as in t4,11.5GiB".into());
+    }
     if let Some(card) = cards::find(text) {
-        return Ok(Device::Known(card));
+        return if card.runs() { Ok(Device::Known(card)) } else { Err(too_old(card)) };
     }
-    if text.trim_start().starts_with(|first: char| first.is_ascii_digit()) && parse_vram(text).is_ok() {
-        return size(text).map(Device::Size);
+    let slugs: Vec<&str> = cards::ALL.iter().filter(|card| card.runs()).map(|card| card.slug).collect();
+    if text.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
+        // `4090` may mean a card.
+        let meant: Vec<&str> = slugs.iter().filter(|slug| slug.contains(text)).copied().collect();
+        let meant = if meant.is_empty() { String::new() } else { format!("; as a card, {}", there_is(&meant)) };
+        return parse_vram(text).map(Device::Size).map_err(|error| format!("{error}{meant}"));
     }
-    let slugs: Vec<&str> = cards::ALL.iter().map(|card| card.slug).collect();
     Err(match (beginning(text, slugs.iter().copied()).as_slice(), nearest(text, &slugs)) {
-        (begun @ [_, ..], _) => format!("there is {}", begun.join(", ")),
+        (begun @ [_, ..], _) => there_is(begun),
         ([], Some(near)) => format!("did you mean {near}? `cargo gpumem cards` lists them"),
         ([], None) => "no such card; `cargo gpumem cards` lists them, and a size such as 11.5GiB will do".into(),
     })
+}
+
+/// `there is t4, l4`, or the first of many.
+fn there_is(slugs: &[&str]) -> String {
+    let (named, more) = slugs.split_at(slugs.len().min(MOST_NAMED));
+    let named = named.join(", ");
+    match more.len() {
+        0 => format!("there is {named}"),
+        more => format!("there is {named} and {more} more; `cargo gpumem cards` lists them"),
+    }
+}
+
+/// Why no network is aimed at a card that is known.
+pub fn too_old(card: &Card) -> String {
+    let mut text = Message::<256>::new();
+    card.append_too_old(&mut text);
+    text.as_str().into()
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -260,6 +289,36 @@ mod tests {
         let begun = device("rtx-a").err().unwrap();
         assert!(begun.starts_with("there is rtx-a") && begun.contains("rtx-a6000"), "{begun}");
         assert!(device("toaster-oven").err().unwrap().starts_with("no such card"));
+        let many = device("r").err().unwrap();
+        assert!(many.starts_with("there is rtx") && many.ends_with(" more; `cargo gpumem cards` lists them"), "{many}");
+        assert_eq!(many.matches(", ").count(), MOST_NAMED - 1);
+    }
+
+    #[test]
+    fn no_card_and_no_unit_are_told() {
+        for nothing in ["", " "] {
+            assert!(device(nothing).err().unwrap().starts_with("no card is named: "));
+        }
+        let message = |text: &str| device(text).err().unwrap();
+        assert_eq!(message("0GiB"), "it is less than one byte: write the memory of the card, as in 11.5GiB");
+        let no_unit = "the unit is missing: write B, KiB, MiB, GiB, KB, MB or GB after the number, as in 11.5GiB";
+        assert_eq!(message("11.5"), no_unit);
+        assert_eq!(message("4090"), format!("{no_unit}; as a card, there is rtx4090-laptop, rtx4090"));
+        assert!(
+            message("8gigs").starts_with("the unit is unknown: ") && message(".5GiB").contains("begin with a number")
+        );
+    }
+
+    /// CUDA 12 has nothing for it.
+    #[test]
+    fn a_card_that_nothing_runs_on_is_refused() {
+        let message = device("K80").err().unwrap();
+        assert_eq!(
+            message,
+            "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card"
+        );
+        // It is not offered either.
+        assert!(!device("k8").err().unwrap().contains("k80"));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Plans of a network at any batch, precision and card: with the functions that the compiler evaluates.
 
 use crate::Failure;
-use crate::network::{Network, Written};
+use crate::facts::Written;
+use crate::network::Network;
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
@@ -16,9 +17,14 @@ use std::collections::HashMap;
 
 /// One of a network's programs with its settings.
 pub struct Step {
-    /// The network's name, with `(inference)` behind it where it has both programs.
+    /// The network's name, with `(inference)` after it where it has both programs.
     pub title: String,
+    /// The title in tables: with the package or the place where another network has the name.
+    pub label: String,
+    pub package: Option<String>,
     pub training: bool,
+    /// True of the first program of its network, which `fits!` asks about.
+    pub is_primary: bool,
     pub file: String,
     pub line: u64,
     pub batch: u64,
@@ -45,8 +51,10 @@ pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failur
     for (written, training) in [(&network.train, true), (&network.infer, false)] {
         if let Some(written) = written {
             let mut step = step(network, written, training, settings)?;
+            step.is_primary = steps.is_empty();
             if both && !training {
                 step.title += " (inference)";
+                step.label += " (inference)";
             }
             steps.push(step);
         }
@@ -79,7 +87,10 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
     let tables: &'static Tables = Box::leak(Box::new(tables));
     Ok(Step {
         title: name.clone(),
+        label: network.label.clone(),
+        package: network.package.clone(),
         training,
+        is_primary: true,
         file: network.file.clone(),
         line: network.line,
         batch,
@@ -103,6 +114,11 @@ fn room(cards: &[&'static Card], headroom: u64) -> u64 {
 }
 
 impl Step {
+    /// `train` or `infer`
+    pub fn program_name(&self) -> &'static str {
+        if self.training { "train" } else { "infer" }
+    }
+
     /// Samples that are in memory at once: the batch, or a part of it.
     pub fn samples(&self) -> u64 {
         self.tables.samples(self.batch)
@@ -131,6 +147,19 @@ impl Step {
     /// for all.
     pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
         let own = device.room(headroom);
+        self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
+    }
+
+    /// The budget, with a reserve of 0, and the largest batch on a device of the program that the compiler made for the cards that are
+    /// written.
+    pub fn as_written(&self, device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
+        let leanest = if self.cards.is_empty() { u64::MAX } else { 0 };
+        self.planned(&self.cards, device.room(headroom), [room(&self.cards, self.headroom), leanest])
+    }
+
+    /// The budget, and the largest batch in an arena of `own` bytes. Where the network says that it takes what fits, the budget is that of
+    /// the program for an arena of `least` bytes, and the batch that of the program for `leanest` bytes.
+    fn planned(&self, aim: &[&'static Card], own: u64, [least, leanest]: [u64; 2]) -> Result<(Budget, u64), Failure> {
         let Some(blueprint) = &self.recomputed else {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
         };
@@ -142,11 +171,9 @@ impl Step {
             let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(setting.workspaces)));
             Ok(Arenas::new(tables, self.precision))
         };
-        let least = if aim.is_empty() { own } else { room(aim, headroom) };
         let budget = arenas(least)?.budget(self.batch);
         let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
-        // The largest batch is that of the leanest level.
-        Ok((budget, arenas(0)?.largest(own)))
+        Ok((budget, arenas(leanest)?.largest(own)))
     }
 
     /// The largest batch whose arena has at most `room` bytes, of a network that is aimed at these cards; 0 if there is none.

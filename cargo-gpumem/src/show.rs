@@ -2,8 +2,9 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{Built, chosen, single};
+use crate::network::{ANOTHER_VERSION, Built, chosen, only, single, unread};
 use crate::options::{Plain, Show, Sort};
+use crate::output::{print, warn};
 use crate::plan::{Step, step};
 use crate::text::{bytes, count, percent, table};
 use gpumem_core::lower::LayerLine;
@@ -17,14 +18,20 @@ use std::path::Path;
 use std::process::ExitCode;
 
 pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
-    print!("{}", report(networks_of(&arguments.plan.build, Path::new("."), None)?, arguments)?);
+    let built = networks_of(&arguments.plan.build, Path::new("."), None)?;
+    let unreadable = built.unreadable;
+    print(&report(built, arguments)?)?;
+    // Each was named before: a network of the same name may be among them.
+    if unreadable > 0 {
+        warn(&format!("{}: {ANOTHER_VERSION}", unread(unreadable)));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What is printed of what was built.
 pub fn report(built: Built, arguments: &Show) -> Result<String, Failure> {
-    let networks = chosen(built, std::slice::from_ref(&arguments.network))?;
-    let network = single(&networks)?;
+    let built = chosen(built, arguments.network.as_slice())?;
+    let network = if arguments.network.is_some() { single(&built.networks)? } else { only(&built)? };
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
         (false, None, Some(infer)) | (true, _, Some(infer)) => (infer, false),
@@ -82,7 +89,7 @@ fn sorted(step: &Step, sort: Sort) -> Vec<(usize, &LayerLine)> {
 
 fn text(arguments: &Show, step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> String {
     let program = if step.training { "training" } else { "inference" };
-    let mut text = format!("{}: {program}, batch {}, {}\n\n", step.title, step.batch, step.precision.name());
+    let mut text = format!("{}: {program}, batch {}, {}\n\n", step.label, step.batch, step.precision.name());
     let mut rows = vec![["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)];
     for (index, layer) in sorted(step, arguments.sort).into_iter().take(arguments.top) {
         rows.push([
@@ -143,7 +150,8 @@ fn as_json(step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> serde_json::Val
     json!({
         "version": 1,
         "network": step.title,
-        "program": if step.training { "train" } else { "infer" },
+        "package": step.package,
+        "program": step.program_name(),
         "batch": step.batch,
         "precision": step.precision.name(),
         "budget": lines,

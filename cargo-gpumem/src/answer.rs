@@ -1,0 +1,242 @@
+//! What is found of networks on cards, and what is left out.
+
+use crate::Failure;
+use crate::network::{Built, LeftOut, Network, has_instance};
+use crate::options::{Device, Fit};
+use crate::output::warn;
+use crate::plan::{Step, steps};
+use crate::together::Together;
+use gpumem_core::cards::{self, Card};
+use gpumem_core::memory::budget::Line;
+
+/// A program, or several at once, on a card.
+pub struct Answer {
+    /// The network's name, as [`Step::title`] has it.
+    pub title: String,
+    /// What it is called in tables.
+    pub label: String,
+    /// `train`, `infer`, or `together` of several networks.
+    pub program: &'static str,
+    /// The networks of a `fits!`, where there are several.
+    pub networks: Option<Vec<String>>,
+    pub package: Option<String>,
+    pub file: String,
+    pub line: u64,
+    /// Samples in a step, and the format's name. `None` of several networks.
+    pub batch: Option<u64>,
+    pub precision: Option<&'static str>,
+    pub device: Device,
+    /// Bytes of the arena with the reserve.
+    pub total: u64,
+    /// Bytes that are left to others.
+    pub headroom: u64,
+    /// `None` of several networks.
+    pub largest_batch: Option<u64>,
+    /// Of a network that keeps a cache.
+    pub longest_cache: Option<u64>,
+}
+
+impl Answer {
+    /// Bytes that stay free; how many are missing.
+    pub fn left(&self) -> Result<u64, u64> {
+        let (needs, has) = (self.total.saturating_add(self.headroom), self.device.usable());
+        has.checked_sub(needs).ok_or(needs - has.min(needs))
+    }
+}
+
+/// What was asked has an answer, or is left out.
+pub struct Answers {
+    pub answers: Vec<Answer>,
+    pub left_out: Vec<LeftOut>,
+}
+
+/// The programs of networks beside the cards that were asked about, or those that are written. A network that was named has an answer.
+pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
+    let Built { networks, together, mut left_out, .. } = built;
+    let asked = asked(arguments);
+    let mut answers = Vec::new();
+    for network in &networks {
+        let steps = match steps(network, &arguments.settings) {
+            Ok(steps) => steps,
+            // Its instances speak for it.
+            Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => continue,
+            // One that was not named is not in the way of the others.
+            Err(failure) if arguments.networks.is_empty() => {
+                left_out.push(LeftOut::network(network, failure.to_string()));
+                continue;
+            }
+            Err(failure) => return Err(failure),
+        };
+        let without = of_network(network, &steps, &together, (arguments, asked.as_deref()), &mut answers)?;
+        if !arguments.networks.is_empty() && without.len() == steps.len() {
+            let name = &network.name;
+            return Err(format!("`{name}` names no card: give some with `--cards t4,l4`, or all with `--all`").into());
+        }
+        left_out.extend(without);
+    }
+    for together in &together {
+        match at_once(together, arguments, asked.as_deref()) {
+            Ok(_) if asked.is_none() && together.cards.is_empty() => {
+                left_out.push(together.left_out("names no card".into()))
+            }
+            Ok(found) => answers.extend(found),
+            Err(failure) if arguments.networks.is_empty() => left_out.push(together.left_out(failure.to_string())),
+            Err(failure) => return Err(failure),
+        }
+    }
+    if answers.is_empty() {
+        left_out
+            .iter()
+            .for_each(|it| warn(&format!("left out: `{}` at {}:{}: {}", it.label, it.file, it.line, it.why)));
+        return Err("no card is named: give some with `--cards t4,l4`, or all with `--all`".into());
+    }
+    Ok(Answers { answers, left_out })
+}
+
+/// Answers for the programs of one network. Returns those that no card is named for.
+fn of_network(
+    network: &Network,
+    steps: &[Step],
+    together: &[Together],
+    (arguments, asked): (&Fit, Option<&[Device]>),
+    answers: &mut Vec<Answer>,
+) -> Result<Vec<LeftOut>, Failure> {
+    let mut without = Vec::new();
+    for step in steps {
+        let before = answers.len();
+        let headroom = arguments.headroom.unwrap_or(step.headroom);
+        // The compiler plans for all cards that are written, and for each that it is asked about, alone.
+        let Some(asked) = asked else {
+            for card in &step.cards {
+                answers.push(answer(step, Device::Known(card), &step.cards, headroom)?);
+            }
+            let is_covered =
+                together.iter().any(|together| !together.cards.is_empty() && asks_about(together, network, step));
+            if answers.len() == before && !is_covered {
+                without.push(LeftOut {
+                    label: step.label.clone(),
+                    name: step.title.clone(),
+                    program: Some(step.program_name()),
+                    ..LeftOut::network(network, "names no card".into())
+                });
+            }
+            continue;
+        };
+        for device in asked {
+            answers.push(answer(step, *device, &device.aim(), headroom)?);
+        }
+    }
+    Ok(without)
+}
+
+/// True if a `fits!` asks about this program of a network: about its first one, or as `Serving<Net>` about its forward pass.
+fn asks_about(together: &Together, network: &Network, step: &Step) -> bool {
+    together.members.iter().any(|member| {
+        let is_it = member.name == network.name && step.is_primary;
+        let serves = member.name == format!("Serving<{}>", network.name) && !step.training;
+        member.declared == network.declared && (is_it || serves)
+    })
+}
+
+/// The cards that were asked about instead of those that are written.
+fn asked(arguments: &Fit) -> Option<Vec<Device>> {
+    if arguments.all {
+        return Some(cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect());
+    }
+    (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
+}
+
+/// A step on a device, of a network that is aimed at these cards.
+fn answer(step: &Step, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
+    let (budget, largest_batch) = step.within(aim, device, headroom)?;
+    let total = budget.with_reserve(device.reserve())[Line::Total];
+    let longest_cache = step.longest_cache(aim, device.room(headroom));
+    of_step(step, device, (total, headroom), (largest_batch, longest_cache))
+}
+
+/// A step on a device, as the compiler made it for the cards that are written.
+fn as_written(step: &Step, device: Device, headroom: u64) -> Result<Answer, Failure> {
+    let (budget, largest_batch) = step.as_written(device, headroom)?;
+    let total = budget.with_reserve(device.reserve())[Line::Total];
+    let longest_cache = step.longest_cache(&step.cards, device.room(headroom));
+    of_step(step, device, (total, headroom), (largest_batch, longest_cache))
+}
+
+fn of_step(
+    step: &Step,
+    device: Device,
+    (total, headroom): (u64, u64),
+    (largest_batch, longest_cache): (u64, Option<u64>),
+) -> Result<Answer, Failure> {
+    runs(&step.label, device)?;
+    Ok(Answer {
+        title: step.title.clone(),
+        label: step.label.clone(),
+        program: step.program_name(),
+        networks: None,
+        package: step.package.clone(),
+        file: step.file.clone(),
+        line: step.line,
+        batch: Some(step.batch),
+        precision: Some(step.precision.name()),
+        device,
+        total,
+        headroom,
+        largest_batch: Some(largest_batch),
+        longest_cache,
+    })
+}
+
+/// Fails for a card that nothing runs on. The compiler refuses one that is written.
+fn runs(label: &str, device: Device) -> Result<(), Failure> {
+    match device {
+        Device::Known(card) if !card.runs() => Err(format!("`{label}`: {}", crate::options::too_old(card)).into()),
+        _ => Ok(()),
+    }
+}
+
+/// The networks of a `fits!` on each of its cards, or on each that was asked about: their arenas, and one reserve. Of one network, the cards
+/// that it does not name itself.
+fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Result<Vec<Answer>, Failure> {
+    let mut primary = Vec::new();
+    for member in &together.members {
+        primary.extend(steps(member, &arguments.settings)?.into_iter().next());
+    }
+    let headroom = arguments.headroom.or_else(|| primary.iter().map(|step| step.headroom).max()).unwrap_or_default();
+    if let [step] = primary.as_slice() {
+        let others = together.cards.iter().filter(|card| !step.cards.iter().any(|own| own.slug == card.slug));
+        let others = others.filter(|_| asked.is_none());
+        return others.map(|card| as_written(step, Device::Known(card), headroom)).collect();
+    }
+    let written = || together.cards.iter().map(|card| Device::Known(card)).collect();
+    let mut answers = Vec::new();
+    for device in asked.map_or_else(written, <[Device]>::to_vec) {
+        runs(&together.title(), device)?;
+        let mut arenas = 0u64;
+        for step in &primary {
+            let budget = if asked.is_some() {
+                step.within(&device.aim(), device, headroom)?.0
+            } else {
+                step.as_written(device, headroom)?.0
+            };
+            arenas = arenas.saturating_add(budget[Line::Arena]);
+        }
+        answers.push(Answer {
+            title: together.title(),
+            label: together.title(),
+            program: "together",
+            networks: Some(together.members.iter().map(|member| member.name.clone()).collect()),
+            package: primary[0].package.clone(),
+            file: together.file.clone(),
+            line: together.line,
+            batch: None,
+            precision: None,
+            device,
+            total: arenas.saturating_add(device.reserve()),
+            headroom,
+            largest_batch: None,
+            longest_cache: None,
+        });
+    }
+    Ok(answers)
+}
