@@ -182,7 +182,10 @@ fn one_sample_too_large() {
     static LARGE: Chain = Chain::new(1000, 900_000_000);
     let step = Tables { transients: LARGE.transients(), parameters: &[[Role::Weight as u64, 1000, 1, 1]], ..STEP };
     let text = text(&step, 1, &[RTX_3060], &[], None, 0).unwrap();
-    assert!(text.contains("\n  no batch      one sample alone needs 20.12 GiB beside the reserve of 279.0 MiB"), "{text}");
+    assert!(
+        text.contains("\n  no batch      one sample alone needs 20.12 GiB beside the reserve of 279.0 MiB"),
+        "{text}"
+    );
     let large = Tables { paths: &[], operation_tags: &[], ..step };
     let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
     let text = refusal("X", &large, &plan, &Aim::at(&[RTX_3060])).unwrap();
