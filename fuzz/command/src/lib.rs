@@ -3,18 +3,24 @@
 // The command itself, which builds and prints, is left out.
 #![allow(dead_code)]
 
+#[path = "../../../cargo-gpumem/src/answer.rs"]
+mod answer;
 #[path = "../../../cargo-gpumem/src/artefacts.rs"]
 mod artefacts;
 #[path = "../../../cargo-gpumem/src/cards.rs"]
 mod cards;
 #[path = "../../../cargo-gpumem/src/diff.rs"]
 mod diff;
+#[path = "../../../cargo-gpumem/src/facts.rs"]
+mod facts;
 #[path = "../../../cargo-gpumem/src/fit.rs"]
 mod fit;
 #[path = "../../../cargo-gpumem/src/network.rs"]
 mod network;
 #[path = "../../../cargo-gpumem/src/options.rs"]
 mod options;
+#[path = "../../../cargo-gpumem/src/output.rs"]
+mod output;
 #[path = "../../../cargo-gpumem/src/packages.rs"]
 mod packages;
 #[path = "../../../cargo-gpumem/src/plan.rs"]
@@ -23,6 +29,8 @@ mod plan;
 mod show;
 #[path = "../../../cargo-gpumem/src/text.rs"]
 mod text;
+#[path = "../../../cargo-gpumem/src/together.rs"]
+mod together;
 
 use clap::Parser as _;
 use network::{Built, networks};
@@ -42,7 +50,7 @@ fn command(words: &[&str]) -> Option<Command> {
 pub fn reports(before: &[u8], bytes: &[u8]) -> Vec<String> {
     let read = |bytes: &[u8]| {
         let (records, unreadable) = artefacts::records_of(Path::new("file"), bytes);
-        let built = networks(records);
+        let built = networks(records, &|_| None);
         Built { unreadable: built.unreadable + unreadable, ..built }
     };
     let built = read(bytes);
@@ -52,7 +60,7 @@ pub fn reports(before: &[u8], bytes: &[u8]) -> Vec<String> {
             // A name may be an option.
             let words: Vec<&str> = ["show"].iter().chain(rest).copied().chain(["--", &network.name]).collect();
             let Some(Command::Show(arguments)) = command(&words) else { continue };
-            let all = Built { networks: built.networks.clone(), unreadable: built.unreadable };
+            let all = Built { networks: built.networks.clone(), unreadable: built.unreadable, ..Built::default() };
             texts.extend(show::report(all, &arguments).ok());
         }
     }
