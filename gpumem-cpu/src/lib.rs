@@ -77,6 +77,7 @@ mod arena;
 mod kernels;
 mod load;
 mod matrix;
+mod notice;
 mod operands;
 mod parallel;
 mod session;

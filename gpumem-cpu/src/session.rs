@@ -122,6 +122,7 @@ impl Runner for Session {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(self.unsupported(what));
         }
+        crate::notice::training();
         if program.accumulates() {
             program.begin(&self.machine.arena, self.parts as u32)?;
         }

@@ -1,0 +1,47 @@
+//! What is said on stderr where training works, but takes much longer than it needs to.
+
+use std::io::Write;
+use std::sync::Once;
+
+/// The level at which this crate is optimised. A debug build may have it at 3, where its profile says so: debug assertions do not tell.
+const LEVEL: &str = env!("GPUMEM_OPT_LEVEL");
+
+/// Says once that this crate is compiled without optimisation, unless `GPUMEM_QUIET=1`.
+pub(crate) fn training() {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        if let Some(line) = line(LEVEL, std::env::var_os("GPUMEM_QUIET").is_some_and(|value| value == "1")) {
+            // A line that cannot be written is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "{line}");
+        }
+    });
+}
+
+/// The line, where there is something to say.
+fn line(level: &str, is_quiet: bool) -> Option<&'static str> {
+    (level == "0" && !is_quiet).then_some(
+        "gpumem: the CPU backend is compiled without optimisation, and a step takes tens of times as long; use `cargo run --release`, or \
+         write `[profile.dev.package.\"*\"]` and below it `opt-level = 3` in Cargo.toml",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_build_says_so() {
+        let text = line("0", false).unwrap();
+        assert!(text.contains("cargo run --release") && text.contains("opt-level = 3") && !text.contains('\n'));
+        assert_eq!(line("0", true), None);
+        for level in ["1", "2", "3", "s", "z"] {
+            assert_eq!(line(level, false), None);
+        }
+    }
+
+    /// The build script has said at which level.
+    #[test]
+    fn the_level_is_known() {
+        assert!(["0", "1", "2", "3", "s", "z"].contains(&LEVEL), "{LEVEL}");
+    }
+}
