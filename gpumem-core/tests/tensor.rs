@@ -24,6 +24,7 @@ fn samples_that_do_not_fit_are_errors() {
     assert!(error.to_string().contains("sample 1 of a batch of shape [3, 2]"), "{error}");
     let error = Batch::from_samples([[0.0; 2]; 5]).unwrap_err();
     assert!(matches!(error, Error::Samples { batch: 3, found: 5 }));
+    assert!(error.to_string().starts_with("the batch has room for 3 samples, but "), "{error}");
 }
 
 #[test]

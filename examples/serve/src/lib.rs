@@ -78,7 +78,9 @@ async fn predict(State(model): State<Arc<Mutex<Model>>>, body: Result<Json<Vec<V
     let answer = answer.await.map_err(|panic| (StatusCode::INTERNAL_SERVER_ERROR, panic.to_string()))?;
     answer.map_err(|error: Error| match error {
         // What was sent is wrong, and the text says how.
-        Error::Length { .. } | Error::Index { .. } => (StatusCode::BAD_REQUEST, error.to_string()),
+        Error::Length { .. } | Error::Samples { .. } | Error::Index { .. } => {
+            (StatusCode::BAD_REQUEST, error.to_string())
+        }
         _ => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     })
 }

@@ -55,7 +55,10 @@ fn it_answers_refuses_and_answers_many_at_once() {
         "sample 1 of a batch of shape [4, 2] has 2 elements, but 3 were given"
     );
     let five = refused("[[1, 1], [1, 1], [1, 1], [1, 1], [1, 1]]");
-    assert!(five.starts_with("the batch has room for 4 samples, but 5 were given"), "{five}");
+    assert_eq!(
+        five,
+        "the batch has room for 4 samples, but 5 were given; hand them over in several batches, as `samples.chunks(4)` gives them"
+    );
     assert!(refused("[[0.7,").contains("Failed to parse the request body as JSON"));
     assert!(refused("[[\"north\"]]").contains("invalid type: string"));
 
