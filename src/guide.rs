@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | [`porting`] | a PyTorch module beside its network, a table of names, what differs, weights in and out |
 //! | [`layers_of_your_own`] | a formula, functions for the CPU and for cards, what only counts |
-//! | [`your_own_data`] | batches, labels, the last batch, a training loop with validation |
+//! | [`your_own_data`] | batches, labels, the last batch, training loops, fine-tuning, devices and threads |
 //! | [`save_resume_serve`] | a file of weights, exact resume, inference alone, a server |
 //! | [`ci`] | the fit check of a pull request |
 //! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
@@ -22,6 +22,8 @@ pub mod porting {}
 #[doc = include_str!("../docs/layers-of-your-own.md")]
 pub mod layers_of_your_own {}
 
+/// [fit]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md
+#[doc = ""]
 #[doc = include_str!("../docs/your-own-data.md")]
 pub mod your_own_data {}
 
