@@ -36,7 +36,8 @@ fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
 /// The first part of a number that cannot be read.
 fn unread<'e>(value: &'e Expr, constants: &[Constant]) -> &'e Expr {
     let is_unread = |part: &&'e Expr| number(part, constants, 0).is_none();
-    match plain(value) {
+    let value = plain(value);
+    match value {
         Expr::Binary(binary) => {
             let parts: [&Expr; 2] = [&binary.left, &binary.right];
             parts.into_iter().find(is_unread).map_or(value, |part| unread(part, constants))
