@@ -215,7 +215,7 @@ fn evaluation(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<C
     let map = op.convolution(op.in_channels, op.out_channels, false);
     let mut all =
         pass(context, &map, Pass::Forward, &[(Slot::Input(0), x), (Slot::Input(1), weight)], &[(Slot::Output, y)])?;
-    let norm = BatchNorm { channels, size, eps, momentum, affine: is_affine, within: 0, activation: None };
+    let norm = BatchNorm { channels, size, eps, momentum, affine: is_affine, within: 0, activation: None, eval: false };
     let factors = [(Slot::Input(1), affine(context, op, 2)?), (Slot::Input(2), affine(context, op, 3)?)];
     let known = [Slot::Buffer(0), Slot::Buffer(1)].map(|slot| context.read(slot).map(|tensor| (slot, tensor)));
     let [mean, variance] = known;
