@@ -187,7 +187,7 @@ fn apart(
     apart_with(axes, [heads, kv_heads], [steps, keys, width, values], options, bias)
 }
 
-/// The same, with the rows of what is added.
+/// Builds [`apart`], with so many rows in what is added.
 fn apart_with(
     axes: &[u64],
     [heads, kv_heads]: [u64; 2],
