@@ -3,7 +3,7 @@
 use crate::host::harness::bottleneck::{BATCH, Given, errors, programs};
 use crate::host::harness::compile;
 use crate::host::harness::curves::Trained;
-use crate::host::harness::graphs::{chain, join, layer, numbers};
+use crate::host::harness::graphs::{chain, join, layer, numbers, plan};
 use crate::host::harness::layouts::arrange;
 use crate::host::tested::Tested;
 use crate::host::{CAPABILITY, FEW, Format, Products, Simulated, TURING, is_apart, narrow, prepare_programs, widen};
@@ -11,6 +11,7 @@ use crate::{check, check_mixed, check_narrow, check_trained, gradients, layouts,
 use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::lower::{Options, Term, Training, lower, with_normalized_convolutions};
+use gpumem_core::memory::place::place;
 use gpumem_core::program::{Action, Class, Op, Pass, Program, StateWord};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::{Call, Convolution, Launch};
@@ -233,7 +234,7 @@ impl OnKernels {
     }
 
     fn new(program: &Program, format: Format, still: Optimizer) -> OnKernels {
-        let placed = compile(program, BATCH as u64);
+        let placed = place(&plan(program, BATCH as u64, format.0)).unwrap();
         let ends = placed.offsets.iter().zip(&placed.bytes).map(|(offset, bytes)| offset + bytes);
         let arena = ends.max().unwrap().next_multiple_of(256);
         let mut simulated = Simulated::new(placed, BATCH as u64, arena, still, format, 0);
@@ -283,7 +284,7 @@ fn check_errors(format: Format, is_last: bool, floor: f64) {
             given.round(|number| f32::from_bits(widen(format.0, narrow(format.0, number.to_bits()))));
         }
         let [apart, one] = errors(&programs, &given, |program| OnKernels::new(program, format, still));
-        println!("{format:?}, {case}: {one:.2?} as one, {apart:.2?} apart");
+        println!("{format:?}, {case}: {one:?} as one, {apart:?} apart");
         for (one, apart) in one.into_iter().zip(apart) {
             assert!(one <= 2.0 * apart + floor, "{format:?}, {case}: {one:e} as one, {apart:e} apart");
         }
