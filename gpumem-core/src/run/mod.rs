@@ -1,5 +1,6 @@
 //! Running a network: the device that it runs on, and its state there.
 
+pub mod absent;
 mod coded;
 pub mod device;
 mod display;

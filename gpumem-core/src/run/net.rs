@@ -272,7 +272,6 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// As for [`Net::train_step`].
-    #[doc(alias = "eval")]
     #[doc(alias = "evaluate")]
     pub fn eval_loss<'i, 't>(
         &mut self,
@@ -382,7 +381,6 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Everything in [`Net::names`] with its shape and what it is, in the same order.
-    #[doc(alias = "save")]
     #[doc(alias = "named_parameters")]
     #[doc(alias = "parameters")]
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
@@ -405,7 +403,6 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer.
-    #[doc(alias = "state_dict")]
     #[doc(alias = "weight")]
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         let (id, elements) = self.find(name)?;
@@ -423,7 +420,6 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer, [`Error::Length`] if it has
     /// another number of elements, [`Error::Value`] for a negative variance and other values that it cannot have. Nothing is set then.
-    #[doc(alias = "load_state_dict")]
     pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         let (id, elements) = self.find(name)?;
         if elements != values.len() as u64 {
@@ -497,7 +493,6 @@ impl<N: Network, D: Device> Net<N, D> {
     ///
     /// # Errors
     /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
-    #[doc(alias = "lr")]
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.trained()?;
         if !(0.0..=f64::from(f32::MAX)).contains(&lr) {

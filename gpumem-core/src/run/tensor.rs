@@ -359,6 +359,7 @@ pub trait Give<'a, T: Hosts> {
     fn give(self) -> T::Given<'a>;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, T: Hosts> Give<'a, T> for &'a T {
     fn give(self) -> T::Given<'a> {
         self.given()
@@ -373,6 +374,7 @@ impl<'a, T: Hosts> Give<'a, T> for &'a T {
 )]
 pub trait Compared: Hosts {}
 
+#[diagnostic::do_not_recommend]
 impl<T: Element, S: HostShape> Compared for Tensor<T, S> {}
 
 /// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
@@ -404,8 +406,10 @@ impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
 macro_rules! hosts {
     ($(($($name:ident: $index:tt),*))*) => {
         $(
+            #[diagnostic::do_not_recommend]
             impl<$($name: Host),*> Compared for ($($name,)*) {}
 
+            #[diagnostic::do_not_recommend]
             #[allow(clippy::unused_unit, reason = "there is a tuple of none")]
             impl<'a, $($name: Host),*> Give<'a, ($($name,)*)> for ($(&'a $name,)*) {
                 fn give(self) -> ($(&'a $name,)*) {

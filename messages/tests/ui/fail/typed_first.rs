@@ -10,9 +10,11 @@ network! {
 
 fn main() -> Result<(), gpumem::Error> {
     let mut net = One::on(&gpumem::default_device()?)?;
-    net.save("weights.bin")?;
-    net.load_state_dict("weights.bin")?;
-    println!("{}", net.lr());
+    net.save("weights.bin");
+    net.load_state_dict("weights.bin");
+    net.state_dict();
+    net.lr();
     net.eval();
+    net.train();
     Ok(())
 }
