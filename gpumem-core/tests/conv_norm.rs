@@ -11,14 +11,14 @@ use gpumem_core::program::{Action, Op, Program};
 use gpumem_core::train::{ConvNorm, Descent};
 use gpumem_core::{Checkpoint, Precision, Update};
 
-/// Two bottlenecks of 32 channels.
+/// Two bottlenecks of 256 channels.
 fn blueprint(conv_norm: ConvNorm) -> Blueprint {
     let mut graph = Graph::default();
-    let input = graph.input(numbers(&[3, 32, 32])).unwrap();
-    let mut x = chain(&mut graph, input, "Conv2d(32, 3, padding = 1, bias = false) | BatchNorm2d | Relu");
+    let input = graph.input(numbers(&[3, 16, 16])).unwrap();
+    let mut x = chain(&mut graph, input, "Conv2d(256, 3, padding = 1, bias = false) | BatchNorm2d | Relu");
     for _ in 0..2 {
-        let inner = "Conv2d(8, 1, bias = false) | BatchNorm2d | Relu | Conv2d(8, 3, padding = 1, bias = false) | BatchNorm2d | \
-                     Relu | Conv2d(32, 1, bias = false) | BatchNorm2d";
+        let inner = "Conv2d(64, 1, bias = false) | BatchNorm2d | Relu | Conv2d(64, 3, padding = 1, bias = false) | BatchNorm2d | \
+                     Relu | Conv2d(256, 1, bias = false) | BatchNorm2d";
         let made = chain(&mut graph, x, inner);
         let sum = join(&mut graph, &[made, x], "Add");
         x = layer(&mut graph, sum, "Relu");
