@@ -51,6 +51,7 @@ residual!(Tighter, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], headroom:
 residual!(ByHandAndAuto, { batch: 8, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(0.8) }, #[checkpoint]);
 residual!(PlainLargest, { batch: Largest, cards: [GTX_1050_TI], headroom: leave(1.0) },);
 residual!(AutoLargest, { batch: Largest, checkpoint: Auto, cards: [GTX_1050_TI], headroom: leave(1.0) },);
+residual!(FoundLargest, { batch: Largest, checkpoint: Auto, cards: [GTX_1050_TI], headroom: mib(3839.0) },);
 
 residual!(HalfLargest, { batch: Largest, checkpoint: Budget(0.9), cards: [GTX_1050_TI], headroom: leave(1.0) },);
 
@@ -149,6 +150,17 @@ fn the_largest_batch_is_that_of_the_leanest_step() {
     // A share is no more than the card has: of the same batch, what it leaves is too much.
     assert_eq!(HalfLargest::TRAIN.batch, auto);
     assert!(HalfLargest::BUDGET[Line::Arena] <= mib(1.0));
+}
+
+/// Where the numbers are written as they are, the macro finds the batch, and const evaluation has two plans to choose between.
+#[test]
+fn a_batch_that_the_macro_found_is_as_large() {
+    assert_eq!(mib(3839.0), leave(1.0));
+    let [found, searched] = [FoundLargest::TRAIN.batch, AutoLargest::TRAIN.batch];
+    // The levels are those of another batch.
+    assert!(found > PlainLargest::TRAIN.batch && found.abs_diff(searched) <= searched / 10, "{found} {searched}");
+    assert!(FoundLargest::BUDGET[Line::Arena] <= mib(1.0));
+    assert!(0 < FoundLargest::PROGRAM.level.number);
 }
 
 #[test]

@@ -281,7 +281,7 @@ fn what_no_card_is_named_for_is_named() {
     let advice = "`--cards t4,l4` asks about cards that no network names, `--all` about all";
     assert_eq!(names, ["Again", "Both", "Writer", "Generic<64>", "Critic", advice], "{table}");
     let row = left_out.lines().find(|line| line.starts_with("Writer ")).unwrap();
-    assert!(row.contains(&format!("src/lib.rs:{writer}  names no card")), "{row}");
+    assert!(row.contains(&format!(" src/lib.rs:{writer} ")) && row.ends_with("  names no card"), "{row}");
 
     let (text, _) = printed(&["fit", "--quiet", "--format", "json"]);
     let value: Value = serde_json::from_str(&text).unwrap();
@@ -350,7 +350,7 @@ fn networks_of_one_name_are_told_apart() {
         std::fs::create_dir_all(folder.join(package).join("src")).unwrap();
         let head = format!("[package]\nname = \"{package}\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n");
         write(&folder.join(package).join("Cargo.toml"), &(head + dependencies + "\n"));
-        let network = "gpumem::network! { pub struct Net; const TRAIN: gpumem::Train = Train { batch: 4, loss: Mse, cards: [T4] }; \
+        let network = "gpumem::network! { pub struct Net; const TRAIN: Train = Train { batch: 4, loss: Mse, cards: [T4] }; \
                        fn forward(x: Features<8>) -> Features<8> { [Linear(8)] } }\n";
         write(&folder.join(package).join("src/lib.rs"), network);
     }
