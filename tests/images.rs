@@ -100,5 +100,5 @@ fn pixels_are_taken_apart() {
     let error = Images::from_pixels([[1, 2, 3]]).unwrap_err();
     assert!(matches!(error, Error::Length { expected: 6, found: 3, .. }), "{error}");
     let error = Images::from_pixels([[0; 6]; 3]).unwrap_err();
-    assert!(matches!(error, Error::Length { expected: 2, found: 3, .. }), "{error}");
+    assert!(matches!(error, Error::Samples { batch: 2, found: 3 }), "{error}");
 }
