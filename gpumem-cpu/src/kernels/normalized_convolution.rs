@@ -433,9 +433,9 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
         pass.sum(products, &mut along, frame.scratch, frame.planes);
         let scale_of = |channel: usize| roots[channel].abs() * factor(factors.as_ref(), channel);
         let (spread, _) = spread(weight, squares.get(), &work, frame.planes);
-        for channel in 0..outs {
+        for (channel, root) in roots.iter().enumerate() {
             let own = channel * ins..(channel + 1) * ins;
-            let root = f64::from(roots[channel].abs());
+            let root = f64::from(root.abs());
             let found = work.direct.binary_search(&channel);
             let of_factor =
                 root * found.map_or_else(|_| dot(&weight[own.clone()], &products[own.clone()]), |at| along[at]);
