@@ -266,9 +266,9 @@ impl Drawing {
                     let largest = layer(g, sequence[0], text);
                     self.sequences.push(join(g, &[sequence[0], largest], "Sub"));
                 }
-                (0, false) => self.sequences.push(layer(g, sequence[0], "Scale(init = 0.5, bias = true)")),
+                (0, false) => self.sequences.push(layer(g, sequence[0], "Scale(init = 0.5, bias = true, dim = -1)")),
                 _ => {
-                    let texts = ["Scale", "Scale(init = 0.75, scalar = true)", "Scale(shape = [4; 1])"];
+                    let texts = ["Scale(dim = 1)", "Scale(init = 0.75, scalar = true)", "Scale(shape = [4; 1])"];
                     self.maps.push(layer(g, map[0], texts[first % 3]));
                 }
             },

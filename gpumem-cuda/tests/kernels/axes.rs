@@ -105,10 +105,9 @@ fn norms(graph: &mut Graph) -> NodeId {
 #[test]
 fn norms_along_axes() {
     check("norms", 3, norms);
-    // Where the power of a number near 0 is large, so is the power of what is rounded of it.
-    check_narrow("norms", 3, |graph| {
-        all(graph, &[3, 37, 5], &["Norm(1, 2) | Flatten", "Norm(2, 3) | Flatten", "Norm(\"inf\", 1) | Flatten"])
-    });
+    // Where the power of a number near 0 is large, so is the power of what is rounded of it; and numbers that are rounded to one are
+    // several largest ones, which share the gradient.
+    check_narrow("norms", 3, |graph| all(graph, &[3, 37, 5], &["Norm(1, 2) | Flatten", "Norm(2, 3) | Flatten"]));
 }
 
 #[test]
