@@ -72,11 +72,6 @@ impl Facts {
             infer: program("infer")?,
         })
     }
-
-    /// `src/net.rs:12`
-    pub fn at(&self) -> String {
-        format!("{}:{}", self.place.0, self.place.1)
-    }
 }
 
 /// An object of a record, with the path to it for messages: `settings.`.
@@ -171,7 +166,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_it_was_written() {
         let facts = Facts::read(RECORD).unwrap();
-        assert_eq!((facts.name.as_str(), facts.at().as_str(), facts.is_generic), ("Net", "src/net.rs:12", false));
+        assert_eq!((facts.name.as_str(), facts.is_generic), ("Net", false));
+        assert_eq!(facts.place, ("src/net.rs".to_string(), 12));
         assert_eq!(facts.of, Some(("src/net.rs".to_string(), 3)));
         let train = facts.train.written.unwrap();
         let slugs = |cards: &[&'static Card]| cards.iter().map(|card| card.slug).collect::<Vec<_>>();

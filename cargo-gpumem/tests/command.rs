@@ -1,5 +1,6 @@
 //! The command on a crate of its own.
 
+use gpumem_core::memory::record;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -454,8 +455,7 @@ fn with_records<T>(change: impl Fn(&mut [u8]), ask: impl FnOnce() -> T) -> T {
     let library = FIXTURE.join("target/gpumem/debug/libfixture.rlib");
     let before = std::fs::read(&library).unwrap();
     let mut bytes = before.clone();
-    let magic = b"GPUMEM4\0";
-    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(magic)).collect();
+    let places: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(&record::MAGIC)).collect();
     places.into_iter().for_each(|at| change(&mut bytes[at..]));
     std::fs::write(&library, bytes).unwrap();
     let answer = ask();
@@ -514,14 +514,15 @@ fn what_cannot_be_read_is_no_answer() {
             let length = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
             let at = 12 + text(&record[12..12 + length]).find("\"headroom\"").unwrap();
             record[at + 1] = b'H';
-            let digest = gpumem_core::memory::record::digest(&record[12..12 + length]);
+            let digest = record::digest(&record[12..12 + length]);
             record[12 + length..20 + length].copy_from_slice(&digest.to_le_bytes());
         }
     };
     let message = with_records(lacking, || failure(&["fit", "--quiet"]));
     let expected = "the record of `Huge`: it has no `settings.train.headroom` that can be read; another version of gpumem wrote it";
     assert!(message.contains(expected) && message.contains("error: 1 record could not be read"), "{message}");
-    let message = with_records(|record| record[6] = b'4', || failure(&["diff", "--quiet", "HEAD"]));
+    let newer = |record: &mut [u8]| record[6] = b'1' + record::VERSION;
+    let message = with_records(newer, || failure(&["diff", "--quiet", "HEAD"]));
     assert!(message.contains("error: 15 records could not be read: "), "{message}");
 }
 

@@ -256,7 +256,10 @@ fn more_headroom_than_the_card_has() {
     let total = plan::<TENSORS>(&STEP, 16, Precision::F32).arena() + RTX_3060.reserve();
     let over = gpumem_core::message::Message::<32>::new().bytes(total + (1 << 30)).as_str().to_string();
     assert!(text.contains(&format!("less 12.63 GiB headroom (over by {over})")), "{text}");
-    assert!(text.contains("make the network smaller, leave less headroom, or aim at a larger card"), "{text}");
+    assert!(text.contains("fits with     nothing: leave less headroom, or aim at a larger card"), "{text}");
+    let least =
+        "context, modules and library handles take 279.0 MiB and `headroom` 12.63 GiB: nothing is left for a network";
+    assert!(text.contains(&format!("\n  no batch      {least}")), "{text}");
 }
 
 #[test]
