@@ -188,7 +188,14 @@ fn run_at(product: &Product, memory: &mut dyn Memory, [from_a, from_b, from_d]: 
             let added = c.as_ref().map_or(0.0, |c| c[from_d + column * ldd + row]);
             let x = sums[row] + added + bias.as_ref().map_or(0.0, |bias| bias[row]);
             let y = match epilogue {
-                Epilogue::Relu { .. } => x.max(0.0),
+                // As cuBLASLt does on a card, a NaN stays one.
+                Epilogue::Relu { .. } => {
+                    if x < 0.0 {
+                        0.0
+                    } else {
+                        x
+                    }
+                }
                 Epilogue::Gelu { .. } => gelu(x),
                 Epilogue::GeluGradient { .. } => {
                     let (input, ld) = input.as_ref().unwrap();
