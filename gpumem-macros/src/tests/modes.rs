@@ -36,9 +36,9 @@ fn a_use_is_frozen_or_a_layer() {
     let expect =
         |all: &[(&str, bool)]| all.iter().map(|(name, frozen)| (name.to_string(), *frozen)).collect::<Vec<_>>();
     let found = weights("let w = Linear(8); [Linear(8), w, Tanh, freeze(w)]");
-    assert_eq!(found, expect(&[("linear.weight", false), ("w.weight", false), ("w.weight", true)]));
+    assert_eq!(found, expect(&[("linear.weight", false), ("w[0].weight", false), ("w[0].weight", true)]));
     for body in ["let w = freeze(Linear(8)); [w, Tanh, w]", "let w = Linear(8, freeze); [w, Tanh, w]"] {
-        assert_eq!(weights(body), expect(&[("w.weight", true), ("w.weight", true)]));
+        assert_eq!(weights(body), expect(&[("w[0].weight", true), ("w[0].weight", true)]));
     }
     let found = weights("let w = Linear(8); [block(w), Tanh, w, freeze(Tied(w))]");
     assert_eq!(found.iter().map(|(_, frozen)| *frozen).collect::<Vec<_>>(), [true, false, true], "{found:?}");
@@ -163,7 +163,7 @@ fn what_is_frozen_asks_for_a_mode() {
 /// A block of another module knows nothing of the words around its call.
 #[test]
 fn modes_reach_into_blocks_of_other_modules() {
-    let module = "pub mod parts { fn normed() -> Block { [Conv2d(4, 1), BatchNorm2d, Dropout(0.5)] } }";
+    let module = "fn normed() -> Block { [Conv2d(4, 1), BatchNorm2d, Dropout(0.5)] }";
     let network = |body: &str| {
         format!("pub struct Net; use blocks parts; fn forward(x: Image<3, 8, 8>) -> Map<4, 8, 8> {{ {body} }}")
     };
