@@ -401,9 +401,10 @@ impl<'s> Resolver<'s, '_> {
             Some((Argument { name: None, value: Expression { kind: Kind::Name(name), .. } }, options)) => {
                 match self.binding_called(&name.to_string(), frame) {
                     Some(binding) => {
-                        let rows = binding.first_use.borrow().clone();
+                        let (rows, named) = (binding.first_use.borrow().clone(), binding.element);
                         match rows.as_deref() {
                             Some(&[Some(owner)]) => {
+                                let owner = (owner, self.is_frozen_by_itself(named, frame));
                                 return self.add_tied(element, owner, options, frame, current, segment);
                             }
                             // The layer's mistake has been reported.

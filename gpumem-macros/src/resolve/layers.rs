@@ -153,11 +153,11 @@ impl<'s> Resolver<'s, '_> {
         is_block || is_operation || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 
-    /// `Tied(w)`, with the row of `w`.
+    /// `Tied(w)`, with the row of `w`, which may be frozen at its `let`.
     pub(super) fn add_tied(
         &mut self,
         element: &'s Expression,
-        tied_to: RowId,
+        (tied_to, is_frozen): (RowId, bool),
         options: &'s [Written],
         frame: &Rc<Frame<'s>>,
         current: Current,
@@ -171,7 +171,8 @@ impl<'s> Resolver<'s, '_> {
             self.report_layer(&option.value, option.place(), "Tied", frame, message);
             return self.fail_layer();
         }
-        let given = self.given(&call, &entry.signature().names(), false);
+        let mut given = self.given(&call, &entry.signature().names(), false);
+        given.frozen |= is_frozen;
         let guess = self.guesses.of(element.id);
         let built = match current {
             Some(input) => {
@@ -371,7 +372,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Whether an argument is `freeze` or `freeze = ..`.
-    fn is_freeze(&self, argument: &Written, frame: &Frame<'s>) -> bool {
+    pub(super) fn is_freeze(&self, argument: &Written, frame: &Frame<'s>) -> bool {
         match (&argument.name, &argument.value.kind) {
             (Some(name), _) => name == "freeze",
             (None, Kind::Name(name)) => name == "freeze" && !self.is_known("freeze", frame),
@@ -380,7 +381,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// What `freeze` or `freeze = ..` says.
-    fn freezes(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> bool {
+    pub(super) fn freezes(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> bool {
         argument.name.is_none() || self.flag(&argument.value, frame).unwrap_or(false)
     }
 

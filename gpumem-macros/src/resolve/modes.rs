@@ -3,7 +3,7 @@
 use super::Resolver;
 use super::frame::{Current, Frame};
 use super::layers::{Call, Given};
-use crate::syntax::{Argument, Expression, Place};
+use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::graph::{NodeId, RowId, Source};
 use gpumem_core::layers::Use;
 use gpumem_core::program::TrainingOnly;
@@ -89,6 +89,23 @@ impl<'s> Resolver<'s, '_> {
         let end = self.element(inner, frame, current, segment);
         self.mode = around;
         end
+    }
+
+    /// True if what a `let` names is frozen by its own words, and so in every use of it.
+    pub(super) fn is_frozen_by_itself(&mut self, element: &'s Expression, frame: &Rc<Frame<'s>>) -> bool {
+        match &element.kind {
+            Kind::Call { name, .. } if name == "freeze" => true,
+            Kind::Call { name, arguments } if name == "eval" || name == "train" => {
+                arguments.iter().any(|argument| self.is_frozen_by_itself(&argument.value, frame))
+            }
+            Kind::Call { name, arguments } => {
+                let called = self.blocks_called(&name.to_string(), frame);
+                called.iter().any(|(block, _)| block.attributes.is_frozen)
+                    || arguments.iter().any(|argument| self.is_freeze(argument, frame) && self.freezes(argument, frame))
+            }
+            Kind::List(elements) => matches!(&elements[..], [one] if self.is_frozen_by_itself(one, frame)),
+            _ => false,
+        }
     }
 
     /// How a layer with these arguments is used here.
