@@ -148,16 +148,16 @@ __device__ __forceinline__ float block_max(float x, float *scratch) {
 
 // The root of the sum of squares over a block, times `factor`, in every thread, of the numbers that each thread has. They are squared as shares of the largest:
 // the square of a large number would be infinite, that of a small one 0. `scratch` is as in block_sum.
-template <int COUNT> __device__ __forceinline__ float block_norm(const float (&values)[COUNT], float *scratch, float factor = 1.0f) {
+template <int each> __device__ __forceinline__ float block_norm(const float (&values)[each], float *scratch, float factor = 1.0f) {
     float most = 0.0f;
 #pragma unroll
-    for (int e = 0; e < COUNT; e++) most = fmaxf(most, fabsf(values[e]));
+    for (int e = 0; e < each; e++) most = fmaxf(most, fabsf(values[e]));
     most = block_max(most, scratch);
     // What is infinite or no number stays that.
     if (!(most > 0.0f && most <= 3.4028234663852886e38f)) most = 1.0f;
     float sum = 0.0f;
 #pragma unroll
-    for (int e = 0; e < COUNT; e++) sum += values[e] / most * (values[e] / most);
+    for (int e = 0; e < each; e++) sum += values[e] / most * (values[e] / most);
     return most * (sqrtf(block_sum(sum, scratch)) * factor);
 }
 

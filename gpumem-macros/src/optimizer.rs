@@ -147,7 +147,7 @@ fn hyperparameters<'e>(
     if let Some((member, value)) = grouped {
         let groups = groups(value, (known, &lr), resolved, errors);
         tokens.extend(quote!(#member: &[#groups],));
-        group_places = list_of_groups(value).into_iter().flat_map(|list| &list.elems).map(|it| Place::of(it)).collect();
+        group_places = list_of_groups(value).into_iter().flat_map(|list| &list.elems).map(Place::of).collect();
     }
     Hyperparameters { tokens, set, complete: given.len() == known.len() + 1, written, groups: group_places }
 }

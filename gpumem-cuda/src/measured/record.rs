@@ -119,7 +119,10 @@ pub fn reread(text: &str) -> Option<String> {
     for (network, stages) in &record.networks {
         asked.add(network, *stages);
     }
-    let _ = (asked.most_beside(), record.networks.iter().map(|(network, _)| asked.of(network)).count());
+    let _ = asked.most_beside();
+    for (network, _) in &record.networks {
+        let _ = asked.of(network);
+    }
     Some(record.write(""))
 }
 

@@ -285,7 +285,7 @@ impl<'s> Resolver<'s, '_> {
                 }
                 // The layer says what to write, whatever the value is.
                 (Some(name), _) if !is_option(name) && in_place_of(&name.to_string()).is_some() => {
-                    layers::Written::named(&name.to_string(), Argument::Unknown)
+                    layers::Written::named(name.to_string(), Argument::Unknown)
                 }
                 (name, _) => {
                     let value = match &argument.value.kind {
