@@ -17,7 +17,7 @@ fn frozen(graph: &mut Graph, input: NodeId, name: &str, written: &[Written], own
     built.value.unwrap()
 }
 
-fn backward<'p>(program: &'p Program, is: impl Fn(&Op) -> bool) -> Vec<&'p Operation> {
+fn backward(program: &Program, is: impl Fn(&Op) -> bool) -> Vec<&Operation> {
     program.operations.iter().filter(|operation| operation.backward().is_some_and(&is)).collect()
 }
 
