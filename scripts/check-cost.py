@@ -17,7 +17,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TRAIN = "const TRAIN: Train = Train { batch: %d, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, checkpoint: %s, cards: [%s] };"
+TRAIN = "const TRAIN: Train = Train { batch: %s, optimizer: Sgd { lr: 0.1, momentum: 0.9 }, loss: CrossEntropy, checkpoint: %s, cards: [%s] };"
 
 RESNET = """
     pub struct Net;
@@ -83,6 +83,33 @@ VGG = """
     }
 """
 
+DENSENET = """
+    pub struct Net;
+    %s
+    fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
+        [
+            Conv2d(64, 7, stride = 2, padding = 3, bias = false), BatchNorm2d, Relu(inplace), MaxPool2d(3, stride = 2, padding = 1),
+            repeat(6, layer()), transition(128), repeat(12, layer()), transition(256),
+            repeat(48, layer()), transition(896), repeat(32, layer()),
+            BatchNorm2d, Relu(inplace), GlobalAvgPool, Linear(1000),
+        ]
+    }
+    fn layer() -> Block {
+        [
+            Concat(
+                [],
+                [
+                    BatchNorm2d, Relu(inplace), Conv2d(128, 1, bias = false),
+                    BatchNorm2d, Relu(inplace), Conv2d(32, 3, padding = 1, bias = false),
+                ],
+            ),
+        ]
+    }
+    fn transition(channels: usize) -> Block {
+        [BatchNorm2d, Relu(inplace), Conv2d(channels, 1, bias = false), AvgPool2d(2)]
+    }
+"""
+
 CHAIN = """
     pub struct Net;
     %s
@@ -105,6 +132,9 @@ NETWORKS = {
     "GPT-2 XL": (0.6, GPT % (train(1), 1600, 1600, 48, 1600, 25)),
     "ResNet-152, recomputation at hand": (None, RESNET % (train(32, "H200", "Auto"), 8, 36)),
     "ResNet-152, recomputed": (2.0, RESNET % (train(128, "RTX_3060", "Auto"), 8, 36)),
+    "ResNet-50, largest batch": (2.0, RESNET % (train("Largest", "RTX_3060", "Auto"), 4, 6)),
+    "DenseNet-201": (None, DENSENET % train(32)),
+    "DenseNet-201, largest batch": (None, DENSENET % train("Largest", "RTX_3060", "Auto")),
     "GPT-2 XL, recomputation at hand": (None, GPT % (train(1, "H200", "Auto"), 1600, 1600, 48, 1600, 25)),
     "GPT-2 XL, recomputed": (3.0, GPT % (train(16, "A100_80GB", "Auto"), 1600, 1600, 48, 1600, 25)),
     "chain of 1000 layers": (4.0, CHAIN % (train(64), "Linear(64), Relu, " * 500)),
