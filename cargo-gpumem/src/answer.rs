@@ -1,4 +1,4 @@
-//! What is found of networks on cards, and what is left out.
+//! Answers for networks on cards, and the networks without an answer.
 
 use crate::Failure;
 use crate::network::{Built, LeftOut, Network, has_instance};
@@ -13,7 +13,7 @@ use gpumem_core::memory::budget::Line;
 pub struct Answer {
     /// The network's name, as [`Step::title`] has it.
     pub title: String,
-    /// What it is called in tables.
+    /// The name in tables.
     pub label: String,
     /// `train`, `infer`, or `together` of several networks.
     pub program: &'static str,
@@ -44,7 +44,7 @@ impl Answer {
     }
 }
 
-/// What was asked has an answer, or is left out.
+/// An answer for a network on a card, or the reason why there is none.
 pub struct Answers {
     pub answers: Vec<Answer>,
     pub left_out: Vec<LeftOut>,

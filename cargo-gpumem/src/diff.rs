@@ -84,7 +84,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
 /// A program before and after; one of them where it is new or gone.
 struct Change {
     title: String,
-    /// What it is called in tables.
+    /// The name in tables.
     label: String,
     package: Option<String>,
     before: Option<(Step, Budget)>,
@@ -103,7 +103,7 @@ pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is printed of the networks of both revisions.
+/// Returns the text that compares the networks of both revisions.
 pub fn report(before: &[Network], now: &[Network], arguments: &Diff) -> Result<String, Failure> {
     let changes = changes(planned(before, arguments)?, planned(now, arguments)?);
     if changes.is_empty() {

@@ -5,7 +5,7 @@ use gpumem_core::cards::{Card, find};
 use gpumem_core::train::Train;
 use serde_json::Value;
 
-/// What a record says.
+/// The contents of a record.
 pub struct Facts {
     pub name: String,
     /// The file as the compiler was given it, and a line.
@@ -21,13 +21,13 @@ pub struct Facts {
 
 /// A program of a network, as a record says.
 pub struct Program {
-    /// What the constant says. `None` if there is no such constant.
+    /// The settings of the constant. `None` if there is no such constant.
     pub written: Option<Written>,
     /// The batch of the program. `None` if it is not known, or the record has no such program.
     pub batch: Option<u64>,
 }
 
-/// What `TRAIN` or `INFER` says.
+/// The settings of `TRAIN` or `INFER`.
 #[derive(Clone)]
 pub struct Written {
     /// Not known of a network that is generic over its batch.

@@ -68,7 +68,7 @@ fn text(found: &Answers) -> String {
     text + &notes(answers) + &without_answer(&found.left_out)
 }
 
-/// What has no answer, and what would give it one.
+/// A network without an answer, and the change that would give it one.
 fn without_answer(left_out: &[LeftOut]) -> String {
     if left_out.is_empty() {
         return String::new();

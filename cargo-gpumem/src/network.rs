@@ -12,7 +12,7 @@ use gpumem_core::suggest::nearest;
 pub struct Built {
     /// In the order of their files and lines.
     pub networks: Vec<Network>,
-    /// What `fits!` puts on cards.
+    /// The networks that a `fits!` puts on cards.
     pub together: Vec<Together>,
     /// Networks of a `fits!` that were not found.
     pub left_out: Vec<LeftOut>,
@@ -41,7 +41,7 @@ pub struct Network {
 
 /// A network, or one of its programs, that there is no answer for.
 pub struct LeftOut {
-    /// What it is called in tables.
+    /// The name in tables.
     pub label: String,
     pub name: String,
     /// `train` or `infer`. `None` if it is all of the network.
@@ -269,7 +269,7 @@ pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
     Ok(Built { networks: found, together, left_out: Vec::new(), unreadable })
 }
 
-/// What is said of a name that no network has.
+/// Returns the error for a name that no network has.
 fn unknown(name: &str, networks: &[Network], unreadable: usize) -> String {
     let mut known: Vec<&str> = networks.iter().map(|network| network.name.as_str()).collect();
     known.dedup();

@@ -28,7 +28,7 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is printed of what was built.
+/// Returns the text about the network that was asked for.
 pub fn report(built: Built, arguments: &Show) -> Result<String, Failure> {
     let built = chosen(built, arguments.network.as_slice())?;
     let network = if arguments.network.is_some() { single(&built.networks)? } else { only(&built)? };

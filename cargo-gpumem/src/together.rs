@@ -1,4 +1,4 @@
-//! What `fits!` puts on cards: several networks at once, or one on cards that its constants do not name.
+//! Networks that a `fits!` puts on cards: several at once, or one on cards that its constants do not name.
 
 use crate::facts::Fits;
 use crate::network::{LeftOut, Network};
@@ -21,7 +21,7 @@ impl Together {
         labels.join(" + ")
     }
 
-    /// That it has no answer, and why.
+    /// The reason why there is no answer.
     pub fn left_out(&self, why: String) -> LeftOut {
         LeftOut {
             label: self.title(),

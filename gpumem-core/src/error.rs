@@ -49,7 +49,7 @@ pub enum Error {
     Value {
         /// The tensor's name.
         name: String,
-        /// Where the value stands in the data.
+        /// The index of the value in the data.
         position: u64,
         /// The value.
         value: f32,

@@ -18,6 +18,7 @@ use std::ops::Range;
 mod interpreted {
     use gemm_common::Parallelism;
 
+    // SAFETY: whoever calls one keeps what `multiply` asks for.
     type Gemm = unsafe fn(
         usize,
         usize,
@@ -45,6 +46,9 @@ mod interpreted {
     }
 
     /// `out = alpha * out + beta * left * right`, without the first term unless `reads`.
+    ///
+    /// # Safety
+    /// SAFETY: each element that the strides lead to is inside of its allocation; `out` is not read or written elsewhere meanwhile.
     #[allow(clippy::too_many_arguments)]
     unsafe fn multiply(
         rows: usize,

@@ -1,4 +1,4 @@
-//! What is said on stderr where training works, but takes much longer than it needs to.
+//! The line on stderr when training takes much longer than it needs to.
 
 use std::io::Write;
 use std::sync::Once;

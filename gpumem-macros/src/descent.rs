@@ -16,7 +16,7 @@ use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
 /// How often a constant may be another one.
 const DEEPEST: usize = 16;
 
-/// What numbers of a schedule and of a clip can be.
+/// The numbers that a schedule or a clip may have.
 const READABLE: &str = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
                         `+ - * / %` of these; a rate that only the running program knows is set with `set_lr`";
 

@@ -10,7 +10,7 @@ use syn::{Expr, ExprLit, Lit, UnOp};
 /// Fewer bytes than this are taken for a number of MiB or GiB.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// What stands in a field.
+/// The value of a field.
 enum Written {
     /// A whole number that is not below 0; `None` where it is too large.
     Whole(Option<u64>),
@@ -22,7 +22,7 @@ enum Written {
     OfPython(&'static str),
     /// A text, a character, bytes.
     Text,
-    /// What rustc evaluates.
+    /// An expression that rustc evaluates.
     Expression,
 }
 
@@ -49,7 +49,7 @@ impl Written {
     }
 }
 
-/// Whether a number below 0 is written.
+/// True if a number below 0 is written.
 pub(crate) fn is_negative(value: &Expr) -> bool {
     matches!(Written::of(value), Written::Negative)
 }

@@ -85,7 +85,7 @@ struct Hyperparameters {
     complete: bool,
     /// Those that are written, with their places.
     written: Vec<(String, Place)>,
-    /// Where each group stands.
+    /// The place of each group.
     groups: Vec<Place>,
 }
 

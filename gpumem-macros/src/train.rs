@@ -45,7 +45,7 @@ const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cac
 /// The most cards that are named where one is unknown.
 const MOST_CARDS: usize = 16;
 
-/// What `TRAIN` or `INFER` says.
+/// The settings of `TRAIN` or `INFER`.
 pub(crate) struct Reading<'s> {
     /// `batch` as written.
     pub(crate) batch: Option<&'s Field>,

@@ -1,4 +1,4 @@
-//! Where the channels of a value are, which layers before it may have moved.
+//! The axis of a value's channels, which layers before it may have moved.
 
 use super::builder::{Builder, Value};
 use crate::graph::{Graph, NodeId, Source};
@@ -7,7 +7,7 @@ use crate::program::ops::Permute;
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
-/// How a layer moves the axes of a value.
+/// A layer's effect on the axes of a value.
 enum Move {
     /// The elements stay where they are.
     View {

@@ -76,7 +76,7 @@ pub struct Fits<'a> {
     pub place: [u32; 2],
     /// The number of this network, from 0.
     pub index: u32,
-    /// How many networks there are.
+    /// The number of networks.
     pub count: u32,
     /// The cards that are named. Empty if they are those of Cargo features.
     pub cards: &'a [Card],

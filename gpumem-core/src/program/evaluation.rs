@@ -16,7 +16,7 @@ pub struct Evaluation {
     pub tensors: Vec<TensorId>,
 }
 
-/// What an operation does in training and not without it.
+/// An effect that an operation has in training alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainingOnly {
     /// It normalises by the batch, and moves running statistics.
@@ -28,7 +28,7 @@ pub enum TrainingOnly {
 }
 
 impl Op {
-    /// What it does in training alone, if there is anything.
+    /// The effect that it has in training alone. `None` if it has none.
     pub fn training_only(&self) -> Option<TrainingOnly> {
         match self {
             Op::BatchNorm(norm) => (!norm.eval).then_some(TrainingOnly::Statistics),

@@ -355,7 +355,7 @@ pub trait Hosts: Sized + 'static {
     note = "several tensors are handed in as a tuple, `(&images, &tokens)`"
 )]
 pub trait Give<'a, T: Hosts> {
-    /// What the network reads.
+    /// The tensors that the network reads.
     fn give(self) -> T::Given<'a>;
 }
 

@@ -62,7 +62,7 @@ impl Lengths {
     }
 }
 
-/// What passes over x, less the mean of each of its channels.
+/// Passes over x less the mean of each of its channels.
 struct Centered {
     lengths: Lengths,
     /// From x to as many channels, and to those of y.
@@ -115,7 +115,7 @@ impl Centered {
         }
     }
 
-    /// What maps x to the direct channels.
+    /// Returns the convolution from x to the direct channels.
     fn direct_map(&self) -> Correlation {
         self.map.with_positions(self.direct.len())
     }
@@ -125,7 +125,7 @@ impl Centered {
         center(x, &self.centers, self.lengths.area, to);
     }
 
-    /// Whether a channel is a direct one.
+    /// True if a channel is computed from y itself.
     fn is_direct(&self, channel: usize) -> bool {
         self.direct.binary_search(&channel).is_ok()
     }
@@ -176,7 +176,7 @@ pub(super) fn forward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -
     if is_known { again(op, operands) } else { first(op, operands) }
 }
 
-/// What the output is made of, beside x.
+/// Operands of the output, beside x.
 struct Output {
     weight: Source,
     factors: Option<Source>,
@@ -498,7 +498,7 @@ struct Pass<'a> {
     work: &'a Centered,
 }
 
-/// What the gradient of x is made with.
+/// Operands of the gradient of x.
 struct Back<'a> {
     matrix: &'a [f32],
     added: &'a [f32],

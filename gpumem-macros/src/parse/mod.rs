@@ -488,7 +488,7 @@ impl Parser<'_> {
 /// Rounds of a loop over tokens. Every loop of the parser that calls other parts of it is counted by one, so that it ends.
 #[derive(Default)]
 struct Rounds<'c> {
-    /// Where the last round began.
+    /// The place where the last round began.
     last: Option<Cursor<'c>>,
 }
 

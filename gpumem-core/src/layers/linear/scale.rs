@@ -91,7 +91,7 @@ impl Scale {
     }
 }
 
-/// What is said where the channels are on another axis than `usual`.
+/// Returns the message for channels on another axis than `usual`.
 fn elsewhere(shape: Shape, usual: usize, channels: usize) -> Mistake {
     let dim = |axis: usize| if axis + 1 == shape.rank() { -1 } else { axis as i64 + 1 };
     let (factors, others) = (shape.dims()[channels], shape.dims()[usual]);

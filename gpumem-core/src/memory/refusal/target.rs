@@ -157,7 +157,7 @@ pub(super) enum Bad<'a> {
     Card { card: &'a Card, origin: Origin },
 }
 
-/// What is wrong with a variable.
+/// A mistake in an environment variable.
 #[derive(Clone, Copy)]
 pub(super) enum Fault {
     NoCard,
