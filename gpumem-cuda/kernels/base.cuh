@@ -8,13 +8,6 @@
 #define KERNEL(name) extern "C" __global__ void name
 #endif
 
-// A function that is called where it is used, so that what seldom runs takes no registers from what always does.
-#ifdef __CUDA_ARCH__
-#define SELDOM __noinline__
-#else
-#define SELDOM
-#endif
-
 // A struct of plain numbers among the parameters, which is indexed where it lies, in constant memory. Older cards than Volta know no
 // such word; their compilers find that out.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700

@@ -8,8 +8,9 @@
 //              CHANNELS, and N samples times pixels
 // KEPT         defined where statistics are what training saved, as there
 // MAP          defined where normalized_map_gradient is what there is
-// X_STRIDES, Y_STRIDES, WIDTH  given but with MAP, and D_STRIDES where normalized_direct_gradient is what there is: see normalized_direct.cuh
-// ADDEND, FOLLOWS  given where normalized_direct_output is what there is: whether it adds another map, and which function follows
+// X_STRIDES, Y_STRIDES, WIDTH  given for the three kernels of channels that are direct: see normalized_direct.cuh
+// ADDEND, FOLLOWS  given for normalized_direct_output: whether it adds another map, and the function that follows
+// OWN_PARAMETERS, D_STRIDES  given for normalized_direct_parameters, and for normalized_direct_gradient
 // TOGETHER     1 where all blocks of a grid run at once: sums over pixels are taken in the same launch, of maps whose channels lie side by
 //              side, in 16 bits. See normalized_together.cuh for what else is given then
 //
@@ -19,8 +20,10 @@
 //
 // normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N; a block for ROWS rows
 // normalized_weight_known: the same from what training saved, with KEPT; a warp for each row
-// normalized_direct_output: y of the channels that are direct, in place of what is there; normalized_direct_gradient: what they add to dx. Nothing
-//                          where none is
+// normalized_direct_output: y of the channels that are direct, in place of what is there, and their statistics. Like the next two, it does nothing
+//                          if there are none
+// normalized_direct_parameters: gradients of weight, factor and summand of these channels
+// normalized_direct_gradient: adds what they give to dx
 // normalized_gradients:    gradients of weight, factor and summand, each of which may be absent; V again; products become those that M is made
 //                          of, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
 // normalized_matrix:       M = weight^T products, k = -(V^T sums + M totals) / N; a block for ROWS rows of M
@@ -80,7 +83,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_togethe
         });
     }
     wait_for_grid(state);
-    const Forward all = {x, weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added};
+    const Forward all = {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added};
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) weight_of_rows(first, all, shared.rows);
 }
 
@@ -110,12 +113,6 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
 #endif
     sum_parts(carry, columns, partial, shared.tiles);
     wait_for_grid(state);
-#ifdef AGAIN
-    const real *x_of_rows = again;
-#else
-    const real *x_of_rows = x;
-#endif
-    const real *dy_of_rows = MASKED ? masked : dy;
     Rows &rows = shared.rows;
     for (u32 first = blockIdx.x * ROWS; first < OUTS; first += gridDim.x * ROWS) {
         join_parts(partial, first * (INS / 4), INS, rows, [&](u32 i, const float4 &four) { *(float4 *)&rows.products[4 * i] = four; });
@@ -124,22 +121,22 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
             *(float4 *)(sums + first) = four;
             rows.sums[0] = four.x, rows.sums[1] = four.y, rows.sums[2] = four.z, rows.sums[3] = four.w;
         });
-        gradients_of_rows(first, {x_of_rows, dy_of_rows, weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
+        gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
     }
     if (matrix == nullptr) return;
     wait_for_grid(state);
     for (u32 first = blockIdx.x * ROWS; first < INS; first += gridDim.x * ROWS)
-        matrix_of_rows(first, {weight, scaled, saved, totals, sums, products, matrix, added}, rows);
+        matrix_of_rows(first, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
 
 #endif
 #else
 
 KERNEL(__launch_bounds__(256) normalized_weight)
-(const real *x, const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved,
- real *scaled, real *added, float *running_mean, float *running_var) {
+(const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved, real *scaled,
+ real *added, float *running_mean, float *running_var) {
     __shared__ Rows rows;
-    weight_of_rows(blockIdx.x * ROWS, {x, weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added}, rows);
+    weight_of_rows(blockIdx.x * ROWS, {weight, factor, summand, squares, totals, saved, running_mean, running_var, scaled, added}, rows);
 }
 
 #ifdef KEPT
@@ -158,9 +155,10 @@ KERNEL(__launch_bounds__(256) normalized_weight_known)
 }
 
 #endif
+
 KERNEL(__launch_bounds__(256) normalized_gradients)
-(const real *x, const real *dy, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
- const float *sums, float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
+(const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares, const float *sums,
+ float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
     __shared__ Rows rows;
     const u32 first = blockIdx.x * ROWS;
     for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
@@ -169,94 +167,123 @@ KERNEL(__launch_bounds__(256) normalized_gradients)
     }
     if (threadIdx.x < ROWS) rows.sums[threadIdx.x] = first + threadIdx.x < OUTS ? sums[first + threadIdx.x] : 0.0f;
     __syncthreads();
-    gradients_of_rows(first, {x, dy, weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
+    gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
 }
 
 KERNEL(__launch_bounds__(256) normalized_matrix)
-(const real *weight, const real *scaled, const float *saved, const float *totals, const float *sums, const float *products, real *matrix,
- real *added) {
+(const real *weight, const real *scaled, const float *totals, const float *sums, const float *products, real *matrix, real *added) {
     __shared__ Rows rows;
-    matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, saved, totals, sums, products, matrix, added}, rows);
+    matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
 
-#if defined(FOLLOWS) || defined(D_STRIDES)
-
-// Whether any channel is direct, for all threads of a block.
-static __device__ __forceinline__ bool any_direct(const float *saved, float *scratch) {
-    float count = 0.0f;
-    for (u32 row = threadIdx.x; row < OUTS; row += THREADS) count += is_direct(saved, row) ? 1.0f : 0.0f;
-    return block_sum(count, scratch) > 0.0f;
-}
-
-#endif
 #ifdef FOLLOWS
 
-// A thread for each pixel.
+// A block for each channel. Without KEPT it finds the statistics first.
 KERNEL(__launch_bounds__(256) normalized_direct_output)
-(const real *x, const real *weight, const Norm *factor, const Norm *summand, const float *saved, const float *totals,
- const float *squares, const real *addend, real *y) {
+(const real *x, const real *weight, const Norm *factor, const Norm *summand, float *saved, const float *totals, const float *squares,
+ float *running_mean, float *running_var, const real *addend, real *y) {
     __shared__ float scratch[32], centers[INS];
-    if (!any_direct(saved, scratch)) return;
+    const u32 row = blockIdx.x;
+    if (!is_direct(saved, row)) return;
     find_centers(totals, squares, centers);
-    const Strides strides = Y_STRIDES;
-    for (u32 pixel = blockIdx.x * THREADS + threadIdx.x; pixel < COUNT; pixel += gridDim.x * THREADS) {
-        for (u32 row = 0; row < OUTS; row++) {
-            if (!is_direct(saved, row)) continue;
-            const float scale = fabsf(saved[OUTS + row]) * factor_of(factor, row);
-            float value = (y_of_pixel(weight, x, centers, pixel, row) - saved[row]) * scale + summand_of(summand, row, 0.0f);
-#if ADDEND
-            value += element_of(addend, strides, pixel, row);
+#ifndef KEPT
+    float before = 0.0f, mean, variance;
+    for (u32 c = threadIdx.x; c < INS; c += THREADS) before += widen(weight[row * (u64)(INS) + c]) * centers[c];
+    before = block_sum(before, scratch);
+    direct_statistics(weight, x, centers, row, scratch, &mean, &variance);
+    if (threadIdx.x == 0) {
+        keep(row, before + mean, at_least(0.0f, variance) * ALL, saved, running_mean, running_var);
+        saved[row] = mean, saved[OUTS + row] = -saved[OUTS + row];
+    }
+    __syncthreads();
 #endif
-            narrow(FOLLOWS::value(value, Arguments()), &y[place_of(strides, pixel) + row * strides.channel]);
-        }
+    const float center = saved[row], scale = fabsf(saved[OUTS + row]) * factor_of(factor, row), rest = summand_of(summand, row, 0.0f);
+    const Strides strides = Y_STRIDES;
+#pragma unroll 1
+    for (u32 pixel = threadIdx.x; pixel < COUNT; pixel += THREADS) {
+        float value = (y_of_pixel(weight, x, centers, pixel, row) - center) * scale + rest;
+#if ADDEND
+        value += element_of(addend, strides, pixel, row);
+#endif
+        narrow(FOLLOWS::value(value, Arguments()), &y[place_of(strides, pixel) + row * strides.channel]);
+    }
+}
+
+#endif
+#ifdef OWN_PARAMETERS
+
+// A block for each channel. What y is multiplied with before it is taken from dy is left where its products are.
+KERNEL(__launch_bounds__(256) normalized_direct_parameters)
+(const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
+ const float *sums, float *products, real *dweight, Norm *dfactor, Norm *dsummand) {
+    __shared__ float scratch[32], centers[INS], tile[THREADS], found[INS];
+    const u32 row = blockIdx.x;
+    if (!is_direct(saved, row)) return;
+    const float rstd = fabsf(saved[OUTS + row]), sum = sums[row];
+    find_centers(totals, squares, centers);
+    Direct own = {sum / ALL, saved[row], rstd * factor_of(factor, row), 0.0f};
+    const float product = direct_product(own, weight, x, dy, centers, row, scratch);
+    own.share = product * rstd * rstd / ALL;
+    if (threadIdx.x == 0) {
+        parameters(row, rstd, sum, product, dfactor, dsummand);
+        products[row * (u64)(INS)] = own.share;
+    }
+    if (dweight == nullptr) return;
+    direct_weight(own, weight, x, dy, centers, row, tile, found);
+    for (u32 c = threadIdx.x; c < INS; c += THREADS) {
+        const u64 at = row * (u64)(INS) + c;
+        narrow((ADD ? widen(dweight[at]) : 0.0f) + found[c], &dweight[at]);
     }
 }
 
 #endif
 #ifdef D_STRIDES
 
-// Pixels and channels that a block has the gradients of at a time.
-constexpr u32 HELD = 32, ELEMENTS = (HELD * INS + THREADS - 1) / THREADS;
+// Channels of y, and pixels, whose gradients a block has at a time: those of x fit into its shared memory.
+constexpr u32 HELD = 32, PIXELS = INS <= 256 ? 32 : 16;
 
 KERNEL(__launch_bounds__(256) normalized_direct_gradient)
 (const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
  const float *sums, const float *products, real *dx) {
-    __shared__ float scratch[32], centers[INS], held[HELD][HELD];
-    if (!any_direct(saved, scratch)) return;
+    __shared__ float scratch[32], centers[INS], held[HELD][PIXELS], found[PIXELS * INS];
+    // Whether any channel is direct, for all threads of a block.
+    float count = 0.0f;
+    for (u32 row = threadIdx.x; row < OUTS; row += THREADS) count += is_direct(saved, row) ? 1.0f : 0.0f;
+    if (block_sum(count, scratch) == 0.0f) return;
     find_centers(totals, squares, centers);
-    for (u32 first = blockIdx.x * HELD; first < COUNT; first += gridDim.x * HELD) {
-        float found[ELEMENTS] = {};
+    const Strides strides = D_STRIDES;
+#pragma unroll 1
+    for (u32 first = blockIdx.x * PIXELS; first < COUNT; first += gridDim.x * PIXELS) {
+        // A thread has the same elements in all loops over them.
+        for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS) found[at] = 0.0f;
         for (u32 rows = 0; rows < OUTS; rows += HELD) {
             bool any = false;
             for (u32 row = rows; row < rows + HELD && row < OUTS; row++) any = any || is_direct(saved, row);
             if (!any) continue;
             __syncthreads();
-            for (u32 i = threadIdx.x; i < HELD * HELD; i += THREADS) {
-                const u32 row = rows + i / HELD, pixel = first + i % HELD;
+#pragma unroll 1
+            for (u32 i = threadIdx.x; i < HELD * PIXELS; i += THREADS) {
+                const u32 row = rows + i / PIXELS, pixel = first + i % PIXELS;
                 float gradient = 0.0f;
                 if (row < OUTS && pixel < COUNT && is_direct(saved, row)) {
                     const float rstd = fabsf(saved[OUTS + row]), scale = rstd * factor_of(factor, row);
                     const Direct own = {sums[row] / ALL, saved[row], scale, products[row * (u64)(INS)]};
                     gradient = direct_gradient(own, weight, x, dy, centers, pixel, row);
                 }
-                held[i / HELD][i % HELD] = gradient;
+                held[i / PIXELS][i % PIXELS] = gradient;
             }
             __syncthreads();
             for (u32 row = rows; row < rows + HELD && row < OUTS; row++) {
                 if (!is_direct(saved, row)) continue;
-                for (u32 i = 0; i < ELEMENTS; i++) {
-                    const u32 at = threadIdx.x + i * THREADS;
-                    if (at >= HELD * INS) continue;
-                    found[i] = fmaf(held[row - rows][at / INS], widen(weight[row * (u64)(INS) + at % INS]), found[i]);
-                }
+                for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS)
+                    found[at] = fmaf(held[row - rows][at / INS], widen(weight[row * (u64)(INS) + at % INS]), found[at]);
             }
         }
-        for (u32 i = 0; i < ELEMENTS; i++) {
-            const u32 at = threadIdx.x + i * THREADS, pixel = first + at / INS;
-            if (at >= HELD * INS || pixel >= COUNT) continue;
-            const Strides strides = D_STRIDES;
+        for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS) {
+            const u32 pixel = first + at / INS;
+            if (pixel >= COUNT) continue;
             real *to = &dx[place_of(strides, pixel) + at % INS * strides.channel];
-            narrow(widen(*to) + found[i], to);
+            narrow(widen(*to) + found[at], to);
         }
     }
 }

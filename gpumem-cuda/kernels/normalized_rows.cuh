@@ -122,7 +122,7 @@ static __device__ __forceinline__ void spread_rows(const float *squares, const f
 
 // What the forward pass is given and makes.
 struct Forward {
-    const real *x, *weight;
+    const real *weight;
     const Norm *factor, *summand;
     const float *squares, *totals;
     float *saved, *running_mean, *running_var;
@@ -141,24 +141,19 @@ static __device__ __forceinline__ void weight_of_rows(u32 first, const Forward &
             center += own * (it.totals[c] / ALL);
             squares += own * own * (it.squares[c * (u64)(INS) + c] / ALL);
         }
-        float found = block_sum(variance, rows.scratch), of_row = block_sum(center, rows.scratch), rest = of_row;
-        const u32 row = first + r;
+        const float found = block_sum(variance, rows.scratch), of_row = block_sum(center, rows.scratch);
         // A filter of 0, too: the gradient of its weights may be that of channels far from 0.
-        const bool by_itself = found <= LEAST_SHARE * block_sum(squares, rows.scratch) && row < OUTS;
-        if (by_itself) {
-            float *const centers = rows.products;
-            float before = 0.0f;
-            find_centers(it.totals, it.squares, centers);
-            for (u32 c = threadIdx.x; c < INS; c += THREADS) before += rows.weight[r * INS + c] * centers[c];
-            of_row = block_sum(before, rows.scratch);
-            direct_statistics(it.weight, it.x, centers, row, rows.scratch, &rest, &found);
-            of_row += rest;
-        }
+        const bool direct = found <= LEAST_SHARE * block_sum(squares, rows.scratch);
+        const u32 row = first + r;
         if (threadIdx.x != 0 || row >= OUTS) continue;
+        if (direct) {
+            // normalized_direct_output finds its statistics.
+            it.saved[row] = 0.0f, it.saved[OUTS + row] = -1.0f, rows.scales[r] = 0.0f;
+            continue;
+        }
         // Rounding may leave less than nothing. NaN stays NaN.
         keep(row, of_row, at_least(0.0f, found) * ALL, it.saved, it.running_mean, it.running_var);
-        rows.scales[r] = by_itself ? 0.0f : it.saved[OUTS + row] * factor_of(it.factor, row);
-        if (by_itself) it.saved[row] = rest, it.saved[OUTS + row] = -it.saved[OUTS + row];
+        rows.scales[r] = it.saved[OUTS + row] * factor_of(it.factor, row);
     }
     __syncthreads();
     for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
@@ -177,37 +172,13 @@ static __device__ __forceinline__ void weight_of_rows(u32 first, const Forward &
 
 // What the gradients are made of, and what they are.
 struct Gradients {
-    const real *x, *dy, *weight;
+    const real *weight;
     const Norm *factor;
     const float *saved, *totals, *squares;
     float *products;
     real *scaled, *dweight;
     Norm *dfactor, *dsummand;
 };
-
-// Those of a direct row. What y is multiplied with before it is taken from dy is left where its products are.
-static __device__ SELDOM void direct_gradients(u32 row, float sum, const Gradients &it, Rows &rows) {
-    const float rstd = fabsf(it.saved[OUTS + row]);
-    float *const centers = rows.weight;
-    find_centers(it.totals, it.squares, centers);
-    Direct own = {sum / ALL, it.saved[row], rstd * factor_of(it.factor, row), 0.0f};
-    const float product = direct_product(own, it.weight, it.x, it.dy, centers, row, rows.scratch);
-    own.share = product * rstd * rstd / ALL;
-    if (threadIdx.x == 0) {
-        parameters(row, rstd, sum, product, it.dfactor, it.dsummand);
-    }
-    for (u32 c = threadIdx.x; c < INS; c += THREADS) {
-        it.products[row * (u64)(INS) + c] = c == 0 ? own.share : 0.0f;
-        narrow(0.0f, &it.scaled[row * (u64)(INS) + c]);
-    }
-    if (it.dweight == nullptr) return;
-    direct_weight(own, it.weight, it.x, it.dy, centers, row, rows.joined[0], rows.products);
-    for (u32 c = threadIdx.x; c < INS; c += THREADS) {
-        const u64 at = row * (u64)(INS) + c;
-        narrow((ADD ? widen(it.dweight[at]) : 0.0f) + rows.products[c], &it.dweight[at]);
-    }
-    __syncthreads();
-}
 
 // From rows of products and their sums of dy, which are there.
 static __device__ __forceinline__ void gradients_of_rows(u32 first, const Gradients &it, Rows &rows) {
@@ -216,7 +187,14 @@ static __device__ __forceinline__ void gradients_of_rows(u32 first, const Gradie
 #pragma unroll
     for (u32 r = 0; r < ROWS; r++) {
         const u32 row = first + r < OUTS ? first + r : OUTS - 1;
-        if (is_direct(it.saved, row)) continue;
+        if (is_direct(it.saved, row)) {
+            // normalized_direct_parameters has its gradients.
+            for (u32 c = threadIdx.x; c < INS && first + r < OUTS; c += THREADS) {
+                it.products[row * (u64)(INS) + c] = 0.0f;
+                narrow(0.0f, &it.scaled[row * (u64)(INS) + c]);
+            }
+            continue;
+        }
         const float sum = rows.sums[r];
         float along = 0.0f;
         for (u32 c = threadIdx.x; c < INS; c += THREADS)
@@ -235,22 +213,18 @@ static __device__ __forceinline__ void gradients_of_rows(u32 first, const Gradie
         }
     }
     __syncthreads();
-    // What the others had is no longer needed.
-    for (u32 r = 0; r < ROWS; r++)
-        if (first + r < OUTS && is_direct(it.saved, first + r)) direct_gradients(first + r, rows.sums[r], it, rows);
 }
 
 struct Map {
     const real *weight, *scaled;
-    const float *saved, *totals, *sums, *products;
+    const float *totals, *sums, *products;
     real *matrix, *added;
 };
 
 static __device__ __forceinline__ void matrix_of_rows(u32 first, const Map &it, Rows &rows) {
     const auto left = [&](u32 k, float *to) {
-        const bool direct = is_direct(it.saved, k);
 #pragma unroll
-        for (u32 r = 0; r < ROWS; r++) to[r] = first + r < INS && !direct ? widen(it.weight[k * (u64)(INS) + first + r]) : 0.0f;
+        for (u32 r = 0; r < ROWS; r++) to[r] = first + r < INS ? widen(it.weight[k * (u64)(INS) + first + r]) : 0.0f;
     };
     const auto right = [&](u32 k, u32 column, float *to) { take(it.products + k * (u64)(INS) + column, to); };
     multiply_rows<OUTS>(left, right, rows);

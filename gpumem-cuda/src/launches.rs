@@ -285,9 +285,8 @@ fn written(moved: &Moved, given: &Given) -> Vec<u64> {
 /// seldom: `kernels/normalized_direct.cuh`.
 fn unread(entry: &str) -> &'static [usize] {
     match entry {
-        "normalized_weight" => &[0],
-        "normalized_gradients" => &[0, 1],
-        "normalized_direct_output" => &[0, 1, 2, 3, 6, 7, 8],
+        "normalized_direct_output" => &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10],
+        "normalized_direct_parameters" => &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10, 11],
         "normalized_direct_gradient" => &[0, 1, 2, 3, 6, 7, 8, 9],
         _ => &[],
     }

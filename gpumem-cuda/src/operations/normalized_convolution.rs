@@ -245,7 +245,6 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
             let made = [together.partial, together.state, squares, totals, saved, scaled, added].map(Some);
             let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
             let kernel = plain(context, op, ("normalized_forward_together", 1), y)?;
-            let kernel = with_maps(context, op, kernel, y, None)?;
             all.push(together.launch(context, kernel, arguments)?);
         } else {
             let own = op.convolution(op.in_channels, op.in_channels, true);
@@ -253,14 +252,12 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
             let writes = [(Slot::InputGradient(1), squares), (Slot::InputGradient(2), totals)];
             all.extend(pass(context, &own, Pass::Backward, &reads, &writes)?);
             let made = [squares, totals, saved, scaled, added].map(Some);
-            let arguments = [Some(x)].into_iter().chain(given).chain(made).chain(running).collect();
+            let arguments = given.into_iter().chain(made).chain(running).collect();
             let kernel = plain(context, op, ("normalized_weight", 1), y)?;
-            let kernel = with_maps(context, op, kernel, y, None)?;
             all.push(launch(kernel, op.out_channels.div_ceil(ROWS), arguments)?);
         }
     } else {
         let kernel = plain(context, op, ("normalized_weight_known", 1), y)?.with("KEPT", 1);
-        let kernel = with_maps(context, op, kernel, y, None)?;
         let [statistics, totals] = [statistics, totals].map(|slot| context.read(slot));
         let given = [statistics?, totals?, scaled, added].map(Some);
         let arguments = [Some(weight), factors, summands].into_iter().chain(given).collect();
@@ -291,11 +288,26 @@ pub(crate) fn direct_output(
     let kernel = with_maps(context, op, plain(context, op, ("normalized_direct_output", 1), output)?, output, None)?;
     let follows = if relu { "Relu" } else { "Identity" };
     let kernel = kernel.with("ADDEND", u8::from(addend.is_some())).with("FOLLOWS", follows);
+    let is_known = context.operation.read(Slot::Saved(NormalizedConvolution::STATISTICS)).is_some();
+    let kernel = if is_known { kernel.with("KEPT", 1) } else { kernel };
+    let running = [0, 1].map(|index| context.operation.written(Slot::Buffer(index)).filter(|_| !is_known));
     let read = [Some(context.read(Slot::Input(0))?), Some(context.read(Slot::Input(1))?)];
     let read = read.into_iter().chain([affine(context, op, 2)?, affine(context, op, 3)?]);
-    let read = read.chain(known).chain([addend]);
-    let blocks = pixels(context, op, output).div_ceil(256).clamp(1, BLOCKS);
-    launch(kernel, blocks, read.chain([Some(y)]).collect())
+    let read = read.chain(known).chain(running).chain([addend]);
+    launch(kernel, op.out_channels, read.chain([Some(y)]).collect())
+}
+
+/// Gradients of weight, factor and summand of direct channels.
+fn direct_parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Call, Error> {
+    let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let [saved, totals, squares] = saved(context)?;
+    let scratch = |index: u8| context.written(Slot::Scratch(index));
+    let (products, sums) = (scratch(NormalizedConvolution::PRODUCTS)?, scratch(NormalizedConvolution::SUMS)?);
+    let kernel = plain(context, op, ("normalized_direct_parameters", 1), dy)?.with("OWN_PARAMETERS", 1);
+    let kernel = with_maps(context, op, kernel, dy, None)?;
+    let read = [Some(dy), Some(x), Some(weight), affine(context, op, 2)?].into_iter();
+    let arguments = read.chain([saved, totals, squares, sums, products].map(Some)).chain(written(context)).collect();
+    launch(kernel, op.out_channels, arguments)
 }
 
 /// What direct channels add to the gradient of x.
@@ -319,6 +331,7 @@ pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Res
         Some(together) => vec![parameters_together(context, op, &together, Besides::default())?],
         None => parameters(context, op)?,
     };
+    all.push(direct_parameters(context, op)?);
     all.extend(map_gradient(context, op)?);
     Ok(all)
 }
@@ -338,7 +351,7 @@ pub(crate) fn backward_with(
     else {
         return Ok(None);
     };
-    let mut all = vec![parameters_together(context, op, &together, besides)?];
+    let mut all = vec![parameters_together(context, op, &together, besides)?, direct_parameters(context, op)?];
     all.extend(map_gradient(context, op)?);
     Ok(Some(all))
 }
@@ -355,13 +368,13 @@ fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<C
     let writes = [(Slot::InputGradient(1), products), (Slot::InputGradient(2), sums)];
     let mut all = pass(context, &map, Pass::Backward, &reads, &writes)?;
     let given = [saved, totals, squares, sums, products, scaled].map(Some);
-    let read = [Some(x), Some(dy), Some(weight), affine(context, op, 2)?].into_iter().chain(given);
+    let read = [Some(weight), affine(context, op, 2)?].into_iter().chain(given);
     let arguments = read.chain(written(context)).collect();
-    let rows_of = |entry| with_maps(context, op, plain(context, op, (entry, 1), dy)?, dy, None);
+    let rows_of = |entry| plain(context, op, (entry, 1), dy);
     all.push(launch(rows_of("normalized_gradients")?, op.out_channels.div_ceil(ROWS), arguments)?);
     if context.operation.written(Slot::InputGradient(0)).is_some() {
         let (matrix, added) = (scratch(NormalizedConvolution::MATRIX)?, scratch(NormalizedConvolution::SUMMANDS)?);
-        let arguments = [weight, scaled, saved, totals, sums, products, matrix, added].map(Some).to_vec();
+        let arguments = [weight, scaled, totals, sums, products, matrix, added].map(Some).to_vec();
         all.push(launch(rows_of("normalized_matrix")?, op.in_channels.div_ceil(ROWS), arguments)?);
     }
     Ok(all)
@@ -381,7 +394,6 @@ fn parameters_together(
     let of_map = |index: u8| if has_map { scratch(index).map(Some) } else { Ok(None) };
     let rectifier = rectified.map_or(Rectifier::NONE, |rectified| rectified.rectifier);
     let kernel = kernel(context, op, ("normalized_backward_together", 1), dy)?;
-    let kernel = with_maps(context, op, kernel, dy, None)?;
     let kernel = kernel.with("RECTIFIER", rectifier).with("MASKED", u8::from(rectified.is_some()));
     let kernel = match again {
         Some(again) => kernel.with("AGAIN", again.behind).with("AGAIN_AFFINE", u8::from(again.parameters[0].is_some())),

@@ -193,20 +193,22 @@ fn sums_over_pixels_are_taken_in_the_same_launch() {
     let (forward, backward) = ("normalized_forward_together", "normalized_backward_together");
     let map = ("normalized_map_gradient", None, false);
     let direct = ("normalized_direct_output", None, false);
+    let direct_parameters = ("normalized_direct_parameters", None, false);
     let direct_map = ("normalized_direct_gradient", None, false);
     let f16 = (Precision::F16, CAPABILITY);
     let of = |size, channels, behind: &str, format| entries(&calls(size, channels, behind, format));
     let parts = |count: u64| Some(format!("{count}u"));
     let one = |count, is_masked| {
         let [of_forward, of_backward] = [(forward, parts(count), false), (backward, parts(count), is_masked)];
-        [of_forward, direct.clone(), of_backward, map.clone(), direct_map.clone()]
+        [of_forward, direct.clone(), of_backward, direct_parameters.clone(), map.clone(), direct_map.clone()]
     };
     assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", f16), one(1, false));
     assert_eq!(of([5, 7], [8, 24], "Relu | Conv2d(3, 1)", f16), one(1, true));
     assert_eq!(of([9, 8], [136, 280], "Conv2d(3, 1)", f16), one(1, false));
     assert_eq!(of([17, 19], [16, 40], "Relu6 | Conv2d(3, 1)", f16), one(2, true));
     // In f32, and of channels that are not eights, in passes of their own.
-    let gradients = ["normalized_gradients", "normalized_matrix", "normalized_direct_gradient"];
+    let gradients =
+        ["normalized_gradients", "normalized_matrix", "normalized_direct_parameters", "normalized_direct_gradient"];
     let apart = ["normalized_weight", "normalized_direct_output"].into_iter().chain(gradients);
     let apart: Vec<_> = apart.map(|entry| (entry, None, false)).collect();
     assert_eq!(of([5, 7], [8, 24], "Conv2d(3, 1)", (Precision::F32, CAPABILITY)), apart);
