@@ -103,6 +103,12 @@ pub(crate) struct Resolver<'s, 'e> {
     stopped: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// Elements that were resolved on this thread, by all attempts.
+    pub(crate) static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A network as it is under some guesses.
 struct Attempt {
     resolved: Resolved,
@@ -128,6 +134,8 @@ fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
     resolver.check_formulas(&source.module);
     let resolved = resolver.network(source);
     let Resolver { guesses, steps, stopped, .. } = resolver;
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + steps);
     Attempt { resolved, errors, guesses, steps, stopped }
 }
 

@@ -1,10 +1,12 @@
 //! Native tests: tokens in, graphs and messages out, no compiler in the loop.
 
+mod caches;
 mod composites;
 mod expansion;
 mod going_on;
 mod habits;
 mod images;
+mod limits;
 mod lora;
 mod messages;
 mod modes;
@@ -12,6 +14,7 @@ mod modules;
 mod mutations;
 mod networks;
 mod operations;
+mod optimizers;
 mod outside;
 mod parsing;
 mod settings;
