@@ -152,7 +152,7 @@ fn the_largest_batch_is_that_of_the_leanest_step() {
     assert!(HalfLargest::BUDGET[Line::Arena] <= mib(1.0));
 }
 
-/// Where the numbers are written as they are, the macro finds the batch, and const evaluation has two plans to choose between.
+/// The macro finds the batch if all numbers are literals; const evaluation then chooses between two plans.
 #[test]
 fn a_batch_that_the_macro_found_is_as_large() {
     assert_eq!(mib(3839.0), leave(1.0));

@@ -1,4 +1,4 @@
-//! What a network on a device is told: states by their names, values that they can have, numbers of steps, samples of a batch.
+//! Values that are set in a network on a device: states by name, their bounds, numbers of steps, samples of a batch.
 
 use gpumem::optim::Optimizer;
 use gpumem::prelude::*;

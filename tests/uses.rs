@@ -54,7 +54,8 @@ fn origin(name: &str) -> String {
     plain(name).replace("stays", "w").replace("still", "v")
 }
 
-/// One step of a network with shared layers beside one in which frozen uses are layers of their own. Each trained parameter moves, and alike.
+/// Compares one step of a network with shared layers and of one in which each frozen use is a layer of its own. Trained parameters move
+/// alike.
 macro_rules! check_as_apart {
     ($shared:ident, $apart:ident) => {{
         let device = Cpu::with_threads(2).unwrap();
@@ -169,7 +170,7 @@ network_of! { DetachedApart, {},
     [Mul([v, w, Tanh], [still, stays, Sigmoid])]
 }
 
-/// What is detached is another network's output, whose parameters are the same and rest.
+/// Layers before a `detach` act as frozen copies of themselves, whose parameters are equal.
 #[test]
 fn nothing_flows_back_through_detach() {
     check_as_apart!(Detached, DetachedApart);
@@ -256,7 +257,7 @@ network! {
     fn body() -> Block { [repeat(4, [Linear(64), Gelu])] }
 }
 
-/// What only a stopped branch kept is gone, and what no gradient reaches has no state.
+/// Layers before a `detach` save nothing, and parameters that no gradient reaches have no optimizer state.
 #[test]
 fn what_is_detached_keeps_nothing() {
     let (trained, headed) = (Trained::TRAINING.unwrap().budget, Headed::TRAINING.unwrap().budget);

@@ -60,7 +60,7 @@ pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
             Ok(steps) => steps,
             // Its instances speak for it.
             Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => continue,
-            // One that was not named is not in the way of the others.
+            // A network that the user did not name does not stop the answers for others.
             Err(failure) if arguments.networks.is_empty() => {
                 left_out.push(LeftOut::network(network, failure.to_string()));
                 continue;

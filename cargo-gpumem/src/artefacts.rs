@@ -153,7 +153,7 @@ fn sections(bytes: &[u8]) -> Vec<Section> {
 
 fn sections_of_object(bytes: &[u8]) -> Vec<Section> {
     use object::FileKind::{Coff, CoffBig, Elf32, Elf64, MachO32, MachO64, Pe32, Pe64};
-    // What is no object at all, such as a library's metadata, has no sections.
+    // Files that are not objects, such as a library's metadata, have no sections.
     if !matches!(object::FileKind::parse(bytes), Ok(Coff | CoffBig | Elf32 | Elf64 | MachO32 | MachO64 | Pe32 | Pe64)) {
         return Vec::new();
     }

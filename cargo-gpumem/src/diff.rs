@@ -130,7 +130,7 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
             Ok(steps) => steps,
             // Its instances speak for it.
             Err(_) if has_instance(networks, network) => continue,
-            // One that is generic over its batch has no figures without one.
+            // A network that is generic over its batch has no figures without a batch.
             Err(failure) => {
                 warn(&format!("left out: {failure}"));
                 continue;

@@ -30,16 +30,16 @@ pub struct Program {
 /// The settings of `TRAIN` or `INFER`.
 #[derive(Clone)]
 pub struct Written {
-    /// Not known of a network that is generic over its batch.
+    /// The batch. `None` for a network that is generic over it.
     pub batch: Option<u64>,
     pub precision: Precision,
     pub headroom: u64,
     pub convolution_workspace: u64,
-    /// Those that are written, and those of Cargo features.
+    /// Cards in `cards:`, and those of Cargo features.
     pub cards: Vec<&'static Card>,
 }
 
-/// Where in a `fits!` with cards or several networks an instance is.
+/// The place of an instance in a `fits!` that names cards or several networks.
 pub struct Fits {
     /// Line and column.
     pub place: [u64; 2],

@@ -96,7 +96,7 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>, package: &dyn Fn(&str) -> O
             Some(member) => asked.extend(facts.fits.map(|fits| (facts.place.0, fits, member))),
             None => built.left_out.push(lost(&facts, package)),
         }
-        // One that is asked for twice is one instance.
+        // An instance that several `fits!` ask for is added once.
         let is_new = |instance: &Network| {
             let is_same = |other: &Network| other.name == instance.name && other.declared == instance.declared;
             !found.iter().any(is_same)

@@ -8,9 +8,9 @@ use gpumem_core::cards::Card;
 pub struct Together {
     pub file: String,
     pub line: u64,
-    /// As they are written.
+    /// The networks, in the order in which they are written.
     pub members: Vec<Network>,
-    /// Those that it names, or those of Cargo features.
+    /// Cards that the `fits!` names, or those of Cargo features.
     pub cards: Vec<&'static Card>,
 }
 

@@ -74,7 +74,7 @@ fn assert_module(what: &str, module: &TokenStream, expand: impl FnOnce(TokenStre
     }
 }
 
-/// What is written in `network!`, and in a module with `#[network_mod]`.
+/// Expands an input as the contents of `network!`, and of a module with `#[network_mod]`.
 pub fn network(data: &[u8]) {
     let Some(tokens) = tokens_of(data) else { return };
     assert_parses::<syn::File>("`network!`", &fuzz_macros::network(tokens.clone()));
@@ -83,7 +83,7 @@ pub fn network(data: &[u8]) {
     forget_places();
 }
 
-/// What is written in the other macros: blocks, layers of one's own, and checks of several networks.
+/// Expands an input as the contents of the other macros: `blocks!`, `#[blocks_mod]`, `operation!`, `fits!`, `max_batch!`.
 pub fn items(data: &[u8]) {
     let Some(tokens) = tokens_of(data) else { return };
     assert_parses::<syn::File>("`blocks!`", &fuzz_macros::blocks(tokens.clone()));

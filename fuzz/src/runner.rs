@@ -73,7 +73,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// What a run was asked for.
+/// Options of a run.
 struct Asked {
     seconds: u64,
     seed: u64,
@@ -174,12 +174,12 @@ fn report(target: &Target, asked: &Asked, number: u64, what: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// What is under way, for the thread that watches.
+/// The input that runs now, for the thread that watches its time and memory.
 struct Running {
-    /// The number of the input, and how many began before it.
+    /// The number of the input, and how many inputs have begun.
     number: AtomicU64,
     begun: AtomicU64,
-    /// Bytes that were allocated before it.
+    /// Bytes that were allocated before the input began.
     before: AtomicIsize,
     is_over: AtomicBool,
 }

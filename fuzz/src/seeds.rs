@@ -77,7 +77,7 @@ pub fn networks() -> Vec<Vec<u8>> {
     [written("network"), own.collect()].concat()
 }
 
-/// What stands in other macros.
+/// Contents of macros other than `network!`.
 pub fn items() -> Vec<Vec<u8>> {
     let own = macros(|name| ["blocks", "operation", "fits", "max_batch"].contains(&name));
     [written("items"), own].concat()

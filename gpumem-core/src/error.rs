@@ -53,7 +53,7 @@ pub enum Error {
         position: u64,
         /// The value.
         value: f32,
-        /// What its values are.
+        /// The rule that the value breaks, such as `a variance is 0 or more`.
         rule: &'static str,
     },
     /// The name of a state that another optimizer keeps.
@@ -373,7 +373,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What helps where memory is short: no smaller batch where what every batch needs is more than the room that is taken to be there.
+/// Advice after a failed allocation. A smaller batch helps only if `lasting`, the bytes that any batch needs, fit in `room`.
 struct Shortage {
     lasting: u64,
     room: u64,

@@ -104,7 +104,7 @@ pub trait Network: Sized {
     /// A batch of outputs: a tensor, or a tuple where there are several.
     type Output: Hosts;
 
-    /// What `infer_on` is where `INFER` is written: found only where it is not, and refused there with what to write.
+    /// Stands in for `infer_on` of a network without `INFER`. It does not compile there, and the error says what to write.
     #[doc(hidden)]
     fn infer_on<D: Device>(device: &D) -> Result<Net<Serving<Self>, D>, Error>
     where
@@ -113,7 +113,7 @@ pub trait Network: Sized {
         Net::load(device)
     }
 
-    /// What `shared_on` is where `INFER` is written: see [`Network::infer_on`].
+    /// Stands in for `shared_on` of a network without `INFER`: see [`Network::infer_on`].
     #[doc(hidden)]
     fn shared_on<D: Device>(device: &D) -> Result<Net<Self, D>, Error>
     where

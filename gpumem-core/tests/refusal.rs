@@ -151,7 +151,7 @@ fn cards_that_nothing_runs_on_are_refused() {
     assert_eq!(said(&[K80], &[K80], Some("t4")), None);
     let aim = Aim::at(&[K80]);
     assert_eq!(together(&[("A", 1)], &aim).unwrap().as_str(), format!("`cards:`: {WHY}"));
-    // Where the command asks, it says so itself.
+    // `cargo gpumem` builds without the check, and reports such cards itself.
     let environment = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
     assert_eq!(Aim { environment, ..aim }.room(), u64::MAX);
 }

@@ -77,7 +77,7 @@ mod interpreted {
         for row in 0..rows {
             for column in 0..columns {
                 let product = |k| {
-                    // SAFETY: the caller has as many rows and columns behind the pointers.
+                    // SAFETY: the caller's pointers lead to as many rows and columns.
                     let (a, b) = unsafe {
                         (
                             left.offset(place(row, left_row, k, left_column)),

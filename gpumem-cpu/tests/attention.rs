@@ -107,8 +107,8 @@ fn masks_hide_keys() {
     }
 }
 
-/// Where the most negative number is added to all scores of a query, they are equal: it sees the mean of the values, and gradients are
-/// those of a mean.
+/// Scores of a query are equal after a number far from 0, such as the most negative one, is added to all of them. Its output is then the
+/// mean of the values, and gradients are those of a mean.
 #[test]
 fn a_query_whose_scores_are_all_far_from_0() {
     for hides in [f32::MIN, -1e9, 1e6] {

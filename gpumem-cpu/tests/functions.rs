@@ -41,7 +41,7 @@ fn exponential_units_in_place() {
     }
 }
 
-/// Whether the gradient of the last function reads its input, and its output.
+/// Returns whether the gradient of the last function reads its input, and whether it reads its output.
 fn reads(layers: &str) -> [bool; 2] {
     let mut graph = Graph::default();
     let input = graph.input(numbers(&[4])).unwrap();

@@ -9,7 +9,7 @@ use harness::Loaded;
 use harness::bottleneck::{BATCH, Given, TRAINING, errors, programs};
 use harness::graphs::{chain, numbers};
 
-/// What rounding leaves of a loss and of gradients, relative to them.
+/// The relative error that rounding alone causes in a loss and in gradients.
 const FLOOR: f64 = 5e-7;
 
 #[test]

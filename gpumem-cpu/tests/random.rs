@@ -242,7 +242,7 @@ proptest! {
         let mut loaded = Loaded::new(&graph, output, Training { moments: 0, ..PLAIN }, BATCH, sgd);
         fill(&mut loaded);
         let statistics = |loaded: &mut Loaded| -> Vec<Vec<f32>> {
-            // Those of a branch that the output does not read are not there.
+            // Statistics in a branch that the output does not read are left out of the program.
             graph.buffers.iter().filter_map(|buffer| loaded.get(&buffer.name)).collect()
         };
         let (before, expected) = (statistics(&mut loaded), f64::from(loaded.evaluate().unwrap()));

@@ -29,7 +29,7 @@
 // forward:  y[i] = sum over j <= i of f[i, j] * p[i, j] * v[j], with p[i, j] = exp(score[i, j] - lse[i]),
 //           score[i, j] = SCALE * q[i] . k[j] + bias[i, j], lse[i] = log(sum over j <= i of exp(score[i, j])) and f[i, j] = 0 for
 //           dropped weights, else KEEP. The random word of a weight is that of element ((b * HEADS + h) * T + i) * M + j.
-//           Where bias[i, j] is -infinity, p[i, j] is 0. If it is for all j, y[i] is 0 and lse[i] +infinity.
+//           A bias[i, j] of -infinity makes p[i, j] 0. If it is -infinity for all j, y[i] is 0 and lse[i] is +infinity.
 // backward: with delta[i] = dy[i] . y[i] and s[i, j] = p[i, j] * (f[i, j] * dy[i] . v[j] - delta[i]):
 //           dq[i] = SCALE * sum over j <= i of s[i, j] * k[j],  dk[j] = SCALE * sum over i >= j of s[i, j] * q[i],
 //           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, and
@@ -78,7 +78,7 @@ static __device__ __forceinline__ bool is_near(int apart) { return !WINDOW || (a
 static __device__ __forceinline__ bool sees(int step, int key) {
     return (!CAUSAL || key <= step) && key < KEY_STEPS && is_near(step - key);
 }
-// Whether all keys of a tile that is gone through may be hidden from a query. Where neither is, every query sees key 0.
+// True if all keys of a tile may be hidden from a query. Without windows and masks, every query sees key 0.
 constexpr bool HIDES_TILES = WINDOW > 0 || MATRICES > 0;
 // The score of a hidden key.
 static __device__ __forceinline__ float hidden() { return -__int_as_float(0x7f800000); }
@@ -86,7 +86,7 @@ static __device__ __forceinline__ float hidden() { return -__int_as_float(0x7f80
 static __device__ __forceinline__ float base_of(float largest) {
     return HIDES_TILES && largest == hidden() ? 0.0f : largest;
 }
-// Whether a row has no weights, which sum to this: a window alone leaves every query a key.
+// True if a query sees no key, so that the sum of its weights is 0. Only masks do that: a window leaves every query a key.
 static __device__ __forceinline__ bool sees_none(float total) { return MATRICES > 0 && total == 0.0f; }
 // Heads of queries that share keys.
 constexpr int GROUP = HEADS / KV_HEADS;
@@ -168,7 +168,7 @@ static __device__ __forceinline__ Parts parts_of(u64 head, const real *q, const 
     return parts;
 }
 
-// The score of a query and a key from their product. Added after the product is scaled: the lowest number that there is stays finite.
+// The score of a query and a key from their product. The product is scaled before the bias is added: the lowest number stays finite.
 static __device__ __forceinline__ float biased(float product, const real *bias, int step, int key) {
 #if MATRICES
     const bool is_added = step < STEPS && key < KEY_STEPS;
@@ -177,7 +177,7 @@ static __device__ __forceinline__ float biased(float product, const real *bias, 
     return product;
 #endif
 }
-// What scores are still to be multiplied with: products that nothing is added to are not scaled yet.
+// The factor that scores still lack: without matrices that are added, products are not scaled yet.
 constexpr float SCORE_SCALE = MATRICES ? 1.0f : (float)(SCALE);
 
 #if TENSOR_CORES

@@ -30,8 +30,8 @@ constexpr int STREAM = HEAD <= 64 ? 64 : 32;
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float LN_2 = 0.693147180559945309f;
 constexpr float SCALE_2 = (float)(SCALE)*LOG2_E;
-// What scores, and the logarithms that the forward pass leaves, are multiplied with where they are compared: they are to the base of 2
-// then. Scores that something is added to stay as they are: one that is the lowest number that there is would become -infinity.
+// Factors of scores, and of the logarithms that the forward pass leaves, before they are compared. They make both logarithms to the base
+// of 2. With a bias both are 1: a score that is the lowest number of a format would become -infinity.
 constexpr float SCORE_UNIT = MATRICES ? 1.0f : SCALE_2, LOG_UNIT = MATRICES ? 1.0f : LOG2_E;
 
 struct __align__(16) Rows {
@@ -282,8 +282,8 @@ static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8],
             if (from + 8 * j + lane_pair() + e % 2 >= KEY_STEPS) scores[j].at[e] = hidden();
 }
 
-// Products of 16 queries from `step` on and 8 * COUNT keys from `from` on to scores, where something is added to them; with KEYS_DOWN
-// rows are keys and columns queries.
+// Makes scores of the products of 16 queries from `step` on and 8 * COUNT keys from `from` on, if there is a bias. With KEYS_DOWN rows
+// are keys and columns are queries.
 template <int COUNT, bool KEYS_DOWN>
 static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const real *bias, int step, int from) {
 #if MATRICES
@@ -309,7 +309,7 @@ static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE /
             for (int e = 2 * half; e < 2 * half + 2; e++) highest[half] = fmaxf(highest[half], scores[j].at[e]);
         highest[half] = quad_max(highest[half]) * SCORE_UNIT;
     }
-    // Nor where all keys so far are hidden.
+    // The base also stays if all keys so far are hidden: the difference is then NaN or -infinity.
     if (!(highest[0] - rows.base[0] > MARGIN || highest[1] - rows.base[1] > MARGIN)) return;
 #pragma unroll
     for (int half = 0; half < 2; half++) {

@@ -39,7 +39,7 @@ struct Rule {
 static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *weight, const Norm *bias, Index c) {
 #if AFFINE
 #ifdef EVAL
-    // Without a function behind it, no gradient needs the bias.
+    // The bias is null without a function after the normalisation: no gradient needs it then.
     const float shift = bias == nullptr ? 0.0f : widen(bias[c]);
 #else
     const float shift = widen(bias[c]);
@@ -75,13 +75,13 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
 
 #ifdef EVAL
 
-// The same from running statistics, which rest.
+// Mean and 1 / std of a channel from its running statistics, which do not change.
 static __device__ __forceinline__ void keep(Index c, const float *mean, const float *variance, float *saved) {
     saved[c] = mean[c];
     saved[CHANNELS + c] = inverse_root(variance[c]);
 }
 
-// What a gradient is multiplied with on its way to the input, where no gradient goes through the statistics.
+// The factor from a gradient of y to that of x, if no gradient goes through the statistics.
 static __device__ __forceinline__ float factor(float rstd, const Norm *weight, Index c) {
 #if AFFINE
     return rstd * widen(weight[c]);

@@ -26,7 +26,7 @@ constexpr u32 THREADS = 256, PIECE = 1024;
 // Numbers that all launches but products have. Floats are their bits.
 struct Given {
     u32 rows, columns;
-    // Where X is, what is made orthogonal as it is stored, the norms of pieces, and what it is multiplied with.
+    // Offsets in the scratch memory: X, the matrix before it is made orthogonal, the norms of its pieces, and 1 / its norm.
     u32 x, stored, pieces, norm;
     // Of the momentum: the share that is kept, the rest, and whether a step looks ahead.
     u32 kept, rest, looks_ahead;

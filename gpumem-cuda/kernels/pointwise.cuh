@@ -128,7 +128,7 @@ struct Elu {
     }
 };
 
-// What stands in the place of its input: the slope is made of the output.
+// Overwrites its input, so that the slope is computed from the output.
 struct EluInPlace : Elu {
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         return k > 0.0f ? 1.0f : k + (float)arguments.at[0];

@@ -57,7 +57,7 @@ struct Most {
 // The larger one; NaN where one of them is.
 static __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-// What an element adds to the sum where this is the largest. Nobody reads the sum where the largest is 0 or no finite number.
+// The term of an element in the sum, given the largest element. The sum is not read if the largest is 0 or not finite.
 static __device__ __forceinline__ float term(float x, float most) {
     if (SAME<ORDER, Most>) return fabsf(x) == most ? 1.0f : 0.0f;
     return ORDER::term(fabsf(x) / most);

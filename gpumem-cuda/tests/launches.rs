@@ -85,8 +85,8 @@ fn figures() {
     if std::env::var_os("UPDATE_FIGURES").is_some() {
         std::fs::write(FILE, &text).unwrap();
     }
-    // What no change may go above, however the file is written: launches, and MB that are moved. Of ResNet-50's, three for each convolution that
-    // is one with its normalisation do nothing unless a channel would lose its digits.
+    // Bounds that hold even after the file is written anew: launches, and MB that are moved. ResNet-50 has three launches for each
+    // convolution that is one with its normalisation. They do nothing unless a channel would lose its digits.
     for (network, launches, megabytes) in [("ResNet50", 330, 70_000.0), ("Gpt2", 260, 36_000.0), ("Digits", 26, 9.0)] {
         let line = text.lines().find(|line| line.starts_with(network)).unwrap();
         let mut numbers = line.split_once(": ").unwrap().1.split(' ').filter_map(|word| word.parse::<f64>().ok());

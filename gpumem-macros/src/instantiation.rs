@@ -167,7 +167,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     }}
 }
 
-/// Where in a `fits!` a network is, which cards are named in it, and where it begins, as an expression.
+/// Returns an expression for the place of a network in a `fits!`: where that begins, the network's index, and the cards.
 fn asked_with(index: usize, count: usize, start: Span, cards: &TokenStream) -> TokenStream {
     let (line, column) = (written_at(start).1, column(start));
     let [index, count] = [index, count].map(|number| u32::try_from(number).unwrap_or(u32::MAX));

@@ -61,7 +61,7 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, errors: &mut Errors) -> Re
     let (mut terms, before) = (Vec::new(), errors.list().len());
     collect(value, &mut terms, errors);
     let reading = assemble(&terms, resolved, errors);
-    // What a mistake in it leaves open is not judged.
+    // After a mistake the terms may be incomplete, and their numbers are not checked.
     if errors.list().len() == before {
         check_numbers(&terms, resolved, errors);
     }

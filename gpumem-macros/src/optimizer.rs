@@ -83,7 +83,7 @@ struct Hyperparameters {
     set: Vec<String>,
     /// Whether every one is given, so that no default is needed.
     complete: bool,
-    /// Those that are written, with their places.
+    /// Hyperparameters that are written, with their places.
     written: Vec<(String, Place)>,
     /// The place of each group.
     groups: Vec<Place>,

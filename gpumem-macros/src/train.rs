@@ -62,7 +62,7 @@ pub(crate) struct Reading<'s> {
     pub(crate) optimizer: Option<Place>,
     /// The hyperparameters that are written, with their places.
     pub(crate) hyperparameters: Vec<(String, Place)>,
-    /// Where each group of parameters was written.
+    /// The place of each group of parameters.
     pub(crate) groups: Vec<Place>,
     pub(crate) update: Update,
     pub(crate) checkpoint: Checkpoint,

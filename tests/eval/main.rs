@@ -62,7 +62,7 @@ fn a_layer_may_have_uses_in_both_modes() {
     let numbers_of = |text: &str| text.split(' ').map(|number| number.parse().unwrap()).collect();
     let expected: BTreeMap<&str, Vec<f32>> = lines.map(|(name, values)| (name, numbers_of(values))).collect();
     let mut net = on_cpu::<Both>();
-    // What has several uses is called by the first of them.
+    // A layer with several uses has the name of its first use.
     let called = |name: &str| name.replace("norm.", "norm[0].");
     let order = ["first.weight", "first.bias", "norm.weight", "norm.bias", "norm.running_mean", "norm.running_var"];
     for (salt, name) in order.iter().enumerate() {

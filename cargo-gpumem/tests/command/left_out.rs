@@ -76,7 +76,7 @@ fn what_fits_names_is_answered_for() {
 #[test]
 fn networks_of_one_name_are_told_apart() {
     let _alone = alone();
-    // What gpumem depends on is that of the fixture.
+    // This builds the fixture, whose lock file and target folder the workspace below uses: dependencies are built once.
     printed(&["fit", "--quiet", "Wide"]);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-packages");
     let manifest = std::fs::read_to_string(FIXTURE.join("Cargo.toml")).unwrap();
@@ -114,7 +114,7 @@ fn networks_of_one_name_are_told_apart() {
     assert!(code == Some(0) && shown.starts_with("Net: training, batch 4, F32\n"), "{errors}{shown}");
 }
 
-/// What the command prints has nowhere to go: that is an error, and no panic.
+/// Output to a full disk is an error and no panic; output to a closed pipe is neither.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_told_and_a_closed_pipe_is_none() {

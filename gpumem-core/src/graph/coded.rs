@@ -20,7 +20,7 @@ pub(super) struct Scales {
 }
 
 impl Graph {
-    /// Whether some linear map of these layers has a weight that may be kept in codes: one of [`Graph::bases`].
+    /// True if a linear map of these layers has a weight that may be quantized, which is one of [`Graph::bases`].
     pub fn has_base(&self, rows: &Range<RowId>, bases: &BTreeSet<usize>) -> bool {
         self.maps(rows).into_keys().any(|weight| bases.contains(&weight))
     }
@@ -42,7 +42,7 @@ impl Graph {
         bases
     }
 
-    /// Those of [`Graph::bases`] that nothing trains.
+    /// The weights in [`Graph::bases`] that nothing trains.
     pub(super) fn frozen_bases(&self) -> BTreeSet<usize> {
         let (mut bases, frozen) = (self.bases(), self.frozen_parameters());
         bases.retain(|&weight| frozen[weight]);
@@ -61,8 +61,8 @@ impl Graph {
         Some((other, places))
     }
 
-    /// Keeps the weights of linear maps of these layers in codes, those of `bases` that `scales` has not: it is given their scales.
-    /// Those of adapters, which are trained, stay as they are.
+    /// Quantizes weights of linear maps in these layers: those in `bases` that are not in `scales` yet. Their scales are added to it.
+    /// Weights of adapters are trained, and stay as they are.
     pub(super) fn code(
         &mut self,
         (rows, bases): (&Range<RowId>, &BTreeSet<usize>),

@@ -195,8 +195,8 @@ impl Graph {
         Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
     }
 
-    /// Builds the graph anew with adapters behind their maps, which read codes where these keep their weights. An adapter of a node that is
-    /// among the `frozen` ones has no gradient there.
+    /// Builds the graph anew with an adapter after each of its linear maps. Maps with quantized weights read codes. The adapter of a node
+    /// in `frozen` has no gradient there.
     pub(super) fn with_adapters(
         &mut self,
         adapters: &BTreeMap<usize, Adapter>,

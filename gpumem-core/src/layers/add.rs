@@ -45,7 +45,7 @@ impl Use {
 pub struct Tie {
     /// The row whose weight it uses.
     pub tied_to: RowId,
-    /// How it is used. What it shares with the owner are its other parameters.
+    /// Its use. The parameters that it has from the owner are all but the weight.
     pub used: Use,
 }
 
@@ -64,7 +64,7 @@ impl Graph {
         self.layer_as(Guess::default(), Use::of(owner), entry, written, inputs, path)
     }
 
-    /// The same under a guess, as it is used.
+    /// Adds a layer for one use of it. `guess` chooses a reading where a mistake leaves several.
     pub fn layer_as(
         &mut self,
         guess: Guess,
@@ -77,7 +77,7 @@ impl Graph {
         self.layer_in(entry, written, inputs, Scope { path, kind: entry.name.into(), used, tied_to: None, guess })
     }
 
-    /// The same of a layer that uses the weight of another row.
+    /// Adds a layer that uses the weight of another row.
     pub fn layer_tied_to(
         &mut self,
         Tie { tied_to, used }: Tie,

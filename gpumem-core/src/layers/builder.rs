@@ -96,7 +96,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// What has been built so far.
+    /// Returns the graph with all that was built so far.
     pub(super) fn graph(&self) -> &Graph {
         self.graph
     }

@@ -183,7 +183,7 @@ impl fmt::Display for NoOption {
     }
 }
 
-/// What to write in place of an option that PyTorch's layers have, and none here. Its value does not matter.
+/// Returns what to write in place of an option that PyTorch's layers have and these lack, whatever its value.
 pub fn in_place_of(option: &str) -> Option<&'static str> {
     match option {
         "key_padding_mask"

@@ -296,7 +296,7 @@ impl Builder<'_> {
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
-        // Where nothing flows through its statistics, a normalisation adds up what its own parameters need, and nothing else.
+        // Running statistics pass no gradient on: a normalisation that uses them sums for its own trained parameters alone.
         let adds_up = node.op.moves_statistics() || of.iter().any(|(input, _)| *input > 0);
         if adds_up {
             writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));

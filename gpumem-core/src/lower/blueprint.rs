@@ -40,7 +40,7 @@ pub struct Steps {
     pub checkpoint: Checkpoint,
     /// What happens to gradients and to the learning rate before an update.
     pub descent: Descent,
-    /// Whether 1x1 convolutions run as one with the normalisations after them.
+    /// The choice to run 1x1 convolutions and the normalisations after them as one operation, or as two.
     pub conv_norm: ConvNorm,
 }
 
@@ -239,8 +239,8 @@ impl Blueprint {
         Ok(())
     }
 
-    /// What is made of the graph and the options of a training step: of the graph whose normalisations are one with the convolutions of one
-    /// pixel in front of them, unless those are to run one after the other.
+    /// Calls `lower` with the graph and the options of a training step. `None` if the network is not trained. Unless `conv_norm` is
+    /// `Separate`, normalisations are one operation with the 1x1 convolutions before them in that graph.
     fn trained<T>(
         &self,
         precision: Precision,

@@ -14,9 +14,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// What a network needs, as a table: each layer's output shape, parameters, multiply-accumulates (of one sample, up to the network's outputs) and what
-/// its backward pass keeps (of the whole batch, or of a part where it is split); then the lines of the budget, where the peak is, and the cards: those in `cards:`
-/// with what is left of each and the largest batch that fits, and the smallest others that fit.
+/// Returns a table of what a network needs: a row for each layer, the budget, the peak and the cards.
+///
+/// A row has the layer's output shape, its parameters, its multiply-accumulates for one sample, as far as the network's outputs need them,
+/// and the bytes that its backward pass keeps: of the whole batch, or of one micro-batch if the batch is split. The cards are those in
+/// `cards:`, each with the bytes that are left and the largest batch that fits, and the smallest others that the network fits on.
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing = if N::TRAINING.is_some() { "training" } else { "inference" };

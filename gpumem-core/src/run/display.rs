@@ -126,7 +126,7 @@ fn other(value: f32) -> &'static str {
 
 /// A finite number in decimal digits.
 struct Digits {
-    /// Those before the point, with the sign.
+    /// Digits before the point, with the sign.
     whole: String,
     fraction: String,
     /// A sign and at least two digits; empty without an exponent.

@@ -33,9 +33,9 @@ const MOST_STEPS: u64 = 1 << 53;
 
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 ///
-/// What computes takes `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`; in an `Arc` alone it
-/// cannot run. To save it, write what [`Net::tensors`] names and [`Net::get`] reads to a file. There is no mode to switch:
-/// [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
+/// Methods that compute take `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`; in an `Arc` alone
+/// it cannot run. To save it, write each tensor that [`Net::tensors`] names and [`Net::get`] reads to a file. There is no mode to
+/// switch: [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
     train: Option<Placed>,
@@ -367,8 +367,8 @@ impl<N: Network, D: Device> Net<N, D> {
         outputs.finish(&self.infer, self.precision)
     }
 
-    /// What the network needs, as a table: each layer's output, parameters and multiply-accumulates, the budget, the peak and the cards.
-    /// It is [`report::table`](crate::report::table), which asks for no device.
+    /// Returns a table of what the network needs: the layers, the budget, the peak and the cards.
+    /// [`report::table`](crate::report::table) returns it without a device.
     ///
     /// PyTorch: `torchinfo.summary(model)`.
     pub fn summary(&self) -> String {

@@ -24,7 +24,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Self::load_with(device, Some(N::INFERENCE))
     }
 
-    /// One forward pass as `INFER` says, with the parameters as training has left them. For a network without `TRAIN` it is
+    /// Runs one forward pass with the settings of `INFER` and the parameters as training has left them. Without `TRAIN` it is
     /// [`Net::forward`].
     ///
     /// # Errors

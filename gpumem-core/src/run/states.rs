@@ -21,7 +21,7 @@ impl States {
         let is_update = |action: &Action| matches!(action, Action::Update | Action::Store(_));
         for update in program.operations.iter().filter(|operation| is_update(&operation.action)) {
             let Some(parameter) = update.read(Slot::Parameter).map(|id| program.tensor(id)) else { continue };
-            // What has one state only is a matrix, if there is a difference.
+            // A parameter with a single state is a matrix, for an optimizer that treats matrices in its own way.
             let is_matrix = update.written(Slot::Moment(1)).is_none();
             for index in 0..Optimizer::MOST_STATES {
                 let Some(id) = update.written(Slot::Moment(index as u8)) else { continue };

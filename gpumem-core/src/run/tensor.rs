@@ -347,7 +347,7 @@ pub trait Hosts: Sized + 'static {
     fn take(each: &mut TakeEach<'_>) -> Result<Self, Error>;
 }
 
-/// What can be handed to a network that takes `T`: a reference to a `T`, and where that is a tuple, a tuple of references.
+/// An argument for a network that takes `T`: a `&T` or, if `T` is a tuple, a tuple of references.
 #[diagnostic::on_unimplemented(
     message = "the network takes a `{T}` here, not `{Self}`",
     label = "expected `&{T}`",
@@ -366,7 +366,7 @@ impl<'a, T: Hosts> Give<'a, T> for &'a T {
     }
 }
 
-/// What a loss compares with: the target of every network that has `const TRAIN`.
+/// The target of a loss. A network without `const TRAIN` has none.
 #[diagnostic::on_unimplemented(
     message = "the network has no `const TRAIN`, so it makes no training steps",
     label = "add `const TRAIN: Train = Train {{ batch: 32, optimizer: AdamW {{ lr: 1e-3 }}, loss: CrossEntropy }};` to the network, and load it with `on`",

@@ -49,8 +49,8 @@ pub struct Train {
     /// What is computed a second time for the backward pass rather than kept for it: `Norms` (if left out), `None`, `Cheap`, `Auto` or
     /// `Budget(0.6)`. No number changes with it.
     pub checkpoint: Checkpoint,
-    /// Whether a 1x1 convolution and the batch normalisation after it may run as one operation: `Fused` (if left out) or `Separate`. See
-    /// [`ConvNorm`].
+    /// Execution of a 1x1 convolution and the batch normalisation after it: as one operation where the step needs no more memory with
+    /// that, `Fused` (if left out), or one after the other, `Separate`. See [`ConvNorm`].
     pub conv_norm: ConvNorm,
     /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
     pub clip: Option<Clip>,
@@ -177,17 +177,18 @@ pub enum Checkpoint {
     Budget(f64),
 }
 
-/// How a 1x1 convolution and the batch normalisation after it run in training, where nothing but sums reads what is normalised:
-/// `conv_norm: Separate` in `TRAIN`.
+/// Execution of a 1x1 convolution and the batch normalisation after it in training: `conv_norm: Separate` in `TRAIN`.
+///
+/// Only pairs whose normalised output is read by nothing but sums may run as one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConvNorm {
-    /// As one operation, where a step needs no more memory so: the output of the convolution is never stored. Statistics come from the sums
-    /// of the input's products, and where those would lose digits from the output, which is computed again: losses and gradients are those
-    /// of `Separate` but for rounding.
+    /// One operation, if the step needs no more memory with it. The output of the convolution is never stored. Statistics come from sums of
+    /// products of the input; a channel for which these lose digits is computed again, and has its statistics from that. Losses and
+    /// gradients differ from those of `Separate` by rounding alone.
     #[default]
     Fused,
-    /// One after the other, as PyTorch runs them. The output of the convolution is stored.
+    /// Two operations, one after the other, as in PyTorch. The output of the convolution is stored.
     Separate,
 }
 

@@ -364,7 +364,7 @@ impl Drawing {
                 });
             }
             111 => {
-                // What is added differs between samples, or is the same for all, or is one row for all queries.
+                // The numbers that are added to the scores differ between samples, or are equal in all, or are one row for all queries.
                 let bias = match second % 3 {
                     0 => try_join(g, &[sequence[0], sequence[0]], "MatMul(transpose_b = true)"),
                     1 => Ok(layer(g, sequence[0], "Mean(-1)")),

@@ -105,7 +105,7 @@ fn a_normalisation_at_rest_keeps_what_its_gradients_read() {
     norm(&train(&graph, output, 1), true);
     let trained = train(&graph, output, 1);
     assert!(norms(&trained).iter().all(|norm| norm.eval));
-    // Where nothing is trained there is one way to normalise, so that fused passes match.
+    // Without training every normalisation uses running statistics. None is marked as `eval` then, so that fused passes match.
     assert!(norms(&infer(&graph, output)).iter().all(|norm| !norm.eval));
     assert!(norms(&trained.evaluation().unwrap().program).iter().all(|norm| !norm.eval));
     assert_eq!(trained.normalizes_single(), None);

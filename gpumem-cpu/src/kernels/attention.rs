@@ -149,7 +149,7 @@ impl Sizes {
     }
 }
 
-/// What is added to scores: matrices `[T, M]` or `[1, M]`, which may be those of each sample.
+/// Numbers that are added to the scores: matrices `[T, M]` or `[1, M]`, for all samples or, with `batched`, for each.
 struct Bias {
     data: Source,
     batched: bool,

@@ -280,7 +280,7 @@ pub(super) struct Reads {
     pub(super) bias: bool,
     /// How what follows the normalisation alters gradients.
     pub(super) alters: Alters,
-    /// Whether statistics are the batch's, so that gradients flow through them.
+    /// True if the statistics are the batch's, so that gradients flow through them.
     pub(super) by_batch: bool,
 }
 

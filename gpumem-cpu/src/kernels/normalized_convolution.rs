@@ -27,8 +27,8 @@ const CHUNK: usize = 1 << 21;
 /// The share of the variances of what it sums below which the variance of a channel is summed from y itself.
 const LEAST_SHARE: f64 = 0.125;
 
-/// How many times its variance the square of a channel's mean is, at least, where x is read less that mean: elsewhere the difference would be
-/// rounded for nothing.
+/// Least ratio of the squared mean of a channel to its variance for which that mean is subtracted from x. Below it, the subtraction
+/// would add rounding and gain nothing.
 const FAR: f64 = 4.0;
 
 /// Numbers of channels, and lengths of maps.
@@ -68,7 +68,7 @@ struct Centered {
     /// From x to as many channels, and to those of y.
     own: Correlation,
     map: Correlation,
-    /// What each channel of x is read less, and its mean then.
+    /// The number that is subtracted from each channel of x, and the channel's mean after that.
     centers: Vec<f32>,
     rests: Vec<f64>,
     /// Direct channels of y, their rows of the weight, and their means.

@@ -31,7 +31,7 @@ fn random(count: usize, salt: u64) -> Vec<f32> {
     (0..count).map(|_| next()).collect()
 }
 
-/// What the network is given. Parameters are named as in the program; maps are `[B, C, H, W]`.
+/// Input, target and parameters of the network that `build` makes. Maps are `[B, C, H, W]`.
 #[derive(Clone)]
 pub struct Given {
     pub input: Vec<f32>,
@@ -197,7 +197,7 @@ mod double {
         [dx, dw]
     }
 
-    /// What is normalised, before factor and summand, and of each channel the root that it is multiplied with.
+    /// Returns normalised rows, before factor and summand, and `1 / sqrt(variance + eps)` of each channel.
     pub fn normalise(x: &[f64], channels: usize) -> (Vec<f64>, Vec<f64>) {
         let count = (x.len() / channels) as f64;
         let each = |c: usize| x.iter().skip(c).step_by(channels);

@@ -153,7 +153,7 @@ fn right((function, arguments): &Case, x: f64) -> [f64; 2] {
     }
 }
 
-/// How far a slope is off that is made of an output: where the output is near a bound, its rounding is all that is left of the slope.
+/// Returns the absolute error of a slope that is computed from a rounded output. Near a bound of the output it is as large as the slope.
 fn of_rounded_output((function, arguments): &Case) -> f64 {
     f64::from(f32::EPSILON)
         * match function {
@@ -243,7 +243,7 @@ pub const KNOWN: [(&str, [f32; 4], [f64; 4]); 4] = [
     ("Selu", TAIL, [7.98176e-05, 3.62371e-09, 0.00435789, 1.7581]),
 ];
 
-/// Where the slope of an exponential linear unit is small, and where it is largest.
+/// Points where the slope of an exponential linear unit is small, and 0, where it is largest.
 const TAIL: [f32; 4] = [-10.0, -20.0, -6.0, 0.0];
 
 /// Gradients of a network of one input at some points, whose output's is 1.

@@ -25,7 +25,7 @@ pub struct Masked {
     pub mask_shape: [usize; 2],
     /// Queries, keys, values and the mask of the whole batch.
     pub inputs: [Vec<f32>; 4],
-    /// What the output is multiplied with in the loss.
+    /// The gradient of the output: the loss is the sum of the products of both.
     pub slope: Vec<f32>,
 }
 
@@ -64,7 +64,7 @@ impl Sums {
 /// The output, and the gradients of queries, keys, values and the mask.
 pub type Outcome = [Sums; 5];
 
-/// What they are called.
+/// Names of the tensors of an [`Outcome`].
 pub const NAMES: [&str; 5] = ["output", "queries", "keys", "values", "mask"];
 
 /// The tensors in which a training step leaves those gradients.
@@ -255,7 +255,7 @@ impl Masked {
         weights.into_iter().map(|weight| weight / sum).collect()
     }
 
-    /// What the definition says of these inputs, which are this case's as a number format has them. Nothing is dropped.
+    /// Computes output and gradients by the definition of attention, without dropout. `inputs` are this case's, rounded to a number format.
     pub fn outcome(&self, inputs: &[Vec<f32>]) -> Outcome {
         assert_eq!(self.dropout, 0.0);
         let Masked { batch, heads, steps, keys, width, values, .. } = *self;

@@ -242,7 +242,7 @@ pub fn labels_that_do_not_count_in_micro_batches(everyone: Everyone) {
     for (who, mut net) in everyone(&program, 1, optimizer) {
         net.set("linear0.weight", &[0.1, -0.2, 0.3, 0.4, -0.5, 0.6]);
         for part in 0..3 {
-            // What the labels of the whole batch come to.
+            // The number of labels that count in the whole batch.
             net.set("divisor0", &[3.0]);
             net.set("input", &inputs[part]);
             net.set_words("target", &labels[part]);

@@ -188,7 +188,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     Ok(Some((2, calls(backward_through(&context, op, incoming)?))))
 }
 
-/// Whether the backward pass of a normalisation reads what was normalised.
+/// True if the backward pass of a normalisation reads the input of the normalisation.
 fn keeps_input(operation: &Operation) -> bool {
     operation.read(Slot::Input(0)).is_some()
 }

@@ -109,8 +109,8 @@ impl Record {
     }
 }
 
-/// Returns a record as it is written after it was read, behind a heading of one line, or `None` if `text` is none: what is read of the
-/// file is asked everything that loading a network asks.
+/// Reads a record, asks it everything that loading a network asks, and returns it as it is written after that. `None` if `text` is not
+/// a record. A heading of one line is put before `text` first.
 #[doc(hidden)]
 pub fn reread(text: &str) -> Option<String> {
     let about = "card\n";

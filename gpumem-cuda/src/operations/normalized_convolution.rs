@@ -270,8 +270,8 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
     Ok(all)
 }
 
-/// The output of direct channels, in place of what is there, which is the last of the calls: of the sum with another map, if there is one, and
-/// maybe behind a Relu.
+/// Returns the last of the calls: it overwrites the output of direct channels. With `addend`, the output is the sum with that map; with
+/// `relu`, a Relu follows.
 pub(crate) fn direct_output(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -310,7 +310,7 @@ fn direct_parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Resul
     launch(kernel, op.out_channels, arguments)
 }
 
-/// What direct channels add to the gradient of x.
+/// Returns the call that adds the part of direct channels to the gradient of x.
 fn direct_gradient(context: &Context<'_>, op: &NormalizedConvolution, dx: TensorId) -> Result<Call, Error> {
     let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
     let [saved, totals, squares] = saved(context)?;

@@ -66,7 +66,7 @@ impl IndexCheck {
 pub(super) struct IndexChecks(Vec<IndexCheck>);
 
 impl IndexChecks {
-    /// Those of a job whose double buffer has halves of `half` bytes. Nothing is valid yet.
+    /// Collects the checks of a job whose double buffer has halves of `half` bytes. Nothing is valid yet.
     pub(super) fn new(job: &Job, half: u64) -> IndexChecks {
         let mut checks = Vec::new();
         let mut add = |reader, placed: &Placed, batch: u64, shift: u64| {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(write(16, &[4, 4]), [true, true]);
         assert_eq!(write(12, &[99, 6, 4]), [false, true]);
         assert_eq!(write(12, &[99, 0, 1, 99]), [true, true]);
-        // What ends where it begins and begins where it ends is beside it.
+        // Writes that end at the tensor's first byte, or begin after its last, do not touch it.
         assert_eq!((write(12, &[99]), write(24, &[99])), ([true, true], [true, true]));
         for (offset, words) in [(20, vec![0]), (20, vec![0, 0]), (12, vec![0, 0]), (18, vec![0])] {
             assert_eq!(write(16, &[0, 0]), [true, true]);

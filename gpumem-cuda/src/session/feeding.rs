@@ -38,9 +38,9 @@ pub(super) struct Feeding {
     current: usize,
     /// The half that the last step read.
     last: Option<usize>,
-    /// What has been fed since: offsets and bytes.
+    /// Ranges that were fed after the last step: offsets and bytes.
     fed: Vec<(u64, u64)>,
-    /// Where a batch is split: what its parts have in common.
+    /// State that the parts of a batch share. `None` if the batch is not split.
     split: Option<Split>,
 }
 

@@ -99,7 +99,7 @@ impl Losses {
     }
 }
 
-/// Returns what is to be written to the arena at `offset`, with `own` in the place of what of it would lie at `place`.
+/// Returns the bytes to write to the arena at `offset`. Those that would lie where `own` lies, at `place`, are replaced by `own`.
 pub(super) fn replaced<'a>((offset, mut bytes): (u64, Cow<'a, [u8]>), place: u64, own: &[u8]) -> Cow<'a, [u8]> {
     for (place, &byte) in (place..).zip(own) {
         let index = place.checked_sub(offset).and_then(|index| usize::try_from(index).ok());

@@ -42,7 +42,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use transfers::Transfers;
 
-/// What [`StateWord::Readers`] and [`StateWord::Blocks`] are between launches: with another number in them blocks would wait for ever.
+/// Bytes of [`StateWord::Readers`] and [`StateWord::Blocks`] between launches. With other values, blocks would wait for ever.
 const NO_BLOCKS: [u8; 8] = [0; 8];
 const _: () = assert!(StateWord::Blocks as usize == StateWord::Readers as usize + 1);
 
@@ -259,7 +259,7 @@ impl Session {
         checked
     }
 
-    /// Copies `bytes` to `offset` in the arena, and what of them is an input or target of a training step to its second place.
+    /// Copies `bytes` to `offset` in the arena. Bytes of an input or target of a training step are copied to its second half, too.
     fn write_arena(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let length = bytes.len() as u64;
         self.checks.forget(offset, length);

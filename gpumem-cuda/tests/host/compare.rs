@@ -113,14 +113,14 @@ pub fn compare_cached(what: &str, program: &Program, format: Format, befores: &[
     }
 }
 
-/// What everyone who runs the kernels leaves of a program after one step.
+/// Tensors after one step of a program, as one runner of the kernels leaves them.
 pub struct Left {
     pub who: String,
     /// Tensors that were asked for.
     pub found: Vec<Vec<f32>>,
-    /// What was given, as the number format has it.
+    /// Numbers that were given, rounded to the number format.
     pub given: Vec<Vec<f32>>,
-    /// How far numbers may be off where sums of the project's own kernels may be off by the tolerance that was asked for.
+    /// Tolerance for this runner, if the tolerance that was asked for is that of sums in the project's own kernels.
     pub tolerance: f64,
 }
 

@@ -127,7 +127,7 @@ fn indices_that_are_written_in_part_are_checked_before_a_step() {
     }
 }
 
-/// What is fed in part is looked at too, in the half that the step reads, and nothing is fed beyond its half.
+/// Indices that are fed in part are checked too, in the half that the step reads. Nothing is fed beyond its half.
 #[test]
 fn indices_that_are_fed_in_part_are_checked_before_a_step() {
     if !on_a_simulated_card("indices::indices_that_are_fed_in_part_are_checked_before_a_step", &[]) {

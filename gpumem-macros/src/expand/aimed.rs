@@ -150,7 +150,7 @@ mod tests {
         assert!(lower_bound_at(&tables[1], more, Precision::F32).unwrap() > room, "{more} fits, too");
     }
 
-    /// Where the numbers are not known here, const evaluation looks for the batch.
+    /// Const evaluation searches the batch if the macro does not know the numbers.
     #[test]
     fn what_is_not_known_here_is_not_found_here() {
         for (checkpoint, cards) in [

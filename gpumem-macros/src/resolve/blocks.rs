@@ -228,12 +228,12 @@ impl<'s> Resolver<'s, '_> {
         end.filter(|_| times.is_some())
     }
 
-    /// What there is so far: elements, layers, and conditions that are not known.
+    /// Returns the counts so far of elements, of layers, and of conditions that are not known.
     fn unrolled(&self) -> [usize; 3] {
         [self.steps, self.count, self.open_conditions.len()]
     }
 
-    /// Stops where so many rounds like the first, before which there was `before`, exceed a limit: without going through them.
+    /// Stops if `times` rounds like the first would exceed a limit, without resolving them. `before` has the counts before that round.
     fn check_rounds(&mut self, (times, written): (u64, &Expression), before: [usize; 3], frame: &Frame<'s>) {
         let [steps, layers, conditions] = self.unrolled();
         // A condition that is not known is passed once.

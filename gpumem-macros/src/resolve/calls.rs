@@ -28,7 +28,7 @@ impl<'s> Resolver<'s, '_> {
             let message = format!(
                 "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
             );
-            // What was found further in comes of the recursion.
+            // Mistakes that were found inside are consequences of the recursion.
             if let Some(found) = frame.found_before_recursion(block) {
                 self.errors.truncate(found);
             }

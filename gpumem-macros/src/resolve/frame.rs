@@ -142,7 +142,7 @@ impl<'s> Frame<'s> {
         self.bindings.iter().find(|binding| binding.name == name)
     }
 
-    /// How many mistakes had been found before `block` first called itself, on the way to this call.
+    /// Returns the number of mistakes before `block` first called itself, on the way to this call. `None` if it did not.
     pub(crate) fn found_before_recursion(&self, block: &Function) -> Option<usize> {
         let mut calls = Vec::new();
         let mut around = Some(self);

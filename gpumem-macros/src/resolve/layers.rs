@@ -401,7 +401,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Whether a text may be a segment of a path: as the name of a block, of letters of any script, or with a digit in front.
+/// True if a text may be a segment of a path: an identifier in any script, which may also begin with a digit.
 fn is_segment(name: &str) -> bool {
     let behind = format!("_{name}");
     !name.is_empty() && syn::parse_str::<syn::Ident>(&behind).is_ok_and(|parsed| parsed == behind)

@@ -1,4 +1,4 @@
-//! What is said of an element as a whole: `freeze(x)`, `detach(x)`, `eval(x)`, `train(x)`.
+//! Words around an element as a whole: `freeze(x)`, `detach(x)`, `eval(x)`, `train(x)`.
 
 use super::Resolver;
 use super::frame::{Current, Frame};
@@ -9,7 +9,7 @@ use gpumem_core::layers::Use;
 use gpumem_core::program::TrainingOnly;
 use std::rc::Rc;
 
-/// What `eval` or `train` says of the element around which it stands; the innermost one counts.
+/// The mode of an element inside `eval` or `train`; the innermost one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
     /// As without training.
@@ -108,7 +108,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// How a layer with these arguments is used here.
+    /// Returns the use of a layer with these arguments here.
     pub(super) fn used(&self, given: &Given) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
         Use { owner: self.sharing.owner(), frozen, eval: self.mode == Some(Mode::Eval) }
@@ -165,7 +165,7 @@ impl<'s> Resolver<'s, '_> {
 
     /// Reports each `detach` that stops nothing, wherever its block is called.
     pub(super) fn check_detached(&mut self, all: &[Detached<'s>]) {
-        // What stands for a value after a mistake is made of nothing.
+        // After a mistake, values may be placeholders that depend on no parameter.
         if all.is_empty() || !self.errors.list().is_empty() {
             return;
         }

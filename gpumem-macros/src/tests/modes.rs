@@ -42,7 +42,7 @@ fn a_use_is_frozen_or_a_layer() {
     }
     let found = weights("let w = Linear(8); [block(w), Tanh, w, freeze(Tied(w))]");
     assert_eq!(found.iter().map(|(_, frozen)| *frozen).collect::<Vec<_>>(), [true, false, true], "{found:?}");
-    // What is frozen at its `let` is frozen where its weight is tied, too.
+    // A layer that is frozen at its `let` is frozen in a `Tied` use, too.
     for frozen in ["freeze(Linear(8))", "Linear(8, freeze)", "[freeze(Linear(8))]"] {
         let found = weights(&format!("let w = {frozen}; [Linear(8), w, Tanh, Tied(w)]"));
         assert_eq!(found.iter().map(|(_, frozen)| *frozen).collect::<Vec<_>>(), [false, true, true], "{found:?}");

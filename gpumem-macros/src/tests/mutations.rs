@@ -209,7 +209,7 @@ fn declares(tokens: &TokenStream) -> bool {
     tokens.windows(2).any(|pair| pair[0] == "struct" && names.contains(&pair[1].as_str()))
 }
 
-/// What is mutated is sound, so that a mutation meets every part.
+/// Networks are without mistakes before they are mutated, so that mutations reach every part.
 #[test]
 fn what_is_mutated_is_sound() {
     for network in NETWORKS {
@@ -330,7 +330,7 @@ fn nesting() {
     assert!(expansion.contains("recursion without end"), "{expansion}");
 }
 
-/// What stops nowhere, or is read more often with every level, would never come back.
+/// Expansion would never end if a loop had no end, or if each level of nesting were read more often than the last.
 #[test]
 fn every_loop_ends() {
     let forward = |output: &str, body: &str| format!("struct Net; fn forward(x: Features<4>) -> {output} {{ {body} }}");

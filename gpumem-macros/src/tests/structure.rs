@@ -157,7 +157,7 @@ fn losses_that_mean_something_else() {
     let said = "`target` names what `train_step` is given, but `x` is a value of `forward`; to compare two values of the network write \
                 `Mean(from = loss)` for `Mse`, and `Sub([], from(x)), Pow(2.0), tap(loss)` in `forward`; otherwise choose another name";
     assert_mistakes(&net("Sequence<3, 4>", "Mse(target = x)", "[Linear(4)]"), &[("x", said)]);
-    // What the messages say.
+    // A network that does what the messages advise.
     sound(&net(
         "Sequence<3, 4>",
         "Mse + Mean(from = loss)",

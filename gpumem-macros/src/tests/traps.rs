@@ -191,7 +191,7 @@ fn factors_of_moved_channels() {
     ] {
         assert_mistakes(&of(input, output, body), &[("Scale", &said)]);
     }
-    // Where they are is said, or is where they always are.
+    // Channels on an axis that `dim` or `shape` gives, or on the usual one.
     for (input, output, body) in [
         (image, map, "[Scale]"),
         (image, map, "[Permute(0, 2, 3, 1), Relu, Permute(0, 3, 1, 2), Scale]"),

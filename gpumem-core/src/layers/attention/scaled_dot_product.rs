@@ -179,8 +179,9 @@ fn list(axes: &[u64], rest: &str) -> String {
     format!("[{axes}{rest}]")
 }
 
-/// How the matrices that are added are shared out to heads, how many there are and how many heads that follow each other share one, and the
-/// rows of each.
+/// Returns `([matrices, heads], rows)` of the numbers that are added to the scores, or the mistake in their shape.
+///
+/// `heads` consecutive heads share a matrix. `rows` is 1 if all queries share a row, else the number of queries.
 fn bias(
     added: &Value,
     branch: usize,

@@ -15,8 +15,8 @@ use alloc::vec::Vec;
 ///   axis of the channels, as PyTorch counts them: the batch is axis 0, and -1 is the last.
 /// * Options of other factors: `scalar`, one for all elements; `shape`, one for each element of this shape, which is repeated as numpy
 ///   does: with `Scale(shape = (8, 1))` each of 8 heads `[T, 8, D]` has one, as a learned temperature of its scores.
-/// * Input and output of any shape. Without `dim` channels are those of a feature map `[C, H, W]`, and the last axis of anything else.
-///   Where the layers before it have moved the channels to another axis, as `Permute(0, 2, 3, 1)` does, `dim` must be written.
+/// * Input and output have any shape. Without `dim`, channels are the first axis of a feature map `[C, H, W]`, else the last axis.
+///   `dim` must be written if layers before have moved the channels to another axis, as `Permute(0, 2, 3, 1)` does.
 /// * Parameters: `weight` = `init` and, with `bias`, `bias` = 0: `[C, 1, 1]` for feature maps, `[D]` for the last axis; with
 ///   `scalar` they have no axes, with `shape` that one.
 /// * Backward keeps the input.

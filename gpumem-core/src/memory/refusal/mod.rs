@@ -354,7 +354,7 @@ const fn append_alternatives<const N: usize>(
     let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
     if found == 0 && is_known {
         append_label(text, "fits with");
-        // Where there is no room at all, a smaller network has none either.
+        // Without any room for a network, a smaller one does not help.
         text.text(if room > 0 { "nothing that was planned: make the network smaller, " } else { "nothing: " });
         text.text(if headroom > 0 { "leave less headroom, " } else { "" });
         text.text(if headroom > 0 || room > 0 { "or " } else { "" }).text("aim at a larger card");

@@ -149,7 +149,7 @@ const fn next(list: &str) -> Option<(&str, &str)> {
     None
 }
 
-/// What nothing can be checked against.
+/// A variable or a card that makes a check impossible.
 pub(super) enum Bad<'a> {
     /// A variable that cannot be read.
     Variable { variable: &'static str, value: &'a str, fault: Fault },

@@ -14,7 +14,8 @@ record! {
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
     /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
-    /// * With `eval` statistics are constants, so that the gradient of x is a factor of each channel: it reads no x, and the buffers rest.
+    /// * With `eval` the statistics are constants, and the buffers do not change. The gradient of x is that of y times a factor for each
+    ///   channel, and reads no x.
     /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a function of y.
     pub struct BatchNorm {
         /// Channels.
@@ -75,7 +76,7 @@ impl Rule for BatchNorm {
     fn gradients(&self) -> Vec<Gradient> {
         // Summands, too: where a function follows, its slope is computed again.
         let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
-        // What does not go through the batch's statistics needs no x but for the gradient of the factors.
+        // With running statistics, which are constants, only the gradient of the factors reads x.
         let factors: &[u8] = if self.affine { &[1] } else { &[] };
         let reads = |input: u8| {
             let inputs = if self.eval && input != 1 { factors } else { inputs };

@@ -18,8 +18,9 @@ record! {
     /// `dx = V^T dy + M x + k`, with `M = -W^T diag(factor * dfactor / (n * var)) W` and `k = -V^T s / n - M m`, where `var` is the square of
     /// what is divided by. Nothing is read but x and dy.
     ///
-    /// Where `w K w^T` is small beside the `w_i^2 K_ii`, digits are lost. Backends take such a channel from y itself, which they compute again, and
-    /// save its `1 / sqrt(variance + eps)` with a minus. They may take x less a number for each channel: `G` and `K` are those of such an x then.
+    /// A channel loses digits if `w K w^T` is small beside the sum of the `w_i^2 K_ii`. Backends compute y of such a channel again and
+    /// take its statistics from that. They save its `1 / sqrt(variance + eps)` with a minus sign. They may also subtract a number from
+    /// each channel of x first; `G` and `K` are then those of the shifted x.
     ///
     /// * Inputs: x `[in_channels, H, W]`, a weight `[out_channels, in_channels, 1, 1]` and, with `affine`, a factor and a summand for each
     ///   output channel.
@@ -49,8 +50,8 @@ const PARTIAL_SUMS: u64 = 1 << 21;
 
 /// Numbers of what is [saved](Rule::saved).
 impl NormalizedConvolution {
-    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand. The latter is negative where the channel is taken
-    /// from y itself; what the mean is then is the backend's.
+    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand. The second is negative if the channel's
+    /// statistics are those of y, computed again; each backend then has its own meaning of the mean.
     pub const STATISTICS: u8 = 0;
     /// The sums over batch and pixels of each input channel.
     pub const TOTALS: u8 = 1;

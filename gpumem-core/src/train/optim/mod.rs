@@ -105,14 +105,14 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(optimizer) => with(&optimizer.values()),)* }
             }
 
-            /// What is wrong with its hyperparameter `field`, or with any where that is empty.
+            /// Returns the mistake in its hyperparameter `field`, or the first in any if `field` is empty.
             const fn mistake(&self, field: &str) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => table::mistake(&$name::ROW, &optimizer.values(), field),)*
                 }
             }
 
-            /// What is wrong with its states, for a program that has these for each parameter: see [`with_state`].
+            /// Returns the mistake if it does not keep the states that a program has for each parameter: see [`with_state`].
             const fn wrong_states(&self, moments: u64) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => {

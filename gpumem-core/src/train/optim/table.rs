@@ -311,7 +311,7 @@ pub(super) const fn value(values: &[Value], name: &str) -> f64 {
     }
 }
 
-/// What is wrong with the hyperparameter `field` of an optimizer of these values, or with any where that is empty.
+/// Returns the mistake in the hyperparameter `field` of an optimizer, or the first in any if `field` is empty.
 pub(super) const fn mistake(row: &Row, values: &[Value], field: &str) -> Option<Message<256>> {
     let mut text = Message::new();
     let mut i = 0;
@@ -336,8 +336,8 @@ pub(super) const fn is_of(value: &str, field: &str) -> bool {
     i == field.len() && (i == value.len() || value[i] == b'.') || is_numbered
 }
 
-/// What is wrong with an optimizer of these values, all within their bounds, for a program that has these states for each parameter: see
-/// [`with_state`].
+/// Returns the mistake if an optimizer does not keep the states that a program has for each parameter: see [`with_state`].
+/// All of `values` are within their bounds.
 pub(super) const fn wrong_states(row: &Row, values: &[Value], moments: u64) -> Option<Message<256>> {
     let mut text = Message::new();
     if self::moments(row.states, values) == moments {

@@ -147,7 +147,7 @@ fn states_have_pytorchs_names() {
     assert_eq!(muon.state(0, matrix, true).map(|(name, _)| name), Some("momentum_buffer"));
 }
 
-/// Which optimizers keep a state of a name is what an error says.
+/// Optimizers that keep a state of some name, as errors list them.
 #[test]
 fn states_have_owners() {
     let owners = |state: &str| Optimizer::owners_of(state).collect::<Vec<_>>();

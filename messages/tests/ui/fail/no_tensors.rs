@@ -1,4 +1,4 @@
-//! What is handed to a network and is no tensor, or not that of its inputs.
+//! Arguments of a network that are not tensors, or not of its inputs' types.
 
 use gpumem::prelude::*;
 
