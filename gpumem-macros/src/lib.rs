@@ -26,6 +26,7 @@ mod manifest;
 mod micro;
 mod module;
 mod names;
+mod namesake;
 mod offload;
 mod optimizer;
 mod parse;
@@ -38,6 +39,7 @@ mod train;
 mod travel;
 
 use declare::declare;
+use syn::ext::IdentExt as _;
 // Elsewhere than in a compiler the macros are functions of a library: `fuzz/macros` builds that of this file.
 #[cfg(gpumem_library)]
 extern crate proc_macro;
@@ -336,6 +338,14 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     }
     let resolved = resolve::resolve(&source, &mut errors);
     let readings = read(&source, &resolved, &mut errors);
+    if let Some(line) = namesake::earlier(&source.declaration.name) {
+        let name = source.declaration.name.unraw();
+        let message = format!("the network in line {line} is called `{name}` too; give one of them another name");
+        errors.add(&source.declaration.name, message);
+        errors.last_to_front();
+        let (items, last) = errors.into_tokens();
+        return quote::quote!(#items #last);
+    }
     expand::expand(&source, &resolved, &readings, errors)
 }
 
