@@ -417,6 +417,11 @@ macro_rules! hosts {
                 }
             }
 
+            #[diagnostic::do_not_recommend]
+            impl<'a, $($name: Host),*> Give<'a, NoConstTrain> for ($(&'a $name,)*) {
+                fn give(self) {}
+            }
+
             #[allow(unused_variables, clippy::unused_unit, reason = "there is a tuple of none")]
             impl<$($name: Host),*> Hosts for ($($name,)*) {
                 type Given<'a> = ($(&'a $name,)*) where Self: 'a;
@@ -456,19 +461,25 @@ hosts! {
 pub enum NoConstTrain {}
 
 impl Hosts for NoConstTrain {
-    type Given<'a> = &'a NoConstTrain;
+    type Given<'a> = ();
 
-    fn given(&self) -> &NoConstTrain {
-        self
+    fn given(&self) {
+        match *self {}
     }
 
-    fn put(given: &NoConstTrain, _: &mut PutEach<'_>) -> Result<(), Error> {
-        match *given {}
+    fn put((): (), _: &mut PutEach<'_>) -> Result<(), Error> {
+        Ok(())
     }
 
     fn take(_: &mut TakeEach<'_>) -> Result<Self, Error> {
         Err(Error::Damaged("a network without `const TRAIN` has no target"))
     }
+}
+
+/// Any target goes with a network without training: that it makes no training steps is all that the compiler says.
+#[diagnostic::do_not_recommend]
+impl<'a, T: Compared> Give<'a, NoConstTrain> for &'a T {
+    fn give(self) {}
 }
 
 /// The most tensors of a tuple.
