@@ -13,6 +13,7 @@ mod fallback;
 mod guesses;
 mod levels;
 mod needs;
+mod numbers;
 mod operations;
 mod plans;
 mod proofs;

@@ -1,6 +1,7 @@
 //! Plans, budgets and checks, each evaluated once.
 
 use super::levels::{Leveled, leveled};
+use super::numbers::{self, Numbers};
 use super::remedies::known;
 use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place};
@@ -102,18 +103,12 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     };
     let mut checks: Vec<TokenStream> =
         all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
-    // The batch of a generic network is known where it is named.
-    let generic = readings.train.as_ref().filter(|_| source.declaration.batch.is_some());
-    checks.extend(generic.into_iter().flat_map(|reading| of_settings(source, reading)));
+    let numbers = readings.train.as_ref().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();
+    let Numbers { settled, of_batch } = numbers;
+    checks.extend(of_batch);
     let leveled = leveled.map(|Leveled { items, check }| {
         checks.insert(0, check);
         items
-    });
-    let known = readings.train.as_ref().filter(|_| source.declaration.batch.is_none());
-    let settled = known.map(|reading| {
-        let checks = of_settings(source, reading).chain(varies(source, reading, programs));
-        let checks = checks.map(|check| quote!(const _: () = #check;));
-        quote!(#(#checks)*)
     });
     let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
     let record =
@@ -127,6 +122,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                     #leveled
                     #(#constants)*
                 }
+                #(const _: () = #settled;)*
                 #record
             };
             (items, quote!({ #(#checks;)* }))
@@ -143,7 +139,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
                 #leveled
                 #runs
                 #(#statics)*
-                #settled
+                #(const _: () = #settled;)*
                 #(#[allow(long_running_const_eval)] const _: () = #checks;)*
                 #record
             };
@@ -367,63 +363,6 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     }
     let remedies = known(&planned.remedies, None);
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
-}
-
-/// The checks of numbers of `TRAIN`, as expressions.
-fn of_settings(source: &Source, reading: &Reading<'_>) -> impl Iterator<Item = TokenStream> {
-    let others = [states(source, reading), falls(source, reading), splits(source, reading)];
-    hyperparameters(source, reading).into_iter().chain(others.into_iter().flatten())
-}
-
-/// The checks that each hyperparameter that is written, and each group, is within its bounds: at its own place.
-fn hyperparameters(source: &Source, reading: &Reading<'_>) -> Vec<TokenStream> {
-    let (_, path) = generics(source);
-    let optimizer = quote!(&<#path>::TRAIN.optimizer);
-    let hyperparameters = reading.hyperparameters.iter().map(|(name, place)| {
-        let function = quote!(__gpumem::__private::train::optim::assert_hyperparameter);
-        called_at(function, quote!(#optimizer, #name), *place)
-    });
-    let groups = reading.groups.iter().enumerate().map(|(index, place)| {
-        let function = quote!(__gpumem::__private::train::optim::assert_group);
-        called_at(function, quote!(#optimizer, #index), *place)
-    });
-    hyperparameters.chain(groups).collect()
-}
-
-/// The check that a schedule does not end at a higher rate than it begins with, at its last rate.
-fn falls(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
-    let place = reading.least?;
-    let (_, path) = generics(source);
-    let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
-    Some(called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place))
-}
-
-/// The check that the batch splits into its parts, at their number.
-fn splits(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
-    let place = reading.split?;
-    let (_, path) = generics(source);
-    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
-    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
-    Some(called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place))
-}
-
-/// The check that a normalisation over the batch has more than one value of each channel, at the batch.
-fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Option<TokenStream> {
-    let layer = programs.training.as_ref()?.normalizes_single()?;
-    let (_, path) = generics(source);
-    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
-    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
-    let arguments = quote!(#batch, #parts, #layer);
-    Some(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, refusal_place(source, Some(reading))))
-}
-
-/// The check that the optimizer keeps as many states as the program has, at the optimizer.
-fn states(source: &Source, reading: &Reading<'_>) -> Option<TokenStream> {
-    let place = reading.optimizer?;
-    let (_, path) = generics(source);
-    let moments = Literal::u64_unsuffixed(reading.moments);
-    let arguments = quote!(&<#path>::TRAIN.optimizer, #moments);
-    Some(called_at(quote!(__gpumem::__private::train::optim::assert_states), arguments, place))
 }
 
 /// A call that rustc underlines at `place`, should it panic: every name of the path `function` has the place of its beginning.

@@ -82,6 +82,23 @@ fn a_network_generic_over_its_batch() {
     ));
 }
 
+/// Numbers that are the same at every batch are checked where the network is declared.
+#[test]
+fn numbers_of_a_generic_network() {
+    let checks = |optimizer: &str| {
+        let text = format!(
+            "struct Net<const B: usize>; const TRAIN: Train = Train {{ batch: B, optimizer: {optimizer}, loss: Mse }};
+             fn forward(x: Features<4>) -> Features<4> {{ [Linear(4)] }}"
+        );
+        let expanded = expanded(&text);
+        ["assert_hyperparameter(\n        &<Net<1>>", "assert_hyperparameter(\n                &<Net<B>>"]
+            .map(|call| expanded.matches(call).count())
+    };
+    assert_eq!(checks("Sgd { lr: 0.1, momentum: 0.9 }"), [2, 0]);
+    assert_eq!(checks("Sgd { lr: 0.1 * B as f64, momentum: 0.9 }"), [1, 1]);
+    assert_eq!(checks("Sgd { lr: 0.1, momentum: 1.0 - 1.0 / (B as f64) }"), [0, 2]);
+}
+
 #[test]
 fn a_network_with_mistakes_still_exists() {
     insta::assert_snapshot!(expanded(

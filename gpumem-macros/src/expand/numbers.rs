@@ -1,0 +1,137 @@
+//! The checks of numbers of `TRAIN`: calls that fail to compile, each at the number's own place.
+//!
+//! A check that says the same at every batch is an item of its own, also of a network that is generic over its batch, so that all
+//! mistakes are reported at once and where the network is declared.
+
+use super::plans::called_at;
+use super::{Programs, generics, refusal_place};
+use crate::syntax::Source;
+use crate::train::{Reading, plain};
+use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
+use quote::{ToTokens as _, quote};
+use syn::Expr;
+
+/// The checks, as expressions.
+#[derive(Default)]
+pub(super) struct Numbers {
+    /// Those that say the same at every batch.
+    pub(super) settled: Vec<TokenStream>,
+    /// Those of a generic network that depend on its batch, which is known where the network is named.
+    pub(super) of_batch: Vec<TokenStream>,
+}
+
+impl Numbers {
+    fn add(&mut self, check: TokenStream, depends: bool) {
+        if depends { &mut self.of_batch } else { &mut self.settled }.push(check);
+    }
+}
+
+/// The checks of the numbers of `reading`, which is `TRAIN`.
+pub(super) fn checks(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Numbers {
+    let mut checks = Numbers::default();
+    hyperparameters(source, reading, &mut checks);
+    states(source, reading, &mut checks);
+    falls(source, reading, &mut checks);
+    splits(source, reading, &mut checks);
+    varies(source, reading, programs, &mut checks);
+    checks
+}
+
+/// The network as a type: where it is generic over its batch, the one that is named, or any.
+fn network(source: &Source, depends: bool) -> TokenStream {
+    let name = &source.declaration.name;
+    match source.declaration.batch {
+        Some(_) if !depends => quote!(#name<1>),
+        _ => generics(source).1,
+    }
+}
+
+/// Adds the checks that each hyperparameter that is written, and each group, is within its bounds: at its own place.
+fn hyperparameters(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let scaled = scaled(source);
+    // The rate is in no bounds but its own. What other numbers depend on each other is known to the optimizer alone.
+    let is_rate = |name: &str| name == "lr" || name.ends_with("_lr");
+    let all_depend = scaled.iter().any(|name| !is_rate(name));
+    for (name, place) in &reading.hyperparameters {
+        let depends = all_depend || is_rate(name) && !scaled.is_empty();
+        let path = network(source, depends);
+        let function = quote!(__gpumem::__private::train::optim::assert_hyperparameter);
+        checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #name), *place), depends);
+    }
+    for (index, place) in reading.groups.iter().enumerate() {
+        let depends = !scaled.is_empty();
+        let path = network(source, depends);
+        let function = quote!(__gpumem::__private::train::optim::assert_group);
+        checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #index), *place), depends);
+    }
+}
+
+/// Adds the check that the optimizer keeps as many states as the program has, at the optimizer.
+fn states(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let Some(place) = reading.optimizer else { return };
+    let depends = !scaled(source).is_empty();
+    let path = network(source, depends);
+    let moments = Literal::u64_unsuffixed(reading.moments);
+    let function = quote!(__gpumem::__private::train::optim::assert_states);
+    checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #moments), place), depends);
+}
+
+/// Adds the check that a schedule does not end at a higher rate than it begins with, at its last rate.
+fn falls(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let Some(place) = reading.least else { return };
+    let depends = !scaled(source).is_empty() || field(source, "schedule").is_some_and(|value| names(source, value));
+    let path = network(source, depends);
+    let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
+    checks.add(called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place), depends);
+}
+
+/// Adds the check that the batch splits into its parts, at their number.
+fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let Some(place) = reading.split else { return };
+    let (_, path) = generics(source);
+    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let check = called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place);
+    checks.add(check, source.declaration.batch.is_some());
+}
+
+/// Adds the check that a normalisation over the batch has more than one value of each channel, at the batch.
+fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
+    let Some(layer) = programs.training.as_ref().and_then(|program| program.normalizes_single()) else { return };
+    // A network that is generic over its batch may be named with one sample to be used without training.
+    if source.declaration.batch.is_some() {
+        return;
+    }
+    let (_, path) = generics(source);
+    let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
+    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let arguments = quote!(#batch, #parts, #layer);
+    let place = refusal_place(source, Some(reading));
+    checks.add(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, place), false);
+}
+
+/// The hyperparameters of the optimizer whose values name the batch that the network is generic over.
+fn scaled(source: &Source) -> Vec<String> {
+    let Some(Expr::Struct(written)) = field(source, "optimizer").map(plain) else { return Vec::new() };
+    let scaled = written.fields.iter().filter(|field| names(source, &field.expr));
+    scaled.map(|field| field.member.to_token_stream().to_string()).collect()
+}
+
+/// The value of a field of `TRAIN`.
+fn field<'s>(source: &'s Source, name: &str) -> Option<&'s Expr> {
+    let fields = &source.train.as_ref()?.fields;
+    fields.iter().find(|field| field.name == name).map(|field| &field.value)
+}
+
+/// True if a value names the batch that the network is generic over.
+fn names(source: &Source, value: &Expr) -> bool {
+    source.declaration.batch.as_ref().is_some_and(|batch| has(value.to_token_stream(), batch))
+}
+
+fn has(tokens: TokenStream, name: &Ident) -> bool {
+    tokens.into_iter().any(|token| match token {
+        TokenTree::Ident(ident) => ident == *name,
+        TokenTree::Group(group) => has(group.stream(), name),
+        _ => false,
+    })
+}
