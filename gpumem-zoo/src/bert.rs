@@ -90,6 +90,8 @@ network! {
         loss: CrossEntropy { ignore_index: -100 },
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<512>, segments: Tokens<512>) -> TokenLogits<512, 30522> {
         let words = Embedding(30522, 768, padding_idx = 0, name = "word_embeddings");
         [
@@ -135,6 +137,8 @@ network! {
         loss: CrossEntropy { ignore_index: -100 },
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<512>, segments: Tokens<512>) -> TokenLogits<512, 30522> {
         let words = Embedding(30522, 1024, padding_idx = 0, name = "word_embeddings");
         [
@@ -175,6 +179,7 @@ network! {
     use blocks bert_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.01 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
         [
@@ -207,6 +212,7 @@ network! {
     use blocks bert_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.1 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<128>, segments: Tokens<128>) -> Logits<2> {
         [
@@ -240,6 +246,7 @@ network! {
     pub struct DistilBertClassifier<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 2e-5, weight_decay: 0.01 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<128>) -> Logits<2> {
         [

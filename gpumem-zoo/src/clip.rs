@@ -64,6 +64,8 @@ network! {
         loss: Mse(from = image_embeds, target = image_target) + Mse(from = text_embeds, target = text_target),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>, text: Tokens<77>) -> (Features<512>, Features<512>, Features<512>) {
         [
             from(image), vision_model(), Linear(512, bias = false, name = "visual_projection"), L2Norm(-1), tap(image_embeds),

@@ -18,6 +18,7 @@ network! {
     pub struct Generator<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4, betas: (0.5, 0.999) }, loss: Mse };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(noise: Image<100, 1, 1>) -> Map<3, 64, 64> {
         [main()]
@@ -39,6 +40,7 @@ network! {
     pub struct Discriminator<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4, betas: (0.5, 0.999) }, loss: BceWithLogits };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 64, 64>) -> Features<1> {
         [main(), Flatten]

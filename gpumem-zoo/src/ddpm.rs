@@ -98,6 +98,7 @@ network! {
     use blocks ddpm_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4 }, loss: Mse };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 32, 32>, time: Tokens<1>) -> Map<3, 32, 32> {
         [

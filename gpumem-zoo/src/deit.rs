@@ -55,6 +55,8 @@ network! {
         loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
@@ -79,6 +81,8 @@ network! {
         loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
@@ -102,6 +106,8 @@ network! {
         optimizer: AdamW { lr: 5e-4, weight_decay: 0.05 },
         loss: 0.5 * CrossEntropy { label_smoothing: 0.1 }(from = class) + 0.5 * CrossEntropy(from = distilled, target = teacher),
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

@@ -23,6 +23,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             features(), Relu(inplace), GlobalAvgPool, Linear(1000, name = "classifier"),

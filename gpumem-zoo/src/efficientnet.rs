@@ -89,6 +89,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), GlobalAvgPool, classifier()]
     }
@@ -132,6 +134,8 @@ network! {
         optimizer: RmsProp { lr: 0.256, alpha: 0.9, eps: 0.0316, momentum: 0.9, weight_decay: 1e-5 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 384, 384>) -> Logits<1000> {
         [features(), GlobalAvgPool, classifier()]

@@ -25,6 +25,8 @@ network! {
         loss: CrossEntropy + 0.3 * CrossEntropy(from = first) + 0.3 * CrossEntropy(from = second),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             conv1(inline_convolution(64, 7, 2)), MaxPool2d(3, stride = 2, ceil_mode),

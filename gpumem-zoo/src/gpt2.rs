@@ -53,6 +53,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
         let wte = Embedding(50257, 768, name = "wte");
         [
@@ -73,6 +75,8 @@ network! {
         optimizer: AdamW { lr: 6e-4, betas: (0.9, 0.95), weight_decay: 0.1 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
         let wte = Embedding(50257, 1024, name = "wte");
@@ -95,6 +99,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
         let wte = Embedding(50257, 1280, name = "wte");
         [
@@ -115,6 +121,8 @@ network! {
         optimizer: AdamW { lr: 6e-4, betas: (0.9, 0.95), weight_decay: 0.1 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(tokens: Tokens<1024>) -> TokenLogits<1024, 50257> {
         let wte = Embedding(50257, 1600, name = "wte");

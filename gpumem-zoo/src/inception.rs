@@ -222,6 +222,8 @@ network! {
         loss: CrossEntropy { label_smoothing: 0.1 } + 0.4 * CrossEntropy { label_smoothing: 0.1 }(from = aux),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 299, 299>) -> Logits<1000> {
         [
             Conv2d_1a_3x3(inline_without_padding(32, 3, 2)), Conv2d_2a_3x3(inline_without_padding(32, 3, 1)),

@@ -24,6 +24,7 @@ network! {
     pub struct LeNet5<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 0.01, momentum: 0.9 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<1, 32, 32>) -> Logits<10> {
         [features(), Flatten, classifier()]

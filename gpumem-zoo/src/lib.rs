@@ -1,7 +1,8 @@
 //! Well-known networks, each with the parameters and operations of the original.
 //!
 //! Every network is generic over its batch: `resnet::ResNet50<32>` is one whose training step has 32 images, and
-//! [`gpumem::fits!`] asks whether it fits a card. Parameters begin as PyTorch's layers of the same name do; what an original draws in
+//! [`gpumem::fits!`] asks whether it fits a card. `ResNet50::<1>::infer_on(&device)` loads the forward pass alone, for one image, in f32,
+//! without what training needs. Parameters begin as PyTorch's layers of the same name do; what an original draws in
 //! another way, such as the tables of words of transformers, comes with its state dict.
 //!
 //! | family | networks | original |

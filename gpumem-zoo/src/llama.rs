@@ -75,6 +75,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<2048>) -> TokenLogits<2048, 32000> {
         [
             model([
@@ -102,6 +104,8 @@ network! {
         optimizer: AdamW { lr: 3e-4, betas: (0.9, 0.95), weight_decay: 0.1 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<2048>) -> TokenLogits<2048, 128256> {
         let words = Embedding(128256, 2048, name = "embed_tokens");
@@ -132,6 +136,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<2048>) -> TokenLogits<2048, 151936> {
         let words = Embedding(151936, 896, name = "embed_tokens");
         [
@@ -161,6 +167,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<2048>) -> TokenLogits<2048, 32768> {
         [
             model([
@@ -188,6 +196,8 @@ network! {
         optimizer: AdamW { lr: 3e-4, betas: (0.9, 0.95), weight_decay: 0.1 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<2048>) -> TokenLogits<2048, 256000> {
         let words = Embedding(256000, 2048, name = "embed_tokens");

@@ -75,6 +75,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(text: Tokens<1024>) -> TokenLogits<1024, 50280> {
         let words = Embedding(50280, 768, name = "embeddings");
         [

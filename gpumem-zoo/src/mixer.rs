@@ -46,6 +46,7 @@ network! {
     use blocks mixer_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.1 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -63,6 +64,7 @@ network! {
     use blocks mixer_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.1 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

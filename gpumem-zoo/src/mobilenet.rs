@@ -28,6 +28,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), GlobalAvgPool, classifier()]
     }
@@ -109,6 +111,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), GlobalAvgPool, classifier()]
     }
@@ -147,6 +151,8 @@ network! {
         optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-5 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), GlobalAvgPool, classifier()]
@@ -190,6 +196,8 @@ network! {
         optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-5 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [layers(), GlobalAvgPool, classifier()]

@@ -27,6 +27,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [stem(), trunk_output(), GlobalAvgPool, Linear(1000, name = "fc")]
     }

@@ -120,6 +120,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
@@ -141,6 +143,8 @@ network! {
         optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -164,6 +168,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
@@ -185,6 +191,8 @@ network! {
         optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -208,6 +216,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
@@ -230,6 +240,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
@@ -251,6 +263,8 @@ network! {
         optimizer: Sgd { lr: 0.1, momentum: 0.9, weight_decay: 1e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

@@ -22,6 +22,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(clip: Volume<3, 16, 112, 112>) -> Logits<400> {
         [
             stem(),

@@ -25,6 +25,8 @@ network! {
         loss: CrossEntropy { ignore_index: 255 },
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 256, 256>) -> Map<150, 64, 64> {
         [
             segformer([

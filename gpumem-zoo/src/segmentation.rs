@@ -90,6 +90,8 @@ network! {
         loss: CrossEntropy { ignore_index: 255 } + 0.5 * CrossEntropy { ignore_index: 255 }(from = aux),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 520, 520>) -> Map<21, 520, 520> {
         [
             backbone([inline_third_stage(), tap(third), layer4()]),
@@ -123,6 +125,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 1e-4 },
         loss: CrossEntropy { ignore_index: 255 } + 0.5 * CrossEntropy { ignore_index: 255 }(from = aux),
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 520, 520>) -> Map<21, 520, 520> {
         [

@@ -25,6 +25,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             conv1(), MaxPool2d(3, stride = 2, padding = 1),

@@ -44,6 +44,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), classifier(), Flatten]
     }
@@ -77,6 +79,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 2e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), classifier(), Flatten]

@@ -23,6 +23,7 @@ network! {
     use blocks crate::modules;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.05 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), LayerNorm(768, name = "norm"), Mean((1, 2)), Linear(1000, name = "head")]

@@ -79,6 +79,7 @@ network! {
     use blocks t5_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 3e-4 }, loss: CrossEntropy { ignore_index: -100 } };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(text: Tokens<512>, answer: Tokens<128>) -> TokenLogits<128, 32128> {
         let words = Embedding(32128, 512, name = "shared");

@@ -18,6 +18,7 @@ network! {
     pub struct UNet<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 0.01, momentum: 0.99 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 512, 512>) -> Map<2, 512, 512> {
         [

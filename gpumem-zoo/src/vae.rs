@@ -27,6 +27,8 @@ network! {
         loss: 784.0 * BceWithLogits(from = pixels) + 20.0 * Mean(from = divergence),
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Features<784>, noise: Features<20>) -> (Features<784>, Features<20>, Features<20>) {
         [
             from(image), Linear(400, name = "fc1"), Relu, tap(seen),

@@ -40,6 +40,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
     }
@@ -75,6 +77,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
     }
@@ -109,6 +113,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
@@ -147,6 +153,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
     }
@@ -183,6 +191,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
@@ -224,6 +234,8 @@ network! {
         loss: CrossEntropy,
     };
 
+    const INFER: Infer = Infer { batch: BATCH };
+
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
     }
@@ -263,6 +275,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]
@@ -306,6 +320,8 @@ network! {
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
         loss: CrossEntropy,
     };
+
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [features(), AdaptiveAvgPool2d(7), Flatten, vgg_blocks::classifier()]

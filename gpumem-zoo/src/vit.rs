@@ -22,6 +22,7 @@ network! {
     pub struct VitB16<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 3e-3, weight_decay: 0.3 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
@@ -64,6 +65,7 @@ network! {
     pub struct VitS16<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-3, weight_decay: 0.05 }, loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [

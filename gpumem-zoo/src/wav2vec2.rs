@@ -94,6 +94,7 @@ network! {
     use blocks wav2vec2_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1e-4 }, loss: Ctc { target_length: 200, reduction: Sum } };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(sound: Signal<1, 160000>) -> TokenLogits<499, 32> {
         [wav2vec2(12, 768, 12), Dropout(0.1), Linear(32, name = "lm_head"), LogSoftmax]

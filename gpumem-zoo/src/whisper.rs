@@ -81,6 +81,7 @@ network! {
     use blocks whisper_blocks;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: AdamW { lr: 1.5e-3 }, loss: CrossEntropy { ignore_index: -100 } };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(sound: Signal<80, 3000>, text: Tokens<448>) -> TokenLogits<448, 51865> {
         let words = Embedding(51865, 384, padding_idx = 50257, name = "embed_tokens");

@@ -20,6 +20,7 @@ network! {
     pub struct LstmLm<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 20.0 }, clip: GlobalNorm(0.25), loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(words: Tokens<35>) -> TokenLogits<35, 10000> {
         let encoder = Embedding(10000, 650);
@@ -35,6 +36,7 @@ network! {
     pub struct GruLm<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 20.0 }, clip: GlobalNorm(0.25), loss: CrossEntropy };
+    const INFER: Infer = Infer { batch: BATCH };
 
     fn forward(words: Tokens<35>) -> TokenLogits<35, 10000> {
         let encoder = Embedding(10000, 650);

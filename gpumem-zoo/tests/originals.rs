@@ -12,7 +12,7 @@ use gpumem::__private::memory::budget::budget_at;
 use gpumem::__private::memory::tables::Workspaces;
 use gpumem::__private::program::Class;
 use gpumem::__private::program::{Op, Program, Slot};
-use gpumem::{Line, Network, Precision, Tables};
+use gpumem::{Line, Network, Precision, Serve, Tables};
 use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::bert::{
@@ -79,7 +79,8 @@ const CACHED: [&str; 12] = [
     "GruLm",
 ];
 
-fn check<N: Network>(parameters: u64, operations: &Operations, output: &[u64]) {
+/// Compares with the original. Every network has its forward pass alone, too.
+fn check<N: Serve>(parameters: u64, operations: &Operations, output: &[u64]) {
     let macs = sum::<N>(|layer| layer.macs);
     assert_eq!(sum::<N>(|layer| layer.parameters), parameters, "{}: parameters", N::NAME);
     match operations {

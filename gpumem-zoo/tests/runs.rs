@@ -15,6 +15,16 @@ fn lenet_learns_a_batch() {
         last = net.train_step(&images, &targets).unwrap();
     }
     assert!(last < first / 2.0, "{first} to {last}");
+
+    // The forward pass alone, of one image.
+    let mut served = LeNet5::<1>::infer_on(&Cpu::new()).unwrap();
+    served.copy_from(&mut net).unwrap();
+    let logits = net.forward(&images).unwrap();
+    let image = Tensor::from_fn(|index| images.as_slice()[index]);
+    let (alone, first) = (served.forward(&image).unwrap(), &logits.as_slice()[..10]);
+    for (alone, first) in alone.as_slice().iter().zip(first) {
+        assert!((alone - first).abs() < 1e-4, "{alone} and {first}");
+    }
 }
 
 network! {
