@@ -36,11 +36,17 @@ fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[us
 
 /// Lets tensors live longer where no peak rises with that.
 pub(super) fn hold(mut operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
-    let (rooms, lives) = (Room::of_all(&operations, tensors), lives(&operations, tensors));
-    for at in 0..operations.len() {
-        let held = read_before(&operations, tensors, &lives, at);
+    let lives = lives(&operations, tensors);
+    let held =
+        |at: usize| Some((at, read_before(&operations, tensors, &lives, at))).filter(|(_, held)| !held.is_empty());
+    let pairs: Vec<(usize, Vec<TensorId>)> = (0..operations.len()).filter_map(held).collect();
+    if pairs.is_empty() {
+        return operations;
+    }
+    let rooms = Room::of_all(&operations, tensors);
+    for (at, held) in pairs {
         let all: Vec<&Tensor> = held.iter().map(|&id| &tensors[id as usize]).collect();
-        if !held.is_empty() && may_live(&rooms, at + 1, &all) {
+        if may_live(&rooms, at + 1, &all) {
             let operands = (0..).zip(held).map(|(index, tensor)| Operand { slot: Slot::Held(index), tensor });
             operations[at + 1].reads.extend(operands);
         }

@@ -8,8 +8,11 @@ use crate::number::{Half, Precision, Role};
 use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim;
+use alloc::collections::BTreeMap;
+use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 /// Formats in which elements of every role have all the sizes that they can have.
 const MODELS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Mixed(Half::Bf16)];
@@ -28,6 +31,11 @@ impl Load {
 
     fn minus(self, other: Load) -> Load {
         Load { each: self.each - other.each, once: self.once - other.once }
+    }
+
+    /// Bytes with one sample.
+    fn of_one(self) -> i128 {
+        self.each + self.once
     }
 }
 
@@ -57,17 +65,17 @@ fn load(tensor: &Tensor, model: Precision) -> Load {
 
 /// What is alive at each operation, without scratch memory that may be cut short. `room` is added to what is there once, for each
 /// tensor.
-fn loads(operations: &[Operation], tensors: &[Tensor], model: Precision, room: i128) -> Vec<Load> {
+fn loads(tensors: &[Tensor], lives: &[Option<[usize; 2]>], count: usize, model: Precision, room: i128) -> Vec<Load> {
     // What begins at a position, less what ended at the one before it.
-    let mut changes = vec![Load::default(); operations.len() + 1];
-    for (tensor, life) in tensors.iter().zip(lives(operations, tensors)) {
+    let mut changes = vec![Load::default(); count + 1];
+    for (tensor, life) in tensors.iter().zip(lives) {
         let Some([first, last]) = life.filter(|_| !tensor.role.is_workspace()) else { continue };
         let load = load(tensor, model).plus(Load { each: 0, once: room });
         changes[first] = changes[first].plus(load);
         changes[last + 1] = changes[last + 1].minus(load);
     }
     let mut alive = Load::default();
-    let sums = changes.into_iter().take(operations.len()).map(|change| {
+    let sums = changes.into_iter().take(count).map(|change| {
         alive = alive.plus(change);
         alive
     });
@@ -89,35 +97,55 @@ fn beside(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> Load {
     if more == Load::default() { more } else { more.plus(Load { each: 0, once: ALIGNMENT }) }
 }
 
+/// Scratch memory of all operations, and the positions that have the same.
+struct Scratches {
+    at: Vec<Option<(Role, Load)>>,
+    /// The kind of each position, and how many kinds there are.
+    kinds: Vec<usize>,
+    count: usize,
+}
+
+impl Scratches {
+    fn new(operations: &[Operation], tensors: &[Tensor]) -> Scratches {
+        let at: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
+        let mut known = BTreeMap::new();
+        let mut kind = |scratch: &Option<(Role, Load)>| {
+            let next = known.len();
+            *known.entry(scratch.map(|(role, load)| (role as u8, load))).or_insert(next)
+        };
+        let kinds = at.iter().map(&mut kind).collect();
+        Scratches { at, kinds, count: known.len() }
+    }
+}
+
 /// What may be added at each position so that no peak rises, at any batch.
 pub(super) struct Room {
     exact: Vec<Load>,
     /// With room for what a placement ends each tensor with.
     padded: Vec<Load>,
-    scratch: Vec<Option<(Role, Load)>>,
+    scratch: Rc<Scratches>,
     /// Among the positions with the same scratch memory the one where a sample takes most: scratch memory may be cut short, nobody
-    /// knows here to what.
+    /// knows here to what. Those at which one sample takes most come first.
     peaks: Vec<usize>,
 }
 
 impl Room {
-    fn new(operations: &[Operation], tensors: &[Tensor], model: Precision) -> Room {
-        let exact = loads(operations, tensors, model, 0);
-        let scratch: Vec<_> = operations.iter().map(|operation| scratch(operation, tensors)).collect();
-        let mut peaks: Vec<usize> = Vec::new();
-        for at in 0..operations.len() {
-            match peaks.iter_mut().find(|peak| scratch[**peak] == scratch[at]) {
-                Some(peak) if exact[*peak] < exact[at] => *peak = at,
-                Some(_) => {}
-                None => peaks.push(at),
-            }
-        }
-        Room { exact, padded: loads(operations, tensors, model, ALIGNMENT), scratch, peaks }
-    }
-
     /// In each number format.
     pub(super) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [Room; MODELS.len()] {
-        MODELS.map(|model| Room::new(operations, tensors, model))
+        let (lives, scratch) = (lives(operations, tensors), Rc::new(Scratches::new(operations, tensors)));
+        MODELS.map(|model| {
+            let loads = |room| loads(tensors, &lives, operations.len(), model, room);
+            let exact = loads(0);
+            let mut most: Vec<Option<usize>> = vec![None; scratch.count];
+            for (at, &kind) in scratch.kinds.iter().enumerate() {
+                if most[kind].is_none_or(|peak| exact[peak] < exact[at]) {
+                    most[kind] = Some(at);
+                }
+            }
+            let mut peaks: Vec<usize> = most.into_iter().flatten().collect();
+            peaks.sort_by_key(|&peak| Reverse(exact[peak].of_one()));
+            Room { exact, padded: loads(ALIGNMENT), scratch: scratch.clone(), peaks }
+        })
     }
 
     /// Bytes that may be added at a position beside `more`, so that it stays below another one with one sample, and so with any
@@ -125,17 +153,32 @@ impl Room {
     /// it may have less, where what is missing has room as well, and of what is left [a part](PART) counts.
     fn spare(&self, at: usize, more: Load, may_exceed: bool) -> i128 {
         let load = self.padded[at].plus(more);
-        let below = |&peak: &usize| {
-            let (beside, most) = (beside(self.scratch[at], self.scratch[peak]), self.exact[peak]);
-            let is_more = beside != Load::default();
-            let load = load.plus(beside);
-            if load.each > most.each || (is_more && !may_exceed) {
-                return -1;
+        let mut best = None;
+        for &peak in &self.peaks {
+            let most = self.exact[peak];
+            // Scratch memory leaves no more, and of later ones less is left.
+            if best.is_some_and(|best| best >= (most.of_one() - load.of_one()).max(0)) {
+                break;
             }
-            let left = most.each + most.once - load.each - load.once;
-            if is_more { left.div_euclid(PART) } else { left }
-        };
-        self.peaks.iter().map(below).max().unwrap_or(-1)
+            best = best.max(Some(self.below(at, load, peak, may_exceed)));
+        }
+        best.unwrap_or(-1)
+    }
+
+    /// The same below one other position.
+    fn below(&self, at: usize, load: Load, peak: usize, may_exceed: bool) -> i128 {
+        let most = self.exact[peak];
+        if load.each > most.each {
+            return -1;
+        }
+        let beside = beside(self.scratch.at[at], self.scratch.at[peak]);
+        let is_more = beside != Load::default();
+        let load = load.plus(beside);
+        if load.each > most.each || (is_more && !may_exceed) {
+            return -1;
+        }
+        let left = most.of_one() - load.of_one();
+        if is_more { left.div_euclid(PART) } else { left }
     }
 }
 
@@ -153,16 +196,11 @@ pub(super) fn may_live(rooms: &[Room; MODELS.len()], at: usize, all: &[&Tensor])
     })
 }
 
-/// What may be added at each position.
-fn spare(operations: &[Operation], tensors: &[Tensor], model: Precision) -> Vec<i128> {
-    let room = Room::new(operations, tensors, model);
-    (0..operations.len()).map(|at| room.spare(at, Load::default(), true)).collect()
-}
-
 /// The most bytes that are alive at once, of what each sample has, in each number format.
 pub(super) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; MODELS.len()] {
-    let most = |model| loads(operations, tensors, model, 0).into_iter().map(|load| load.each).max();
-    MODELS.map(|model| most(model).unwrap_or(0))
+    let lives = lives(operations, tensors);
+    let each = |model| loads(tensors, &lives, operations.len(), model, 0).into_iter().map(|load| load.each);
+    MODELS.map(|model| each(model).max().unwrap_or(0))
 }
 
 /// Numbers of f32 that an update has as scratch memory, where these are the states of optimizers: see
@@ -198,7 +236,10 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u6
     if updates.len() < 2 || updates.iter().any(|&at| held(at).is_none_or(|held| held.class != Class::Transient)) {
         return operations;
     }
-    let spares = MODELS.map(|model| spare(&operations, tensors, model));
+    let spares = Room::of_all(&operations, tensors).map(|room| {
+        let spare = |at| room.spare(at, Load::default(), true);
+        (0..operations.len()).map(spare).collect::<Vec<i128>>()
+    });
     // The position before which an update comes, itself where it stays.
     let mut places: Vec<usize> = (0..operations.len()).collect();
     let (mut place, mut from) = (operations.len() - 1, operations.len());
