@@ -1,12 +1,13 @@
 //! The largest batch of a training step that takes what fits, where cards are known while the network is lowered.
 //!
 //! Input: a blueprint, a setting whose batch is a first guess, and the bytes that an arena may have. Output: a batch, and the step for it as
-//! [`Blueprint::fitted`] makes it. Cost: two searches for recomputation, and a few packings.
+//! [`Blueprint::fitted`] makes it. Cost: two searches for recomputation, and a packing or two.
 
 use super::fitted::budget;
 use super::{Blueprint, Fitted, LowerError, Setting, tables};
 use crate::memory::budget::{Line, budget_at, lower_bound_at};
 use crate::memory::levels::room_within;
+use crate::memory::tables::Tables;
 use crate::program::Program;
 
 /// The most batches that are planned for one answer.
@@ -35,8 +36,10 @@ impl Blueprint {
     pub fn largest_fitted(&self, setting: &Setting, room: u64) -> Result<Option<LargestFitted>, LowerError> {
         let Some(leanest) = self.leanest(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
-        let mut batch = largest_planned(&leanest, setting, room);
-        // Levels are those of another batch now: they need a little more or less.
+        // Until the process ends, as elsewhere.
+        let tables = tables(&leanest).leak().with_workspaces(setting.workspaces).with_micro_batches(1);
+        let mut batch = largest_bounded(&tables, setting, room);
+        // Levels are those of another batch now: they need a little more or less. Packings reach the bound as a rule.
         for _ in 0..MOST_PLANS {
             if batch == 0 {
                 return Ok(None);
@@ -51,7 +54,7 @@ impl Blueprint {
             };
             match needs {
                 Some(arena) if arena <= room => return Ok(Some(LargestFitted { batch: at.batch, fitted })),
-                Some(arena) => batch = smaller(batch, arena, room),
+                Some(arena) => batch = packed_below(&tables, setting, smaller(batch, arena, room), room),
                 None => return Ok(None),
             }
         }
@@ -71,12 +74,9 @@ impl Blueprint {
     }
 }
 
-/// Returns the samples at once of the largest batch that fits into `room` bytes: the largest whose lower bound does or, where its plan is
-/// above the bound, one below it whose plan fits. 0 if there is none.
-fn largest_planned(program: &Program, setting: &Setting, room: u64) -> u64 {
-    // Until the process ends, as elsewhere.
-    let tables = tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1);
-    let may_fit = |batch: u64| lower_bound_at(&tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
+/// Returns the samples at once of the largest batch whose lower bound fits into `room` bytes. 0 if there is none.
+fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
+    let may_fit = |batch: u64| lower_bound_at(tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
     if !may_fit(1) {
         return 0;
     }
@@ -88,14 +88,16 @@ fn largest_planned(program: &Program, setting: &Setting, room: u64) -> u64 {
         let middle = low + (high - low) / 2;
         if may_fit(middle) { low = middle } else { high = middle }
     }
+    low
+}
+
+/// Returns a batch whose plan fits into `room` bytes: this one or one below it. 0 if none was found.
+fn packed_below(tables: &Tables, setting: &Setting, mut batch: u64, room: u64) -> u64 {
     for _ in 0..MOST_PLANS {
-        match budget_at(&tables, low, setting.precision) {
-            Ok(budget) if budget[Line::Arena] <= room => return low,
-            Ok(budget) => low = smaller(low, budget[Line::Arena], room),
+        match budget_at(tables, batch, setting.precision) {
+            Ok(budget) if budget[Line::Arena] <= room => return batch,
+            Ok(budget) => batch = smaller(batch, budget[Line::Arena], room),
             Err(_) => return 0,
-        }
-        if low == 0 {
-            return 0;
         }
     }
     0
