@@ -155,7 +155,7 @@ impl Way {
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Setting::new(1, PRECISION, workspaces);
-        let Fitted { plain, leaner } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
+        let Fitted { plain, leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
         let tables = tables(&plain).leak().with_workspaces(workspaces);
         let budget = budget_at(&tables, 1, PRECISION).unwrap();
         (plain, budget, leaner.unwrap())

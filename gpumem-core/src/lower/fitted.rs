@@ -1,11 +1,13 @@
 //! A training step that fits, where batch and cards are known while the network is lowered.
 
-use super::recompute::{Level, Setting};
+use super::recompute::{Level, Search, Setting};
 use super::{Blueprint, LowerError, tables};
-use crate::memory::budget::{Budget, Line, budget_at, lasting_at, lower_bound_at};
+use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
 use crate::memory::levels::room_within;
+use crate::memory::plan::PackedRanges;
 use crate::program::Program;
 use crate::train::Checkpoint;
+use alloc::vec::Vec;
 
 /// A training step, and what recomputation makes of it if it does not fit.
 #[derive(Clone, Debug)]
@@ -14,6 +16,8 @@ pub struct Fitted {
     pub plain: Program,
     /// The cheapest level that fits or, where none does, the leanest. Nothing where the plain step fits, or no level is leaner.
     pub leaner: Option<Leaner>,
+    /// What of these was packed at the setting.
+    pub packed: Vec<PackedRanges>,
 }
 
 /// A level that was planned.
@@ -30,6 +34,19 @@ pub struct Leaner {
     /// Floating-point operations and time beyond those of the plain step, in thousandths of it. The time is that of a model in which an
     /// operation takes as long as its products or its memory traffic, whichever is longer.
     pub more: [u64; 2],
+}
+
+/// What needs less than a training step.
+#[derive(Clone)]
+pub(super) struct Levels {
+    /// The step that makes outputs of normalisations again.
+    pub(super) again: Option<Program>,
+    /// The levels, of which the first one is the step as it is written.
+    pub(super) found: Search,
+    /// The last of these levels, where it is lowered already.
+    pub(super) leanest: Option<Program>,
+    /// Bytes of an arena that is as good as any smaller one.
+    pub(super) enough: u64,
 }
 
 /// A training step that fits.
@@ -49,15 +66,37 @@ impl Blueprint {
     /// See [`lower`](super::lower).
     pub fn fitted(&self, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(None) };
-        let Some(budget) = budget(&plain, setting) else { return Ok(None) };
-        let room = room(&budget);
+        self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
+    }
+
+    /// The same of a step with these levels, which are asked for where it does not fit.
+    pub(super) fn fitted_beside(
+        &self,
+        plain: Program,
+        levels: impl FnOnce(&Program) -> Result<Levels, LowerError>,
+        setting: &Setting,
+        room: impl FnOnce(&Budget) -> u64,
+    ) -> Result<Option<Fitted>, LowerError> {
+        let Some((budget, packed)) = packed(&plain, setting, 0) else { return Ok(None) };
+        let (room, mut packed) = (room(&budget), Vec::from([packed]));
         if budget[Line::Arena] <= room {
-            return Ok(Some(Fitted { plain, leaner: None }));
+            return Ok(Some(Fitted { plain, leaner: None, packed }));
         }
         // What is there beside activations is the same at every level.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
-        let leaner = self.level(&plain, setting, [lasting, room], true)?;
-        Ok(Some(Fitted { plain, leaner }))
+        let leaner = self.level(&plain, levels(&plain)?, setting, [lasting, room], true)?;
+        let leaner = leaner.map(|(leaner, of_leaner)| {
+            packed.push(of_leaner);
+            leaner
+        });
+        Ok(Some(Fitted { plain, leaner, packed }))
+    }
+
+    /// The levels at a setting that need less than a step.
+    pub(super) fn levels_beside(&self, plain: &Program, setting: &Setting) -> Result<Levels, LowerError> {
+        let again = self.renormalised(plain, setting)?;
+        let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
+        Ok(Levels { again, found, leanest: None, enough: 0 })
     }
 
     /// The training step in an arena of at most so many bytes, or nothing: what does not fit is not planned, but for what packing adds.
@@ -73,35 +112,36 @@ impl Blueprint {
         let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
         // What leaves for host memory is not known of a level before it is lowered.
         let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
-        let leaner = self.level(&program, setting, [lasting, room], parks)?.filter(|leaner| leaner.fits);
-        Ok(leaner.map(|Leaner { program, budget, more, .. }| Fitting { program, budget, more: Some(more) }))
+        let levels = self.levels_beside(&program, setting)?;
+        let leaner = self.level(&program, levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
+        Ok(leaner.map(|(Leaner { program, budget, more, .. }, _)| Fitting { program, budget, more: Some(more) }))
     }
 
     /// The cheapest level that fits into `room` bytes beside what lasts or, where that is asked for and none does, the last one.
     fn level(
         &self,
         plain: &Program,
+        levels: Levels,
         setting: &Setting,
         [lasting, room]: [u64; 2],
         or_last: bool,
-    ) -> Result<Option<Leaner>, LowerError> {
-        let again = self.renormalised(plain, setting)?;
-        let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
+    ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
+        let Levels { again, found, mut leanest, enough } = levels;
         let before = usize::from(again.is_some());
         let count = found.levels.len().max(1) + before;
         // Whether it may be taken, or is the last one, which is.
         let is_asked_for = |number: usize| or_last && number + 1 == count;
         let is_worth_it = |number: usize, peak: u64| is_asked_for(number) || lasting.saturating_add(peak) <= room;
         let planned = |program: Program, number: usize, more: [u64; 2]| {
-            let budget = budget(&program, setting)?;
+            let (budget, packed) = packed(&program, setting, enough.min(room))?;
             let fits = budget[Line::Arena] <= room;
-            Some(Leaner { program, budget, fits, number: [number as u64, count as u64], more })
+            Some((Leaner { program, budget, fits, number: [number as u64, count as u64], more }, packed))
         };
         if let Some(program) = again.filter(|again| is_worth_it(1, setting.peak(again))) {
             let more = [0, share(setting.again(&program), found.step_cost)];
-            let Some(leaner) = planned(program, 1, more) else { return Ok(None) };
-            if leaner.fits || is_asked_for(1) {
-                return Ok(Some(leaner));
+            let Some(planned) = planned(program, 1, more) else { return Ok(None) };
+            if planned.0.fits || is_asked_for(1) {
+                return Ok(Some(planned));
             }
         }
         // Levels begin with a step that keeps what the plain one may make again.
@@ -111,12 +151,20 @@ impl Blueprint {
             if !is_worth_it(number, level.peak) {
                 continue;
             }
-            let program = self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone());
-            let Some(leaner) = planned(program, number, more(plain, level, [found.step_cost, own])) else {
+            let known = leanest.take_if(|_| number + 1 == count);
+            let program = match known {
+                Some(known) => known,
+                None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
+            };
+            // Its updates wait now, and its peak may be that of another batch.
+            if !is_worth_it(number, setting.peak(&program)) {
+                continue;
+            }
+            let Some(planned) = planned(program, number, more(plain, level, [found.step_cost, own])) else {
                 return Ok(None);
             };
-            if leaner.fits || is_asked_for(number) {
-                return Ok(Some(leaner));
+            if planned.0.fits || is_asked_for(number) {
+                return Ok(Some(planned));
             }
         }
         Ok(None)
@@ -131,7 +179,7 @@ impl Blueprint {
     pub fn chosen(&self, setting: &Setting, room: u64) -> Result<Option<Program>, LowerError> {
         let checkpoint = self.checkpoint();
         if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
-            && let Some(Fitted { plain, leaner }) =
+            && let Some(Fitted { plain, leaner, .. }) =
                 self.fitted(setting, |budget| room_within(checkpoint, budget, room))?
         {
             return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
@@ -142,9 +190,14 @@ impl Blueprint {
 
 /// The budget of a step at a setting.
 pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
+    packed(program, setting, 0).map(|(budget, _)| budget)
+}
+
+/// The same with the packing of its tensors, where an arena of `enough` bytes is as good as any smaller one.
+fn packed(program: &Program, setting: &Setting, enough: u64) -> Option<(Budget, PackedRanges)> {
     // Until the process ends, as elsewhere.
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
-    budget_at(&tables, setting.batch, setting.precision).ok()
+    pack_within(&tables, setting.batch, setting.precision, enough).ok()
 }
 
 /// See [`Leaner::more`]. `own` is the time of what the plain step computes again.

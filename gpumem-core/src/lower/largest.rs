@@ -1,20 +1,26 @@
 //! The largest batch of a training step that takes what fits, where cards are known while the network is lowered.
 //!
-//! Input: a blueprint, a setting whose batch is a first guess, and the bytes that an arena may have. Output: a batch, and the step for it as
-//! [`Blueprint::fitted`] makes it. Cost: two searches for recomputation, and a packing or two.
+//! Input: a blueprint, a setting, and the bytes that an arena may have. Output: a batch, and the step for it as [`Blueprint::fitted`] makes
+//! it, with levels of a batch nearby. Cost: one search for recomputation, and a packing or two, that fit and need not be the smallest.
 
-use super::fitted::budget;
+use super::fitted::{Levels, budget};
 use super::{Blueprint, Fitted, LowerError, Setting, tables};
-use crate::memory::budget::{Line, budget_at, lower_bound_at};
+use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::room_within;
 use crate::memory::tables::Tables;
 use crate::program::Program;
 
 /// The most batches that are planned for one answer.
-const MOST_PLANS: usize = 4;
+const MOST_PLANS: usize = 8;
 
 /// More samples than any card has room for.
 const MOST_SAMPLES: u64 = 1 << 32;
+
+/// How many times the bytes of an arena the step as it is written takes, more or less, at the batch at which its leanest level fits.
+const TIMES: u64 = 4;
+
+/// Peaks at another batch are estimated to this part, so that no level is left out that fits.
+const NEARLY: [u128; 2] = [63, 64];
 
 /// A step at the largest batch that was found.
 #[derive(Clone, Debug)]
@@ -27,51 +33,72 @@ pub struct LargestFitted {
 
 impl Blueprint {
     /// Returns the largest batch with which the step that recomputes most fits into `room` bytes, and the step for it: with as little
-    /// recomputation as was found, or as much as `Budget` asks for. The levels are those of a setting, whose batch is a first guess.
+    /// recomputation as was found, or as much as `Budget` asks for. The batch of the setting is one at which the step as it is written is
+    /// looked at first.
     ///
     /// `None` for a network that is not trained, or if not even one sample fits.
     ///
     /// # Errors
     /// See [`lower`](super::lower).
     pub fn largest_fitted(&self, setting: &Setting, room: u64) -> Result<Option<LargestFitted>, LowerError> {
-        let Some(leanest) = self.leanest(setting)? else { return Ok(None) };
+        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
-        // Until the process ends, as elsewhere.
-        let tables = tables(&leanest).leak().with_workspaces(setting.workspaces).with_micro_batches(1);
+        let of_samples = |samples: u64| Setting { batch: samples.saturating_mul(parts), ..*setting };
+        let near = largest_bounded(&at_once(&plain, setting), setting, room.saturating_mul(TIMES)).max(1);
+        let near = of_samples(near);
+        let mut levels = self.levels_beside(&plain, &near)?;
+        let leanest = self.leanest(&plain, &mut levels, setting)?;
+        levels.enough = room;
+        let tables = at_once(&leanest, setting);
         let mut batch = largest_bounded(&tables, setting, room);
-        // Levels are those of another batch now: they need a little more or less. Packings reach the bound as a rule.
+        // Packings reach the bound as a rule.
         for _ in 0..MOST_PLANS {
             if batch == 0 {
                 return Ok(None);
             }
-            let at = Setting { batch: batch.saturating_mul(parts), ..*setting };
-            let Some(fitted) = self.fitted(&at, |budget| room_within(self.checkpoint(), budget, room))? else {
-                return Ok(None);
-            };
+            let at = of_samples(batch);
+            let room_within = |budget: &Budget| room_within(self.checkpoint(), budget, room);
+            let levels = |_: &Program| Ok(levels.clone().scaled([near.peak(&leanest), at.peak(&leanest)]));
+            let Some(fitted) = self.fitted_beside(plain.clone(), levels, &at, room_within)? else { return Ok(None) };
             let needs = match &fitted.leaner {
                 Some(leaner) => Some(leaner.budget[Line::Arena]),
                 None => budget(&fitted.plain, &at).map(|budget| budget[Line::Arena]),
             };
             match needs {
                 Some(arena) if arena <= room => return Ok(Some(LargestFitted { batch: at.batch, fitted })),
-                Some(arena) => batch = packed_below(&tables, setting, smaller(batch, arena, room), room),
+                Some(arena) => batch = smaller(batch, arena, room),
                 None => return Ok(None),
             }
         }
         Ok(None)
     }
 
-    /// Returns the step that recomputes most at a setting. `None` for a network that is not trained.
-    fn leanest(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
-        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
-        let again = self.renormalised(&plain, setting)?;
-        let found = self.leaner(again.as_ref().unwrap_or(&plain), setting)?;
-        let last = match found.levels.split_first() {
-            Some((_, [.., last])) => self.training_in_order(setting.precision, &last.order)?,
-            _ => None,
-        };
-        Ok(Some(last.or(again).unwrap_or(plain)))
+    /// Returns the step that recomputes most.
+    fn leanest(&self, plain: &Program, levels: &mut Levels, setting: &Setting) -> Result<Program, LowerError> {
+        if let Some((_, [.., last])) = levels.found.levels.split_first() {
+            levels.leanest = self.training_in_order(setting.precision, &last.order)?;
+        }
+        let leanest = levels.leanest.as_ref().or(levels.again.as_ref());
+        Ok(leanest.unwrap_or(plain).clone())
     }
+}
+
+impl Levels {
+    /// Returns the same at another batch: one level's peaks there and here say what the others' are, if anything too little.
+    fn scaled(mut self, [here, there]: [u64; 2]) -> Levels {
+        let [part, whole] = NEARLY;
+        for level in &mut self.found.levels {
+            let peak = u128::from(level.peak) * u128::from(there) / u128::from(here.max(1)) * part / whole;
+            level.peak = u64::try_from(peak).unwrap_or(u64::MAX);
+        }
+        self
+    }
+}
+
+/// Returns the tables of a step for samples that are in memory at once.
+fn at_once(program: &Program, setting: &Setting) -> Tables {
+    // Until the process ends, as elsewhere.
+    tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1)
 }
 
 /// Returns the samples at once of the largest batch whose lower bound fits into `room` bytes. 0 if there is none.
@@ -89,18 +116,6 @@ fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
         if may_fit(middle) { low = middle } else { high = middle }
     }
     low
-}
-
-/// Returns a batch whose plan fits into `room` bytes: this one or one below it. 0 if none was found.
-fn packed_below(tables: &Tables, setting: &Setting, mut batch: u64, room: u64) -> u64 {
-    for _ in 0..MOST_PLANS {
-        match budget_at(tables, batch, setting.precision) {
-            Ok(budget) if budget[Line::Arena] <= room => return batch,
-            Ok(budget) => batch = smaller(batch, budget[Line::Arena], room),
-            Err(_) => return 0,
-        }
-    }
-    0
 }
 
 /// Returns the share of a batch that fits where its arena is too large by a share: at least one sample less.

@@ -3,7 +3,7 @@
 use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes};
 use crate::memory::lives::peak;
 use crate::memory::packed::{Wanted, packed};
-use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedSlice, Packing, pack_slice, verify_carried};
+use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, verify_carried};
 use crate::memory::tables::{Persistent, Tables};
 use crate::number::{Precision, Role};
 use alloc::vec;
@@ -540,6 +540,20 @@ pub fn lasting_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u
 /// # Errors
 /// See [`PlanError`].
 pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Budget, Vec<u64>), PlanError> {
+    let (budget, PackedRanges { packed, .. }) = pack_within(tables, batch, precision, 0)?;
+    Ok((budget, packed.offsets))
+}
+
+/// The same with what was packed, where an arena of `enough` bytes is as good as any smaller one.
+///
+/// # Errors
+/// See [`PlanError`].
+pub fn pack_within(
+    tables: &Tables,
+    batch: u64,
+    precision: Precision,
+    enough: u64,
+) -> Result<(Budget, PackedRanges), PlanError> {
     if batch == 0 {
         return Err(PlanError::ZeroBatch);
     }
@@ -551,8 +565,9 @@ pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Bud
     let largest = largest(tables, batch, precision, &mut bytes)?;
     let mut ranges = vec![LiveRange { bytes: 0, first: 0, last: 0 }; count];
     fill(tables, largest.bytes, &mut ranges)?;
-    let PackedSlice { offsets, size, lower_bound, peak } =
-        pack_slice(&ranges).map_err(|Overflow| PlanError::Overflow)?;
-    let packed = Packed { size, lower_bound, peak };
-    Ok((Lasting::new(tables, batch, precision)?.budget(packed, largest)?, offsets))
+    let lasting = Lasting::new(tables, batch, precision)?;
+    let enough = enough.saturating_sub(lasting.arena(0)?);
+    let packed = pack_slice_within(&ranges, enough).map_err(|Overflow| PlanError::Overflow)?;
+    let sizes = Packed { size: packed.size, lower_bound: packed.lower_bound, peak: packed.peak };
+    Ok((lasting.budget(sizes, largest)?, PackedRanges { ranges, packed }))
 }

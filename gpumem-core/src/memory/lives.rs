@@ -3,7 +3,7 @@
 
 use super::budget::padded;
 use super::bytes::{element_bytes, exact_bytes};
-use super::plan::{LiveRange, PackedSlice, below, order, pack_slice, replay, sorted};
+use super::plan::{LiveRange, PackedRanges, PackedSlice, below, order, pack_slice, replay, sorted};
 use super::tables::{Order, Size, Transient, Transients, Workspaces, life, unpack};
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
@@ -74,6 +74,11 @@ impl OwnedTransients {
     /// Packs the tensors at so many samples at once and in this format, so that const evaluation need not, unless an order that is known is as
     /// good there as any. What cannot be packed is left to it.
     pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
+        self.carry_known(batch, precision, workspaces, &[]);
+    }
+
+    /// The same where some tensors are packed already.
+    pub fn carry_known(&mut self, batch: u64, precision: Precision, workspaces: Workspaces, known: &[PackedRanges]) {
         let element = element_bytes(precision);
         let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);
         let Ok(bytes) = self.sizes.iter().map(bytes).collect::<Result<Vec<u64>, _>>() else { return };
@@ -89,7 +94,9 @@ impl OwnedTransients {
         if self.orders.iter().any(|known| Some(replay(&known.entries, &ranges, &mut offsets)) == bound) {
             return;
         }
-        let Ok(PackedSlice { mut offsets, lower_bound, .. }) = pack_slice(&ranges) else { return };
+        let known = known.iter().find(|known| known.ranges == ranges).map(|known| known.packed.clone());
+        let Ok(packed) = known.map_or_else(|| pack_slice(&ranges), Ok) else { return };
+        let PackedSlice { mut offsets, lower_bound, .. } = packed;
         if let Some(entries) = order(&ranges, &offsets)
             && !self.orders.iter().any(|known| known.entries == entries)
         {

@@ -37,6 +37,7 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Setting, Steps, Term};
 use gpumem_core::memory::levels::room_within;
+use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -81,6 +82,8 @@ struct Programs {
     level_count: u64,
     /// The batch of `batch: Largest` and the bytes that an arena has for which it is that, where it was found here.
     found: Option<[u64; 2]>,
+    /// What of them was packed where they were chosen.
+    packed: Vec<PackedRanges>,
     /// What is told of other programs where the training step is refused.
     remedies: Remedies,
     inference: Program,
@@ -147,7 +150,7 @@ fn programs(
     blueprint.settle_conv_norm(&guesses::least(source, readings))?;
     let has_both = readings.train.is_some() && readings.cached().is_some();
     let known = aimed::known(source, readings);
-    let (found, (training, levels, level_count)) = match aimed::largest(source, readings, &blueprint)? {
+    let (found, (training, levels, level_count, packed)) = match aimed::largest(source, readings, &blueprint)? {
         Some(Found { batch, room, fitted }) => (Some([batch, room]), between(fitted)),
         None => (None, trainings(source, readings, &blueprint, known.as_ref())?),
     };
@@ -160,6 +163,7 @@ fn programs(
         levels,
         level_count,
         found,
+        packed,
         remedies: remedies.unwrap_or(Remedies::UNKNOWN),
         inference: blueprint.inference()?,
         evaluation: has_both.then(|| blueprint.evaluation()).transpose()?,
@@ -168,8 +172,8 @@ fn programs(
     })
 }
 
-/// The programs of the training step, with the number of each beyond the first, and how many there are.
-type Trainings = (Option<Program>, Vec<(u64, Program)>, u64);
+/// The programs of the training step, with the number of each beyond the first, how many there are, and what of them is packed.
+type Trainings = (Option<Program>, Vec<(u64, Program)>, u64, Vec<PackedRanges>);
 
 /// All programs of the training step between which the compiler chooses: where all numbers are written as they are, one at most beside the
 /// plain step.
@@ -190,13 +194,13 @@ fn trainings(
     let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
-    Ok((plain, levels, count))
+    Ok((plain, levels, count, Vec::new()))
 }
 
 /// The plain step and, beside it, the one that fits.
-fn between(Fitted { plain, leaner }: Fitted) -> Trainings {
+fn between(Fitted { plain, leaner, packed }: Fitted) -> Trainings {
     let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
-    (Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count)
+    (Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count, packed)
 }
 
 fn report(source: &Source, resolved: &Resolved, error: &LowerError, errors: &mut Errors) {

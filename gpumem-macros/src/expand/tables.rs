@@ -4,6 +4,7 @@ use super::Programs;
 use super::guesses::{Guess, Guesses};
 use gpumem_core::lower::{LayerLine, OwnedTables, tables};
 use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
+use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -24,19 +25,21 @@ impl Names {
 
 /// Layer table, steps and programs.
 pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Guesses) -> TokenStream {
-    let layers = layers(table);
+    let (layers, packed) = (layers(table), &*programs.packed);
     let paths = table.iter().map(|line| &line.path);
-    let training =
-        programs.training.as_ref().map(|program| statics(&Names::new("TRAINING"), program, &guesses.training, None));
+    let training = programs
+        .training
+        .as_ref()
+        .map(|program| statics(&Names::new("TRAINING"), program, (&guesses.training, packed), None));
     let base = Names::new("TRAINING").tables;
     let levels = programs.levels.iter().map(|(level, program)| {
-        statics(&Names::new(&format!("TRAINING_{level}")), program, &guesses.levels, Some(&base))
+        statics(&Names::new(&format!("TRAINING_{level}")), program, (&guesses.levels, packed), Some(&base))
     });
-    let inference = statics(&Names::new("INFERENCE"), &programs.inference, &guesses.inference, None);
+    let inference = statics(&Names::new("INFERENCE"), &programs.inference, (&guesses.inference, &[]), None);
     let evaluation = programs
         .evaluation
         .as_ref()
-        .map(|program| statics(&Names::new("EVALUATION"), program, &guesses.evaluation, None));
+        .map(|program| statics(&Names::new("EVALUATION"), program, (&guesses.evaluation, &[]), None));
     quote! {
         #layers
         static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
@@ -86,8 +89,14 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     }
 }
 
-/// The tables of a program; with `base`, those of another program that differs in nothing but its operations.
-fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Ident>) -> TokenStream {
+/// The tables of a program, some of whose packings may be known; with `base`, those of another program that differs in nothing but its
+/// operations.
+fn statics(
+    names: &Names,
+    program: &Program,
+    (guesses, packed): (&[Guess], &[PackedRanges]),
+    base: Option<&Ident>,
+) -> TokenStream {
     let Names { tables: own, program: name } = names;
     let OwnedTables {
         operations,
@@ -107,7 +116,9 @@ fn statics(names: &Names, program: &Program, guesses: &[Guess], base: Option<&Id
         offloads,
         parked,
     } = tables(program);
-    guesses.iter().for_each(|&(samples, precision, workspaces)| transients.carry(samples, precision, workspaces));
+    for &(samples, precision, workspaces) in guesses {
+        transients.carry_known(samples, precision, workspaces, packed);
+    }
     let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
     let OwnedTransients { sizes, lives, moments: peaks, changes, orders, below } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);

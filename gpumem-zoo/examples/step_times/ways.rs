@@ -110,7 +110,7 @@ fn leaner(
     setting: &Setting,
     room: impl FnOnce(&Budget) -> u64,
 ) -> Result<(Program, Option<u64>), Failure> {
-    let Fitted { plain, leaner } = blueprint.fitted(setting, room).map_err(said)?.ok_or("nothing is trained")?;
+    let Fitted { plain, leaner, .. } = blueprint.fitted(setting, room).map_err(said)?.ok_or("nothing is trained")?;
     Ok(leaner.map_or((plain, None), |leaner| (leaner.program, Some(leaner.more[1]))))
 }
 

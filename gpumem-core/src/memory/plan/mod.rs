@@ -115,6 +115,15 @@ pub struct PackedSlice {
     pub peak: u32,
 }
 
+/// Tensors, and what [`pack_slice`] made of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackedRanges {
+    /// The tensors.
+    pub ranges: Vec<LiveRange>,
+    /// Their packing.
+    pub packed: PackedSlice,
+}
+
 /// A live range on the compressed time axis.
 #[derive(Clone, Copy)]
 struct Span {
@@ -151,16 +160,22 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
 /// Packs `ranges` at run time: to the same offsets as [`pack`] where the first packers reach the lower bound. Where they miss it, more is tried
 /// than there, and what comes out is pushed down as far as it can be.
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
+    pack_slice_within(ranges, 0)
+}
+
+/// The same where a packing of `enough` bytes is as good as any smaller one.
+pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlice, Overflow> {
     let mut offsets = vec![0; ranges.len()];
     let (mut size, peak) = tried(ranges, &mut offsets, &ATTEMPTS[..FIRST])?;
+    let goal = Peak { bytes: peak.bytes.max(enough), operation: peak.operation };
     if size == u64::MAX {
         // Stacks may not get to their end. The others do, and what is improved must be a packing.
         size = tried(ranges, &mut offsets, &ATTEMPTS[FIRST..])?.0;
     }
-    if size > peak.bytes {
-        size = search::search(ranges, &mut offsets, size, peak);
+    if size > goal.bytes {
+        size = search::search(ranges, &mut offsets, size, goal);
     }
-    if size > peak.bytes {
+    if size > goal.bytes {
         let mut others = vec![0; ranges.len()];
         let (other, _) = tried(ranges, &mut others, &ATTEMPTS[FIRST..])?;
         if other < size {
