@@ -1,7 +1,8 @@
 //! The planner against a brute-force checker, on random graphs, training steps and published instances.
 
 use gpumem_core::memory::plan::{
-    ALIGNMENT, LiveRange, Overflow, Packing, below, order, pack, pack_slice, replay, verify, verify_slice,
+    ALIGNMENT, LiveRange, Overflow, Packing, below, order, pack, pack_slice, pack_slice_within, replay, verify,
+    verify_slice,
 };
 use proptest::prelude::*;
 
@@ -70,6 +71,18 @@ proptest! {
     ) {
         let ranges: Vec<_> = ranges.into_iter().map(|(bytes, first, last)| range(bytes * ALIGNMENT, first, last)).collect();
         check(&ranges);
+    }
+
+    /// A packing that stops at `enough` bytes is sound, and takes no more than that if the smallest packing takes no more.
+    #[test]
+    fn a_packing_within_enough_bytes(ranges in graph(120, 100, 30, 50), slack in 0..40u64) {
+        let best = pack_slice(&ranges).unwrap();
+        for enough in [best.size + slack * ALIGNMENT, best.lower_bound, u64::MAX] {
+            let packed = pack_slice_within(&ranges, enough).unwrap();
+            prop_assert!(valid(&ranges, &packed.offsets, packed.size));
+            prop_assert_eq!((packed.lower_bound, packed.peak), (best.lower_bound, best.peak));
+            prop_assert!(packed.size <= enough.max(best.size), "{} of {enough}, {}", packed.size, best.size);
+        }
     }
 
     /// The order of a packing gives it again, and holds at any other sizes.
