@@ -218,20 +218,21 @@ pub fn record(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let seed = numbers.one(seeds);
     let end = seed.iter().position(|&byte| byte == 0).unwrap_or(seed.len());
     let (text, blueprint) = (seed[1..end].to_vec(), seed[end + 1..].to_vec());
+    let which = 2 * numbers.below(fuzz_command::REPORTS) as u8;
     match numbers.below(4) {
         0 => {
             let mut file = fuzz_command::object(&crate::section(&text, &blueprint));
             (0..=numbers.below(MOST)).for_each(|_| change(&mut file, numbers, &text));
-            [&[0], &file[..]].concat()
+            [&[which], &file[..]].concat()
         }
         1 => {
             let mut blueprint = blueprint;
             let other = numbers.one(seeds).clone();
             (0..=numbers.below(MOST)).for_each(|_| change(&mut blueprint, numbers, &other));
-            [&[1], &text[..], &[0], &blueprint].concat()
+            [&[which + 1], &text[..], &[0], &blueprint].concat()
         }
         // JSON is made of tokens.
-        _ => [&[1], &tokens(numbers, &[text])[..], &[0], &blueprint].concat(),
+        _ => [&[which + 1], &tokens(numbers, &[text])[..], &[0], &blueprint].concat(),
     }
 }
 

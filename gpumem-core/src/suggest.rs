@@ -7,15 +7,23 @@ use alloc::vec::Vec;
 /// begins with it, within a third of its length in edits, or of the same stem.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let target = plain(written);
-    let begins = |name: &&&str| target.len() >= 3 && plain(name).starts_with(&target);
-    let near = |name: &&'a str| (distance(&target, &plain(name)), *name);
-    let is_near = |(edits, name): &(usize, &str)| *edits <= name.len().max(written.len()) / 3;
-    let equal = known.iter().find(|name| plain(name) == target);
-    let beginning = || known.iter().filter(begins).min_by_key(|name| name.len());
-    equal.or_else(beginning).copied().or_else(|| {
-        let by_edits = known.iter().map(near).filter(is_near).min_by_key(|(edits, _)| *edits);
-        by_edits.map(|(_, name)| name).or_else(|| same_stem(&target, known))
-    })
+    let plains: Vec<(String, &'a str)> = known.iter().map(|&name| (plain(name), name)).collect();
+    if let Some((_, equal)) = plains.iter().find(|(plain, _)| *plain == target) {
+        return Some(equal);
+    }
+    let begins = |(plain, _): &&(String, &str)| target.len() >= 3 && plain.starts_with(&target);
+    if let Some((_, beginning)) = plains.iter().filter(begins).min_by_key(|(_, name)| name.len()) {
+        return Some(beginning);
+    }
+    let near = |(plain, name): &(String, &'a str)| {
+        let most = name.len().max(written.len()) / 3;
+        // Each edit changes the length by one at most.
+        let is_long = plain.chars().count().abs_diff(target.chars().count()) > most;
+        let edits = if is_long { usize::MAX } else { distance(&target, plain) };
+        (edits <= most).then_some((edits, *name))
+    };
+    let by_edits = plains.iter().filter_map(near).min_by_key(|(edits, _)| *edits);
+    by_edits.map(|(_, name)| name).or_else(|| same_stem(&target, known))
 }
 
 /// The names in `known` that begin with what was written, however case and `_` are written: the one that is equal, or all.

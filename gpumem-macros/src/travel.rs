@@ -40,10 +40,31 @@ pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, 
         _ => Facade::default(),
     };
     let mut left: Vec<TokenStream> = paths.clone().into_iter().filter_map(contents).collect();
+    // Anything else was written by hand, and is refused as such.
+    if !left.iter().chain([&facade.0]).all(is_path) {
+        return Ok(Gathered { tokens, modules: Vec::new() });
+    }
     match left.is_empty() {
         true => Ok(Gathered { tokens: unpacked(written.clone()), modules: modules.to_vec() }),
         false => Err(fetch(&facade, macro_name, left.remove(0), &left, written, modules)),
     }
+}
+
+/// Returns true for segments between `::`, with or without one before them. A path from `macro_rules!` is one invisible group.
+fn is_path(tokens: &TokenStream) -> bool {
+    let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
+    if let [TokenTree::Group(group)] = &trees[..] {
+        return group.delimiter() == Delimiter::None && is_path(&group.stream());
+    }
+    let is_colon = |tree: &TokenTree| matches!(tree, TokenTree::Punct(mark) if mark.as_char() == ':');
+    let segments = match &trees[..] {
+        [first, second, segments @ ..] if is_colon(first) && is_colon(second) => segments,
+        segments => segments,
+    };
+    let mut parts = segments.chunks(3);
+    !segments.is_empty()
+        && segments.len() % 3 == 1
+        && parts.all(|part| matches!(&part[0], TokenTree::Ident(_)) && part[1..].iter().all(is_colon))
 }
 
 /// The way to the modules of `uses`, for a macro with these tokens.

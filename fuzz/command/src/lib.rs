@@ -45,30 +45,34 @@ fn command(words: &[&str]) -> Option<Command> {
     Some(arguments.command)
 }
 
-/// The texts that the command prints of a file with these bytes: of each network alone, and of all beside those of `before`. What is
-/// refused is left out.
-pub fn reports(before: &[u8], bytes: &[u8]) -> Vec<String> {
+/// Options of `show`, one set for each of its reports.
+const SHOWN: [&[&str]; 4] = [&["--format", "table"], &["--format", "json"], &["--inference"], &["--batch", "3"]];
+
+/// How many reports [`report`] knows.
+pub const REPORTS: usize = SHOWN.len() + 2;
+
+/// Returns the texts that one command prints of a file with these bytes: of each network alone, or of all beside those of `before`. Reports
+/// that are refused are left out.
+pub fn report(before: &[u8], bytes: &[u8], which: usize) -> Vec<String> {
     let read = |bytes: &[u8]| {
         let (records, unreadable) = artefacts::records_of(Path::new("file"), bytes);
         let built = networks(records, &|_| None);
         Built { unreadable: built.unreadable + unreadable, ..built }
     };
     let built = read(bytes);
-    let mut texts = Vec::new();
-    for network in &built.networks {
-        for rest in [&["--format", "table"][..], &["--format", "json"], &["--inference"], &["--batch", "3"]] {
+    if let Some(options) = SHOWN.get(which) {
+        let shown = built.networks.iter().filter_map(|network| {
             // A name may be an option.
-            let words: Vec<&str> = ["show"].iter().chain(rest).copied().chain(["--", &network.name]).collect();
-            let Some(Command::Show(arguments)) = command(&words) else { continue };
+            let words: Vec<&str> = ["show"].iter().chain(*options).copied().chain(["--", &network.name]).collect();
+            let Some(Command::Show(arguments)) = command(&words) else { return None };
             let all = Built { networks: built.networks.clone(), unreadable: built.unreadable, ..Built::default() };
-            texts.extend(show::report(all, &arguments).ok());
-        }
+            show::report(all, &arguments).ok()
+        });
+        return shown.collect();
     }
-    for format in ["table", "json"] {
-        let Some(Command::Diff(arguments)) = command(&["diff", "main", "--format", format]) else { continue };
-        texts.extend(diff::report(&read(before).networks, &built.networks, &arguments).ok());
-    }
-    texts
+    let format = if which == SHOWN.len() { "table" } else { "json" };
+    let Some(Command::Diff(arguments)) = command(&["diff", "main", "--format", format]) else { return Vec::new() };
+    diff::report(&read(before).networks, &built.networks, &arguments).into_iter().collect()
 }
 
 /// A section with the records of these texts and blueprints, as a file that the command can read.

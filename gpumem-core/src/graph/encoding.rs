@@ -2,6 +2,7 @@
 
 use super::{Buffer, Elements, Graph, Node, Parameter, Row, Source, Type};
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
+use crate::program::op::{Gradient, Op, Reads};
 use alloc::vec::Vec;
 
 wire_enum!(Elements { Numbers, Indices, Bytes });
@@ -58,7 +59,7 @@ impl Wire for Graph {
         self.groups.put(out);
     }
 
-    /// Reads a graph whose numbers all name something in it: a node reads nodes before it.
+    /// Reads a graph whose numbers all name something in it, and whose shapes are those of its operations. A node reads nodes before it.
     fn take(from: &mut Reader<'_>) -> Option<Graph> {
         let graph = Graph {
             nodes: Wire::take(from)?,
@@ -78,7 +79,11 @@ impl Graph {
             let has_row = node.row < rows || node.source == Source::Input;
             let owned = match &node.source {
                 Source::Parameter(parameter) => *parameter < parameters,
-                Source::Op { buffers: own, .. } => own.iter().all(|buffer| *buffer < buffers),
+                Source::Op { op, inputs, buffers: own, .. } => {
+                    own.iter().all(|buffer| *buffer < buffers)
+                        && op.output() == node.value.shape
+                        && gradients_are_of_inputs(op, inputs.len())
+                }
                 Source::Input | Source::View(_) => true,
             };
             has_row && owned && node.inputs().iter().all(|input| *input < id)
@@ -91,4 +96,17 @@ impl Graph {
             && self.parameters.iter().all(|parameter| parameter.row < rows)
             && self.buffers.iter().all(|buffer| buffer.row < rows)
     }
+}
+
+/// Returns true if an operation with `inputs` inputs has all of those that its gradient rules name.
+fn gradients_are_of_inputs(op: &Op, inputs: usize) -> bool {
+    let all_are_there =
+        |of: &[(u8, Reads)]| of.iter().all(|(_, reads)| !(inputs..64).any(|input| reads.inputs.contains(input)));
+    op.gradients().iter().all(|gradient| {
+        let reads = match gradient {
+            Gradient::Passes(_) => &[][..],
+            Gradient::Computed { of, .. } => of,
+        };
+        gradient.inputs().all(|input| input < inputs) && all_are_there(reads)
+    })
 }

@@ -105,21 +105,13 @@ impl<'s> Resolver<'s, '_> {
             self.report(element.id, element.place, frame, &message);
             return None;
         }
-        let mut known: Vec<String> = Entry::names().iter().chain(&KEYWORDS).map(ToString::to_string).collect();
-        known.extend(self.block_names(frame));
-        known.extend(self.operation_names(frame));
-        known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
-        let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
-        known.extend(blocks.map(|(name, _)| name.clone()));
-        let known: Vec<&str> = known.iter().map(String::as_str).collect();
         if let Some(value) = frame.tapped(name) {
             return self.value_as_layer(element, name, frame, value);
         }
         // A name of another library is no misspelling, unless of one that was declared here.
         let elsewhere = names::of_elsewhere(name);
-        let is_own = |known: &&str| Entry::find(known).is_none() && !is_composite(known);
-        let own: Vec<&str> = known.iter().copied().filter(is_own).collect();
-        let near = if elsewhere.is_some() { nearest(name, &own) } else { nearest(name, &known) };
+        let near = self.nearest_layer(element, name, frame, elsewhere.is_some());
+        let near = near.as_deref();
         let hint = match (near, &elsewhere) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, Some(found)) => found.hint.clone(),
@@ -158,6 +150,25 @@ impl<'s> Resolver<'s, '_> {
                 None => self.fail_layer(),
             },
         }
+    }
+
+    /// Returns the layer, block or binding whose name is nearest to `name`: with `only_own`, one that was declared here. An element is looked up
+    /// once, however often the block around it is repeated.
+    fn nearest_layer(&mut self, element: &Expression, name: &str, frame: &Frame<'s>, only_own: bool) -> Option<String> {
+        if let Some(near) = self.nearest_layers.get(&element.id) {
+            return near.clone();
+        }
+        let mut known: Vec<String> = Entry::names().iter().chain(&KEYWORDS).map(ToString::to_string).collect();
+        known.extend(self.block_names(frame));
+        known.extend(self.operation_names(frame));
+        known.extend(frame.bindings.iter().map(|binding| binding.name.clone()));
+        let blocks = frame.parameters.iter().filter(|(_, value)| matches!(value, Known::Element(..)));
+        known.extend(blocks.map(|(name, _)| name.clone()));
+        let is_own = |known: &&str| Entry::find(known).is_none() && !is_composite(known);
+        let known: Vec<&str> = known.iter().map(String::as_str).filter(|known| !only_own || is_own(known)).collect();
+        let near = nearest(name, &known).map(String::from);
+        self.nearest_layers.insert(element.id, near.clone());
+        near
     }
 
     /// An input or a tap whose name stands where a layer should: it is read.

@@ -97,6 +97,8 @@ pub(crate) struct Resolver<'s, 'e> {
     adapted: Vec<Adapted<'s>>,
     /// Whether there is one around the element that is being resolved.
     is_adapted: bool,
+    /// The known name nearest to each unknown one, by the element that it was written in.
+    nearest_layers: HashMap<usize, Option<String>>,
     /// Elements so far.
     steps: usize,
     /// Whether a limit was met: the rest is not resolved.
@@ -202,6 +204,7 @@ impl<'s, 'e> Resolver<'s, 'e> {
             detached: Vec::new(),
             adapted: Vec::new(),
             is_adapted: false,
+            nearest_layers: HashMap::new(),
             steps: 0,
             stopped: false,
         }
