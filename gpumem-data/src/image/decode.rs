@@ -1,0 +1,115 @@
+//! From a file to pixels.
+
+use super::{Canvas, too_large};
+use crate::error::{Error, Result};
+use image::error::{ImageError, LimitErrorKind};
+use image::{ColorType, ImageDecoder, ImageReader, Limits};
+use std::io::{Cursor, Read};
+use std::path::Path;
+
+impl Canvas {
+    /// Reads an image file and converts it to `channels`: 1 (grey), 3 (RGB) or 4 (RGBA). `file` holds the packed bytes meanwhile.
+    ///
+    /// Neither file nor image may exceed `limit` bytes. As in PIL's `convert`, alpha is dropped where the network does not take
+    /// it, and grey is `0.299 R + 0.587 G + 0.114 B`. The orientation in EXIF is not looked at.
+    pub fn read(&mut self, path: &Path, file: &mut Vec<u8>, channels: usize, limit: u64) -> Result<()> {
+        file.clear();
+        let opened = crate::sets::bytes::open(path)?;
+        opened.take(limit.saturating_add(1)).read_to_end(file).map_err(|error| Error::io(path, &error))?;
+        if file.len() as u64 > limit {
+            return Err(too_large(None, limit).with_file(path));
+        }
+        self.decode(file, channels, limit).map_err(|error| error.with_file(path))
+    }
+
+    fn decode(&mut self, file: &[u8], channels: usize, limit: u64) -> Result<()> {
+        let format = image::guess_format(file).map_err(|error| unreadable(&error, limit))?;
+        let mut reader = ImageReader::with_format(Cursor::new(file), format);
+        let mut limits = Limits::default();
+        limits.max_alloc = Some(limit);
+        reader.limits(limits);
+        let decoder = reader.into_decoder().map_err(|error| unreadable(&error, limit))?;
+
+        let (width, height) = decoder.dimensions();
+        let color = decoder.color_type();
+        let (found, depth) = match color {
+            ColorType::L8 => (1, 1),
+            ColorType::La8 => (2, 1),
+            ColorType::Rgb8 => (3, 1),
+            ColorType::Rgba8 => (4, 1),
+            ColorType::L16 => (1, 2),
+            ColorType::La16 => (2, 2),
+            ColorType::Rgb16 => (3, 2),
+            ColorType::Rgba16 => (4, 2),
+            _ => return Err(Error::format(format!("has pixels of type {color:?}; convert it to 8 bits a channel"))),
+        };
+        (self.width, self.height, self.channels, self.limit) = (width as usize, height as usize, channels, limit);
+        if decoder.total_bytes() > limit {
+            return Err(too_large(Some(decoder.total_bytes()), limit));
+        }
+        self.spare.clear();
+        self.spare.resize(decoder.total_bytes() as usize, 0);
+        decoder.read_image(&mut self.spare).map_err(|error| unreadable(&error, limit))?;
+        if depth == 2 {
+            halve(&mut self.spare);
+        }
+        if found == channels {
+            std::mem::swap(&mut self.pixels, &mut self.spare);
+            return Ok(());
+        }
+        self.convert(found)
+    }
+
+    /// Converts pixels of `found` channels in `spare` to those of the canvas.
+    fn convert(&mut self, found: usize) -> Result<()> {
+        let channels = self.channels;
+        let bytes = self.width as u64 * self.height as u64 * channels as u64;
+        if bytes > self.limit {
+            return Err(too_large(Some(bytes), self.limit));
+        }
+        self.pixels.clear();
+        self.pixels.resize(bytes as usize, 0);
+        let pixels = self.pixels.chunks_exact_mut(channels.max(1)).zip(self.spare.chunks_exact(found));
+        for (to, from) in pixels {
+            let alpha = if found % 2 == 0 { from[found - 1] } else { u8::MAX };
+            let rgb = if found < 3 { [from[0]; 3] } else { [from[0], from[1], from[2]] };
+            match to {
+                [grey] if found < 3 => *grey = rgb[0],
+                [grey] => *grey = luma(rgb),
+                [red, green, blue] => [*red, *green, *blue] = rgb,
+                [red, green, blue, opacity] => ([*red, *green, *blue], *opacity) = (rgb, alpha),
+                _ => {
+                    return Err(Error::setting(format!(
+                        "images have 1, 3 or 4 channels, but the network takes {channels}; declare it as `Images<u8, 3, H, W>`"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the upper byte of each pair, which is a `u16` of this machine.
+fn halve(bytes: &mut Vec<u8>) {
+    let length = bytes.len() / 2;
+    for index in 0..length {
+        bytes[index] = (u16::from_ne_bytes([bytes[2 * index], bytes[2 * index + 1]]) >> 8) as u8;
+    }
+    bytes.truncate(length);
+}
+
+/// Returns the grey of a colour, as PIL rounds it.
+fn luma([red, green, blue]: [u8; 3]) -> u8 {
+    ((19595 * u32::from(red) + 38470 * u32::from(green) + 7471 * u32::from(blue) + 0x8000) >> 16) as u8
+}
+
+fn unreadable(error: &ImageError, limit: u64) -> Error {
+    match error {
+        ImageError::Limits(limits) if matches!(limits.kind(), LimitErrorKind::InsufficientMemory) => {
+            too_large(None, limit)
+        }
+        _ => Error::format(format!(
+            "is no image that can be read ({error}); replace or remove it, or convert it to PNG or JPEG"
+        )),
+    }
+}

@@ -1,0 +1,20 @@
+#![doc = include_str!("../README.md")]
+
+mod batch;
+mod dataset;
+mod draw;
+pub mod error;
+#[cfg(feature = "image")]
+pub mod image;
+mod loader;
+mod sample;
+pub mod sets;
+
+pub use batch::{Batch, Batched, BatchedTensor, Position, Tensors};
+pub use dataset::{Dataset, FromFn, from_fn};
+pub use draw::Draw;
+pub use error::{Error, ErrorKind, Place, Result};
+#[cfg(feature = "image")]
+pub use image::Transforms;
+pub use loader::{Epoch, IGNORED, Loader, LoaderOf};
+pub use sample::{ElementType, Elements, Sample, Scratch, Slot, Slots};

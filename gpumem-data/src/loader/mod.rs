@@ -1,0 +1,285 @@
+//! The loader: shuffles, reads ahead in worker threads, and gives out batches in order.
+
+mod engine;
+mod epoch;
+mod order;
+
+pub use epoch::Epoch;
+
+use crate::batch::{Batched, Position};
+use crate::dataset::Dataset;
+use crate::error::{Error, ErrorKind, Result};
+use engine::Engine;
+use gpumem_core::network::Network;
+use order::{Division, Order, Shard};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The label of padding unless [`Loader::ignore_label`] sets another: PyTorch's `ignore_index` of -100.
+pub const IGNORED: u32 = (-100_i32).cast_unsigned();
+
+/// The most workers, and the most batches that are read ahead.
+const MOST: usize = 4096;
+
+/// The loader of a network: `LoaderOf::<Net>::new(set)`.
+pub type LoaderOf<N> = Loader<<N as Network>::Input, <N as Network>::Target>;
+
+/// Reads batches of a data set in worker threads. `I` and `T` are the network's input and target, whose outermost dimension is the batch.
+///
+/// Which samples a batch has, and what augmentation makes of them, depends on the data set, the seed, the epoch, the batch and the
+/// shard. It depends neither on the number of workers nor on where a training was resumed.
+///
+/// ```
+/// use gpumem_core::run::tensor::Tensor;
+/// use gpumem_core::typed::D;
+/// use gpumem_data::{Loader, from_fn};
+///
+/// type Input = Tensor<f32, (D<4>, D<1>)>;
+/// type Target = Tensor<u32, (D<4>,)>;
+///
+/// let set = from_fn(10, |index, _, sample| {
+///     sample.input(0)?.put_numbers(&[index as f32])?;
+///     sample.target(0)?.put_label(index as u32 % 2)
+/// });
+/// let mut loader = Loader::<Input, Target>::new(set).shuffle().seed(1);
+/// let mut samples = 0;
+/// for batch in loader.epoch()? {
+///     let batch = batch?;
+///     // net.train_step(&batch.input, &batch.target)?;
+///     samples += batch.len;
+/// }
+/// assert_eq!(samples, 10);
+/// # Ok::<(), gpumem_data::Error>(())
+/// ```
+///
+/// # The last batch
+///
+/// The batch is static, so that the last one may lack samples.
+///
+/// * As it is, the last batch is padded: inputs with zeros, labels and tokens of the target with -100. If the network's loss has
+///   `ignore_index: -100`, padding has neither loss nor gradient and does not count in the mean. A loss without `ignore_index`
+///   refuses the label with an error. Metrics take the first `batch.len` outputs: `outputs.samples().take(batch.len)`. A
+///   `BatchNorm` still includes padding in its batch statistics.
+/// * [`Loader::drop_last`] leaves an incomplete batch out. Shuffling gives every sample its turn.
+/// * A target of numbers has no value that a loss leaves out. There, an incomplete batch is an error unless `drop_last` or
+///   [`Loader::pad`] says what to do.
+///
+/// # Memory and time
+///
+/// `prefetch + 1` batches, and more only while the caller keeps batches. After the first epoch nothing is allocated for a batch
+/// or a sample, unless the data set does so. [`Loader::waited`] says how long the training has waited for data.
+///
+/// Batches are in ordinary host memory. A CUDA device encodes them into pinned memory of its own, from where they are copied
+/// while an earlier step runs.
+pub struct Loader<I: Batched, T: Batched> {
+    set: Arc<dyn Dataset>,
+    seed: u64,
+    is_shuffled: bool,
+    /// `None` takes one less than the cores.
+    workers: Option<usize>,
+    /// `None` takes one more than the workers.
+    prefetch: Option<usize>,
+    drops_last: bool,
+    pads: bool,
+    ignored: u32,
+    shard: Shard,
+    position: Position,
+    order: Order,
+    /// `None` before the first epoch.
+    engine: Option<Engine<I, T>>,
+    waited: Duration,
+    tensors: PhantomData<fn() -> (I, T)>,
+}
+
+impl<I: Batched, T: Batched> Loader<I, T> {
+    /// Makes a loader of this set, or of an `Arc` of one, in the set's order. Nothing is read yet.
+    pub fn new(set: impl Dataset) -> Loader<I, T> {
+        Loader {
+            set: Arc::new(set),
+            seed: 0,
+            is_shuffled: false,
+            workers: None,
+            prefetch: None,
+            drops_last: false,
+            pads: false,
+            ignored: IGNORED,
+            shard: Shard { rank: 0, of: 1 },
+            position: Position::default(),
+            order: Order::default(),
+            engine: None,
+            waited: Duration::ZERO,
+            tensors: PhantomData,
+        }
+    }
+
+    /// Sets the seed of shuffling and augmentation, which is 0 otherwise.
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Loader { seed, engine: None, ..self }
+    }
+
+    /// Visits the samples in another order in each epoch.
+    #[must_use]
+    pub fn shuffle(self) -> Self {
+        Loader { is_shuffled: true, ..self }
+    }
+
+    /// Sets the number of worker threads, at least 1. It is one less than the cores otherwise.
+    #[must_use]
+    pub fn workers(self, workers: usize) -> Self {
+        Loader { workers: Some(workers), engine: None, ..self }
+    }
+
+    /// Sets how many batches are read ahead, at least 1. It is one more than the workers otherwise.
+    #[must_use]
+    pub fn prefetch(self, batches: usize) -> Self {
+        Loader { prefetch: Some(batches), engine: None, ..self }
+    }
+
+    /// Leaves out a last batch that is incomplete.
+    #[must_use]
+    #[doc(alias = "drop_remainder")]
+    pub fn drop_last(self) -> Self {
+        Loader { drops_last: true, ..self }
+    }
+
+    /// Pads a last batch also where no loss can leave padding out: the target's numbers are zeros there.
+    ///
+    /// For networks that only run forward, whose first `batch.len` outputs are looked at.
+    #[must_use]
+    pub fn pad(self) -> Self {
+        Loader { pads: true, ..self }
+    }
+
+    /// Sets the label of padding: that of `ignore_index` in the loss. It is [`IGNORED`] otherwise.
+    #[must_use]
+    pub fn ignore_label(self, label: u32) -> Self {
+        Loader { ignored: label, engine: None, ..self }
+    }
+
+    /// Loads the share of process `rank` of `of`. The shares are a partition of the samples, and have equally many batches.
+    ///
+    /// If there are fewer samples than all ranks need, some have a last batch of padding alone: `drop_last` avoids that.
+    #[must_use]
+    pub fn shard(self, rank: usize, of: usize) -> Self {
+        Loader { shard: Shard { rank, of }, ..self }
+    }
+
+    /// Goes to a position that an earlier loader was at. `Position { epoch, sample: 0 }` is the start of an epoch.
+    ///
+    /// The next epoch gives the samples that the earlier loader would have given, if set, seed, order and shard are those it had.
+    pub fn resume(&mut self, position: Position) {
+        self.position = position;
+    }
+
+    /// Returns the place after the last batch that was given out. Batches carry it too, as `batch.position`.
+    pub fn position(&self) -> Position {
+        self.position
+    }
+
+    /// Returns how long callers have waited for batches since the loader was made.
+    ///
+    /// If it is a notable share of the training's time, take more workers or a cheaper data set.
+    pub fn waited(&self) -> Duration {
+        self.waited
+    }
+
+    /// Returns the number of samples of the data set.
+    pub fn samples(&self) -> usize {
+        self.set.len()
+    }
+
+    /// Returns the number of batches of a whole epoch.
+    ///
+    /// # Errors
+    /// As for [`Loader::epoch`].
+    pub fn batches(&self) -> Result<usize> {
+        Ok(self.division()?.batches(0))
+    }
+
+    /// Returns the batches from the position to the end of its epoch, and begins to read them. Starts the workers at first.
+    ///
+    /// # Errors
+    /// Settings that are not possible: an empty set, fewer samples than a batch with [`Loader::drop_last`], an incomplete batch
+    /// without a way to fill it, a shard that does not exist, a position beyond the set.
+    pub fn epoch(&mut self) -> Result<Epoch<'_, I, T>> {
+        let division = self.division()?;
+        if self.position.sample > division.common() as u64 {
+            let Position { epoch, sample } = self.position;
+            return Err(self.about_set(Error::setting(format!(
+                "position {sample} of epoch {epoch} is beyond the {} samples of this shard; resume with the data set and shard it was saved with",
+                division.common()
+            ))));
+        }
+        if division.batches(self.position.sample as usize) == 0 {
+            self.position = Position { epoch: self.position.epoch + 1, sample: 0 };
+        }
+        if self.is_shuffled {
+            self.order.shuffle(self.seed, self.position.epoch, division.samples);
+        }
+        let engine = match self.engine.take() {
+            Some(engine) => engine,
+            None => self.start()?,
+        };
+        let engine = self.engine.insert(engine);
+        Ok(Epoch::new(engine, &self.order, division, &mut self.position, &mut self.waited))
+    }
+
+    fn start(&self) -> Result<Engine<I, T>> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let workers = self.workers.unwrap_or(cores - 1).clamp(1, MOST);
+        let prefetch = self.prefetch.unwrap_or(workers + 1).clamp(1, MOST);
+        let ignored = T::is_ignorable().then_some(self.ignored);
+        Engine::start(&self.set, self.seed, ignored, workers, prefetch)
+    }
+
+    /// Returns how an epoch is divided into batches, or why it cannot be.
+    fn division(&self) -> Result<Division> {
+        let division = Division {
+            samples: self.set.len(),
+            batch: batch::<I, T>()?,
+            shard: self.shard,
+            drops_last: self.drops_last,
+        };
+        let Shard { rank, of } = self.shard;
+        if rank >= of {
+            return Err(Error::setting(format!(
+                "there is no shard {rank} of {of}; count ranks from 0 in `.shard(rank, of)`"
+            )));
+        }
+        if division.samples == 0 {
+            let wanted = "put files into it, or open another".into();
+            return Err(self.about_set(Error::new(ErrorKind::Empty { wanted })));
+        }
+        if division.batches(0) == 0 {
+            let kind = ErrorKind::FewSamples { samples: division.common(), batch: division.batch };
+            return Err(self.about_set(Error::new(kind)));
+        }
+        if division.is_padded() && !T::is_ignorable() && !self.pads {
+            return Err(self.about_set(Error::setting(format!(
+                "{} samples fill no whole number of batches of {} on each of {of} ranks, and no loss can leave out padding of this target; add `.drop_last()` to train, or `.pad()` to look at the first `batch.len` outputs",
+                division.samples, division.batch
+            ))));
+        }
+        Ok(division)
+    }
+
+    fn about_set(&self, error: Error) -> Error {
+        match self.set.path() {
+            Some(path) => error.with_file(path),
+            None => error,
+        }
+    }
+}
+
+/// Returns the batch of all tensors, or an error if they differ.
+fn batch<I: Batched, T: Batched>() -> Result<usize> {
+    let batches = [I::batches(), T::batches()].concat();
+    match batches.first() {
+        Some(&batch) if batch > 0 && batches.iter().all(|&other| other == batch) => Ok(batch),
+        _ => Err(Error::setting(format!(
+            "the outermost dimensions of the tensors are {batches:?}; make them one batch of at least 1, as a network's input and target have"
+        ))),
+    }
+}

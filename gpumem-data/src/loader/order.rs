@@ -1,0 +1,124 @@
+//! The order of an epoch: which sample is in which batch.
+
+use crate::draw::Draw;
+
+/// The share of a data set that one of several processes loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    pub rank: usize,
+    pub of: usize,
+}
+
+/// The sizes that divide an epoch into batches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Division {
+    /// Samples of the whole data set.
+    pub samples: usize,
+    /// Samples of a batch.
+    pub batch: usize,
+    pub shard: Shard,
+    /// True if an incomplete batch is left out.
+    pub drops_last: bool,
+}
+
+impl Division {
+    /// Returns the number of samples of this shard.
+    pub fn own(&self) -> usize {
+        self.samples.saturating_sub(self.shard.rank).div_ceil(self.shard.of)
+    }
+
+    /// Returns the samples that each shard goes through, padding included. It is equal on all ranks.
+    pub fn common(&self) -> usize {
+        if self.drops_last { self.samples / self.shard.of } else { self.samples.div_ceil(self.shard.of) }
+    }
+
+    /// Returns the batches after the first `given` samples of a shard. It is equal on all ranks.
+    pub fn batches(&self, given: usize) -> usize {
+        let left = self.common().saturating_sub(given);
+        if self.drops_last { left / self.batch } else { left.div_ceil(self.batch) }
+    }
+
+    /// True if some batch is incomplete on some rank.
+    pub fn is_padded(&self) -> bool {
+        !self.drops_last && !self.samples.is_multiple_of(self.shard.of * self.batch)
+    }
+}
+
+/// The order in which an epoch visits the samples.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    /// Empty where the order is that of the data set.
+    shuffled: Vec<usize>,
+    /// The seed, epoch and number of samples of `shuffled`. `None` before the first shuffle.
+    made_for: Option<(u64, u64, usize)>,
+}
+
+impl Order {
+    /// Shuffles for an epoch, after Fisher and Yates. Allocates in the first epoch only.
+    pub fn shuffle(&mut self, seed: u64, epoch: u64, samples: usize) {
+        if self.made_for == Some((seed, epoch, samples)) {
+            return;
+        }
+        self.shuffled.clear();
+        self.shuffled.extend(0..samples);
+        let mut draw = Draw::shuffle(seed, epoch);
+        for end in (1..samples).rev() {
+            self.shuffled.swap(end, draw.below(end + 1));
+        }
+        self.made_for = Some((seed, epoch, samples));
+    }
+
+    /// Replaces `indices` by the data set's indices of samples `first` to `first + batch - 1` of the shard, as far as it has them.
+    pub fn indices(&self, division: &Division, first: usize, indices: &mut Vec<usize>) {
+        let end = division.own().min(first + division.batch);
+        let place = |sample: usize| sample * division.shard.of + division.shard.rank;
+        let index = |place: usize| self.shuffled.get(place).copied().unwrap_or(place);
+        indices.clear();
+        indices.extend((first..end).map(|sample| index(place(sample))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Division, Order, Shard};
+
+    fn division(samples: usize, batch: usize, (rank, of): (usize, usize), drops_last: bool) -> Division {
+        Division { samples, batch, shard: Shard { rank, of }, drops_last }
+    }
+
+    #[test]
+    fn shards_partition_the_set_and_have_equally_many_batches() {
+        for (samples, batch, of) in [(23, 4, 3), (5, 1, 2), (24, 4, 3), (2, 8, 3)] {
+            for drops_last in [false, true] {
+                let mut order = Order::default();
+                order.shuffle(3, 1, samples);
+                let mut seen = Vec::new();
+                for rank in 0..of {
+                    let division = division(samples, batch, (rank, of), drops_last);
+                    assert_eq!(division.batches(0), self::division(samples, batch, (0, of), drops_last).batches(0));
+                    let mut indices = Vec::new();
+                    for number in 0..division.batches(0) {
+                        order.indices(&division, number * batch, &mut indices);
+                        assert!(!drops_last || indices.len() == batch);
+                        seen.extend_from_slice(&indices);
+                    }
+                }
+                seen.sort_unstable();
+                let is_distinct = seen.windows(2).all(|pair| pair[0] < pair[1]);
+                assert!(is_distinct && (drops_last || seen.len() == samples), "{samples} {batch} {of} {seen:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn orders_differ_by_seed_and_epoch() {
+        let order = |seed, epoch| {
+            let mut order = Order::default();
+            order.shuffle(seed, epoch, 100);
+            order.shuffled
+        };
+        assert_eq!(order(1, 0), order(1, 0));
+        assert_ne!(order(1, 0), order(1, 1));
+        assert_ne!(order(1, 0), order(2, 0));
+    }
+}

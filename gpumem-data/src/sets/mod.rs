@@ -1,0 +1,3 @@
+//! Data sets in the formats that they are published in.
+
+pub(crate) mod bytes;
