@@ -1,0 +1,219 @@
+//! Arrays in files, whose first axis numbers the samples.
+
+use super::bytes::Bytes;
+use crate::error::{Error, ErrorKind, Result};
+use crate::loader::IGNORED;
+use crate::sample::{Elements, Slot};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The most bytes of an array that is packed, and therefore held in memory: 4 GiB.
+pub const MOST_UNPACKED: u64 = 4 << 30;
+
+/// The type of an array's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are Rust's")]
+pub enum Number {
+    Bool,
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+    F64,
+}
+
+impl Number {
+    /// Returns the bytes of an element.
+    pub fn bytes(self) -> usize {
+        match self {
+            Number::Bool | Number::U8 | Number::I8 => 1,
+            Number::U16 | Number::I16 => 2,
+            Number::U32 | Number::I32 | Number::F32 => 4,
+            Number::U64 | Number::I64 | Number::F64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&format!("{self:?}").to_lowercase())
+    }
+}
+
+/// An array in a file. Samples are along its first axis.
+///
+/// `.npy` and unpacked IDX files are mapped: they take no memory of the process beyond what is in use, and must not be changed
+/// while they are open. Arrays of `.npz` and `.gz` files are unpacked into memory, at most [`MOST_UNPACKED`] bytes each.
+#[derive(Clone, Debug)]
+pub struct Array {
+    path: PathBuf,
+    bytes: Arc<Bytes>,
+    /// The first byte of the elements.
+    start: usize,
+    layout: Layout,
+}
+
+/// The header of an array.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    pub dims: Vec<usize>,
+    pub number: Number,
+    pub is_big_endian: bool,
+    /// True if bytes are those of images: in a network of `f32` they are shares of 255.
+    pub is_image: bool,
+}
+
+impl Layout {
+    /// Returns the bytes of all elements, or an error if they exceed 64 bits.
+    pub fn length(&self) -> Result<u64> {
+        let bytes = self.dims.iter().try_fold(self.number.bytes() as u64, |bytes, &dim| bytes.checked_mul(dim as u64));
+        bytes.ok_or_else(|| {
+            Error::format(format!("is damaged: an array of shape {:?} exceeds all memory; write it again", self.dims))
+        })
+    }
+}
+
+impl Array {
+    /// Makes an array of the elements from byte `start` on, which are all there.
+    pub(super) fn new(path: &Path, bytes: Bytes, start: usize, layout: Layout) -> Result<Array> {
+        let (expected, found) = (layout.length()?, bytes.len().saturating_sub(start) as u64);
+        if expected != found {
+            return Err(super::bytes::length_error(expected, found).with_file(path));
+        }
+        if layout.dims.is_empty() {
+            let what = "holds a single number; store an array whose first axis numbers the samples";
+            return Err(Error::format(what).with_file(path));
+        }
+        Ok(Array { path: path.into(), bytes: Arc::new(bytes), start, layout })
+    }
+
+    /// Returns the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns the dimensions; the first is the number of samples.
+    pub fn dims(&self) -> &[usize] {
+        &self.layout.dims
+    }
+
+    /// Returns the number of samples.
+    pub fn samples(&self) -> usize {
+        self.layout.dims.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the type of the elements.
+    pub fn number(&self) -> Number {
+        self.layout.number
+    }
+
+    /// Returns the dimensions of a sample.
+    pub(super) fn sample_dims(&self) -> &[usize] {
+        self.layout.dims.get(1..).unwrap_or_default()
+    }
+
+    /// Returns the bytes of a sample; none beyond the last sample.
+    pub(super) fn sample(&self, index: usize) -> &[u8] {
+        let size = self.sample_dims().iter().product::<usize>() * self.layout.number.bytes();
+        self.bytes.get(self.start + index * size..self.start + (index + 1) * size).unwrap_or_default()
+    }
+
+    /// Writes a sample to a slot. Labels must be below `classes`.
+    pub(super) fn put(&self, index: usize, slot: &mut Slot<'_>, is_input: bool, classes: u64) -> Result<()> {
+        let is_longer = |dim: &&usize| **dim != 1;
+        if !slot.shape().iter().filter(is_longer).eq(self.sample_dims().iter().filter(is_longer)) {
+            return Err(slot.shape_error(self.sample_dims()));
+        }
+        let bytes = self.sample(index);
+        let number = self.layout.number;
+        if self.layout.is_image && is_input && number == Number::U8 {
+            return slot.put_bytes(bytes);
+        }
+        let found = match slot.elements() {
+            Elements::U8(out) if matches!(number, Number::U8 | Number::Bool) && out.len() == bytes.len() => {
+                out.copy_from_slice(bytes);
+                return Ok(());
+            }
+            Elements::F32(out) => return self.numbers(bytes, out),
+            Elements::U32(out) if !matches!(number, Number::F32 | Number::F64) => {
+                return self.labels(bytes, out, classes);
+            }
+            _ => number.to_string(),
+        };
+        Err(slot.element_error(&found))
+    }
+}
+
+/// Writes to `$out` what `$convert` makes of the elements of type `$type` in `$bytes`.
+macro_rules! convert {
+    ($type:ty, $bytes:expr, $is_big:expr, $out:expr, $convert:expr) => {{
+        let words = $bytes.as_chunks::<{ size_of::<$type>() }>().0;
+        for (to, &word) in $out.iter_mut().zip(words) {
+            let value = if $is_big { <$type>::from_be_bytes(word) } else { <$type>::from_le_bytes(word) };
+            *to = $convert(value)?;
+        }
+        Ok(())
+    }};
+}
+
+impl Array {
+    #[allow(clippy::unnecessary_cast, reason = "one of the types is f32")]
+    fn numbers(&self, bytes: &[u8], out: &mut [f32]) -> Result<()> {
+        macro_rules! of {
+            ($type:ty) => {
+                convert!($type, bytes, self.layout.is_big_endian, out, |value| Ok::<f32, Error>(value as f32))
+            };
+        }
+        match self.layout.number {
+            Number::Bool | Number::U8 => of!(u8),
+            Number::I8 => of!(i8),
+            Number::U16 => of!(u16),
+            Number::I16 => of!(i16),
+            Number::U32 => of!(u32),
+            Number::I32 => of!(i32),
+            Number::U64 => of!(u64),
+            Number::I64 => of!(i64),
+            Number::F32 => of!(f32),
+            Number::F64 => of!(f64),
+        }
+    }
+
+    fn labels(&self, bytes: &[u8], out: &mut [u32], classes: u64) -> Result<()> {
+        macro_rules! of {
+            ($type:ty) => {
+                convert!($type, bytes, self.layout.is_big_endian, out, |value| {
+                    label(i64::try_from(value).unwrap_or(i64::MAX), classes)
+                })
+            };
+        }
+        match self.layout.number {
+            Number::Bool | Number::U8 => of!(u8),
+            Number::I8 => of!(i8),
+            Number::U16 => of!(u16),
+            Number::I16 => of!(i16),
+            Number::U32 => of!(u32),
+            Number::I32 => of!(i32),
+            Number::U64 => of!(u64),
+            Number::I64 => of!(i64),
+            Number::F32 | Number::F64 => Ok(()),
+        }
+    }
+}
+
+/// Returns a label that is below `classes`, or that of PyTorch's `ignore_index`.
+pub(super) fn label(value: i64, classes: u64) -> Result<u32> {
+    if value == i64::from(IGNORED.cast_signed()) {
+        return Ok(IGNORED);
+    }
+    let limit = classes.min(1 << 32);
+    match u32::try_from(value) {
+        Ok(label) if u64::from(label) < limit => Ok(label),
+        _ => Err(Error::new(ErrorKind::Label { value, limit })),
+    }
+}
