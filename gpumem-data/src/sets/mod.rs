@@ -3,8 +3,16 @@
 mod array;
 mod arrays;
 pub(crate) mod bytes;
+mod cifar;
+#[cfg(feature = "image")]
+mod folder;
 mod idx;
 mod npy;
+mod tokens;
 
 pub use array::{Array, MOST_UNPACKED, Number};
 pub use arrays::Arrays;
+pub use cifar::Cifar;
+#[cfg(feature = "image")]
+pub use folder::ImageFolder;
+pub use tokens::Tokens;

@@ -1,0 +1,261 @@
+//! Images in files: a folder for each class, or a list in a CSV.
+
+use super::array::label;
+use crate::dataset::Dataset;
+use crate::draw::Draw;
+use crate::error::{Error, ErrorKind, Place, Result};
+use crate::image::{MOST_IMAGE, Transforms};
+use crate::sample::Sample;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The most folders inside each other, of a class.
+const DEEPEST: usize = 32;
+
+/// The most bytes of a CSV: a quotation mark that is not closed makes one field of the rest.
+const MOST_LIST: u64 = 256 << 20;
+
+/// Images in files with a class each, decoded when they are asked for.
+///
+/// Grey, RGB and RGBA images of 8 and 16 bits become images of as many channels as the network takes: 1, 3 or 4. After the
+/// transforms they must have its height and width. Files that lie outside of the folder, also by links, are refused.
+///
+/// ```no_run
+/// use gpumem_data::sets::ImageFolder;
+/// use gpumem_data::Transforms;
+///
+/// let training = ImageFolder::open("imagenet/train")?
+///     .transforms(Transforms::new().random_resized_crop(224).random_horizontal_flip(0.5));
+/// let validation = ImageFolder::csv("pictures", "pictures/validation.csv")?
+///     .classes(10)?
+///     .transforms(Transforms::new().resize(256).center_crop(224));
+/// # Ok::<(), gpumem_data::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct ImageFolder {
+    /// The folder, or the CSV.
+    source: PathBuf,
+    /// Names of the classes, in the order of their numbers. Empty if a CSV has numbers.
+    names: Vec<String>,
+    files: Vec<(PathBuf, u32)>,
+    transforms: Transforms,
+    limit: u64,
+}
+
+impl ImageFolder {
+    /// Opens a folder that has a folder for each class, as torchvision's `ImageFolder`: classes are numbered by their sorted names.
+    ///
+    /// Files that end in `.png`, `.jpg` or `.jpeg` are images, at any depth; others, and names that begin with a dot, are left out.
+    ///
+    /// # Errors
+    /// A folder that cannot be read, has no folders, or has one without images; a link that leads out of the folder.
+    pub fn open(root: impl AsRef<Path>) -> Result<ImageFolder> {
+        let root = root.as_ref();
+        let whole = canonical(root)?;
+        let mut names = Vec::new();
+        for entry in sorted(root)? {
+            if entry.is_dir() {
+                names.push(name(&entry));
+            }
+        }
+        if names.is_empty() {
+            let wanted = "put a folder for each class into it, with images in it".into();
+            return Err(Error::new(ErrorKind::Empty { wanted }).with_file(root));
+        }
+        let mut files = Vec::new();
+        for (class, name) in names.iter().enumerate() {
+            let (folder, before) = (root.join(name), files.len());
+            walk(&folder, &whole, class as u32, DEEPEST, &mut files)?;
+            if files.len() == before {
+                let wanted = "put .png or .jpg images into the folder of this class, or remove it".into();
+                return Err(Error::new(ErrorKind::Empty { wanted }).with_file(folder));
+            }
+        }
+        Ok(ImageFolder { names, ..ImageFolder::new(root, files) })
+    }
+
+    /// Opens a CSV whose lines are a path inside `root` and a label that counts from 0. A first line `file,label` is a header.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a line that is not a path and a number, a path that does not exist or leads out of `root`, and a
+    /// CSV without lines. All files are looked up, none is read.
+    pub fn csv(root: impl AsRef<Path>, list: impl AsRef<Path>) -> Result<ImageFolder> {
+        let (root, list) = (root.as_ref(), list.as_ref());
+        let files = rows(root, list).map_err(|error| error.with_file(list))?;
+        if files.is_empty() {
+            let wanted = "add lines of a path and a label, such as `images/7.png,2`".into();
+            return Err(Error::new(ErrorKind::Empty { wanted }).with_file(list));
+        }
+        Ok(ImageFolder::new(list, files))
+    }
+
+    fn new(source: &Path, files: Vec<(PathBuf, u32)>) -> ImageFolder {
+        ImageFolder {
+            source: source.into(),
+            names: Vec::new(),
+            files,
+            transforms: Transforms::new(),
+            limit: MOST_IMAGE,
+        }
+    }
+
+    /// Checks that there are no more than `classes` classes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Label`] with the first file whose label is not below `classes`.
+    pub fn classes(self, classes: u64) -> Result<ImageFolder> {
+        for (file, class) in &self.files {
+            label(i64::from(class.cast_signed()), classes).map_err(|error| error.with_file(file))?;
+        }
+        Ok(self)
+    }
+
+    /// Sets the transforms of the images.
+    #[must_use]
+    pub fn transforms(self, transforms: Transforms) -> ImageFolder {
+        ImageFolder { transforms, ..self }
+    }
+
+    /// Sets the most bytes of a file, of a decoded image, and of a transformed one. It is [`MOST_IMAGE`] otherwise.
+    #[must_use]
+    pub fn limit(self, bytes: u64) -> ImageFolder {
+        ImageFolder { limit: bytes, ..self }
+    }
+
+    /// Returns the names of the classes, in the order of their numbers. Empty for a CSV.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Returns the file and the label of each sample.
+    pub fn files(&self) -> &[(PathBuf, u32)] {
+        &self.files
+    }
+}
+
+impl Dataset for ImageFolder {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn get(&self, index: usize, draw: &mut Draw, sample: &mut Sample<'_>) -> Result<()> {
+        let Some((path, class)) = self.files.get(index) else {
+            return Err(Error::setting("there is no such sample; ask for one below `len`"));
+        };
+        sample.target(0)?.put_label(*class).map_err(|error| error.with_file(path))?;
+        let (slot, scratch) = sample.input_and_scratch(0)?;
+        let &[channels @ (1 | 3 | 4), _, _] = slot.shape() else {
+            return Err(Error::setting(format!(
+                "images go into a network of 1, 3 or 4 channels, height and width, but it takes {:?}; declare it as `Images<u8, 3, H, W>`",
+                slot.shape()
+            )));
+        };
+        let canvas = &mut scratch.canvas;
+        canvas.read(path, &mut scratch.bytes, channels, self.limit)?;
+        canvas.apply(&self.transforms, draw).and_then(|()| canvas.put(slot)).map_err(|error| error.with_file(path))
+    }
+
+    fn path(&self) -> Option<&Path> {
+        Some(&self.source)
+    }
+}
+
+/// Adds the images of a folder and of the folders in it, sorted by name. None may lie outside of `root`, which has no links.
+fn walk(folder: &Path, root: &Path, class: u32, depth: usize, files: &mut Vec<(PathBuf, u32)>) -> Result<()> {
+    if depth == 0 {
+        let what = format!("lies in more than {DEEPEST} folders; move it up");
+        return Err(Error::format(what).with_file(folder));
+    }
+    if is_link(folder)? {
+        let what = "is a link to a folder; put the folder itself here, or link its images";
+        return Err(Error::format(what).with_file(folder));
+    }
+    for entry in sorted(folder)? {
+        if entry.is_dir() {
+            walk(&entry, root, class, depth - 1, files)?;
+        } else if is_image(&entry) {
+            if is_link(&entry)? {
+                inside(root, &entry)?;
+            }
+            files.push((entry, class));
+        }
+    }
+    Ok(())
+}
+
+fn is_link(path: &Path) -> Result<bool> {
+    let metadata = fs::symlink_metadata(path).map_err(|error| Error::io(path, &error))?;
+    Ok(metadata.file_type().is_symlink())
+}
+
+/// Returns the entries of a folder by their sorted names, without those that begin with a dot.
+fn sorted(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = fs::read_dir(folder).map_err(|error| Error::io(folder, &error))?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()).map_err(|error| Error::io(folder, &error)));
+    let mut paths = paths.collect::<Result<Vec<_>>>()?;
+    paths.retain(|path| !name(path).starts_with('.'));
+    paths.sort_unstable();
+    Ok(paths)
+}
+
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn is_image(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    ["png", "jpg", "jpeg"].iter().any(|known| extension.eq_ignore_ascii_case(known))
+}
+
+fn canonical(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().map_err(|error| Error::io(path, &error))
+}
+
+/// Returns an error if `file` lies outside of `root`, which has no links.
+fn inside(root: &Path, file: &Path) -> Result<()> {
+    if canonical(file)?.starts_with(root) {
+        Ok(())
+    } else {
+        Err(Error::new(ErrorKind::Outside { root: root.into() }).with_file(file))
+    }
+}
+
+/// Reads the lines of a CSV.
+fn rows(root: &Path, list: &Path) -> Result<Vec<(PathBuf, u32)>> {
+    let whole = canonical(root)?;
+    let file = super::bytes::open(list)?;
+    let length = file.metadata().map_err(|error| Error::io(list, &error))?.len();
+    if length > MOST_LIST {
+        let advice = "split the list, and open its parts one after the other";
+        return Err(Error::new(ErrorKind::TooLarge { needed: Some(length), limit: MOST_LIST, advice }));
+    }
+    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(file);
+    let mut files = Vec::new();
+    let mut record = csv::StringRecord::new();
+    loop {
+        let line = reader.position().line();
+        let is_read = reader.read_record(&mut record).map_err(|error| {
+            let what = format!("cannot be read ({error}); save it as CSV in UTF-8 with a comma between fields");
+            Error::format(what).with_place(Place::Line(line))
+        })?;
+        if !is_read {
+            return Ok(files);
+        }
+        let line = record.position().map_or(line, csv::Position::line);
+        let at = |error: Error| error.with_place(Place::Line(line));
+        let row = |what: &str| at(Error::format(format!("{what}; write a path and a label, such as `images/7.png,2`")));
+        let (Some(path), Some(class), 2) = (record.get(0), record.get(1), record.len()) else {
+            return Err(row(&format!("has {} fields", record.len())));
+        };
+        let Ok(class) = class.parse::<i64>() else {
+            if files.is_empty() && line == 1 {
+                continue;
+            }
+            return Err(row(&format!("has the label `{class}`, which is no whole number")));
+        };
+        let class = label(class, u64::MAX).map_err(at)?;
+        let path = root.join(path);
+        inside(&whole, &path).map_err(at)?;
+        files.push((path, class));
+    }
+}
