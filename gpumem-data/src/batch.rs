@@ -43,6 +43,11 @@ mod scalar {
 use scalar::Scalar;
 
 /// The input or the target of a network: a tensor whose outermost dimension is the batch, a tuple of them, or `()`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no batch that a loader can fill",
+    label = "expected a `Tensor` of `u8`, `f32` or `u32`, a tuple of them, or `()`",
+    note = "the target of a network without `const TRAIN` is `NoConstTrain`: give the loader `()` in its place"
+)]
 pub trait Batched: Hosts + Send {
     /// Returns tensors of zeros.
     fn zeros() -> Self;

@@ -66,6 +66,19 @@ fn the_second_epoch_allocates_nothing() {
         let transforms = gpumem_data::Transforms::new();
         let transforms = transforms.random_crop(32, 4).random_horizontal_flip(0.5).color_jitter(0.4, 0.4, 0.4, 0.1);
         sets.push(allocations(Cifar::ten(folder.path(), false).unwrap().transforms(transforms)));
+
+        // What is left are the decoder's own tables. The loader's share is none, as above.
+        let class = folder.path().join("images/class");
+        std::fs::create_dir_all(&class).unwrap();
+        let image = image::RgbImage::from_fn(32, 32, |x, y| image::Rgb([x as u8, y as u8, 7]));
+        for number in 0..600 {
+            let format = ["png", "jpg"][number % 2];
+            image.save(class.join(format!("{number}.{format}"))).unwrap();
+        }
+        let images = gpumem_data::sets::ImageFolder::open(folder.path().join("images")).unwrap();
+        let [_, second, third] = allocations(images);
+        println!("a decoder allocates {} times for an image", third / 600);
+        assert!(second < 100 * 600 && second.abs_diff(third) < 600, "{second} {third}");
     }
     for [first, second, third] in sets {
         // Threads that wait at the same time for the first time allocate for that. There are 600 samples in 75 batches.

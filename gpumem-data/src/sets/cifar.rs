@@ -96,18 +96,17 @@ impl Cifar {
         Cifar { transforms, ..self }
     }
 
-    /// Returns the file of a sample, its labels and its image. `None` beyond the last sample.
-    fn record(&self, index: usize) -> Option<(&Path, &[u8], &[u8])> {
+    /// Returns the file of a sample, its labels and its image.
+    fn record(&self, index: usize) -> (&Path, &[u8], &[u8]) {
         let record = self.labels + IMAGE;
-        let mut first = index.checked_mul(record)?;
-        for CifarFile { path, bytes } in &self.files {
-            if let Some(bytes) = bytes.get(first..first + record) {
-                let (labels, image) = bytes.split_at(self.labels);
-                return Some((path, labels, image));
-            }
-            first -= bytes.len();
+        let (mut first, mut number) = (index * record, 0);
+        while first >= self.files[number].bytes.len() {
+            first -= self.files[number].bytes.len();
+            number += 1;
         }
-        None
+        let CifarFile { path, bytes } = &self.files[number];
+        let (labels, image) = bytes[first..first + record].split_at(self.labels);
+        (path, labels, image)
     }
 
     fn put(&self, labels: &[u8], image: &[u8], draw: &mut Draw, sample: &mut Sample<'_>) -> Result<()> {
@@ -134,9 +133,7 @@ impl Dataset for Cifar {
     }
 
     fn get(&self, index: usize, draw: &mut Draw, sample: &mut Sample<'_>) -> Result<()> {
-        let Some((path, labels, image)) = self.record(index) else {
-            return Err(Error::setting("there is no such sample; ask for one below `len`"));
-        };
+        let (path, labels, image) = self.record(index);
         self.put(labels, image, draw, sample).map_err(|error| error.with_file(path))
     }
 

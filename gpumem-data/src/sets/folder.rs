@@ -139,9 +139,7 @@ impl Dataset for ImageFolder {
     }
 
     fn get(&self, index: usize, draw: &mut Draw, sample: &mut Sample<'_>) -> Result<()> {
-        let Some((path, class)) = self.files.get(index) else {
-            return Err(Error::setting("there is no such sample; ask for one below `len`"));
-        };
+        let (path, class) = &self.files[index];
         sample.target(0)?.put_label(*class).map_err(|error| error.with_file(path))?;
         let (slot, scratch) = sample.input_and_scratch(0)?;
         let &[channels @ (1 | 3 | 4), _, _] = slot.shape() else {

@@ -8,6 +8,8 @@ mod cifar;
 mod folder;
 mod idx;
 mod npy;
+#[cfg(feature = "tokenizers")]
+mod text;
 mod tokens;
 
 pub use array::{Array, MOST_UNPACKED, Number};
@@ -15,4 +17,6 @@ pub use arrays::Arrays;
 pub use cifar::Cifar;
 #[cfg(feature = "image")]
 pub use folder::ImageFolder;
+#[cfg(feature = "tokenizers")]
+pub use text::{tokenize_u16, tokenize_u32};
 pub use tokens::Tokens;
