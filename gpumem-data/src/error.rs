@@ -1,4 +1,4 @@
-//! What can go wrong with data.
+//! Errors of data sets and of the loader.
 
 use crate::sample::ElementType;
 use std::fmt;
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     },
     /// A file that is damaged, or not of the format that was asked for.
     Format {
-        /// What is wrong, and what to do.
+        /// The fault, and what to do.
         what: String,
     },
     /// A sample, or an array, of another shape than the network takes.
@@ -64,7 +64,7 @@ pub enum ErrorKind {
     },
     /// A data set without samples.
     Empty {
-        /// What was looked for.
+        /// A way to have samples.
         wanted: String,
     },
     /// Fewer samples than one batch, where incomplete batches are dropped.
@@ -85,12 +85,12 @@ pub enum ErrorKind {
         needed: Option<u64>,
         /// Bytes that are allowed.
         limit: u64,
-        /// What to do.
+        /// A way to stay below the limit.
         advice: &'static str,
     },
     /// A setting that is not possible.
     Setting {
-        /// What is wrong, and what to do.
+        /// The fault, and what to do.
         what: String,
     },
     /// A panic in a worker.
@@ -111,7 +111,7 @@ impl Error {
         Error::new(ErrorKind::Io { kind: error.kind(), message: error.to_string() }).with_file(file)
     }
 
-    /// Makes an error of data that is damaged. `what` says what is wrong and what to do.
+    /// Makes an error of data that is damaged. `what` says the fault and what to do.
     pub fn format(what: impl Into<String>) -> Error {
         Error::new(ErrorKind::Format { what: what.into() })
     }

@@ -3,9 +3,9 @@
 mod batch;
 mod dataset;
 mod draw;
-pub mod error;
+mod error;
 #[cfg(feature = "image")]
-pub mod image;
+mod image;
 mod loader;
 mod sample;
 pub mod sets;
@@ -15,6 +15,6 @@ pub use dataset::{Dataset, FromFn, from_fn};
 pub use draw::Draw;
 pub use error::{Error, ErrorKind, Place, Result};
 #[cfg(feature = "image")]
-pub use image::Transforms;
+pub use image::{MOST_IMAGE, Transform, Transforms};
 pub use loader::{Epoch, IGNORED, Loader, LoaderOf};
 pub use sample::{ElementType, Elements, Sample, Scratch, Slot, Slots};

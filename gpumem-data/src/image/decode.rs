@@ -71,7 +71,7 @@ impl Canvas {
         self.pixels.resize(bytes as usize, 0);
         let pixels = self.pixels.chunks_exact_mut(channels.max(1)).zip(self.spare.chunks_exact(found));
         for (to, from) in pixels {
-            let alpha = if found % 2 == 0 { from[found - 1] } else { u8::MAX };
+            let alpha = if found.is_multiple_of(2) { from[found - 1] } else { u8::MAX };
             let rgb = if found < 3 { [from[0]; 3] } else { [from[0], from[1], from[2]] };
             match to {
                 [grey] if found < 3 => *grey = rgb[0],

@@ -13,7 +13,7 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use std::fmt;
 
-/// The most bytes of a file, of a decoded image, or of a transformed one, unless a set has a limit of its own: 256 MiB.
+/// The most bytes of a file, of a decoded image, and of a transformed one: 256 MiB. A set may have another limit.
 pub const MOST_IMAGE: u64 = 256 << 20;
 
 /// An image while it is transformed: `[height, width, channels]`, bytes. A worker has one and reuses its memory.

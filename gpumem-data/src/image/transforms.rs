@@ -46,8 +46,10 @@ pub enum Transform {
         /// The probability.
         p: f64,
     },
-    /// Changes brightness, contrast and saturation by random factors from `1 - x` to `1 + x`, and turns the hue by a random
-    /// share of the circle from `-hue` to `hue`, in a random order.
+    /// Changes brightness, contrast, saturation and hue at random, in a random order.
+    ///
+    /// The first three are multiplied by factors from `1 - x` to `1 + x`, and the hue is turned by a share of the circle from
+    /// `-hue` to `hue`.
     ColorJitter {
         /// The largest change of brightness.
         brightness: f64,
@@ -325,6 +327,14 @@ mod tests {
         let mut empty = Canvas::default();
         let error = empty.apply(&Transforms::new().resize(2), &mut Draw::new(0, 0, 0)).unwrap_err();
         assert_eq!(error.to_string(), "is an image of 0 x 0 pixels; remove it");
+        // Of no pixels: whatever comes of it, it is no panic.
+        for transforms in
+            [Transforms::new().resize(0), Transforms::new().center_crop(0), Transforms::new().random_crop(0, 1)]
+        {
+            let _ = long().apply(&transforms, &mut Draw::new(0, 0, 0));
+        }
+        let error = long().apply(&Transforms::new().center_crop(usize::MAX), &mut Draw::new(0, 0, 0)).unwrap_err();
+        assert!(matches!(error.kind(), crate::ErrorKind::TooLarge { .. }));
         let mut many = Canvas::default();
         many.load_pixels(&[0; 20], [5, 2, 2]);
         let error = many.apply(&Transforms::new().resize(1), &mut Draw::new(0, 0, 0)).unwrap_err().to_string();

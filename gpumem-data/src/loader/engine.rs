@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A batch that is to be filled, on its way to a worker, and that was filled, on its way back.
+/// A batch on its way to a worker, which fills it, and on its way back.
 pub(super) struct Job<I, T> {
     /// The number of the run of an epoch that asked for it. Batches of an earlier run are thrown away.
     run: u64,
@@ -111,7 +111,7 @@ impl<I: Batched, T: Batched> Engine<I, T> {
         }
     }
 
-    /// True if another batch can be asked for, where `unfinished` batches of this run were asked for and not given out.
+    /// True if another batch can be asked for. `unfinished` batches of this run were asked for and not given out.
     pub fn has_room(&self, unfinished: usize) -> bool {
         self.in_flight.max(unfinished) < self.ready.len()
     }

@@ -68,7 +68,7 @@ impl Order {
         self.made_for = Some((seed, epoch, samples));
     }
 
-    /// Replaces `indices` by the data set's indices of samples `first` to `first + batch - 1` of the shard, as far as it has them.
+    /// Replaces `indices` by the data set's indices of a batch, which begins at sample `first` of the shard.
     pub fn indices(&self, division: &Division, first: usize, indices: &mut Vec<usize>) {
         let end = division.own().min(first + division.batch);
         let place = |sample: usize| sample * division.shard.of + division.shard.rank;

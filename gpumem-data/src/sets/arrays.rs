@@ -76,8 +76,9 @@ impl Arrays {
         Arrays { is_channels_last: true, ..self }
     }
 
-    /// Sets the transforms of the first input, which is an array of bytes of `[N, C, H, W]`, `[N, H, W]`, or `[N, H, W, C]` after
-    /// [`Arrays::channels_last`].
+    /// Sets the transforms of the first input, whose elements are bytes.
+    ///
+    /// It is an array of `[N, C, H, W]`, `[N, H, W]`, or `[N, H, W, C]` after [`Arrays::channels_last`].
     #[cfg(feature = "image")]
     #[must_use]
     pub fn transforms(self, transforms: Transforms) -> Arrays {
