@@ -1,4 +1,5 @@
-#![doc = include_str!("../README.md")]
+#![cfg_attr(feature = "image", doc = include_str!("../README.md"))]
+#![cfg_attr(not(feature = "image"), doc = "Data sets and the loader.")]
 
 mod batch;
 mod dataset;

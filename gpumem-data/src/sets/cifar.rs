@@ -17,11 +17,13 @@ const IMAGE: usize = 3 * 32 * 32;
 /// changed while the set is open.
 ///
 /// ```no_run
+/// # #[cfg(feature = "image")] {
 /// use gpumem_data::sets::Cifar;
 /// use gpumem_data::Transforms;
 ///
 /// let training = Cifar::ten("cifar-10-batches-bin", true)?
 ///     .transforms(Transforms::new().random_crop(32, 4).random_horizontal_flip(0.5));
+/// # }
 /// # Ok::<(), gpumem_data::Error>(())
 /// ```
 #[derive(Debug)]
