@@ -1,6 +1,7 @@
 //! Running a network: the device that it runs on, and its state there.
 
 pub mod absent;
+mod check;
 mod coded;
 pub mod device;
 mod display;

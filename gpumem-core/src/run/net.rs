@@ -50,7 +50,7 @@ pub struct Net<N, D: Device> {
     pub(super) precision: Precision,
     seed: u64,
     optimizer: Optimizer,
-    states: States,
+    pub(super) states: States,
     pub(super) buffer: Vec<u8>,
     /// Whether there has been a training step, and so a loss.
     has_stepped: bool,
@@ -421,13 +421,8 @@ impl<N: Network, D: Device> Net<N, D> {
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer, [`Error::Length`] if it has
     /// another number of elements, [`Error::Value`] for a negative variance and other values that it cannot have. Nothing is set then.
     pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
-        let (id, elements) = self.find(name)?;
-        if elements != values.len() as u64 {
-            let what = alloc::format!("`{name}`");
-            return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
-        }
-        let has_codes = self.main().program.tensors[id].role == Role::Code;
-        self.states.check(id as TensorId, name, has_codes, values)?;
+        self.check(name, values)?;
+        let (id, _) = self.find(name)?;
         // What is kept of a sequence was computed with the numbers before.
         self.kept.steps = 0;
         if let Some(coded) = Coded::of(self.main(), id)? {
@@ -505,7 +500,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    fn main(&self) -> &Placed {
+    pub(super) fn main(&self) -> &Placed {
         self.train.as_ref().unwrap_or(&self.infer)
     }
 

@@ -1,0 +1,24 @@
+//! What a tensor may be set to, asked before it is set.
+
+use crate::error::Error;
+use crate::network::Network;
+use crate::number::Role;
+use crate::program::TensorId;
+use crate::run::device::Device;
+use crate::run::net::Net;
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// Checks that [`Net::set`] would take these values, and sets nothing: a file is checked whole before its first tensor is set.
+    ///
+    /// # Errors
+    /// As for [`Net::set`], but none of the device.
+    pub fn check(&self, name: &str, values: &[f32]) -> Result<(), Error> {
+        let (id, elements) = self.find(name)?;
+        if elements != values.len() as u64 {
+            let what = alloc::format!("`{name}`");
+            return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
+        }
+        let has_codes = self.main().program.tensors[id].role == Role::Code;
+        self.states.check(id as TensorId, name, has_codes, values)
+    }
+}
