@@ -1,0 +1,362 @@
+//! From files into a network: everything is matched and checked before the first tensor is set.
+
+use crate::error::{Error, Lone, Mismatch, Shapes};
+use crate::mapping::Mapping;
+use crate::names::nearest;
+use crate::source::{Kind, Source, View, elements};
+use gpumem_core::network::Network;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::{self, Net};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt;
+
+/// The tensor that PyTorch's batch norms count their steps in.
+pub(crate) const TRACKED: &str = "num_batches_tracked";
+
+/// What was loaded, and what was not.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Report {
+    /// Names of tensors that were set, as the network has them.
+    pub loaded: Vec<String>,
+    /// Elements that were set.
+    pub elements: u64,
+    /// Tensors of the network that the file lacks, without `strict`.
+    pub missing: Vec<String>,
+    /// Tensors of the file that the network has no place for, without `strict`.
+    pub unexpected: Vec<String>,
+    /// Tensors that `skip` left out, as the file calls them.
+    pub skipped: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tensors with {} elements were loaded", self.loaded.len(), self.elements)?;
+        for (what, names) in
+            [("are missing", &self.missing), ("are unexpected", &self.unexpected), ("were skipped", &self.skipped)]
+        {
+            if !names.is_empty() {
+                write!(f, "; {} {what}: {}", names.len(), names.join(", "))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A tensor of the network: its name there, its name in files before renaming, and its shape.
+pub(crate) struct Own {
+    pub(crate) path: String,
+    pub(crate) name: String,
+    pub(crate) shape: Vec<u64>,
+    pub(crate) is_statistic: bool,
+}
+
+/// Returns the parameters and running statistics of a network, and what is wrong with their names.
+pub(crate) fn owned<N: Network, D: Device>(net: &Net<N, D>, mapping: &Mapping) -> (Vec<Own>, Vec<String>) {
+    let mut seen: HashMap<String, String> = HashMap::new();
+    let (mut all, mut wrong) = (Vec::new(), Vec::new());
+    for tensor in net.tensors() {
+        let is_statistic = match tensor.kind {
+            net::Kind::Parameter => false,
+            net::Kind::Statistic => true,
+            _ => continue,
+        };
+        let (path, name) = (tensor.name.to_string(), mapping.network_name(tensor.name));
+        if let Some(other) = seen.insert(name.clone(), path.clone()) {
+            wrong.push(format!(
+                "`{other}` and `{path}` are both `{name}` in files; give one of the layers another `name`"
+            ));
+        }
+        all.push(Own { path, name, shape: tensor.shape.to_vec(), is_statistic });
+    }
+    (all, wrong)
+}
+
+/// Returns the name of the step counter of each norm with running statistics.
+pub(crate) fn counters(own: &[Own]) -> BTreeSet<String> {
+    let counter = |own: &Own| {
+        let norm = own.name.strip_suffix("running_mean").filter(|norm| norm.is_empty() || norm.ends_with('.'));
+        norm.filter(|_| own.is_statistic).map(|norm| format!("{norm}{TRACKED}"))
+    };
+    own.iter().filter_map(counter).collect()
+}
+
+/// What is read for one tensor of the network: views whose rows lie after each other.
+struct Filled<'o> {
+    own: &'o Own,
+    views: Vec<View>,
+}
+
+/// Loads what `source` has into the network.
+pub(crate) fn load<N: Network, D: Device>(
+    source: &Source,
+    mapping: &Mapping,
+    strict: bool,
+    net: &mut Net<N, D>,
+) -> Result<Report, Error> {
+    let (own, wrong) = owned(net, mapping);
+    let mut matching = Matching::new(source, mapping, &own);
+    matching.mismatch.others = wrong;
+    let filled = matching.run();
+    let Matching { mut mismatch, report, .. } = matching;
+    mismatch.path = source.path.clone();
+    mismatch.network = N::NAME;
+    let mut report = report;
+    if strict {
+        mismatch.others.extend(mapping.idle(source.tensors.keys().map(String::as_str)));
+    } else {
+        let names = |lone: Vec<Lone>| lone.into_iter().map(|lone| lone.name).collect();
+        report.missing = names(std::mem::take(&mut mismatch.missing));
+        report.unexpected = names(std::mem::take(&mut mismatch.unexpected));
+    }
+    if !mismatch.is_empty() {
+        explain(&mut mismatch, source, mapping, &own);
+        return Err(Error::Mismatch(Box::new(mismatch)));
+    }
+    let mut staging = Vec::new();
+    // Statistics are what may have values that are refused. They are small, and read twice.
+    for filled in filled.iter().filter(|filled| filled.own.is_statistic) {
+        filled.read(source, &mut staging);
+        net.check(&filled.own.path, &staging).map_err(|error| Error::net(&source.path, error))?;
+    }
+    for filled in filled {
+        filled.read(source, &mut staging);
+        net.set(&filled.own.path, &staging).map_err(|error| Error::net(&source.path, error))?;
+        report.elements += staging.len() as u64;
+        report.loaded.push(filled.own.path.clone());
+    }
+    Ok(report)
+}
+
+impl Filled<'_> {
+    fn read(&self, source: &Source, staging: &mut Vec<f32>) {
+        staging.clear();
+        self.views.iter().for_each(|view| view.read(source, staging));
+    }
+}
+
+/// The tensors of a file on their way to those of a network.
+struct Matching<'a> {
+    source: &'a Source,
+    mapping: &'a Mapping,
+    own: &'a [Own],
+    /// Views by the name that the network has for them, with the file's name. What is used is taken out.
+    open: BTreeMap<String, (String, View)>,
+    /// What is used by more than one tensor.
+    used: HashSet<String>,
+    mismatch: Mismatch,
+    report: Report,
+}
+
+impl<'a> Matching<'a> {
+    fn new(source: &'a Source, mapping: &'a Mapping, own: &'a [Own]) -> Matching<'a> {
+        let (open, used) = (BTreeMap::new(), HashSet::new());
+        Matching { source, mapping, own, open, used, mismatch: Mismatch::default(), report: Report::default() }
+    }
+
+    fn run(&mut self) -> Vec<Filled<'a>> {
+        self.rename();
+        let own = self.own;
+        let mut filled = Vec::new();
+        for own in own {
+            let written = self.mapping.written_name(&own.name);
+            if self.mapping.skips(&own.name, &written) {
+                self.report.skipped.push(written);
+                self.used.insert(own.name.clone());
+                continue;
+            }
+            if let Some(views) = self.views(own) {
+                filled.push(Filled { own, views });
+            }
+        }
+        self.leftover();
+        filled
+    }
+
+    /// Gives each tensor of the file the network's name, transposed where the mapping says so.
+    fn rename(&mut self) {
+        let (source, mapping) = (self.source, self.mapping);
+        let seconds: HashMap<&str, &str> =
+            mapping.tied.iter().map(|(second, first)| (second.as_str(), first.as_str())).collect();
+        for (name, view) in &source.tensors {
+            let mut kept = name.as_str();
+            if let Some(first) = seconds.get(kept) {
+                match source.tensors.get(*first) {
+                    None => kept = first,
+                    Some(other) if other.equals(view, source) => continue,
+                    Some(_) => {
+                        let what = format!(
+                            "`{name}` and `{first}` are tied, but differ in the file; leave out `.tied(..)`, or `.skip` one of them"
+                        );
+                        self.mismatch.others.push(what);
+                        continue;
+                    }
+                }
+            }
+            let view = if mapping.transposes(name) { view.clone().transposed() } else { view.clone() };
+            let read = mapping.read_name(kept);
+            if let Some((other, _)) = self.open.insert(read.clone(), (name.clone(), view)) {
+                self.mismatch
+                    .others
+                    .push(format!("`{other}` and `{name}` are both renamed to `{read}`; change `.rename(..)`"));
+            }
+        }
+    }
+
+    /// Returns what fills a tensor of the network; `None` if something is wrong, which is noted.
+    fn views(&mut self, own: &Own) -> Option<Vec<View>> {
+        let mapping = self.mapping;
+        if let Some((rule, parts)) = mapping.joined.iter().find_map(|rule| Some((rule, rule.parts_of(&own.name)?))) {
+            return self.joined(own, parts, rule.rows.as_deref());
+        }
+        let split = mapping.split.iter().find_map(|rule| Some((rule.whole_of(&own.name)?, rule)));
+        if let Some(((number, whole), rule)) = split {
+            let captured = rule.parts_of(&whole).unwrap_or_default();
+            let rows_of = |name: &String| self.own.iter().find(|own| own.name == *name)?.shape.first().copied();
+            let rows: Option<Vec<u64>> = captured.iter().map(rows_of).collect();
+            let Some(rows) = rows else {
+                self.mismatch
+                    .others
+                    .push(format!("`{whole}` is split into {}, which the network has not all", captured.join(", ")));
+                return None;
+            };
+            let (view, name) = self.source_of(&mapping.read_name(&whole), own)?;
+            let mut expected = own.shape.clone();
+            let (first, all): (u64, u64) = (rows[..number].iter().sum(), rows.iter().sum());
+            if let Some(rows) = expected.first_mut() {
+                *rows = all;
+            }
+            let view = self.shaped(&name, view, &expected)?;
+            return Some(vec![view.rows(first, rows[number])?]);
+        }
+        let (view, name) = self.source_of(&own.name, own)?;
+        Some(vec![self.shaped(&name, view, &own.shape)?])
+    }
+
+    fn joined(&mut self, own: &Own, parts: Vec<String>, rows: Option<&[u64]>) -> Option<Vec<View>> {
+        let count = parts.len().max(1) as u64;
+        let total = own.shape.first().copied().unwrap_or(0);
+        let equal = vec![total / count; parts.len()];
+        let rows = rows.unwrap_or(&equal);
+        if own.shape.is_empty() || rows.iter().sum::<u64>() != total || rows.len() != parts.len() {
+            self.mismatch.others.push(format!(
+                "`{}` has {total} rows, which are not the {rows:?} of its parts; use `.join_rows(..)`",
+                own.name
+            ));
+            return None;
+        }
+        // All of them, so that all that are missing are said.
+        let views: Vec<Option<View>> = parts
+            .iter()
+            .zip(rows)
+            .map(|(part, &rows)| {
+                let mut expected = own.shape.clone();
+                expected[0] = rows;
+                let (view, name) = self.source_of(&self.mapping.read_name(part), own)?;
+                self.shaped(&name, view, &expected)
+            })
+            .collect();
+        views.into_iter().collect()
+    }
+
+    /// Returns the view of a name and the file's name for it. What is missing is noted, with the shape that the network has.
+    fn source_of(&mut self, name: &str, own: &Own) -> Option<(View, String)> {
+        let Some((written, view)) = self.open.get(name) else {
+            let name = self.mapping.written_name(name);
+            // Once, where it is the whole of several.
+            if !self.mismatch.missing.iter().any(|lone| lone.name == name) {
+                self.mismatch.missing.push(Lone { name, shape: own.shape.clone(), nearest: None });
+            }
+            return None;
+        };
+        self.used.insert(name.into());
+        Some((view.clone(), written.clone()))
+    }
+
+    /// Checks type and shape. Further axes of size 1 before the others change no element.
+    fn shaped(&mut self, name: &str, mut view: View, expected: &[u64]) -> Option<View> {
+        if !view.kind.is_float() {
+            let what = format!(
+                "`{name}` is made of {}, not of numbers F32, F16, BF16 or F64; convert it before it is saved",
+                view.kind.name()
+            );
+            self.mismatch.others.push(what);
+            return None;
+        }
+        let significant = |shape: &[u64]| shape.iter().copied().skip_while(|dim| *dim == 1).collect::<Vec<u64>>();
+        if significant(&view.shape) != significant(expected) || elements(expected).is_none() {
+            let (name, expected, found) = (name.into(), expected.to_vec(), view.shape);
+            self.mismatch.shapes.push(Shapes { name, expected, found });
+            return None;
+        }
+        view.reshape_ones(expected.len());
+        Some(view)
+    }
+
+    /// Notes what of the file was not used.
+    fn leftover(&mut self) {
+        let counters = counters(self.own);
+        for (name, (written, view)) in &self.open {
+            if self.used.contains(name) {
+                continue;
+            }
+            if self.mapping.skips(name, written) {
+                self.report.skipped.push(written.clone());
+            } else if counters.contains(name) {
+                let is_scalar = elements(&view.shape) == Some(1);
+                if !(is_scalar && view.kind == Kind::I64) {
+                    let what = format!(
+                        "`{written}` is {:?} of {}, not one I64; save the model again",
+                        view.shape,
+                        view.kind.name()
+                    );
+                    self.mismatch.others.push(what);
+                }
+            } else {
+                self.mismatch.unexpected.push(Lone { name: written.clone(), shape: view.shape.clone(), nearest: None });
+            }
+        }
+        self.report.skipped.sort();
+        self.report.skipped.dedup();
+    }
+}
+
+/// Adds the nearest names, and the renaming that would help.
+fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[Own]) {
+    let others: Vec<String> = mismatch.unexpected.iter().map(|lone| lone.name.clone()).collect();
+    let wanted: Vec<String> = mismatch.missing.iter().map(|lone| lone.name.clone()).collect();
+    let all: Vec<&str> = source.tensors.keys().map(String::as_str).collect();
+    let written: Vec<String> = own.iter().map(|own| mapping.written_name(&own.name)).collect();
+    let written: Vec<&str> = written.iter().map(String::as_str).collect();
+    let (left, open): (Vec<&str>, Vec<&str>) =
+        (others.iter().map(String::as_str).collect(), wanted.iter().map(String::as_str).collect());
+    // What is not used on the other side first.
+    for lone in mismatch.missing.iter_mut().take(MOST_NEAREST) {
+        lone.nearest = nearest(&lone.name, &left).or_else(|| nearest(&lone.name, &all)).map(String::from);
+    }
+    for lone in mismatch.unexpected.iter_mut().take(MOST_NEAREST) {
+        lone.nearest = nearest(&lone.name, &open).or_else(|| nearest(&lone.name, &written)).map(String::from);
+    }
+    mismatch.renaming = prefix(&open, &left).map(|prefix| (prefix, String::new()));
+    if mismatch.renaming.is_none() {
+        mismatch.renaming = prefix(&left, &open).map(|prefix| (String::new(), prefix));
+    }
+}
+
+/// Tensors of which the nearest name is sought, on each side.
+const MOST_NEAREST: usize = 1000;
+
+/// Returns the prefix that brings at least half of the `short` names to `long` ones.
+fn prefix(short: &[&str], long: &[&str]) -> Option<String> {
+    let short: HashSet<&str> = short.iter().copied().collect();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for name in long {
+        for (dot, _) in name.match_indices('.') {
+            if short.contains(&name[dot + 1..]) {
+                *counts.entry(&name[..=dot]).or_default() += 1;
+            }
+        }
+    }
+    let (prefix, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+    (2 * count >= short.len()).then(|| prefix.to_string())
+}

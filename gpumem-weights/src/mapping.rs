@@ -1,0 +1,224 @@
+//! What a file calls a network's tensors, and how it has them: said once, for reading and writing.
+
+use crate::names::{captures, filled, matches_any, renamed, torch_name};
+use std::fmt;
+use std::sync::Arc;
+
+/// The element type in which numbers are saved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dtype {
+    /// 4 bytes, exact: parameters of 16 bits and master copies are both saved without loss.
+    #[default]
+    F32,
+    /// 2 bytes, binary16.
+    F16,
+    /// 2 bytes, bfloat16.
+    Bf16,
+}
+
+/// What a file calls a network's tensors, and how it has them. The same mapping reads and writes.
+///
+/// Names are those of the file, unless said otherwise. In a pattern each `*` stands for any characters: `h.*.attn.c_attn.weight`.
+///
+/// ```
+/// use gpumem_weights::Mapping;
+///
+/// // GPT-2 of transformers, for a network whose layers are `Linear(.., name = "c_attn")`, without `transposed`.
+/// let gpt2 = Mapping::new()
+///     .rename("transformer.", "")
+///     .transpose("transformer.h.*.attn.c_*.weight")
+///     .transpose("transformer.h.*.mlp.c_*.weight")
+///     .tied("lm_head.weight", "transformer.wte.weight");
+/// # let _ = gpt2;
+/// ```
+#[derive(Clone)]
+pub struct Mapping {
+    names: Arc<dyn Fn(&str) -> String + Send + Sync>,
+    renames: Vec<(String, String)>,
+    transposed: Vec<String>,
+    axes: Vec<(String, usize)>,
+    pub(crate) tied: Vec<(String, String)>,
+    pub(crate) joined: Vec<Several>,
+    pub(crate) split: Vec<Several>,
+    skipped: Vec<String>,
+    pub(crate) dtype: Dtype,
+}
+
+/// One tensor on one side that is several on the other.
+#[derive(Clone, Debug)]
+pub(crate) struct Several {
+    pub(crate) whole: String,
+    pub(crate) parts: Vec<String>,
+    /// Rows of each part, where they are not equal.
+    pub(crate) rows: Option<Vec<u64>>,
+}
+
+impl Several {
+    /// Returns the names of the parts of a whole; `None` if the rule is not of it.
+    pub(crate) fn parts_of(&self, whole: &str) -> Option<Vec<String>> {
+        let captured = captures(&self.whole, whole)?;
+        Some(self.parts.iter().map(|part| filled(part, &captured)).collect())
+    }
+
+    /// Returns the number of a part and the name of its whole; `None` if the rule is not of it.
+    pub(crate) fn whole_of(&self, part: &str) -> Option<(usize, String)> {
+        let found =
+            |(number, pattern): (usize, &String)| Some((number, filled(&self.whole, &captures(pattern, part)?)));
+        self.parts.iter().enumerate().find_map(found)
+    }
+}
+
+impl Default for Mapping {
+    fn default() -> Mapping {
+        Mapping::new()
+    }
+}
+
+impl Mapping {
+    /// Returns the mapping of a network whose names are PyTorch's: `layer1[0].conv1` is `layer1.0.conv1`.
+    pub fn new() -> Mapping {
+        Mapping {
+            names: Arc::new(torch_name),
+            renames: Vec::new(),
+            transposed: Vec::new(),
+            axes: Vec::new(),
+            tied: Vec::new(),
+            joined: Vec::new(),
+            split: Vec::new(),
+            skipped: Vec::new(),
+            dtype: Dtype::F32,
+        }
+    }
+
+    /// Names the network's tensors by a function of their path, in the place of [`torch_name`]. `gpumem_zoo::torch_name` is that of the zoo.
+    #[must_use]
+    pub fn names(mut self, names: impl Fn(&str) -> String + Send + Sync + 'static) -> Mapping {
+        self.names = Arc::new(names);
+        self
+    }
+
+    /// Changes the file's names: a prefix, or where `from` has a `*`, whole names. Each rule sees what the one before made.
+    #[must_use]
+    pub fn rename(mut self, from: &str, to: &str) -> Mapping {
+        self.renames.push((from.into(), to.into()));
+        self
+    }
+
+    /// Says that the file has these matrices transposed, `[in, out]`, as Conv1D of transformers. Nothing is transposed by its shape alone.
+    #[must_use]
+    pub fn transpose(mut self, pattern: &str) -> Mapping {
+        self.transposed.push(pattern.into());
+        self
+    }
+
+    /// Says that the file has so many axes, the first of size 1: `axes("cls_token", 3)` is `[1, 1, 384]`. Reading needs no such rule.
+    #[must_use]
+    pub fn axes(mut self, pattern: &str, axes: usize) -> Mapping {
+        self.axes.push((pattern.into(), axes));
+        self
+    }
+
+    /// Says that the file may have a tensor under a second name. Read, it must be equal, or stands in; written, it is there twice.
+    #[must_use]
+    pub fn tied(mut self, second: &str, first: &str) -> Mapping {
+        self.tied.push((second.into(), first.into()));
+        self
+    }
+
+    /// Says that a tensor of the network is several in the file, of equally many rows: `join("*.qkv.*", &["*.q.*", "*.k.*", "*.v.*"])`.
+    #[must_use]
+    pub fn join(mut self, network: &str, file: &[&str]) -> Mapping {
+        self.joined.push(several(network, file, None));
+        self
+    }
+
+    /// As [`Mapping::join`], of parts with so many rows each: `[("*.q.*", 64), ("*.k.*", 16), ("*.v.*", 16)]`.
+    #[must_use]
+    pub fn join_rows(mut self, network: &str, file: &[(&str, u64)]) -> Mapping {
+        let (names, rows): (Vec<&str>, Vec<u64>) = file.iter().copied().unzip();
+        self.joined.push(several(network, &names, Some(rows)));
+        self
+    }
+
+    /// Says that several tensors of the network are one in the file, after each other in rows: `split("*.c_attn.*", &["*.q.*", "*.k.*", "*.v.*"])`.
+    #[must_use]
+    pub fn split(mut self, file: &str, network: &[&str]) -> Mapping {
+        self.split.push(several(file, network, None));
+        self
+    }
+
+    /// Leaves out tensors on both sides: the network's stay as they are, the file's are not asked for. `.skip("fc.*")` is a new head.
+    #[must_use]
+    pub fn skip(mut self, pattern: &str) -> Mapping {
+        self.skipped.push(pattern.into());
+        self
+    }
+
+    /// Saves numbers in this type; the default is f32. Reading takes each type, of each tensor.
+    #[must_use]
+    pub fn dtype(mut self, dtype: Dtype) -> Mapping {
+        self.dtype = dtype;
+        self
+    }
+
+    /// Returns the name of a path of the network, before the renaming of files.
+    pub(crate) fn network_name(&self, path: &str) -> String {
+        (self.names)(path)
+    }
+
+    /// Returns what the network calls a tensor of the file.
+    pub(crate) fn read_name(&self, name: &str) -> String {
+        let rename = |name: String, (from, to): &(String, String)| renamed(&name, from, to).unwrap_or(name);
+        self.renames.iter().fold(name.into(), rename)
+    }
+
+    /// Returns what the file calls a tensor of the network: the renamings backwards.
+    pub(crate) fn written_name(&self, name: &str) -> String {
+        let rename = |name: String, (from, to): &(String, String)| renamed(&name, to, from).unwrap_or(name);
+        self.renames.iter().rev().fold(name.into(), rename)
+    }
+
+    /// True if a tensor is left out, by either of its names.
+    pub(crate) fn skips(&self, name: &str, other: &str) -> bool {
+        matches_any(&self.skipped, name) || matches_any(&self.skipped, other)
+    }
+
+    pub(crate) fn transposes(&self, name: &str) -> bool {
+        matches_any(&self.transposed, name)
+    }
+
+    /// Returns the axes that a tensor has in the file at least.
+    pub(crate) fn least_axes(&self, name: &str) -> usize {
+        let found = self.axes.iter().find(|(pattern, _)| captures(pattern, name).is_some());
+        found.map_or(0, |(_, axes)| *axes)
+    }
+
+    /// Says of each `transpose` that no name of the file matches it: a matrix would be taken as it is.
+    pub(crate) fn idle<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> Vec<String> {
+        let is_idle = |pattern: &&String| !names.clone().any(|name| captures(pattern, name).is_some());
+        let idle = self.transposed.iter().filter(is_idle);
+        idle.map(|pattern| {
+            format!("`.transpose(\"{pattern}\")` is of no tensor; write the file's name, before it is renamed")
+        })
+        .collect()
+    }
+}
+
+fn several(whole: &str, parts: &[&str], rows: Option<Vec<u64>>) -> Several {
+    Several { whole: whole.into(), parts: parts.iter().map(|part| (*part).into()).collect(), rows }
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mapping")
+            .field("renames", &self.renames)
+            .field("transposed", &self.transposed)
+            .field("axes", &self.axes)
+            .field("tied", &self.tied)
+            .field("joined", &self.joined)
+            .field("split", &self.split)
+            .field("skipped", &self.skipped)
+            .field("dtype", &self.dtype)
+            .finish_non_exhaustive()
+    }
+}

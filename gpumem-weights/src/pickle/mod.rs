@@ -1,0 +1,172 @@
+//! State dicts that `torch.save` wrote: a zip archive of a pickle and a record for each storage. Nothing is executed.
+
+mod machine;
+
+use crate::error::{Error, Mib};
+use crate::source::{Source, View, map};
+use machine::{Machine, Value};
+use std::collections::HashMap;
+use std::io::Cursor;
+use std::path::Path;
+use zip::{CompressionMethod, ZipArchive};
+
+/// The longest pickle that is read: 200 for each of 100 000 tensors are 20 MiB.
+const LONGEST_PICKLE: u64 = 32 << 20;
+/// The first bytes of what `torch.save` wrote before PyTorch 1.6.
+const LEGACY: [u8; 4] = [0x80, 0x02, 0x8a, 0x0a];
+/// Keys under which training scripts keep the model, the likeliest first.
+const USUAL: [&str; 6] = ["state_dict", "model_state_dict", "model", "module", "net", "network"];
+/// Dicts inside dicts that are searched.
+const DEEPEST: usize = 3;
+
+/// Adds the tensors of a state dict to `source`: of the dict under `key`, or where it is `None` of the one that is the model.
+pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result<(), Error> {
+    let map = map(path)?;
+    let records = records(path, &map)?;
+    let save_again = "save it again with `torch.save(model.state_dict(), path)`";
+    let damaged = |what: String| {
+        Error::file(path, format!("its pickle is damaged: {what}; copy or download it again, or {save_again}"))
+    };
+    let Some((prefix, &[start, end])) = records.iter().find_map(|(name, range)| {
+        let prefix = name.strip_suffix("data.pkl")?;
+        (prefix.is_empty() || (prefix.ends_with('/') && prefix.matches('/').count() == 1)).then_some((prefix, range))
+    }) else {
+        return Err(Error::file(
+            path,
+            format!("is an archive without `data.pkl`, so not one of `torch.save`; {save_again}"),
+        ));
+    };
+    if end - start > LONGEST_PICKLE {
+        let what =
+            format!("has a pickle of {}, and at most {} are read; {save_again}", Mib(end - start), Mib(LONGEST_PICKLE));
+        return Err(Error::file(path, what));
+    }
+    if let Some(&[start, end]) = records.get(&format!("{prefix}byteorder"))
+        && &map[start as usize..end as usize] != b"little"
+    {
+        return Err(Error::file(path, format!("was written with the big end first; {save_again} on another machine")));
+    }
+    let mut machine = Machine::default();
+    let value = machine.run(&map[start as usize..end as usize]).map_err(damaged)?;
+    if !machine.refused.is_empty() {
+        return Err(Error::Refused { path: path.into(), globals: machine.refused.into_iter().collect() });
+    }
+    let dict = model(&machine, value, key).map_err(|what| Error::file(path, what))?;
+    let mut views = Vec::new();
+    for &(name, value) in &machine.dicts[dict] {
+        let (Value::Text(name), Value::Tensor(tensor)) = (name, value) else { continue };
+        let tensor = &machine.tensors[tensor];
+        let storage = machine.storages[tensor.storage];
+        let record = records.get(&format!("{prefix}data/{}", storage.key));
+        let Some(&[start, end]) = record else { return Err(damaged(format!("`{name}` has no data in the file"))) };
+        let used = storage.elements.checked_mul(storage.kind.bytes()).and_then(|bytes| bytes.checked_add(start));
+        let Some(used) = used.filter(|used| *used <= end) else {
+            return Err(damaged(format!(
+                "the storage of `{name}` says that it has {} elements, and has fewer",
+                storage.elements
+            )));
+        };
+        views.push((name.to_string(), (storage.kind, [start, used]), tensor.clone()));
+    }
+    let file = source.keep(map);
+    for (name, (kind, range), tensor) in views {
+        let view = View::new((file, kind), range, tensor.offset, tensor.shape, Some(tensor.strides))
+            .map_err(|what| damaged(format!("of `{name}`, {what}")))?;
+        source.tensors.insert(name, view);
+    }
+    Ok(())
+}
+
+/// Returns the bytes of each record of the archive. They must be stored as they are: what is compressed could become any size.
+fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, [u64; 2]>, Error> {
+    let again = "copy or download it again";
+    if map.starts_with(&LEGACY) {
+        let what = "was written by PyTorch before 1.6, or in its old format; load it there and save it again with `torch.save(state, path)`";
+        return Err(Error::file(path, what));
+    }
+    let failed = |error: zip::result::ZipError| {
+        Error::file(path, format!("is no archive of `torch.save`, or is cut off: {error}; {again}"))
+    };
+    let mut archive = ZipArchive::new(Cursor::new(map)).map_err(failed)?;
+    let mut records = HashMap::new();
+    for index in 0..archive.len() {
+        let record = archive.by_index_raw(index).map_err(failed)?;
+        let name = record.name().map_err(failed)?.into_owned();
+        if record.compression() != CompressionMethod::Stored
+            || record.encrypted()
+            || record.size() != record.compressed_size()
+        {
+            let what = format!(
+                "has the record `{name}` compressed or encrypted, as `torch.save` never writes it; unpack the archive and pack it with \
+                 `zip -0`"
+            );
+            return Err(Error::file(path, what));
+        }
+        let start = record.data_start().unwrap_or(u64::MAX);
+        let end = start.checked_add(record.size()).filter(|end| *end <= map.len() as u64);
+        let Some(end) = end else { return Err(Error::file(path, format!("has the record `{name}` cut off; {again}"))) };
+        records.insert(name, [start, end]);
+    }
+    Ok(records)
+}
+
+/// Returns the number of the dict that is the model. The error says which others there are.
+fn model(machine: &Machine<'_>, value: Value<'_>, key: Option<&str>) -> Result<usize, String> {
+    let Value::Dict(mut dict) = value else {
+        return Err("holds no dict; save the tensors alone, with `torch.save(model.state_dict(), path)`".into());
+    };
+    if let Some(key) = key {
+        for name in key.split('.') {
+            let inner = entry(machine, dict, name);
+            let keys = || keys(machine, dict).join(", ");
+            dict = inner.ok_or_else(|| format!("has no dict `{key}`; there are {}", keys()))?;
+        }
+    }
+    for _ in 0..DEEPEST {
+        if has_tensors(machine, dict) {
+            return Ok(dict);
+        }
+        let usual = USUAL.iter().find_map(|name| entry(machine, dict, name));
+        let inner: Vec<usize> = machine.dicts[dict].iter().filter_map(|(_, value)| as_dict(*value)).collect();
+        dict = match (usual, &inner[..]) {
+            (Some(usual), _) => usual,
+            (None, &[only]) => only,
+            _ => break,
+        };
+    }
+    let keys = keys(machine, dict);
+    if keys.is_empty() {
+        return Err("has no tensors; save them with `torch.save(model.state_dict(), path)`".into());
+    }
+    Err(format!(
+        "has several dicts, {}; say which is the model, as `Weights::open_at(path, \"model\")`",
+        keys.join(", ")
+    ))
+}
+
+fn as_dict(value: Value<'_>) -> Option<usize> {
+    match value {
+        Value::Dict(dict) => Some(dict),
+        _ => None,
+    }
+}
+
+/// Returns the dict inside a dict, under this key.
+fn entry(machine: &Machine<'_>, dict: usize, key: &str) -> Option<usize> {
+    let mut entries = machine.dicts[dict].iter().rev();
+    entries.find_map(|&(name, value)| as_dict(value).filter(|_| name == Value::Text(key)))
+}
+
+/// Returns the keys of the dicts inside a dict.
+fn keys(machine: &Machine<'_>, dict: usize) -> Vec<String> {
+    let key = |&(name, value): &(Value<'_>, Value<'_>)| match (name, value) {
+        (Value::Text(name), Value::Dict(_)) => Some(format!("`{name}`")),
+        _ => None,
+    };
+    machine.dicts[dict].iter().filter_map(key).collect()
+}
+
+fn has_tensors(machine: &Machine<'_>, dict: usize) -> bool {
+    let is_tensor = |entry: &(Value<'_>, Value<'_>)| matches!(entry, (Value::Text(_), Value::Tensor(_)));
+    machine.dicts[dict].iter().any(is_tensor)
+}

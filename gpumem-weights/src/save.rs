@@ -1,0 +1,239 @@
+//! From a network into a file of safetensors, one tensor at a time. The file takes the place of an older one when it is whole.
+
+use crate::error::Error;
+use crate::load::{Own, counters, owned};
+use crate::mapping::{Dtype, Mapping};
+use gpumem_core::network::Network;
+use gpumem_core::number::Half;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::Net;
+use safetensors::tensor::{Metadata, TensorInfo};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+/// A tensor of the file.
+#[derive(Clone)]
+struct Written {
+    name: String,
+    shape: Vec<u64>,
+    content: Content,
+}
+
+#[derive(Clone)]
+enum Content {
+    /// Tensors of the network, after each other, of which so many elements are left out and taken.
+    Tensors { paths: Vec<String>, skip: usize, take: usize, is_transposed: bool },
+    /// A counter of steps.
+    Steps,
+}
+
+/// Axes that PyTorch's tensors have at most.
+const MOST_AXES: usize = 64;
+
+/// Saves parameters and running statistics, as the mapping says.
+pub(crate) fn save<N: Network, D: Device>(net: &mut Net<N, D>, mapping: &Mapping, path: &Path) -> Result<(), Error> {
+    let (own, mut wrong) = owned(net, mapping);
+    let all = written(&own, mapping, &mut wrong);
+    if !wrong.is_empty() {
+        let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));
+        return Err(Error::file(path, what));
+    }
+    let failed = |what: &dyn std::fmt::Display| {
+        Error::file(path, format!("cannot be written: {what}; what was there stays as it is"))
+    };
+    // Steps of a network that is not trained here are 0, as of a new module.
+    let steps = if N::TRAINING.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
+    let header = header(&all, mapping.dtype).map_err(|what| failed(&what))?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".weights");
+    #[cfg(unix)]
+    {
+        // As of any other file: a temporary one is its owner's alone.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    }
+    let mut file = builder.tempfile_in(folder).map_err(|error| failed(&error))?;
+    let mut to = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+    to.write_all(&header).map_err(|error| failed(&error))?;
+    let mut bytes = Vec::new();
+    for tensor in &all {
+        bytes.clear();
+        match &tensor.content {
+            Content::Steps => bytes.extend(steps.to_le_bytes()),
+            content => {
+                let values = values(net, tensor, content).map_err(|error| Error::net(path, error))?;
+                encode(&values, mapping.dtype, &mut bytes).map_err(|value| {
+                    let what =
+                        format!("`{}` has the value {value}, too large for F16; save it as Bf16 or F32", tensor.name);
+                    failed(&what)
+                })?;
+            }
+        }
+        to.write_all(&bytes).map_err(|error| failed(&error))?;
+    }
+    to.flush().map_err(|error| failed(&error))?;
+    drop(to);
+    file.as_file().sync_all().map_err(|error| failed(&error))?;
+    file.persist(path).map_err(|error| failed(&error.error))?;
+    Ok(())
+}
+
+/// Returns the tensors of the file in the order in which they are written: the counters first, as safetensors aligns, then by name.
+fn written(own: &[Own], mapping: &Mapping, wrong: &mut Vec<String>) -> Vec<Written> {
+    let mut all = Vec::new();
+    let mut wholes: BTreeMap<String, (Vec<String>, Vec<Option<&Own>>)> = BTreeMap::new();
+    let mut put = |name: String, mut shape: Vec<u64>, paths: Vec<String>, [skip, take]: [u64; 2]| {
+        let is_transposed = mapping.transposes(&name) && shape.len() > 1;
+        if let ([.., a, b], true) = (&mut shape[..], is_transposed) {
+            std::mem::swap(a, b);
+        }
+        let ones = mapping.least_axes(&name).min(MOST_AXES).saturating_sub(shape.len());
+        shape.splice(0..0, vec![1; ones]);
+        let content = Content::Tensors { paths, skip: skip as usize, take: take as usize, is_transposed };
+        all.push(Written { name, shape, content });
+    };
+    for own in own {
+        let name = mapping.written_name(&own.name);
+        if mapping.skips(&own.name, &name) {
+            continue;
+        }
+        let elements = own.shape.iter().product::<u64>();
+        if let Some((rule, parts)) = mapping.joined.iter().find_map(|rule| Some((rule, rule.parts_of(&own.name)?))) {
+            let total = own.shape.first().copied().unwrap_or(0);
+            let equal = vec![total / parts.len().max(1) as u64; parts.len()];
+            let rows = rule.rows.as_ref().unwrap_or(&equal);
+            if own.shape.is_empty() || rows.iter().sum::<u64>() != total || rows.len() != parts.len() {
+                wrong.push(format!(
+                    "`{}` has {total} rows, which are not the {rows:?} of its parts; use `.join_rows(..)`",
+                    own.name
+                ));
+                continue;
+            }
+            let (each, mut first) = (elements / total.max(1), 0);
+            for (part, &rows) in parts.into_iter().zip(rows) {
+                let mut shape = own.shape.clone();
+                shape[0] = rows;
+                put(part, shape, vec![own.path.clone()], [first * each, rows * each]);
+                first += rows;
+            }
+        } else if let Some(((number, whole), rule)) =
+            mapping.split.iter().find_map(|rule| Some((rule.whole_of(&own.name)?, rule)))
+        {
+            let parts = rule.parts_of(&whole).unwrap_or_default();
+            let none = || (parts.clone(), vec![None; parts.len()]);
+            wholes.entry(whole).or_insert_with(none).1[number] = Some(own);
+        } else {
+            put(name, own.shape.clone(), vec![own.path.clone()], [0, elements]);
+        }
+    }
+    for (whole, (names, parts)) in wholes {
+        let Some(parts) = parts.into_iter().collect::<Option<Vec<&Own>>>() else {
+            wrong.push(format!("`{whole}` is split into {}, which the network has not all", names.join(", ")));
+            continue;
+        };
+        let mut shape = parts[0].shape.clone();
+        if shape.is_empty() || parts.iter().any(|part| part.shape.get(1..) != shape.get(1..)) {
+            wrong.push(format!("{} have other shapes than in rows and cannot be the one `{whole}`", names.join(", ")));
+            continue;
+        }
+        shape[0] = parts.iter().map(|part| part.shape[0]).sum();
+        let elements = shape.iter().product();
+        put(whole, shape, parts.iter().map(|part| part.path.clone()).collect(), [0, elements]);
+    }
+    for (second, first) in &mapping.tied {
+        let found = all.iter().find(|tensor| tensor.name == *first).cloned();
+        all.extend(found.map(|tensor| Written { name: second.clone(), ..tensor }));
+    }
+    for counter in counters(own) {
+        let name = mapping.written_name(&counter);
+        if !mapping.skips(&counter, &name) {
+            all.push(Written { name, shape: Vec::new(), content: Content::Steps });
+        }
+    }
+    all.sort_by(|a, b| is_steps(b).cmp(&is_steps(a)).then_with(|| a.name.cmp(&b.name)));
+    let names: BTreeSet<&str> = all.iter().map(|tensor| tensor.name.as_str()).collect();
+    if names.len() < all.len() && wrong.is_empty() {
+        let twice =
+            all.windows(2).filter(|pair| pair[0].name == pair[1].name).map(|pair| format!("`{}`", pair[0].name));
+        wrong.push(format!("{} would be there twice; change `.rename(..)`", twice.collect::<Vec<_>>().join(", ")));
+    }
+    wrong.extend(mapping.idle(names.iter().copied()));
+    all
+}
+
+fn is_steps(tensor: &Written) -> bool {
+    matches!(tensor.content, Content::Steps)
+}
+
+/// Returns the length of the header and the header.
+fn header(all: &[Written], dtype: Dtype) -> Result<Vec<u8>, String> {
+    let mut start = 0_usize;
+    let mut infos = Vec::new();
+    for tensor in all {
+        let dtype = match (&tensor.content, dtype) {
+            (Content::Steps, _) => safetensors::Dtype::I64,
+            (_, Dtype::F32) => safetensors::Dtype::F32,
+            (_, Dtype::F16) => safetensors::Dtype::F16,
+            (_, Dtype::Bf16) => safetensors::Dtype::BF16,
+        };
+        let shape: Vec<usize> = tensor.shape.iter().map(|&dim| dim as usize).collect();
+        let end = start + shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        infos.push((tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) }));
+        start = end;
+    }
+    // transformers reads no file that does not say so.
+    let about = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let metadata = Metadata::new(Some(about), infos).map_err(|error| error.to_string())?;
+    let mut text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
+    text.resize(text.len().next_multiple_of(8), b' ');
+    Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
+}
+
+/// Returns the elements of a tensor of the file.
+fn values<N: Network, D: Device>(
+    net: &mut Net<N, D>,
+    tensor: &Written,
+    content: &Content,
+) -> Result<Vec<f32>, gpumem_core::error::Error> {
+    let Content::Tensors { paths, skip, take, is_transposed } = content else { return Ok(Vec::new()) };
+    let mut values = match &paths[..] {
+        [path] => net.get(path)?,
+        paths => {
+            let mut values = Vec::with_capacity(*take);
+            for path in paths {
+                values.extend(net.get(path)?);
+            }
+            values
+        }
+    };
+    values.truncate(skip + take);
+    values.drain(..skip);
+    let &[.., rows, columns] = &tensor.shape[..] else { return Ok(values) };
+    if !is_transposed {
+        return Ok(values);
+    }
+    // `rows` and `columns` are those of the file.
+    let (rows, columns) = (rows as usize, columns as usize);
+    let matrices = values.chunks_exact((rows * columns).max(1));
+    Ok(matrices
+        .flat_map(|matrix| (0..rows * columns).map(move |at| matrix[at % columns * rows + at / columns]))
+        .collect())
+}
+
+/// Appends the values as the file has them. The error is a value that F16 does not reach.
+fn encode(values: &[f32], dtype: Dtype, bytes: &mut Vec<u8>) -> Result<(), f32> {
+    match dtype {
+        Dtype::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+        Dtype::Bf16 => bytes.extend(values.iter().flat_map(|value| Half::Bf16.narrow(*value).to_le_bytes())),
+        Dtype::F16 => {
+            let is_lost = |value: &&f32| value.is_finite() && Half::F16.widen(Half::F16.narrow(**value)).is_infinite();
+            if let Some(value) = values.iter().find(is_lost) {
+                return Err(*value);
+            }
+            bytes.extend(values.iter().flat_map(|value| Half::F16.narrow(*value).to_le_bytes()));
+        }
+    }
+    Ok(())
+}

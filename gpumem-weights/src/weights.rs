@@ -1,0 +1,214 @@
+//! What users call: a file that was opened, and the methods of networks.
+
+use crate::error::Error;
+use crate::load::{Report, load};
+use crate::mapping::Mapping;
+use crate::source::{Source, View};
+use gpumem_core::network::Network;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::Net;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+/// Weights in a file that was opened: its tensors are known, and none is read.
+#[derive(Debug)]
+pub struct Weights {
+    source: Source,
+    mapping: Mapping,
+    strict: bool,
+}
+
+macro_rules! forwarded {
+    ($($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $($argument: $type),*) -> Weights {
+                self.mapping = self.mapping.$name($($argument),*);
+                self
+            }
+        )*
+    };
+}
+
+impl Weights {
+    /// Opens a file of safetensors, the index of several, or a state dict of `torch.save`. Of a folder, `model.safetensors` or its index.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is damaged, or a format whose feature is not enabled.
+    pub fn open(path: impl AsRef<Path>) -> Result<Weights, Error> {
+        Self::open_with(path.as_ref(), None)
+    }
+
+    /// As [`Weights::open`], of a state dict that lies deeper in the file of `torch.save`: `open_at(path, "model_ema")`, or with dots.
+    ///
+    /// # Errors
+    /// As for [`Weights::open`], or a file without such a dict.
+    #[cfg(feature = "pickle")]
+    pub fn open_at(path: impl AsRef<Path>, key: &str) -> Result<Weights, Error> {
+        Self::open_with(path.as_ref(), Some(key))
+    }
+
+    fn open_with(path: &Path, key: Option<&str>) -> Result<Weights, Error> {
+        let inside = ["model.safetensors", "model.safetensors.index.json"].map(|name| path.join(name));
+        let path = inside.iter().find(|inside| inside.is_file()).map_or(path, |inside| inside);
+        let mut source = Source::new(path);
+        let mut first = [0; 10];
+        let read = File::open(path).and_then(|file| file.take(first.len() as u64).read(&mut first));
+        let first = read.map(|count| &first[..count]).unwrap_or_default();
+        // A header of safetensors begins with its length and a brace, and no length of one begins with `PK` or as a pickle.
+        let is_index = path.extension().is_some_and(|extension| extension == "json");
+        let is_header = first.get(8) == Some(&b'{');
+        if !is_index && !is_header && (first.starts_with(b"PK") || first.starts_with(&[0x80, 2])) {
+            pickled(&mut source, path, key)?;
+        } else if is_index {
+            indexed(&mut source, path)?;
+        } else {
+            plain(&mut source, path)?;
+        }
+        strip(&mut source.tensors);
+        Ok(Weights { source, mapping: Mapping::new(), strict: true })
+    }
+
+    /// Takes the place of all that was said of names and layouts before.
+    #[must_use]
+    pub fn mapping(mut self, mapping: Mapping) -> Weights {
+        self.mapping = mapping;
+        self
+    }
+
+    /// Says whether every tensor of the network must be in the file, and every one of the file in the network. Shapes must be right anyway.
+    #[must_use]
+    pub fn strict(mut self, strict: bool) -> Weights {
+        self.strict = strict;
+        self
+    }
+
+    /// As [`Mapping::names`].
+    #[must_use]
+    pub fn names(mut self, names: impl Fn(&str) -> String + Send + Sync + 'static) -> Weights {
+        self.mapping = self.mapping.names(names);
+        self
+    }
+
+    forwarded! {
+        /// As [`Mapping::rename`].
+        rename(from: &str, to: &str);
+        /// As [`Mapping::transpose`].
+        transpose(pattern: &str);
+        /// As [`Mapping::tied`].
+        tied(second: &str, first: &str);
+        /// As [`Mapping::join`].
+        join(network: &str, file: &[&str]);
+        /// As [`Mapping::join_rows`].
+        join_rows(network: &str, file: &[(&str, u64)]);
+        /// As [`Mapping::split`].
+        split(file: &str, network: &[&str]);
+        /// As [`Mapping::skip`].
+        skip(pattern: &str);
+    }
+
+    /// Returns the names and shapes of the file's tensors, by name.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &[u64])> {
+        self.source.tensors.iter().map(|(name, view)| (name.as_str(), &view.shape[..]))
+    }
+
+    /// Loads them into a network.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] with everything in which file and network differ; a value that a tensor cannot have; a failure of the device. But
+    /// for the last the network is unchanged.
+    pub fn load_into<N: Network, D: Device>(self, net: &mut Net<N, D>) -> Result<Report, Error> {
+        load(&self.source, &self.mapping, self.strict, net)
+    }
+}
+
+#[cfg(feature = "safetensors")]
+fn plain(source: &mut Source, path: &Path) -> Result<(), Error> {
+    source.tensors = crate::safetensors::tensors(source, path)?;
+    Ok(())
+}
+
+#[cfg(feature = "safetensors")]
+fn indexed(source: &mut Source, path: &Path) -> Result<(), Error> {
+    crate::safetensors::add_index(source, path)
+}
+
+#[cfg(not(feature = "safetensors"))]
+fn plain(_: &mut Source, path: &Path) -> Result<(), Error> {
+    Err(Error::file(path, "is no archive of `torch.save`; files of safetensors need the feature `safetensors`"))
+}
+
+#[cfg(not(feature = "safetensors"))]
+fn indexed(source: &mut Source, path: &Path) -> Result<(), Error> {
+    plain(source, path)
+}
+
+#[cfg(feature = "pickle")]
+fn pickled(source: &mut Source, path: &Path, key: Option<&str>) -> Result<(), Error> {
+    crate::pickle::add(source, path, key)
+}
+
+#[cfg(not(feature = "pickle"))]
+fn pickled(_: &mut Source, path: &Path, _: Option<&str>) -> Result<(), Error> {
+    Err(Error::file(
+        path,
+        "was written by `torch.save`; enable the feature `pickle`, or save it with `safetensors.torch.save_file`",
+    ))
+}
+
+/// Takes away what `torch.compile` puts before names, and `DataParallel` before all of them.
+fn strip(tensors: &mut BTreeMap<String, View>) {
+    let compiled = |name: &str| name.replace("_orig_mod.", "");
+    let is_parallel = !tensors.is_empty() && tensors.keys().all(|name| compiled(name).starts_with("module."));
+    let stripped = |name: &str| {
+        let name = compiled(name);
+        if is_parallel { name["module.".len()..].to_string() } else { name }
+    };
+    let renamed: BTreeMap<String, View> = tensors.iter().map(|(name, view)| (stripped(name), view.clone())).collect();
+    // Where two names would be one, they stay as they are.
+    if renamed.len() == tensors.len() {
+        *tensors = renamed;
+    }
+}
+
+/// Methods of networks that read and write files.
+pub trait NetWeights {
+    /// Loads every parameter and running statistic from a file: see [`Weights`] for files of other names and layouts.
+    ///
+    /// # Errors
+    /// As for [`Weights::open`] and [`Weights::load_into`].
+    fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<Report, Error>;
+
+    /// Saves parameters and running statistics into a file of safetensors, in f32. It takes the place of an older one when it is whole.
+    ///
+    /// # Errors
+    /// A file that cannot be written, or a failure of the device. An older file stays as it is.
+    #[cfg(feature = "safetensors")]
+    fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error>;
+
+    /// As [`NetWeights::save_weights`], under the names and in the layouts and the type of a mapping.
+    ///
+    /// # Errors
+    /// As for [`NetWeights::save_weights`], or a mapping that is not of this network.
+    #[cfg(feature = "safetensors")]
+    fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error>;
+}
+
+impl<N: Network, D: Device> NetWeights for Net<N, D> {
+    fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<Report, Error> {
+        Weights::open(path)?.load_into(self)
+    }
+
+    #[cfg(feature = "safetensors")]
+    fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.save_weights_as(path, &Mapping::new())
+    }
+
+    #[cfg(feature = "safetensors")]
+    fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error> {
+        crate::save::save(self, mapping, path.as_ref())
+    }
+}
