@@ -31,11 +31,16 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} tensors with {} elements were loaded", self.loaded.len(), self.elements)?;
-        for (what, names) in
-            [("are missing", &self.missing), ("are unexpected", &self.unexpected), ("were skipped", &self.skipped)]
-        {
+        let (were, s) = if self.loaded.len() == 1 { ("was", "") } else { ("were", "s") };
+        write!(f, "{} tensor{s} with {} elements {were} loaded", self.loaded.len(), self.elements)?;
+        let lists = [
+            (&self.missing, ["is missing", "are missing"]),
+            (&self.unexpected, ["is unexpected", "are unexpected"]),
+            (&self.skipped, ["was skipped", "were skipped"]),
+        ];
+        for (names, [one, several]) in lists {
             if !names.is_empty() {
+                let what = if names.len() == 1 { one } else { several };
                 write!(f, "; {} {what}: {}", names.len(), names.join(", "))?;
             }
         }
@@ -327,7 +332,8 @@ fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[O
     let wanted: Vec<String> = mismatch.missing.iter().map(|lone| lone.name.clone()).collect();
     let all: Vec<&str> = source.tensors.keys().map(String::as_str).collect();
     let written: Vec<String> = own.iter().map(|own| mapping.written_name(&own.name)).collect();
-    let written: Vec<&str> = written.iter().map(String::as_str).collect();
+    let written: Vec<&str> =
+        written.iter().map(String::as_str).filter(|name| !others.iter().any(|other| other == name)).collect();
     let (left, open): (Vec<&str>, Vec<&str>) =
         (others.iter().map(String::as_str).collect(), wanted.iter().map(String::as_str).collect());
     // What is not used on the other side first.

@@ -170,3 +170,38 @@ fn has_tensors(machine: &Machine<'_>, dict: usize) -> bool {
     let is_tensor = |entry: &(Value<'_>, Value<'_>)| matches!(entry, (Value::Text(_), Value::Tensor(_)));
     machine.dicts[dict].iter().any(is_tensor)
 }
+
+#[cfg(all(test, feature = "safetensors"))]
+mod tests {
+    use crate::source::{Kind, Source};
+    use std::path::{Path, PathBuf};
+
+    fn golden(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name)
+    }
+
+    /// Transposed, sliced, expanded and tied views, halves, a Parameter: as PyTorch makes them contiguous.
+    #[test]
+    fn views_are_what_pytorch_sees() {
+        let (pt, st) = (golden("views.pt"), golden("views.safetensors"));
+        let (mut found, mut expected) = (Source::new(&pt), Source::new(&st));
+        super::add(&mut found, &pt, None).unwrap();
+        expected.tensors = crate::safetensors::tensors(&mut expected, &st).unwrap();
+        assert_eq!(found.tensors.keys().collect::<Vec<_>>(), expected.tensors.keys().collect::<Vec<_>>());
+        assert_eq!(found.tensors.len(), 13);
+        for (name, view) in &found.tensors {
+            let other = &expected.tensors[name];
+            assert_eq!(view.shape, other.shape, "{name}");
+            let (mut values, mut others) = (Vec::new(), Vec::new());
+            view.read(&found, &mut values);
+            other.read(&expected, &mut others);
+            assert_eq!(values, others, "{name}");
+        }
+        let kind = |name: &str| found.tensors[name].kind;
+        assert_eq!(["half", "bf16", "double", "integer"].map(kind), [Kind::F16, Kind::Bf16, Kind::F64, Kind::I64]);
+        // One storage, not two copies.
+        assert_eq!(found.tensors["tied"], found.tensors["again"]);
+        assert!(found.tensors["tied"].equals(&found.tensors["t"].clone().transposed(), &found));
+        assert!(!found.tensors["tied"].equals(&found.tensors["parameter"], &found));
+    }
+}
