@@ -14,6 +14,7 @@
 /// [chunks]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#logits-in-chunks
 /// [low-rank]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#low-rank-fine-tuning
 /// [states-of-8-bits]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md#optimizer-states-of-8-bits
+/// [weights]: crate::guide::save_resume_serve#weights-in-files
 /// [through-cudnn]: https://github.com/gpumem/gpumem/blob/HEAD/docs/memory-model.md#what-recurrent-layers-cost-through-cudnn
 #[doc = ""]
 #[doc = include_str!("../docs/porting.md")]

@@ -42,6 +42,7 @@
 //! | say how it is trained | [`Train`], [`optim`] |
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
 //! | run it | `on`, which every network has, and [`Net`] |
+//! | load and save weights | [`weights`] |
 //! | port a PyTorch module, train on data of your own, save, serve, check in CI | the [`guide`] |
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
@@ -71,6 +72,8 @@ pub use gpumem_core::{
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
+#[cfg(any(feature = "safetensors", feature = "pickle"))]
+pub use gpumem_weights as weights;
 pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
 pub use selected::SELECTED;
 
@@ -86,6 +89,8 @@ pub use gpumem_macros::__needs;
 pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
+    #[cfg(any(feature = "safetensors", feature = "pickle"))]
+    pub use crate::weights::NetWeights;
     pub use crate::{
         D, Net, Network, Tensor, Train, Trains, blocks, blocks_mod, fits, gib, max_batch, mib, network, network_mod,
         operation,

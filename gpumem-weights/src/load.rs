@@ -134,6 +134,7 @@ pub(crate) fn load<N: Network, D: Device>(
 }
 
 impl Filled<'_> {
+    /// Puts all elements into `staging`, in the network's order.
     fn read(&self, source: &Source, staging: &mut Vec<f32>) {
         staging.clear();
         self.views.iter().for_each(|view| view.read(source, staging));
@@ -159,6 +160,7 @@ impl<'a> Matching<'a> {
         Matching { source, mapping, own, open, used, mismatch: Mismatch::default(), report: Report::default() }
     }
 
+    /// Matches all tensors and returns what fills those of the network. What does not fit is in `mismatch`.
     fn run(&mut self) -> Vec<Filled<'a>> {
         self.rename();
         let own = self.own;
@@ -238,6 +240,7 @@ impl<'a> Matching<'a> {
         Some(vec![self.shaped(&name, view, &own.shape)?])
     }
 
+    /// Returns the views of a tensor that is several in the file; `None` if something is wrong, which is noted.
     fn joined(&mut self, own: &Own, parts: Vec<String>, rows: Option<&[u64]>) -> Option<Vec<View>> {
         let count = parts.len().max(1) as u64;
         let total = own.shape.first().copied().unwrap_or(0);
@@ -336,11 +339,12 @@ fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[O
         written.iter().map(String::as_str).filter(|name| !others.iter().any(|other| other == name)).collect();
     let (left, open): (Vec<&str>, Vec<&str>) =
         (others.iter().map(String::as_str).collect(), wanted.iter().map(String::as_str).collect());
+    let most = |known: &[&str]| (MOST_COMPARED / known.len().max(1)).max(FEWEST);
     // What is not used on the other side first.
-    for lone in mismatch.missing.iter_mut().take(MOST_NEAREST) {
+    for lone in mismatch.missing.iter_mut().take(most(&all)) {
         lone.nearest = nearest(&lone.name, &left).or_else(|| nearest(&lone.name, &all)).map(String::from);
     }
-    for lone in mismatch.unexpected.iter_mut().take(MOST_NEAREST) {
+    for lone in mismatch.unexpected.iter_mut().take(most(&written)) {
         lone.nearest = nearest(&lone.name, &open).or_else(|| nearest(&lone.name, &written)).map(String::from);
     }
     mismatch.renaming = prefix(&open, &left).map(|prefix| (prefix, String::new()));
@@ -349,8 +353,10 @@ fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[O
     }
 }
 
-/// Tensors of which the nearest name is sought, on each side.
-const MOST_NEAREST: usize = 1000;
+/// Pairs of names that are compared on each side: the nearest name of thousands would take longer than to read them.
+const MOST_COMPARED: usize = 1_000_000;
+/// Tensors of which the nearest name is sought in any case.
+const FEWEST: usize = 20;
 
 /// Returns the prefix that brings at least half of the `short` names to `long` ones.
 fn prefix(short: &[&str], long: &[&str]) -> Option<String> {

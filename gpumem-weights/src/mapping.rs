@@ -42,6 +42,8 @@ pub struct Mapping {
     pub(crate) split: Vec<Several>,
     skipped: Vec<String>,
     pub(crate) dtype: Dtype,
+    /// The most bytes of a file of several.
+    pub(crate) shard: u64,
 }
 
 /// One tensor on one side that is several on the other.
@@ -87,6 +89,7 @@ impl Mapping {
             split: Vec::new(),
             skipped: Vec::new(),
             dtype: Dtype::F32,
+            shard: 5_000_000_000,
         }
     }
 
@@ -161,6 +164,13 @@ impl Mapping {
         self
     }
 
+    /// Saves at most so many bytes in a file where the path is that of an index, `model.safetensors.index.json`; 5 GB unless it is said.
+    #[must_use]
+    pub fn shard(mut self, bytes: u64) -> Mapping {
+        self.shard = bytes;
+        self
+    }
+
     /// Returns the name of a path of the network, before the renaming of files.
     pub(crate) fn network_name(&self, path: &str) -> String {
         (self.names)(path)
@@ -219,6 +229,7 @@ impl fmt::Debug for Mapping {
             .field("split", &self.split)
             .field("skipped", &self.skipped)
             .field("dtype", &self.dtype)
+            .field("shard", &self.shard)
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufWriter, Write};
 use std::path::Path;
+use tempfile::NamedTempFile;
 
 /// A tensor of the file.
 #[derive(Clone)]
@@ -31,7 +32,10 @@ enum Content {
 /// Axes that PyTorch's tensors have at most.
 const MOST_AXES: usize = 64;
 
-/// Saves parameters and running statistics, as the mapping says.
+/// How the name of an index ends.
+const INDEX: &str = ".safetensors.index.json";
+
+/// Saves parameters and running statistics, as the mapping says: into one file, or where `path` is an index into several beside it.
 pub(crate) fn save<N: Network, D: Device>(net: &mut Net<N, D>, mapping: &Mapping, path: &Path) -> Result<(), Error> {
     let (own, mut wrong) = owned(net, mapping);
     let all = written(&own, mapping, &mut wrong);
@@ -39,45 +43,122 @@ pub(crate) fn save<N: Network, D: Device>(net: &mut Net<N, D>, mapping: &Mapping
         let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));
         return Err(Error::file(path, what));
     }
-    let failed = |what: &dyn std::fmt::Display| {
-        Error::file(path, format!("cannot be written: {what}; what was there stays as it is"))
-    };
     // Steps of a network that is not trained here are 0, as of a new module.
     let steps = if N::TRAINING.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
-    let header = header(&all, mapping.dtype).map_err(|what| failed(&what))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(".weights");
-    #[cfg(unix)]
-    {
-        // As of any other file: a temporary one is its owner's alone.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(std::fs::Permissions::from_mode(0o666));
+    let target = Target { path, folder, mapping, steps };
+    let stem = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(INDEX));
+    let Some(stem) = stem else {
+        return target.file(net, &all)?.persist(path).map(drop).map_err(|error| target.failed(&error.error));
+    };
+    let shards = shards(&all, mapping);
+    let name = |number: usize| format!("{stem}-{:05}-of-{:05}.safetensors", number + 1, shards.len());
+    let mut weight_map = BTreeMap::new();
+    let mut files = Vec::new();
+    for (number, shard) in shards.iter().enumerate() {
+        weight_map.extend(shard.iter().map(|tensor| (tensor.name.as_str(), name(number))));
+        files.push(target.file(net, shard)?);
     }
-    let mut file = builder.tempfile_in(folder).map_err(|error| failed(&error))?;
-    let mut to = BufWriter::with_capacity(1 << 20, file.as_file_mut());
-    to.write_all(&header).map_err(|error| failed(&error))?;
-    let mut bytes = Vec::new();
-    for tensor in &all {
-        bytes.clear();
-        match &tensor.content {
-            Content::Steps => bytes.extend(steps.to_le_bytes()),
-            content => {
-                let values = values(net, tensor, content).map_err(|error| Error::net(path, error))?;
-                encode(&values, mapping.dtype, &mut bytes).map_err(|value| {
-                    let what =
-                        format!("`{}` has the value {value}, too large for F16; save it as Bf16 or F32", tensor.name);
-                    failed(&what)
-                })?;
-            }
+    let total: u64 = all.iter().map(|tensor| tensor.bytes(mapping.dtype)).sum();
+    let index = serde_json::json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
+    let mut file = target.temporary()?;
+    let text = serde_json::to_vec_pretty(&index).map_err(|error| target.failed(&error))?;
+    file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(|error| target.failed(&error))?;
+    // All of them are written when the first takes its place, and the index is the last.
+    for (number, file) in files.into_iter().enumerate() {
+        file.persist(folder.join(name(number))).map_err(|error| target.failed(&error.error))?;
+    }
+    file.persist(path).map(drop).map_err(|error| target.failed(&error.error))
+}
+
+/// Splits the tensors into files of at most the bytes that the mapping says, or of one tensor.
+fn shards<'w>(all: &'w [Written], mapping: &Mapping) -> Vec<&'w [Written]> {
+    let (mut shards, mut first, mut bytes) = (Vec::new(), 0, 0_u64);
+    for (number, tensor) in all.iter().enumerate() {
+        let more = tensor.bytes(mapping.dtype);
+        if number > first && bytes.saturating_add(more) > mapping.shard {
+            shards.push(&all[first..number]);
+            (first, bytes) = (number, 0);
         }
-        to.write_all(&bytes).map_err(|error| failed(&error))?;
+        bytes = bytes.saturating_add(more);
     }
-    to.flush().map_err(|error| failed(&error))?;
-    drop(to);
-    file.as_file().sync_all().map_err(|error| failed(&error))?;
-    file.persist(path).map_err(|error| failed(&error.error))?;
-    Ok(())
+    shards.push(&all[first..]);
+    shards
+}
+
+/// Where files are written, and what all of them have in common.
+struct Target<'t> {
+    path: &'t Path,
+    folder: &'t Path,
+    mapping: &'t Mapping,
+    steps: u64,
+}
+
+impl Target<'_> {
+    fn failed(&self, what: &dyn std::fmt::Display) -> Error {
+        Error::file(self.path, format!("cannot be written: {what}; what was there stays as it is"))
+    }
+
+    /// Makes a file in the folder that vanishes if it does not take its place.
+    fn temporary(&self) -> Result<NamedTempFile, Error> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(".weights");
+        #[cfg(unix)]
+        {
+            // As of any other file: a temporary one is its owner's alone.
+            use std::os::unix::fs::PermissionsExt;
+            builder.permissions(std::fs::Permissions::from_mode(0o666));
+        }
+        builder.tempfile_in(self.folder).map_err(|error| self.failed(&error))
+    }
+
+    /// Writes these tensors into a temporary file, one after the other.
+    fn file<N: Network, D: Device>(&self, net: &mut Net<N, D>, tensors: &[Written]) -> Result<NamedTempFile, Error> {
+        let dtype = self.mapping.dtype;
+        let header = header(tensors, dtype).map_err(|what| self.failed(&what))?;
+        let mut file = self.temporary()?;
+        let mut to = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+        to.write_all(&header).map_err(|error| self.failed(&error))?;
+        let mut bytes = Vec::new();
+        for tensor in tensors {
+            bytes.clear();
+            match &tensor.content {
+                Content::Steps => bytes.extend(self.steps.to_le_bytes()),
+                content => {
+                    let values = values(net, tensor, content).map_err(|error| Error::net(self.path, error))?;
+                    encode(&values, dtype, &mut bytes).map_err(|value| {
+                        let what = format!(
+                            "`{}` has the value {value}, too large for F16; save it as Bf16 or F32",
+                            tensor.name
+                        );
+                        self.failed(&what)
+                    })?;
+                }
+            }
+            to.write_all(&bytes).map_err(|error| self.failed(&error))?;
+        }
+        to.flush().map_err(|error| self.failed(&error))?;
+        drop(to);
+        file.as_file().sync_all().map_err(|error| self.failed(&error))?;
+        Ok(file)
+    }
+}
+
+impl Written {
+    /// Returns its type in the file.
+    fn dtype(&self, dtype: Dtype) -> safetensors::Dtype {
+        match (&self.content, dtype) {
+            (Content::Steps, _) => safetensors::Dtype::I64,
+            (_, Dtype::F32) => safetensors::Dtype::F32,
+            (_, Dtype::F16) => safetensors::Dtype::F16,
+            (_, Dtype::Bf16) => safetensors::Dtype::BF16,
+        }
+    }
+
+    /// Returns its bytes in the file.
+    fn bytes(&self, dtype: Dtype) -> u64 {
+        self.shape.iter().product::<u64>() * self.dtype(dtype).bitsize() as u64 / 8
+    }
 }
 
 /// Returns the tensors of the file in the order in which they are written: the counters first, as safetensors aligns, then by name.
@@ -172,14 +253,9 @@ fn header(all: &[Written], dtype: Dtype) -> Result<Vec<u8>, String> {
     let mut start = 0_usize;
     let mut infos = Vec::new();
     for tensor in all {
-        let dtype = match (&tensor.content, dtype) {
-            (Content::Steps, _) => safetensors::Dtype::I64,
-            (_, Dtype::F32) => safetensors::Dtype::F32,
-            (_, Dtype::F16) => safetensors::Dtype::F16,
-            (_, Dtype::Bf16) => safetensors::Dtype::BF16,
-        };
         let shape: Vec<usize> = tensor.shape.iter().map(|&dim| dim as usize).collect();
-        let end = start + shape.iter().product::<usize>() * dtype.bitsize() / 8;
+        let end = start + tensor.bytes(dtype) as usize;
+        let dtype = tensor.dtype(dtype);
         infos.push((tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) }));
         start = end;
     }

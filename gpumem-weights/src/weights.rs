@@ -189,7 +189,8 @@ pub trait NetWeights {
     #[cfg(feature = "safetensors")]
     fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error>;
 
-    /// As [`NetWeights::save_weights`], under the names and in the layouts and the type of a mapping.
+    /// As [`NetWeights::save_weights`], under the names and in the layouts and the type of a mapping. A path that ends in
+    /// `.safetensors.index.json` is an index of several files beside it.
     ///
     /// # Errors
     /// As for [`NetWeights::save_weights`], or a mapping that is not of this network.

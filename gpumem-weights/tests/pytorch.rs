@@ -119,6 +119,21 @@ fn gpt2_loads_from_shards_and_saves_with_its_head() {
     is_saved_as(&path, &shards, &["lm_head.weight"]);
     let saved = content(&[path]);
     assert!(saved["lm_head.weight"] == saved["transformer.wte.weight"]);
+
+    // In several files, as they were: `shard` counts bytes of tensors.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.safetensors.index.json");
+    net.save_weights_as(&path, &apart().shard(20_000)).unwrap();
+    let mut names: Vec<String> = std::fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let expected = (1..=4).map(|number| format!("model-0000{number}-of-00004.safetensors"));
+    assert_eq!(names, expected.chain(["model.safetensors.index.json".to_string()]).collect::<Vec<_>>());
+    let mut other = Gpt2::infer_on(&cpu()).unwrap();
+    Weights::open(folder.path()).unwrap().mapping(gpt2()).load_into(&mut other).unwrap();
+    near(other.forward(&tokens).unwrap().as_slice(), &logits, 1e-5);
 }
 
 #[test]

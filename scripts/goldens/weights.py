@@ -11,6 +11,7 @@ For each model NAME: `NAME.safetensors` or the folder `NAME`, and `NAME.io.safet
 
 import argparse
 import collections
+import json
 import pathlib
 
 import numpy
@@ -23,6 +24,7 @@ from torchvision.models.resnet import BasicBlock
 from transformers import GPT2Config, GPT2LMHeadModel
 
 HERE = pathlib.Path(__file__).resolve().parents[2] / "gpumem-weights" / "tests" / "goldens"
+ZOO = pathlib.Path(__file__).resolve().parents[2] / "gpumem-zoo" / "tests" / "names"
 
 
 def seeded(model, seed, deviation=0.2):
@@ -131,6 +133,10 @@ def write(folder):
     torch.save({"state_dict": {"w": base}, "mean": numpy.zeros(2), "when": pathlib.PurePosixPath("x")}, folder / "refused.pt")
     torch.save({"w": base}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(nn.Linear(2, 3), folder / "module.pt")
+    # Names and shapes alone, for the zoo's network.
+    names = {name: list(tensor.shape) for name, tensor in torchvision.models.resnet18().state_dict().items()}
+    lines = [f"{json.dumps(name)}: {shape}" for name, shape in names.items()]
+    (ZOO / "resnet18.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), "bytes")
 
 
@@ -169,6 +175,7 @@ def main():
         back(options.back)
     if not (options.whole or options.back):
         HERE.mkdir(parents=True, exist_ok=True)
+        ZOO.mkdir(parents=True, exist_ok=True)
         write(HERE)
 
 

@@ -34,7 +34,7 @@ const MOST_STEPS: u64 = 1 << 53;
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 ///
 /// Methods that compute take `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`; in an `Arc` alone
-/// it cannot run. To save it, write each tensor that [`Net::tensors`] names and [`Net::get`] reads to a file. There is no mode to
+/// it cannot run. `gpumem::weights` saves and loads it; [`Net::tensors`], [`Net::get`] and [`Net::set`] are for other files. There is no mode to
 /// switch: [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,

@@ -95,6 +95,7 @@ type Step<T> = Result<T, String>;
 struct Rest<'p>(&'p [u8]);
 
 impl<'p> Rest<'p> {
+    /// Reads `count` bytes.
     fn take(&mut self, count: u64) -> Step<&'p [u8]> {
         let parts = usize::try_from(count).ok().and_then(|count| self.0.split_at_checked(count));
         let (first, rest) = parts.ok_or("it ends in the middle of a value")?;
@@ -102,15 +103,17 @@ impl<'p> Rest<'p> {
         Ok(first)
     }
 
-    /// A number of `count` bytes, at most 8, little end first.
+    /// Reads a number of `count` bytes, at most 8, little end first.
     fn number(&mut self, count: u64) -> Step<u64> {
         Ok(self.take(count)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
+    /// Reads a text of `count` bytes.
     fn text(&mut self, count: u64) -> Step<&'p str> {
         std::str::from_utf8(self.take(count)?).map_err(|_| "a text is not UTF-8".into())
     }
 
+    /// Reads a text that ends with its line.
     fn line(&mut self) -> Step<&'p str> {
         let end = self.0.iter().position(|&byte| byte == b'\n').ok_or("it ends in the middle of a name")?;
         let line = self.text(end as u64)?;
@@ -132,6 +135,7 @@ impl<'p> Machine<'p> {
         }
     }
 
+    /// Runs one operation.
     fn step(&mut self, opcode: u8, rest: &mut Rest<'p>) -> Step<()> {
         let value = match opcode {
             // PROTO and FRAME say nothing that is needed.
@@ -211,6 +215,7 @@ impl<'p> Machine<'p> {
         self.stack.pop().ok_or_else(|| EMPTY.into())
     }
 
+    /// Takes everything above the last mark off the stack, and the mark.
     fn since_mark(&mut self) -> Step<Vec<Value<'p>>> {
         let mark = self.stack.iter().rposition(|value| *value == Value::Mark).ok_or("a mark is missing")?;
         let items = self.stack.split_off(mark + 1);
@@ -233,6 +238,7 @@ impl<'p> Machine<'p> {
         Value::Tuple(self.tuples.len() - 1)
     }
 
+    /// Keeps the last value under a number.
     fn remember(&mut self, key: u64) -> Step<()> {
         let last = *self.stack.last().ok_or(EMPTY)?;
         self.memo.insert(key, last);
@@ -243,6 +249,7 @@ impl<'p> Machine<'p> {
         self.memo.get(&key).copied().ok_or_else(|| "it recalls a value that it has not made".into())
     }
 
+    /// Returns a global, and keeps the name of one that is refused.
     fn global(&mut self, module: &str, name: &str) -> Value<'p> {
         global(module, name).map_or_else(
             || {
@@ -275,7 +282,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// The storage of a persistent id: `("storage", torch.FloatStorage, key, device, elements)`.
+    /// Makes the storage of a persistent id: `("storage", torch.FloatStorage, key, device, elements)`.
     fn storage(&mut self, id: Value<'p>) -> Step<Value<'p>> {
         let items = self.items(id);
         match *items {
@@ -295,7 +302,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Items of a tuple; none of anything else.
+    /// Returns the items of a tuple; none of anything else.
     fn items(&self, value: Value<'p>) -> &[Value<'p>] {
         match value {
             Value::Tuple(tuple) => &self.tuples[tuple],
@@ -303,6 +310,7 @@ impl<'p> Machine<'p> {
         }
     }
 
+    /// Makes what a call would return: a dict, a shape or a tensor. Nothing else is called.
     fn called(&mut self, callee: Value<'p>, arguments: Value<'p>) -> Step<Value<'p>> {
         let first = self.items(arguments).first().copied();
         match (callee, first) {
@@ -327,7 +335,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// The tensor of `_rebuild_tensor_v2(storage, offset, size, stride, ..)`.
+    /// Makes the tensor of `_rebuild_tensor_v2(storage, offset, size, stride, ..)`.
     fn tensor(&mut self, arguments: Value<'p>) -> Step<Value<'p>> {
         let (storage, offset, shape, strides) = match *self.items(arguments) {
             [Value::Storage(storage), Value::Int(offset), shape @ Value::Tuple(_), strides @ Value::Tuple(_), ..] => {
@@ -344,6 +352,7 @@ impl<'p> Machine<'p> {
         Ok(Value::Tensor(self.tensors.len() - 1))
     }
 
+    /// Returns a tuple's numbers; `None` if one is negative or none.
     fn numbers(&self, tuple: Value<'p>) -> Option<Vec<u64>> {
         let number = |value: &Value<'p>| match *value {
             Value::Int(number) => u64::try_from(number).ok(),
@@ -355,19 +364,20 @@ impl<'p> Machine<'p> {
 
 const EMPTY: &str = "it takes a value where there is none";
 
+/// Reads a text with its length before it.
 fn text<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
     let count = rest.number(size)?;
     Ok(Value::Text(rest.text(count)?))
 }
 
-/// Bytes are skipped: no tensor is made of them.
+/// Skips bytes: no tensor is made of them.
 fn bytes<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
     let count = rest.number(size)?;
     rest.take(count)?;
     Ok(Value::Other)
 }
 
-/// A whole number of any length. One beyond 64 bits is no size of a tensor.
+/// Reads a whole number of any length. One beyond 64 bits is no size of a tensor.
 fn long<'p>(rest: &mut Rest<'p>) -> Step<Value<'p>> {
     let count = rest.number(1)?;
     let bytes = rest.take(count)?;
