@@ -28,7 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// The network's error.
-        error: gpumem_core::error::Error,
+        error: Box<gpumem_core::error::Error>,
     },
 }
 
@@ -154,7 +154,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Net { error, .. } => Some(error),
+            Error::Net { error, .. } => Some(&**error),
             _ => None,
         }
     }
@@ -168,7 +168,7 @@ impl Error {
 
     /// Says what the network or its device reported.
     pub(crate) fn net(path: &Path, error: gpumem_core::error::Error) -> Error {
-        Error::Net { path: path.into(), error }
+        Error::Net { path: path.into(), error: Box::new(error) }
     }
 }
 

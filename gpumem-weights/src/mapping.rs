@@ -198,6 +198,7 @@ impl Mapping {
     }
 
     /// Returns the axes that a tensor has in the file at least.
+    #[cfg(feature = "safetensors")]
     pub(crate) fn least_axes(&self, name: &str) -> usize {
         let found = self.axes.iter().find(|(pattern, _)| captures(pattern, name).is_some());
         found.map_or(0, |(_, axes)| *axes)

@@ -21,7 +21,7 @@ fn folder() -> (PathBuf, Option<tempfile::TempDir>) {
 }
 
 /// Names, types, shapes and bytes of files.
-fn content(paths: &[PathBuf]) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
+fn content(paths: &[impl AsRef<Path>]) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)> {
     let mut all = BTreeMap::new();
     for path in paths {
         let bytes = std::fs::read(path).unwrap();
@@ -34,8 +34,8 @@ fn content(paths: &[PathBuf]) -> BTreeMap<String, (String, Vec<usize>, Vec<u8>)>
 
 /// A saved file has the names, shapes and bits of the original.
 #[track_caller]
-fn is_saved_as(saved: &Path, originals: &[PathBuf], except: &[&str]) {
-    let (mut saved, mut original) = (content(&[saved.into()]), content(originals));
+fn is_saved_as(saved: &Path, originals: &[impl AsRef<Path>], except: &[&str]) {
+    let (mut saved, mut original) = (content(&[saved]), content(originals));
     for name in except {
         saved.remove(*name);
         original.remove(*name);
@@ -68,7 +68,7 @@ fn resnet_loads_strictly_and_saves_what_pytorch_takes() {
     assert_eq!(except.len(), 10);
     is_saved_as(&path, &[golden("resnet.safetensors")], &except);
     // The steps of this training, and no others.
-    let steps = |path: &Path| content(&[path.into()])["bn1.num_batches_tracked"].clone();
+    let steps = |path: &Path| content(&[path])["bn1.num_batches_tracked"].clone();
     assert_eq!(steps(&path), ("I64".into(), vec![], 0_i64.to_le_bytes().to_vec()));
     net.train_step(&images, &[0, 1].into()).unwrap();
     net.save_weights(folder.join("trained.safetensors")).unwrap();
@@ -85,8 +85,8 @@ fn halves_are_read_and_written() {
         let (path, original) = (folder.path().join(name), golden(&format!("resnet.{name}.safetensors")));
         net.save_weights_as(&path, &Mapping::new().dtype(dtype).skip("*.num_batches_tracked")).unwrap();
         let counters: Vec<String> =
-            content(&[original.clone()]).into_keys().filter(|name| name.ends_with("num_batches_tracked")).collect();
-        is_saved_as(&path, &[original.clone()], &counters.iter().map(String::as_str).collect::<Vec<_>>());
+            content(&[&original]).into_keys().filter(|name| name.ends_with("num_batches_tracked")).collect();
+        is_saved_as(&path, &[&original], &counters.iter().map(String::as_str).collect::<Vec<_>>());
         // And each half is exact in f32.
         net.load_weights(original).unwrap();
         let first = state(&mut net);
@@ -156,7 +156,7 @@ fn vit_loads_strictly_and_saves_what_timm_takes() {
         &[("blocks.*.attn.q.*", 40), ("blocks.*.attn.k.*", 16), ("blocks.*.attn.v.*", 16)],
     );
     net.save_weights_as(&path, &joined).unwrap();
-    let saved = content(&[path.clone()]);
+    let saved = content(&[&path]);
     assert_eq!(saved["blocks.1.attn.q.weight"].1, [40, 24]);
     assert_eq!(saved["blocks.1.attn.v.bias"].1, [16]);
     let mut other = Vit::infer_on(&cpu()).unwrap();
@@ -164,7 +164,7 @@ fn vit_loads_strictly_and_saves_what_timm_takes() {
     assert!(state(&mut other) == state(&mut net));
     let equal = vit().join("blocks.*.attn.qkv.*", &["blocks.*.attn.q.*", "blocks.*.attn.k.*", "blocks.*.attn.v.*"]);
     net.save_weights_as(&path, &equal).unwrap();
-    assert_eq!(content(&[path.clone()])["blocks.0.attn.k.weight"].1, [24, 24]);
+    assert_eq!(content(&[&path])["blocks.0.attn.k.weight"].1, [24, 24]);
     Weights::open(&path).unwrap().mapping(equal).load_into(&mut other).unwrap();
     assert!(state(&mut other) == state(&mut net));
 }

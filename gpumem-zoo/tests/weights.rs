@@ -36,9 +36,10 @@ fn write(path: &Path) -> BTreeMap<String, Vec<u64>> {
             }
         })
         .collect();
-    let views = names.iter().zip(&data).map(|((name, shape), (dtype, bytes))| {
-        (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap())
-    });
+    let views = names
+        .iter()
+        .zip(&data)
+        .map(|((name, shape), (dtype, bytes))| (name.as_str(), TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
     serialize_to_file(views, None, path).unwrap();
     names.into_iter().map(|(name, shape)| (name, shape.into_iter().map(|dim| dim as u64).collect())).collect()
 }
