@@ -72,9 +72,9 @@ pub use gpumem_core::{
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
+pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
 #[cfg(any(feature = "safetensors", feature = "pickle"))]
 pub use gpumem_weights as weights;
-pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
 pub use selected::SELECTED;
 
 /// For generated code.
