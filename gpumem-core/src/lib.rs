@@ -11,6 +11,7 @@
 //! | [`train`], [`cards`], [`number`] | settings, cards, number formats |
 //! | [`run`] | a network on a device |
 #![no_std]
+#![forbid(unsafe_code)]
 
 extern crate alloc;
 
