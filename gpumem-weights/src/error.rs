@@ -23,8 +23,9 @@ pub enum Error {
     },
     /// A file that does not fit the network. Nothing was set.
     Mismatch(Box<Mismatch>),
-    /// A value that a tensor cannot have, such as a negative variance, or a failure of the device.
-    Net {
+    /// A tensor that could not be set: to a value that it cannot have, such as a negative variance, or because the device failed. The name is
+    /// none of gpumem's: rustc writes the path of a type, as `gpumem::Net`, where a dependency has another item of its name.
+    Set {
         /// The file.
         path: PathBuf,
         /// The network's error.
@@ -146,7 +147,7 @@ impl fmt::Display for Error {
                 )
             }
             Error::Mismatch(mismatch) => mismatch.fmt(f),
-            Error::Net { path, error } => write!(f, "{}: {error}", path.display()),
+            Error::Set { path, error } => write!(f, "{}: {error}", path.display()),
         }
     }
 }
@@ -154,7 +155,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Net { error, .. } => Some(&**error),
+            Error::Set { error, .. } => Some(&**error),
             _ => None,
         }
     }
@@ -168,7 +169,7 @@ impl Error {
 
     /// Says what the network or its device reported.
     pub(crate) fn net(path: &Path, error: gpumem_core::error::Error) -> Error {
-        Error::Net { path: path.into(), error: Box::new(error) }
+        Error::Set { path: path.into(), error: Box::new(error) }
     }
 }
 
