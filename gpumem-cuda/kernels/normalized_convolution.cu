@@ -176,10 +176,11 @@ KERNEL(__launch_bounds__(256) normalized_matrix)
     matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
 
+// One block a multiprocessor is enough for the direct kernels: without that bound ptxas may spill registers to have more of them.
 #ifdef FOLLOWS
 
 // A block for each channel. Without KEPT it finds the statistics first.
-KERNEL(__launch_bounds__(256) normalized_direct_output)
+KERNEL(__launch_bounds__(256, 1) normalized_direct_output)
 (const real *x, const real *weight, const Norm *factor, const Norm *summand, float *saved, const float *totals, const float *squares,
  float *running_mean, float *running_var, const real *addend, real *y) {
     __shared__ float scratch[32], centers[INS];
@@ -213,7 +214,7 @@ KERNEL(__launch_bounds__(256) normalized_direct_output)
 #ifdef OWN_PARAMETERS
 
 // A block for each channel. What y is multiplied with before it is taken from dy is left where its products are.
-KERNEL(__launch_bounds__(256) normalized_direct_parameters)
+KERNEL(__launch_bounds__(256, 1) normalized_direct_parameters)
 (const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
  const float *sums, float *products, real *dweight, Norm *dfactor, Norm *dsummand) {
     __shared__ float scratch[32], centers[INS], tile[THREADS], found[INS];
@@ -242,7 +243,7 @@ KERNEL(__launch_bounds__(256) normalized_direct_parameters)
 // Channels of y, and pixels, whose gradients a block has at a time: those of x fit into its shared memory.
 constexpr u32 HELD = 32, PIXELS = INS <= 256 ? 32 : 16;
 
-KERNEL(__launch_bounds__(256) normalized_direct_gradient)
+KERNEL(__launch_bounds__(256, 1) normalized_direct_gradient)
 (const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
  const float *sums, const float *products, real *dx) {
     __shared__ float scratch[32], centers[INS], held[HELD][PIXELS], found[PIXELS * INS];
@@ -254,10 +255,13 @@ KERNEL(__launch_bounds__(256) normalized_direct_gradient)
     const Strides strides = D_STRIDES;
 #pragma unroll 1
     for (u32 first = blockIdx.x * PIXELS; first < COUNT; first += gridDim.x * PIXELS) {
-        // A thread has the same elements in all loops over them.
+        // A thread has the same elements in all loops over them. Not all at once: they would not fit into registers.
+#pragma unroll 4
         for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS) found[at] = 0.0f;
+#pragma unroll 1
         for (u32 rows = 0; rows < OUTS; rows += HELD) {
             bool any = false;
+#pragma unroll 4
             for (u32 row = rows; row < rows + HELD && row < OUTS; row++) any = any || is_direct(saved, row);
             if (!any) continue;
             __syncthreads();
@@ -273,12 +277,15 @@ KERNEL(__launch_bounds__(256) normalized_direct_gradient)
                 held[i / PIXELS][i % PIXELS] = gradient;
             }
             __syncthreads();
+#pragma unroll 1
             for (u32 row = rows; row < rows + HELD && row < OUTS; row++) {
                 if (!is_direct(saved, row)) continue;
+#pragma unroll 4
                 for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS)
                     found[at] = fmaf(held[row - rows][at / INS], widen(weight[row * (u64)(INS) + at % INS]), found[at]);
             }
         }
+#pragma unroll 1
         for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS) {
             const u32 pixel = first + at / INS;
             if (pixel >= COUNT) continue;

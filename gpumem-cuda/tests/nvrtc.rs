@@ -367,9 +367,11 @@ fn kernels_of_users_compile() {
     }
 }
 
-/// Lines that speak of spilled registers, unless there are none.
-fn spills(log: &str) -> impl Iterator<Item = &str> {
-    log.lines().filter(|line| line.contains("spill") && !line.contains(" 0 bytes spill stores, 0 bytes spill loads"))
+/// Lines that speak of spilled registers, unless there are none, with the line before each, which names the kernel.
+fn spills(log: &str) -> impl Iterator<Item = String> {
+    let before = std::iter::once("").chain(log.lines());
+    let spilled = |line: &str| line.contains("spill") && !line.contains(" 0 bytes spill stores, 0 bytes spill loads");
+    before.zip(log.lines()).filter(move |(_, line)| spilled(line)).map(|(before, line)| format!("{before} {line}"))
 }
 
 #[test]
