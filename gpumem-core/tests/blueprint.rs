@@ -4,7 +4,7 @@ mod common;
 
 use common::chain;
 use common::random::{KINDS, network};
-use gpumem_core::graph::Graph;
+use gpumem_core::graph::{Graph, Source};
 use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
 use gpumem_core::program::{Class, Program};
@@ -58,6 +58,32 @@ fn damaged_blueprints_are_nothing_or_connected() {
             }
         }
     }
+}
+
+/// A graph whose digest is right may still be none that lowering can work on.
+#[test]
+fn blueprints_with_wrong_shapes_or_missing_inputs_are_nothing() {
+    let mut looked_at = [0; 2];
+    for blueprint in blueprints() {
+        for id in 0..blueprint.graph.nodes.len() {
+            let mut changed = blueprint.clone();
+            let node = &mut changed.graph.nodes[id];
+            let Source::Op { op, inputs, .. } = &mut node.source else { continue };
+            let has_gradient_of = |input: usize| op.gradients().iter().any(|rule| rule.inputs().any(|of| of == input));
+            if inputs.len().checked_sub(1).is_some_and(has_gradient_of) {
+                inputs.pop();
+                assert!(Blueprint::decode(&changed.encode()).is_none(), "{:?} lacks an input", changed.graph.nodes[id]);
+                looked_at[0] += 1;
+            }
+            let mut changed = blueprint.clone();
+            let shape = &mut changed.graph.nodes[id].value.shape;
+            let Some((last, first)) = shape.dims().split_last() else { continue };
+            *shape = Shape::new(&[first, &[last + 1]].concat());
+            assert!(Blueprint::decode(&changed.encode()).is_none(), "{:?} has another shape", changed.graph.nodes[id]);
+            looked_at[1] += 1;
+        }
+    }
+    assert!(looked_at.iter().all(|&count| count > 20), "{looked_at:?}");
 }
 
 /// Inference with a cache: it is read back, and the pass of one step lies in the places of that of several.

@@ -523,3 +523,17 @@ fn nothing_is_transposed_by_its_shape() {
     let mut plain = ResNet::on(&cpu()).unwrap();
     assert!(Weights::open(&folder).unwrap().load_into(&mut plain).is_err());
 }
+
+/// Tied tensors of a type that no network has are refused for it. Their bytes are not compared.
+#[test]
+fn tied_tensors_of_eight_bits() {
+    let header = r#"{"fc.weight":{"dtype":"F8_E4M3","shape":[5,2],"data_offsets":[0,10]},
+        "head.weight":{"dtype":"F8_E4M3","shape":[5,2],"data_offsets":[10,20]}}"#;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tied.safetensors");
+    std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7; 20]].concat()).unwrap();
+    let weights = Weights::open(&path).unwrap().tied("head.weight", "fc.weight").strict(false);
+    let error = weights.load_into(&mut Tiny::on(&cpu()).unwrap()).unwrap_err();
+    let expected = "`fc.weight` is made of a type of quantized or complex numbers, not of numbers F32, F16, BF16 or F64; convert it before it is saved";
+    assert!(text(error, folder.path()).contains(expected));
+}

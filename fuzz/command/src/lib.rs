@@ -48,7 +48,7 @@ fn command(words: &[&str]) -> Option<Command> {
 /// Options of `show`, one set for each of its reports.
 const SHOWN: [&[&str]; 4] = [&["--format", "table"], &["--format", "json"], &["--inference"], &["--batch", "3"]];
 
-/// How many reports [`report`] knows.
+/// The number of reports that [`report`] can make.
 pub const REPORTS: usize = SHOWN.len() + 2;
 
 /// Returns the texts that one command prints of a file with these bytes: of each network alone, or of all beside those of `before`. Reports

@@ -16,7 +16,9 @@ pub struct Fitted {
     pub plain: Program,
     /// The cheapest level that fits or, where none does, the leanest. Nothing where the plain step fits, or no level is leaner.
     pub leaner: Option<Leaner>,
-    /// What of these was packed at the setting.
+    /// The budget of the plain step, with a reserve of 0.
+    pub budget: Budget,
+    /// The packings of these steps at the setting: that of the plain step, then that of the level.
     pub packed: Vec<PackedRanges>,
 }
 
@@ -36,7 +38,7 @@ pub struct Leaner {
     pub more: [u64; 2],
 }
 
-/// What needs less than a training step.
+/// Steps that need less memory than a training step.
 #[derive(Clone)]
 pub(super) struct Levels {
     /// The step that makes outputs of normalisations again.
@@ -45,7 +47,7 @@ pub(super) struct Levels {
     pub(super) found: Search,
     /// The last of these levels, where it is lowered already.
     pub(super) leanest: Option<Program>,
-    /// Bytes of an arena that is as good as any smaller one.
+    /// Bytes of an arena that will do, even if a smaller one exists.
     pub(super) enough: u64,
 }
 
@@ -69,7 +71,7 @@ impl Blueprint {
         self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
     }
 
-    /// The same of a step with these levels, which are asked for where it does not fit.
+    /// Fits a training step. `levels` is called if `plain` does not fit, and returns the levels that are tried then.
     pub(super) fn fitted_beside(
         &self,
         plain: Program,
@@ -80,7 +82,7 @@ impl Blueprint {
         let Some((budget, packed)) = packed(&plain, setting, 0) else { return Ok(None) };
         let (room, mut packed) = (room(&budget), Vec::from([packed]));
         if budget[Line::Arena] <= room {
-            return Ok(Some(Fitted { plain, leaner: None, packed }));
+            return Ok(Some(Fitted { plain, leaner: None, budget, packed }));
         }
         // What is there beside activations is the same at every level.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
@@ -89,7 +91,7 @@ impl Blueprint {
             packed.push(of_leaner);
             leaner
         });
-        Ok(Some(Fitted { plain, leaner, packed }))
+        Ok(Some(Fitted { plain, leaner, budget, packed }))
     }
 
     /// The levels at a setting that need less than a step.
@@ -193,7 +195,7 @@ pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
     packed(program, setting, 0).map(|(budget, _)| budget)
 }
 
-/// The same with the packing of its tensors, where an arena of `enough` bytes is as good as any smaller one.
+/// Returns a step's budget and the packing of its tensors. An arena of `enough` bytes will do, even if a smaller one exists.
 fn packed(program: &Program, setting: &Setting, enough: u64) -> Option<(Budget, PackedRanges)> {
     // Until the process ends, as elsewhere.
     let tables = tables(program).leak().with_workspaces(setting.workspaces);

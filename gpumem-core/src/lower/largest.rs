@@ -3,7 +3,7 @@
 //! Input: a blueprint, a setting, and the bytes that an arena may have. Output: a batch, and the step for it as [`Blueprint::fitted`] makes
 //! it, with levels of a batch nearby. Cost: one search for recomputation, and a packing or two, that fit and need not be the smallest.
 
-use super::fitted::{Levels, budget};
+use super::fitted::Levels;
 use super::{Blueprint, Fitted, LowerError, Setting, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::room_within;
@@ -16,7 +16,7 @@ const MOST_PLANS: usize = 8;
 /// More samples than any card has room for.
 const MOST_SAMPLES: u64 = 1 << 32;
 
-/// How many times the bytes of an arena the step as it is written takes, more or less, at the batch at which its leanest level fits.
+/// Bytes of the plain step, in arenas, at the batch where levels are searched: about where the leanest of them fits into one arena.
 const TIMES: u64 = 4;
 
 /// Peaks at another batch are estimated to this part, so that no level is left out that fits.
@@ -60,15 +60,12 @@ impl Blueprint {
             let room_within = |budget: &Budget| room_within(self.checkpoint(), budget, room);
             let levels = |_: &Program| Ok(levels.clone().scaled([near.peak(&leanest), at.peak(&leanest)]));
             let Some(fitted) = self.fitted_beside(plain.clone(), levels, &at, room_within)? else { return Ok(None) };
-            let needs = match &fitted.leaner {
-                Some(leaner) => Some(leaner.budget[Line::Arena]),
-                None => budget(&fitted.plain, &at).map(|budget| budget[Line::Arena]),
-            };
-            match needs {
-                Some(arena) if arena <= room => return Ok(Some(LargestFitted { batch: at.batch, fitted })),
-                Some(arena) => batch = smaller(batch, arena, room),
-                None => return Ok(None),
+            let budget = fitted.leaner.as_ref().map_or(&fitted.budget, |leaner| &leaner.budget);
+            let arena = budget[Line::Arena];
+            if arena <= room {
+                return Ok(Some(LargestFitted { batch: at.batch, fitted }));
             }
+            batch = smaller(batch, arena, room);
         }
         Ok(None)
     }
@@ -84,7 +81,7 @@ impl Blueprint {
 }
 
 impl Levels {
-    /// Returns the same at another batch: one level's peaks there and here say what the others' are, if anything too little.
+    /// Returns the levels with their peaks at another batch, scaled as the peak of one level is: a little too low, never too high.
     fn scaled(mut self, [here, there]: [u64; 2]) -> Levels {
         let [part, whole] = NEARLY;
         for level in &mut self.found.levels {

@@ -165,7 +165,7 @@ impl Room {
         best.unwrap_or(-1)
     }
 
-    /// The same below one other position.
+    /// Returns the bytes that may be added at `at` without more than `peak` has; -1 if none may.
     fn below(&self, at: usize, load: Load, peak: usize, may_exceed: bool) -> i128 {
         let most = self.exact[peak];
         if load.each > most.each {

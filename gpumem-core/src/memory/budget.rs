@@ -544,7 +544,7 @@ pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Bud
     Ok((budget, packed.offsets))
 }
 
-/// The same with what was packed, where an arena of `enough` bytes is as good as any smaller one.
+/// Returns the budget and the packing. An arena of `enough` bytes will do, even if a smaller one exists.
 ///
 /// # Errors
 /// See [`PlanError`].

@@ -77,7 +77,7 @@ impl OwnedTransients {
         self.carry_known(batch, precision, workspaces, &[]);
     }
 
-    /// The same where some tensors are packed already.
+    /// Carries a packing as [`OwnedTransients::carry`] does, and takes it from `known` if these tensors were packed before.
     pub fn carry_known(&mut self, batch: u64, precision: Precision, workspaces: Workspaces, known: &[PackedRanges]) {
         let element = element_bytes(precision);
         let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);

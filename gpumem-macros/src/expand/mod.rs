@@ -82,7 +82,7 @@ struct Programs {
     level_count: u64,
     /// The batch of `batch: Largest` and the bytes that an arena has for which it is that, where it was found here.
     found: Option<[u64; 2]>,
-    /// What of them was packed where they were chosen.
+    /// The packings of some of them, from where they were chosen.
     packed: Vec<PackedRanges>,
     /// What is told of other programs where the training step is refused.
     remedies: Remedies,
@@ -198,7 +198,7 @@ fn trainings(
 }
 
 /// The plain step and, beside it, the one that fits.
-fn between(Fitted { plain, leaner, packed }: Fitted) -> Trainings {
+fn between(Fitted { plain, leaner, packed, .. }: Fitted) -> Trainings {
     let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
     (Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count, packed)
 }

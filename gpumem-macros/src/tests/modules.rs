@@ -330,6 +330,24 @@ fn declarations() {
 }
 
 /// `macro_rules!` dissolves invisible groups; these arrive as they departed.
+/// Only paths are fetched: anything else after `@` was written by hand, and is refused like any token out of place.
+#[test]
+fn what_is_no_path_is_not_fetched() {
+    for (paths, is_path) in [
+        ("{ zoo :: resnet }", true),
+        ("[ :: gpumem ] { :: zoo }", true),
+        ("[] { zoo }", false),
+        ("{ 7 fn f() }", false),
+        ("{ zoo resnet }", false),
+        ("{ zoo :: }", false),
+        ("{ zoo : resnet }", false),
+        ("{ }", false),
+    ] {
+        let tokens: TokenStream = format!("@ {{ {paths} }} {{ fn f() -> Block {{ [Relu] }} }}").parse().unwrap();
+        assert_eq!(travel::arrive("blocks", tokens).is_err(), is_path, "{paths}");
+    }
+}
+
 #[test]
 fn invisible_groups_travel() {
     use proc_macro2::{Delimiter, Group};

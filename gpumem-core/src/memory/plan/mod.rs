@@ -115,7 +115,7 @@ pub struct PackedSlice {
     pub peak: u32,
 }
 
-/// Tensors, and what [`pack_slice`] made of them.
+/// Tensors and their packing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackedRanges {
     /// The tensors.
@@ -163,7 +163,10 @@ pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
     pack_slice_within(ranges, 0)
 }
 
-/// The same where a packing of `enough` bytes is as good as any smaller one.
+/// Packs tensors as [`pack_slice`] does, but stops at a packing of at most `enough` bytes.
+///
+/// # Errors
+/// [`Overflow`] as there.
 pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlice, Overflow> {
     let mut offsets = vec![0; ranges.len()];
     let (mut size, peak) = tried(ranges, &mut offsets, &ATTEMPTS[..FIRST])?;
