@@ -2,7 +2,7 @@
 
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::run::device::{Device, Fill, Job, Runner};
+use gpumem_core::run::device::{Device, Fill, Inspected, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 
 /// A device of any kind that is built in: what [`default_device`] returns.
@@ -106,6 +106,10 @@ impl Runner for AnyRunner {
 
     fn train(&mut self) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.train())
+    }
+
+    fn inspect(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
+        each!(self, AnyRunner, runner => runner.inspect(part))
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {

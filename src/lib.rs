@@ -61,6 +61,8 @@ pub use gpumem_core::network::{Caches, Generate, LayerInfo, Network, Serve, Serv
 pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::generate::{Generated, Generation, greedy};
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
+pub use gpumem_core::run::non_finite::NonFinite;
+pub use gpumem_core::run::state::{Snapshot, StateNumbers, StateTensor};
 pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, NoConstTrain, Tensor};
 pub use gpumem_core::train::{Clip, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;

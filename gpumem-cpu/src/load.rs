@@ -8,9 +8,11 @@ use crate::staging::Staging;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::number::Format;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::indices::Indices;
 use gpumem_core::program::{Class, Operation, Program, Slot, StateWord, TensorId};
+use gpumem_core::run::device::Inspected;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,6 +22,8 @@ struct Step {
     kernel: Kernel,
     moves: Moves,
     dead: Vec<Range<usize>>,
+    /// Tensors of numbers that it writes, and their bytes.
+    written: Vec<(TensorId, Range<usize>)>,
 }
 
 /// Indices of the user's, and what they may be.
@@ -148,7 +152,13 @@ impl Loaded {
                 ends && program.tensor(tensor).last as usize == index && !program.results.contains(&tensor)
             });
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
-            loaded.steps.push(Step { kernel, moves, dead });
+            let is_number = |&id: &TensorId| {
+                let role = program.tensor(id).role;
+                role.format(Precision::F32) == Format::F32 && !role.is_workspace()
+            };
+            let written = operation.writes.iter().map(|operand| operand.tensor).filter(is_number);
+            let written = written.map(|id| (id, ranges[id as usize].clone())).collect();
+            loaded.steps.push(Step { kernel, moves, dead, written });
         }
         // Where several operations look something up by the same indices, a message names the smallest limit.
         loaded.checks.sort_by_key(|check| check.rule.limit);
@@ -188,8 +198,14 @@ impl Loaded {
     }
 
     /// Runs every operation, or with `repeated` those that run for each part of a batch, with memory that holds no living tensor filled with
-    /// NaN if `poison`.
-    pub(crate) fn run(&mut self, arena: &Arena, mut frame: Frame<'_>, (repeated, poison): (bool, bool)) {
+    /// NaN if `poison`. The first numbers that are not finite are noted in `inspected` if it is given.
+    pub(crate) fn run(
+        &mut self,
+        arena: &Arena,
+        mut frame: Frame<'_>,
+        (repeated, poison): (bool, bool),
+        mut inspected: Option<&mut Inspected>,
+    ) {
         let count = if repeated { self.repeated } else { self.steps.len() };
         let fill = |ranges: &[Range<usize>]| {
             for range in ranges.iter().filter(|_| poison) {
@@ -199,7 +215,7 @@ impl Loaded {
             }
         };
         fill(&self.transients);
-        for step in &mut self.steps[..count] {
+        for (index, step) in self.steps[..count].iter_mut().enumerate() {
             for tensor in &step.moves.before {
                 // SAFETY: as in `fill`.
                 unsafe { tensor.load(arena, self.staging.arena()) }
@@ -209,7 +225,26 @@ impl Loaded {
                 // SAFETY: as in `fill`.
                 unsafe { tensor.store(arena, self.staging.arena()) }
             }
+            if let Some(inspected) = &mut inspected {
+                inspect(arena, index, &step.written, inspected);
+            }
             fill(&step.dead);
+        }
+    }
+}
+
+/// Notes what operation `index` has written that is not finite, unless an earlier one has.
+fn inspect(arena: &Arena, index: usize, written: &[(TensorId, Range<usize>)], inspected: &mut Inspected) {
+    for (tensor, range) in written {
+        let numbers = arena.pointer::<f32>(range.start, range.len() / 4);
+        // SAFETY: `pointer` checked the range, all bytes of the arena have been given a value, and no kernel runs.
+        let numbers = unsafe { std::slice::from_raw_parts(numbers, range.len() / 4) };
+        let place = Some((index, *tensor));
+        if inspected.nan.is_none() && numbers.iter().any(|number| number.is_nan()) {
+            inspected.nan = place;
+        }
+        if inspected.infinite.is_none() && numbers.iter().any(|number| number.is_infinite()) {
+            inspected.infinite = place;
         }
     }
 }

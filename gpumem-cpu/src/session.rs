@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::turned::Turned;
-use gpumem_core::run::device::{Fill, Job, Runner, Served};
+use gpumem_core::run::device::{Fill, Inspected, Job, Runner, Served};
 use gpumem_core::train::optim::Optimizer;
 use rayon::ThreadPool;
 use std::fmt;
@@ -62,6 +62,43 @@ impl Session {
         Ok(Session { name, machine, turned, parts: 0, loss, train, evaluation, infer, served })
     }
 
+    fn train_with(&mut self, inspected: Option<&mut Inspected>) -> Result<(), Error> {
+        let Some(program) = &mut self.train else {
+            return Err(self.unsupported(UNTRAINED));
+        };
+        if !is_known(&self.machine.optimizer) {
+            return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
+        }
+        if !program.keeps(&self.machine.optimizer) {
+            let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
+            return Err(self.unsupported(what));
+        }
+        crate::notice::training();
+        if program.accumulates() {
+            program.begin(&self.machine.arena, self.parts as u32)?;
+        }
+        self.parts = 0;
+        self.machine.run(program, false, inspected)?;
+        if let Some((offset, loss)) = &mut self.loss {
+            let mut bytes = [0; 4];
+            // SAFETY: as in `write`.
+            unsafe { self.machine.arena.read(*offset, &mut bytes) }?;
+            *loss = f32::from_le_bytes(bytes);
+        }
+        Ok(())
+    }
+
+    fn accumulate_with(&mut self, part: u64, inspected: Option<&mut Inspected>) -> Result<(), Error> {
+        let Some(program) = self.train.as_mut().filter(|program| program.accumulates()) else {
+            return Err(self.unsupported("was compiled for whole batches; give it `micro_batches` in `TRAIN`"));
+        };
+        self.parts = 0;
+        program.begin(&self.machine.arena, part as u32)?;
+        self.machine.run(program, true, inspected)?;
+        self.parts = part + 1;
+        Ok(())
+    }
+
     fn unsupported(&self, what: &str) -> Error {
         Error::Unsupported { device: DEVICE, what: format!("`{}` {what}", self.name) }
     }
@@ -80,13 +117,13 @@ struct Machine {
 impl Machine {
     /// Runs a program on the session's threads, or with `repeated` what of it runs for each part of a batch, if the indices among its inputs
     /// are valid.
-    fn run(&mut self, program: &mut Loaded, repeated: bool) -> Result<(), Error> {
+    fn run(&mut self, program: &mut Loaded, repeated: bool, inspected: Option<&mut Inspected>) -> Result<(), Error> {
         program.check()?;
         let Machine { arena, optimizer, pool, poison, scratch, planes } = self;
         let frame = Frame { optimizer, scratch, planes };
         match pool {
-            Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison))),
-            None => program.run(arena, frame, (repeated, *poison)),
+            Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison), inspected)),
+            None => program.run(arena, frame, (repeated, *poison), inspected),
         }
         Ok(())
     }
@@ -112,29 +149,7 @@ impl Runner for Session {
     }
 
     fn train(&mut self) -> Result<(), Error> {
-        let Some(program) = &mut self.train else {
-            return Err(self.unsupported(UNTRAINED));
-        };
-        if !is_known(&self.machine.optimizer) {
-            return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
-        }
-        if !program.keeps(&self.machine.optimizer) {
-            let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
-            return Err(self.unsupported(what));
-        }
-        crate::notice::training();
-        if program.accumulates() {
-            program.begin(&self.machine.arena, self.parts as u32)?;
-        }
-        self.parts = 0;
-        self.machine.run(program, false)?;
-        if let Some((offset, loss)) = &mut self.loss {
-            let mut bytes = [0; 4];
-            // SAFETY: as in `write`.
-            unsafe { self.machine.arena.read(*offset, &mut bytes) }?;
-            *loss = f32::from_le_bytes(bytes);
-        }
-        Ok(())
+        self.train_with(None)
     }
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {
@@ -145,28 +160,30 @@ impl Runner for Session {
     }
 
     fn accumulate(&mut self, part: u64) -> Result<(), Error> {
-        let Some(program) = self.train.as_mut().filter(|program| program.accumulates()) else {
-            return Err(self.unsupported("was compiled for whole batches; give it `micro_batches` in `TRAIN`"));
-        };
-        self.parts = 0;
-        program.begin(&self.machine.arena, part as u32)?;
-        self.machine.run(program, true)?;
-        self.parts = part + 1;
-        Ok(())
+        self.accumulate_with(part, None)
+    }
+
+    fn inspect(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
+        let mut inspected = Inspected::default();
+        match part {
+            Some(part) => self.accumulate_with(part, Some(&mut inspected))?,
+            None => self.train_with(Some(&mut inspected))?,
+        }
+        Ok(inspected)
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.evaluation else { return Err(self.unsupported(UNTRAINED)) };
-        self.machine.run(program, false)
+        self.machine.run(program, false, None)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.machine.run(&mut self.infer, false)
+        self.machine.run(&mut self.infer, false, None)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
-        self.machine.run(program, false)
+        self.machine.run(program, false, None)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {

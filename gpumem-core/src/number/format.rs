@@ -36,6 +36,11 @@ pub enum Format {
 }
 
 impl Format {
+    /// True for numbers with a fraction.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Format::F32 | Format::Bf16 | Format::F16)
+    }
+
     /// Bytes of one element.
     pub const fn bytes(self) -> u64 {
         match self {

@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::number::Precision;
 use crate::operation::Operations;
+use crate::program::TensorId;
 use crate::train::optim::Optimizer;
 use alloc::vec;
 
@@ -69,6 +70,15 @@ pub trait Device {
     }
 }
 
+/// The first numbers of a step that are not finite: the index of the operation that wrote them, and the tensor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inspected {
+    /// The first NaN.
+    pub nan: Option<(usize, TensorId)>,
+    /// The first infinity.
+    pub infinite: Option<(usize, TensorId)>,
+}
+
 /// Writes the bytes of a tensor from this one on, as many as there is room for: all of them, or pieces, which begin at multiples of 64.
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 
@@ -132,6 +142,19 @@ pub trait Runner {
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.
     fn train(&mut self) -> Result<(), Error>;
+
+    /// Runs what [`Runner::accumulate`] runs for `part`, or [`Runner::train`] for the last part, and looks at the results of each operation
+    /// before the next one runs.
+    ///
+    /// # Errors
+    /// As for these two, or a device that cannot do it.
+    fn inspect(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
+        let _ = part;
+        let what =
+            "it cannot look into a step; run the network on `Cpu::new()` to find the first number that is not finite"
+                .into();
+        Err(Error::Unsupported { device: "this device", what })
+    }
 
     /// Computes the loss of the input and target in the arena, as without training, and changes nothing that lasts. It is the share of the
     /// whole loss that a part has where the batch is split.

@@ -29,7 +29,7 @@ use core::marker::PhantomData;
 pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 
 /// The first number of training steps that double precision cannot tell from the next.
-const MOST_STEPS: u64 = 1 << 53;
+pub(super) const MOST_STEPS: u64 = 1 << 53;
 
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 ///
@@ -48,8 +48,8 @@ pub struct Net<N, D: Device> {
     pub(super) kept: Kept,
     /// The number format in which the device runs it.
     pub(super) precision: Precision,
-    seed: u64,
-    optimizer: Optimizer,
+    pub(super) seed: u64,
+    pub(super) optimizer: Optimizer,
     pub(super) states: States,
     pub(super) buffer: Vec<u8>,
     /// Whether there has been a training step, and so a loss.
@@ -233,7 +233,19 @@ impl<N: Network, D: Device> Net<N, D> {
     where
         N: Trains,
     {
-        let (input, target) = (input.give(), target.give());
+        self.step_with(input.give(), target.give(), &mut |runner, part| match part {
+            Some(part) => runner.accumulate(part),
+            None => runner.train(),
+        })
+    }
+
+    /// Hands in a batch, and lets `run` run each part of it: those before the last by their number, and `None` for the last.
+    pub(super) fn step_with(
+        &mut self,
+        input: Given<'_, N::Input>,
+        target: Given<'_, N::Target>,
+        run: &mut dyn FnMut(&mut D::Runner, Option<u64>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
         check_parts::<N::Input>(train, Class::Input, parts, input, &mut self.buffer)?;
@@ -250,11 +262,8 @@ impl<N: Network, D: Device> Net<N, D> {
             N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
             N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
             self.divisors.feed(runner)?;
-            if part + 1 < parts {
-                runner.accumulate(part as u64)?;
-            }
+            run(runner, (part + 1 < parts).then_some(part as u64))?;
         }
-        self.runner.train()?;
         self.has_stepped = true;
         Ok(())
     }
@@ -454,13 +463,16 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
         let offset = self.state()?;
         if steps >= MOST_STEPS {
-            let what = alloc::format!(
-                "{steps} training steps cannot have been made: their number is below {MOST_STEPS}; the file that says so is damaged, or \
-                 the number was read at another place than it was written"
-            );
-            return Err(Error::Unsupported { device: N::NAME, what });
+            return Err(Error::Unsupported { device: N::NAME, what: Self::too_many(steps) });
         }
         self.runner.write(offset, &steps.to_le_bytes())
+    }
+
+    pub(super) fn too_many(steps: u64) -> String {
+        alloc::format!(
+            "{steps} training steps cannot have been made: their number is below {MOST_STEPS}; the file that says so is damaged, or the \
+             number was read at another place than it was written"
+        )
     }
 
     fn trained(&self) -> Result<&Placed, Error> {

@@ -1,0 +1,287 @@
+//! The training state, byte for byte: what a training that goes on elsewhere needs.
+
+use crate::error::Error;
+use crate::memory::place::Placed;
+use crate::network::{Network, Trains};
+use crate::number::Format;
+use crate::program::{Class, StateWord, TensorId};
+use crate::run::device::{Device, Runner};
+use crate::run::net::{Kind, MOST_STEPS, Net};
+use crate::run::transfer::{Spot, encode, exact, nth_of, spot};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// A tensor of the training state, as the device stores it: see [`Net::state_tensors`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StateTensor {
+    /// Its name, such as `fc.weight`, `fc.weight.exp_avg`, or `fc.weight.absmax` for the scales of a quantized weight.
+    pub name: String,
+    /// Its dimensions, as PyTorch lays them out. Those of codes that share bytes are the number of bytes.
+    pub shape: Vec<u64>,
+    /// Its kind. Scales of a quantized weight are parameters.
+    pub kind: Kind,
+    /// The format of an element: that of the master copy if the parameter has one.
+    pub format: Format,
+    /// Bytes of all elements.
+    pub bytes: u64,
+    id: usize,
+}
+
+/// The numbers of a training state that are no tensors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StateNumbers {
+    /// Training steps that have been made.
+    pub steps: u64,
+    /// The seed that dropout draws from.
+    pub seed: u64,
+    /// The learning rate that [`Net::set_lr`] sets; before a schedule.
+    pub lr: f64,
+    /// The factor of the loss before the backward pass. It is 1 unless gradients are in binary16.
+    pub loss_scale: f32,
+    /// Steps in a row whose gradients were finite, since the loss scale changed.
+    pub good_steps: u32,
+}
+
+/// A copy of a training state in host memory: see [`Net::snapshot`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    numbers: StateNumbers,
+    tensors: Vec<StateTensor>,
+    bytes: Vec<u8>,
+}
+
+impl Snapshot {
+    /// Returns the numbers that are no tensors.
+    pub fn numbers(&self) -> StateNumbers {
+        self.numbers
+    }
+
+    /// Returns each tensor with its bytes.
+    pub fn tensors(&self) -> impl Iterator<Item = (&StateTensor, &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.tensors.iter().map(move |tensor| {
+            let (own, after) = rest.split_at_checked(tensor.bytes as usize).unwrap_or((rest, &[]));
+            rest = after;
+            (tensor, own)
+        })
+    }
+
+    /// Returns the bytes of all tensors, which is the host memory that the snapshot takes.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// True if the network has no tensor that lasts.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+}
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// Returns the tensors of the training state: parameters, running statistics, and what the optimizer keeps.
+    ///
+    /// A parameter with a master copy is that copy; its rounded one follows from it. Gradients are no part of the state, since each step
+    /// computes them anew.
+    pub fn state_tensors(&self) -> Vec<StateTensor> {
+        let placed = self.main();
+        (0..placed.program.tensors.len()).filter_map(|id| self.state_tensor(placed, id)).collect()
+    }
+
+    fn state_tensor(&self, placed: &Placed, id: usize) -> Option<StateTensor> {
+        let tensor = &placed.program.tensors[id];
+        let kind = match tensor.class {
+            Class::Parameter => Kind::Parameter,
+            Class::Buffer => Kind::Statistic,
+            Class::Moment => Kind::OptimizerState,
+            _ => return None,
+        };
+        let own = spot(placed, id, self.precision);
+        let Spot { offset, format } = exact(placed, id, self.precision);
+        let elements = tensor.elements(1).unwrap_or(0);
+        // Codes of 4 bits share bytes.
+        let is_packed = offset == own.offset && placed.bytes[id] != elements.saturating_mul(format.bytes());
+        let (shape, bytes) = if is_packed {
+            (vec![placed.bytes[id] / format.bytes()], placed.bytes[id])
+        } else {
+            (tensor.shape.dims().to_vec(), elements.saturating_mul(format.bytes()))
+        };
+        Some(StateTensor { name: tensor.name.clone(), shape, kind, format, bytes, id })
+    }
+
+    /// Copies the bytes of a tensor of the state to `to`, after everything that was started has ended.
+    ///
+    /// # Errors
+    /// [`Error::Name`] for a tensor of another network, [`Error::Length`] if `to` has another length, or a failure of the device.
+    pub fn read_state(&mut self, tensor: &StateTensor, to: &mut [u8]) -> Result<(), Error> {
+        self.check_place(tensor, to.len())?;
+        let Spot { offset, .. } = exact(self.main(), tensor.id, self.precision);
+        self.runner.read(offset, to)
+    }
+
+    /// Checks that [`Net::write_state`] would take these bytes, and writes nothing.
+    ///
+    /// # Errors
+    /// As for [`Net::write_state`], but none of the device.
+    pub fn check_state(&self, tensor: &StateTensor, bytes: &[u8]) -> Result<(), Error> {
+        self.check_place(tensor, bytes.len())?;
+        if tensor.kind == Kind::Parameter || !tensor.format.is_float() {
+            return Ok(());
+        }
+        self.states.check(tensor.id as TensorId, &tensor.name, false, &tensor.format.decode(bytes))
+    }
+
+    /// Writes the bytes of a tensor of the state. If it is a master copy, the rounded one follows it.
+    ///
+    /// # Errors
+    /// As for [`Net::read_state`], and [`Error::Value`] for values that it cannot have, such as a negative variance. Nothing is written
+    /// then.
+    pub fn write_state(&mut self, tensor: &StateTensor, bytes: &[u8]) -> Result<(), Error> {
+        self.check_state(tensor, bytes)?;
+        // The cache was computed with the numbers before.
+        self.kept.steps = 0;
+        let placed = self.main();
+        let (own, exact) = (spot(placed, tensor.id, self.precision), exact(placed, tensor.id, self.precision));
+        if own.offset != exact.offset {
+            let rounded = encode(own.format, &exact.format.decode(bytes));
+            self.runner.write(own.offset, &rounded)?;
+        }
+        self.runner.write(exact.offset, bytes)
+    }
+
+    fn check_place(&self, tensor: &StateTensor, length: usize) -> Result<(), Error> {
+        let placed = self.main();
+        let own = (tensor.id < placed.program.tensors.len()).then(|| self.state_tensor(placed, tensor.id)).flatten();
+        if own.as_ref() != Some(tensor) {
+            return Err(Error::Name { name: tensor.name.clone(), nearest: None });
+        }
+        if tensor.bytes != length as u64 {
+            let what = alloc::format!("the bytes of `{}`", tensor.name);
+            return Err(Error::Length { what, expected: tensor.bytes, found: length as u64 });
+        }
+        Ok(())
+    }
+}
+
+impl<N: Trains, D: Device> Net<N, D> {
+    /// Returns the numbers of the training state that are no tensors.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn state_numbers(&mut self) -> Result<StateNumbers, Error> {
+        let (steps, lr) = (self.steps()?, self.optimizer.lr());
+        let [low, high, scale, good] = [
+            StateWord::Seed as usize,
+            StateWord::Seed as usize + 1,
+            StateWord::LossScale as usize,
+            StateWord::GoodSteps as usize,
+        ]
+        .map(|word| self.state_word(word));
+        let seed = u64::from(low?) | u64::from(high?) << 32;
+        Ok(StateNumbers { steps, seed, lr, loss_scale: f32::from_bits(scale?), good_steps: good? })
+    }
+
+    /// Sets the numbers of the training state that are no tensors.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for 2^53 steps or more, a learning rate that [`Net::set_lr`] refuses, or a loss scale that is not a positive
+    /// number: nothing is set then. A failure of the device.
+    pub fn set_state_numbers(&mut self, numbers: StateNumbers) -> Result<(), Error> {
+        self.check_state_numbers(numbers)?;
+        self.set_steps(numbers.steps)?;
+        self.set_lr(numbers.lr)?;
+        self.seed = numbers.seed;
+        let words = [
+            (StateWord::Seed as usize, numbers.seed as u32),
+            (StateWord::Seed as usize + 1, (numbers.seed >> 32) as u32),
+            (StateWord::LossScale as usize, numbers.loss_scale.to_bits()),
+            (StateWord::GoodSteps as usize, numbers.good_steps),
+        ];
+        words.into_iter().try_for_each(|(word, value)| self.set_state_word(word, value))
+    }
+
+    /// Checks that [`Net::set_state_numbers`] would take these numbers, and sets nothing.
+    ///
+    /// # Errors
+    /// As for [`Net::set_state_numbers`], but none of the device.
+    pub fn check_state_numbers(&self, numbers: StateNumbers) -> Result<(), Error> {
+        let refuse = |what: String| Err(Error::Unsupported { device: N::NAME, what });
+        if numbers.steps >= MOST_STEPS {
+            return refuse(Self::too_many(numbers.steps));
+        }
+        if !(0.0..=f64::from(f32::MAX)).contains(&numbers.lr) {
+            return refuse(alloc::format!("a learning rate must be 0 or more and finite, not {}", numbers.lr));
+        }
+        if !(numbers.loss_scale > 0.0 && numbers.loss_scale.is_finite()) {
+            return refuse(alloc::format!(
+                "a loss scale must be above 0 and finite, not {}; take the one of a step whose loss was finite",
+                numbers.loss_scale
+            ));
+        }
+        Ok(())
+    }
+
+    /// Copies the training state to host memory.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
+        let tensors = self.state_tensors();
+        let mut snapshot = Snapshot { numbers: self.state_numbers()?, tensors, bytes: Vec::new() };
+        self.snapshot_into(&mut snapshot)?;
+        Ok(snapshot)
+    }
+
+    /// Copies the training state to a snapshot that was taken before, whose memory it reuses.
+    ///
+    /// # Errors
+    /// A failure of the device. The snapshot is then no state of any step.
+    pub fn snapshot_into(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
+        snapshot.numbers = self.state_numbers()?;
+        snapshot.tensors = self.state_tensors();
+        let all: u64 = snapshot.tensors.iter().map(|tensor| tensor.bytes).sum();
+        snapshot.bytes.resize(all as usize, 0);
+        let mut rest = snapshot.bytes.as_mut_slice();
+        for tensor in &snapshot.tensors {
+            let (own, after) = rest.split_at_mut(tensor.bytes as usize);
+            self.read_state(tensor, own)?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Takes over the training state of a snapshot: the next step is the one that followed it, bit for bit on the CPU.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the snapshot of a network with another state: nothing has changed then. A failure of the device.
+    pub fn restore(&mut self, snapshot: &Snapshot) -> Result<(), Error> {
+        if self.state_tensors() != snapshot.tensors {
+            let what =
+                "the snapshot is of a network with other tensors; restore it to the network it was taken of".into();
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
+        self.check_state_numbers(snapshot.numbers)?;
+        for (tensor, bytes) in snapshot.tensors() {
+            self.write_state(tensor, bytes)?;
+        }
+        self.set_state_numbers(snapshot.numbers)
+    }
+
+    fn state_place(&self, word: usize) -> Result<u64, Error> {
+        let Spot { offset, .. } = nth_of(self.main(), Class::State, 0, self.precision)?;
+        Ok(offset + 4 * word as u64)
+    }
+
+    fn state_word(&mut self, word: usize) -> Result<u32, Error> {
+        let place = self.state_place(word)?;
+        let mut bytes = [0; 4];
+        self.runner.read(place, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    fn set_state_word(&mut self, word: usize, value: u32) -> Result<(), Error> {
+        let place = self.state_place(word)?;
+        self.runner.write(place, &value.to_le_bytes())
+    }
+}
