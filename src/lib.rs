@@ -43,6 +43,7 @@
 //! | read what it needs | [`report::table`], [`report::json`](fn@report::json), [`Network::BUDGET`] |
 //! | run it | `on`, which every network has, and [`Net`] |
 //! | load and save weights | [`weights`] |
+//! | interrupt a training and go on exactly | [`state`] |
 //! | port a PyTorch module, train on data of your own, save, serve, check in CI | the [`guide`] |
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
@@ -75,6 +76,8 @@ pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
 pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
+#[cfg(feature = "safetensors")]
+pub use gpumem_state as state;
 #[cfg(any(feature = "safetensors", feature = "pickle"))]
 pub use gpumem_weights as weights;
 pub use selected::SELECTED;
@@ -91,6 +94,8 @@ pub use gpumem_macros::__needs;
 pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
+    #[cfg(feature = "safetensors")]
+    pub use crate::state::NetState;
     #[cfg(any(feature = "safetensors", feature = "pickle"))]
     pub use crate::weights::NetWeights;
     pub use crate::{

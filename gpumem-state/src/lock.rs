@@ -9,7 +9,14 @@ const LOCK: &str = ".lock";
 
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "dropping it releases the lock")] File);
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is being started has it, too, until it runs another program.
+        let _ = self.0.unlock();
+    }
+}
 
 impl Lock {
     /// Locks a folder, which exists.
