@@ -11,7 +11,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::number::Format;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::indices::Indices;
-use gpumem_core::program::{Class, Operation, Program, Slot, StateWord, TensorId};
+use gpumem_core::program::{Class, Operation, Part, Program, Slot, StateWord, TensorId};
 use gpumem_core::run::device::Inspected;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
@@ -153,8 +153,9 @@ impl Loaded {
             });
             let dead = dead.map(|tensor| ranges[tensor as usize].clone()).collect();
             let is_number = |&id: &TensorId| {
-                let role = program.tensor(id).role;
-                role.format(Precision::F32) == Format::F32 && !role.is_workspace()
+                let tensor = program.tensor(id);
+                tensor.role.format(Precision::F32) == Format::F32
+                    && !matches!(tensor.part, Part::Workspace | Part::Staging)
             };
             let written = operation.writes.iter().map(|operand| operand.tensor).filter(is_number);
             let written = written.map(|id| (id, ranges[id as usize].clone())).collect();

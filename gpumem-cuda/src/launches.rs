@@ -128,6 +128,11 @@ impl Given {
     }
 }
 
+/// Returns the tensors that a call writes.
+pub(crate) fn written_tensors(placed: &Placed, call: &Call) -> Vec<TensorId> {
+    Given::new(placed, call).written
+}
+
 /// The launches of one step of a program.
 pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
     let operations = step.operations().into_iter().map(|index| &placed.program.operations[index]);

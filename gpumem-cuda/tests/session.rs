@@ -14,6 +14,8 @@ mod cached;
 mod convolutions;
 #[path = "session/indices.rs"]
 mod indices;
+#[path = "session/inspected.rs"]
+mod inspected;
 #[path = "session/losses.rs"]
 mod losses;
 #[path = "session/measured.rs"]

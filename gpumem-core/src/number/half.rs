@@ -16,7 +16,7 @@ impl Format {
     }
 
     /// The numbers that these elements of the format are.
-    pub(crate) fn decode(self, bytes: &[u8]) -> Vec<f32> {
+    pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
         let halves =
             |half: Half| bytes.as_chunks().0.iter().map(|&word| half.widen(u16::from_le_bytes(word))).collect();
         match self {

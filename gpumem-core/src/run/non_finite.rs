@@ -117,6 +117,9 @@ fn path(program: &Program, row: u32) -> &str {
 }
 
 fn name(program: &Program, tensor: TensorId) -> String {
+    if program.training && program.results.first() == Some(&tensor) {
+        return "loss".to_string();
+    }
     let tensor = program.tensor(tensor);
     match (tensor.name.as_str(), path(program, tensor.row)) {
         ("", "") => format!("network{}", Part::describe(tensor.part as u8)),

@@ -157,7 +157,7 @@ impl<N: Network, D: Device> Net<N, D> {
             return Err(Error::Name { name: tensor.name.clone(), nearest: None });
         }
         if tensor.bytes != length as u64 {
-            let what = alloc::format!("the bytes of `{}`", tensor.name);
+            let what = alloc::format!("`{}` in bytes", tensor.name);
             return Err(Error::Length { what, expected: tensor.bytes, found: length as u64 });
         }
         Ok(())

@@ -292,13 +292,23 @@ impl Feeding {
     /// # Errors
     /// A batch that is not split.
     pub(super) fn accumulate(&mut self, stream: &CudaStream, part: u64) -> Result<(), Error> {
+        self.accumulate_by(stream, part, |program| program.run(stream))
+    }
+
+    /// As [`Feeding::accumulate`], with the program enqueued by `run`.
+    pub(super) fn accumulate_by(
+        &mut self,
+        stream: &CudaStream,
+        part: u64,
+        run: impl FnOnce(&Prepared) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.lead(stream)?;
         let half = &self.halves[self.current];
         let unknown = || Error::Unsupported { device: "CUDA", what: "the network takes whole batches".into() };
         let (split, program) = self.split.as_mut().zip(half.part.as_ref()).ok_or_else(unknown)?;
         split.done = 0;
         split.begin(part, stream)?;
-        program.run(stream)?;
+        run(program)?;
         half.done.record(stream).map_err(failure("recording an event"))?;
         split.done = part + 1;
         self.fed.clear();
@@ -328,7 +338,11 @@ impl Feeding {
     }
 
     /// The same, with the program enqueued by `run`.
-    fn run_by(&mut self, stream: &CudaStream, run: impl FnOnce(&Prepared) -> Result<(), Error>) -> Result<(), Error> {
+    pub(super) fn run_by(
+        &mut self,
+        stream: &CudaStream,
+        run: impl FnOnce(&Prepared) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         self.lead(stream)?;
         let half = &self.halves[self.current];
         let last = self.last.map(|last| &self.halves[last].done);

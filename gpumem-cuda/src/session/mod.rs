@@ -4,6 +4,7 @@ mod arena;
 mod checks;
 mod facts;
 mod feeding;
+mod inspect;
 mod lanes;
 mod losses;
 mod modules;
@@ -31,7 +32,7 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Class, StateWord};
-use gpumem_core::run::device::{Fill, Job, Runner};
+use gpumem_core::run::device::{Fill, Inspected, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use lanes::Lanes;
 use losses::replaced;
@@ -391,6 +392,10 @@ impl Runner for Session {
             let _ = self.set_count();
         }
         run
+    }
+
+    fn inspect(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
+        self.inspect_step(part)
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {

@@ -284,6 +284,23 @@ impl Prepared {
         self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
+    /// Launches group by group, and calls `look` with the index of each group after its calls were launched.
+    pub(super) fn launch_each(
+        &self,
+        stream: &CudaStream,
+        look: &mut dyn FnMut(usize) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        for (index, group) in self.groups.iter().enumerate() {
+            group.calls.iter().try_for_each(|call| call.launch(stream))?;
+            if let Some((_, copy)) = self.copy.as_ref().filter(|(at, _)| *at == index) {
+                copy.start(stream)?;
+            }
+            stream.synchronize().map_err(failure(&group.name))?;
+            look(index)?;
+        }
+        self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
+    }
+
     /// Enqueues the program.
     pub(super) fn run(&self, stream: &CudaStream) -> Result<(), Error> {
         match &self.graph {

@@ -1,0 +1,98 @@
+//! A training step call by call, with a look at the results of each: the search for the first number that is not finite.
+
+use super::{Session, bind, untrained};
+use crate::launches::written_tensors;
+use crate::steps::Step;
+use gpumem_core::error::Error;
+use gpumem_core::memory::place::{Placed, on_host};
+use gpumem_core::program::{Part, TensorId};
+use gpumem_core::run::device::Inspected;
+use gpumem_core::{Format, Precision};
+
+/// A tensor of numbers that a group of calls writes.
+#[derive(Debug, PartialEq)]
+struct Look {
+    /// The index of the last operation of the group that writes it.
+    operation: usize,
+    tensor: TensorId,
+    offset: u64,
+    bytes: u64,
+    format: Format,
+    /// Elements of a row, and from one row to the next.
+    row: (usize, usize),
+}
+
+impl Look {
+    /// Notes in `inspected` if one of its numbers is not finite and no operation before had such a number.
+    fn note(&self, bytes: &[u8], inspected: &mut Inspected) {
+        let numbers = self.format.decode(bytes);
+        let (width, pitch) = self.row;
+        let mut rows = numbers.chunks(pitch.max(1)).map(|row| &row[..width.min(row.len())]);
+        let place = Some((self.operation, self.tensor));
+        let [mut has_nan, mut has_infinity] = [false; 2];
+        rows.by_ref().flatten().for_each(|number| {
+            has_nan |= number.is_nan();
+            has_infinity |= number.is_infinite();
+        });
+        if has_nan && inspected.nan.is_none() {
+            inspected.nan = place;
+        }
+        if has_infinity && inspected.infinite.is_none() {
+            inspected.infinite = place;
+        }
+    }
+}
+
+/// Returns the tensors of numbers that a step of a program writes to the card's memory, in the order of their operations.
+fn looks(placed: &Placed, precision: Precision, step: &Step) -> Vec<Look> {
+    let program = &placed.program;
+    let given: Vec<TensorId> = step.calls.iter().flat_map(|call| written_tensors(placed, call)).collect();
+    let mut looks: Vec<Look> = Vec::new();
+    for operation in step.operations() {
+        for tensor in program.operations[operation].writes.iter().map(|operand| operand.tensor) {
+            let (about, offset) = (program.tensor(tensor), placed.offsets[tensor as usize]);
+            let format = about.role.format(precision);
+            let is_scratch = matches!(about.part, Part::Workspace | Part::Staging) || about.role.is_workspace();
+            // A tensor between operations that run as one is not written.
+            if is_scratch || !format.is_float() || on_host(offset).is_some() || !given.contains(&tensor) {
+                continue;
+            }
+            looks.retain(|look| look.tensor != tensor);
+            let width = about.shape.dims().last().map_or(1, |&width| width as usize);
+            let row = if about.layout.pitch > 0 { (width, about.layout.pitch as usize) } else { (1, 1) };
+            looks.push(Look { operation, tensor, offset, bytes: placed.bytes[tensor as usize], format, row });
+        }
+    }
+    looks
+}
+
+impl Session {
+    /// Runs a part of a step, or its last part, call by call: see [`Runner::inspect`].
+    ///
+    /// [`Runner::inspect`]: gpumem_core::run::device::Runner::inspect
+    pub(super) fn inspect_step(&mut self, part: Option<u64>) -> Result<Inspected, Error> {
+        bind(self.stream.context())?;
+        self.check_step()?;
+        let described = &self.described;
+        let train = self.train.as_mut().ok_or_else(untrained)?;
+        let placed = described.job.train.as_ref().ok_or_else(untrained)?;
+        let steps = described.calls.train.as_deref().unwrap_or_default();
+        let (arena, transfers, stream) = (&self.arena, &mut self.transfers, &self.stream);
+        let mut inspected = Inspected::default();
+        let mut bytes = Vec::new();
+        let mut look = |group: usize| {
+            let missing = Error::Damaged("a program has another number of groups of calls than was planned");
+            for look in looks(placed, described.job.precision, steps.get(group).ok_or(missing)?) {
+                bytes.resize(look.bytes as usize, 0);
+                transfers.read(arena, look.offset, &mut bytes)?;
+                look.note(&bytes, &mut inspected);
+            }
+            Ok(())
+        };
+        match part {
+            Some(part) => train.accumulate_by(stream, part, |program| program.launch_each(stream, &mut look))?,
+            None => train.run_by(stream, |program| program.launch_each(stream, &mut look))?,
+        }
+        Ok(inspected)
+    }
+}
