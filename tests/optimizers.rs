@@ -198,12 +198,13 @@ fn clipped_gradients_are_counted() {
 #[test]
 fn a_rate_that_is_set_is_where_the_schedule_begins() {
     let (device, [x, y]) = (Cpu::new().emulate(), data());
-    let mut changes = Vec::new();
+    let (mut changes, mut rates) = (Vec::new(), Vec::new());
     for (lr, steps) in [(1e-3, 0), (1e-3, 3), (4e-3, 6)] {
         // Adam's first step changes every weight by the rate, whatever the gradient: of a network whose states are 0.
         let mut net = ClippedByValue::on(&device).unwrap();
         net.set_lr(lr).unwrap();
         net.set_steps(steps).unwrap();
+        rates.push(net.lr().unwrap());
         let before = net.get("linear.bias").unwrap();
         net.train_step(&x, &y).unwrap();
         let change = net.get("linear.bias").unwrap().iter().zip(before).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
@@ -215,6 +216,7 @@ fn a_rate_that_is_set_is_where_the_schedule_begins() {
     for (change, expected) in changes.into_iter().zip([1e-3, 0.5e-3, 1e-3]) {
         assert!((change / expected - 1.0).abs() < 1e-2, "{change} is not {expected}");
     }
+    assert_eq!(rates, [1e-3, 0.5e-3, 1e-3]);
 }
 
 /// Every optimizer brings the loss down, and the state that lies in files is all that it carries from step to step.

@@ -26,10 +26,9 @@ macro_rules! absent {
 }
 
 absent! {
-    Saves: save(P), "a network writes no files", "write what `tensors()` names and `get` reads; the guide `save_resume_serve` has the program";
-    HasStateDict: state_dict(), "a network has no `state_dict`", "`tensors()` names all that lasts, and `get` reads one by its name";
-    LoadsStateDict: load_state_dict(P), "a network has no `load_state_dict`", "`set` sets one tensor by its name; the guide `save_resume_serve` reads a file";
-    HasRate: lr(), "a network does not say its learning rate", "it is `lr` in the optimizer of `TRAIN`, or what `set_lr` has set since";
+    Saves: save(P), "a network has no `save`", "`save_weights(path)` writes the model, and `save_state(folder)` all that a training goes on from";
+    HasStateDict: state_dict(), "a network has no `state_dict`", "`save_weights(path)` writes one as a file; `tensors()` names all that lasts, and `get` reads one by its name";
+    LoadsStateDict: load_state_dict(P), "a network has no `load_state_dict`", "`load_weights(path)` reads one from a file; `set` sets one tensor by its name";
     HasModes: eval(), "a network has no modes", "`forward` and `eval_loss` use running statistics and no dropout, `train_step` trains";
     HasTrainingMode: train(), "a network has no modes", "`train_step` trains, `forward` and `eval_loss` use running statistics and no dropout";
 }

@@ -494,6 +494,19 @@ impl<N: Network, D: Device> Net<N, D> {
         &mut self.runner
     }
 
+    /// Returns the learning rate of the next step: that of the schedule, where `TRAIN` has one. Rates of groups are in proportion to it.
+    ///
+    /// PyTorch: `scheduler.get_last_lr()[0]`.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    #[doc(alias = "get_last_lr")]
+    pub fn lr(&mut self) -> Result<f64, Error> {
+        let steps = self.steps()?;
+        let schedule = self.trained()?.program.descent.schedule;
+        Ok(schedule.rate(self.optimizer.lr(), steps))
+    }
+
     /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. Where `TRAIN` has a
     /// [`schedule`](crate::train::Schedule), it is the rate that this begins with: the one at its top is set, and a step has what the
     /// schedule makes of it.

@@ -13,7 +13,6 @@ fn main() -> Result<(), gpumem::Error> {
     net.save("weights.bin");
     net.load_state_dict("weights.bin");
     net.state_dict();
-    net.lr();
     net.eval();
     net.train();
     Ok(())
