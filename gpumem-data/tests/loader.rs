@@ -309,3 +309,41 @@ fn kinds_are_public() {
     assert_eq!(*error.kind(), ErrorKind::FewSamples { samples: 3, batch: 4 });
     assert_eq!((error.file(), error.place()), (None, None));
 }
+
+#[test]
+fn batches_one_by_one_are_those_of_epochs() {
+    let mut whole = loader(numbered(43)).shuffle().seed(7);
+    let epochs = [collect(&mut whole).unwrap(), collect(&mut whole).unwrap()].concat();
+    let mut single = loader(numbered(43)).shuffle().seed(7);
+    for (number, expected) in epochs.iter().enumerate() {
+        let batch = single.next_batch().unwrap();
+        assert_eq!(&(batch.input.clone(), batch.target.clone(), batch.len), expected, "batch {number}");
+        assert_eq!((batch.position.sample == 0, batch.position), (number % 11 == 10, single.position()));
+        // What is asked between two calls changes nothing.
+        assert_eq!(single.batches().unwrap(), 11);
+    }
+    // A position, and an epoch in between.
+    single.resume(Position { epoch: 0, sample: 12 });
+    let batch = single.next_batch().unwrap();
+    assert_eq!((batch.target.clone(), batch.position.sample), (epochs[3].1.clone(), 16));
+    drop(batch);
+    assert_eq!(single.epoch().unwrap().count(), 7);
+    assert_eq!(single.next_batch().unwrap().target, epochs[11].1);
+}
+
+#[test]
+fn a_batch_that_fails_is_tried_again() {
+    static FAILS: AtomicUsize = AtomicUsize::new(1);
+    let set = from_fn(8, |index, _, sample| {
+        if index == 5 && FAILS.swap(0, Ordering::Relaxed) > 0 {
+            return Err(Error::format("the sample is damaged; remove it"));
+        }
+        sample.input(0)?.put_numbers(&[index as f32; 2])?;
+        sample.target(0)?.put_label(index as u32)
+    });
+    let mut loader = loader(set);
+    loader.next_batch().unwrap();
+    assert_eq!(loader.next_batch().unwrap_err().place(), Some(Place::Sample(5)));
+    assert_eq!(loader.next_batch().unwrap().target.as_slice(), [4, 5, 6, 7]);
+    assert_eq!(loader.position(), Position { epoch: 1, sample: 0 });
+}

@@ -6,10 +6,11 @@ mod order;
 
 pub use epoch::Epoch;
 
-use crate::batch::{Batched, Position};
+use crate::batch::{Batch, Batched, Position};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use engine::Engine;
+use epoch::Run;
 use gpumem_core::network::Network;
 use order::{Division, Order, Shard};
 use std::marker::PhantomData;
@@ -88,6 +89,8 @@ pub struct Loader<I: Batched, T: Batched> {
     order: Order,
     /// `None` before the first epoch.
     engine: Option<Engine<I, T>>,
+    /// The run of [`Loader::next_batch`]. `None` before the first batch of one.
+    run: Option<Run>,
     waited: Duration,
     tensors: PhantomData<fn() -> (I, T)>,
 }
@@ -108,6 +111,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             position: Position::default(),
             order: Order::default(),
             engine: None,
+            run: None,
             waited: Duration::ZERO,
             tensors: PhantomData,
         }
@@ -116,32 +120,32 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// Sets the seed of shuffling and augmentation, which is 0 otherwise.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
-        Loader { seed, engine: None, ..self }
+        Loader { seed, engine: None, run: None, ..self }
     }
 
     /// Visits the samples in another order in each epoch.
     #[must_use]
     pub fn shuffle(self) -> Self {
-        Loader { is_shuffled: true, ..self }
+        Loader { is_shuffled: true, run: None, ..self }
     }
 
     /// Sets the number of worker threads, at least 1. It is one less than the cores otherwise.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
-        Loader { workers: Some(workers), engine: None, ..self }
+        Loader { workers: Some(workers), engine: None, run: None, ..self }
     }
 
     /// Sets how many batches are read ahead, at least 1. It is one more than the workers otherwise.
     #[must_use]
     pub fn prefetch(self, batches: usize) -> Self {
-        Loader { prefetch: Some(batches), engine: None, ..self }
+        Loader { prefetch: Some(batches), engine: None, run: None, ..self }
     }
 
     /// Leaves out a last batch that is incomplete.
     #[must_use]
     #[doc(alias = "drop_remainder")]
     pub fn drop_last(self) -> Self {
-        Loader { drops_last: true, ..self }
+        Loader { drops_last: true, run: None, ..self }
     }
 
     /// Pads a last batch also where no loss can leave padding out: the target's numbers are zeros there.
@@ -155,7 +159,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// Sets the label of padding: that of `ignore_index` in the loss. It is [`IGNORED`] otherwise.
     #[must_use]
     pub fn ignore_label(self, label: u32) -> Self {
-        Loader { ignored: label, engine: None, ..self }
+        Loader { ignored: label, engine: None, run: None, ..self }
     }
 
     /// Loads the share of process `rank` of `of`. The shares are a partition of the samples, and have equally many batches.
@@ -163,7 +167,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// If there are fewer samples than all ranks need, some have a last batch of padding alone: `drop_last` avoids that.
     #[must_use]
     pub fn shard(self, rank: usize, of: usize) -> Self {
-        Loader { shard: Shard { rank, of }, ..self }
+        Loader { shard: Shard { rank, of }, run: None, ..self }
     }
 
     /// Goes to a position that an earlier loader was at. `Position { epoch, sample: 0 }` is the start of an epoch.
@@ -171,6 +175,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// The next epoch gives the samples that the earlier loader would have given, if set, seed, order and shard are those it had.
     pub fn resume(&mut self, position: Position) {
         self.position = position;
+        self.run = None;
     }
 
     /// Returns the place after the last batch that was given out. Batches carry it too, as `batch.position`.
@@ -204,6 +209,41 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// Settings that are not possible: an empty set, fewer samples than a batch with [`Loader::drop_last`], an incomplete batch
     /// without a way to fill it, a shard that does not exist, a position beyond the set.
     pub fn epoch(&mut self) -> Result<Epoch<'_, I, T>> {
+        self.run = None;
+        let (engine, run) = self.begin()?;
+        let engine = self.engine.insert(engine);
+        Ok(Epoch::new(engine, &self.order, &mut self.position, &mut self.waited, run))
+    }
+
+    /// Returns the next batch, and after the last one of an epoch the first one of the next. It borrows the loader for the call alone.
+    ///
+    /// `batch.position.sample` is 0 after the last batch of an epoch. After an error, the next call tries the same batch again.
+    ///
+    /// # Errors
+    /// As for [`Loader::epoch`], and what is wrong with a sample.
+    pub fn next_batch(&mut self) -> Result<Batch<I, T>> {
+        loop {
+            let (mut engine, mut run) = match (self.engine.take(), self.run.take()) {
+                (Some(engine), Some(run)) => (engine, run),
+                (engine, _) => {
+                    self.engine = engine;
+                    self.begin()?
+                }
+            };
+            let next = run.next(&mut engine, &self.order, &mut self.waited);
+            self.engine = Some(engine);
+            // At the end of the epoch there is none, and the next run begins with the next epoch.
+            if let Some(batch) = next {
+                let batch = batch?;
+                self.position = batch.position;
+                self.run = Some(run);
+                return Ok(batch);
+            }
+        }
+    }
+
+    /// Begins a run at the position, or at the next epoch if this one has no batches left. Leaves the engine to the caller.
+    fn begin(&mut self) -> Result<(Engine<I, T>, Run)> {
         let division = self.division()?;
         if self.position.sample > division.common() as u64 {
             let Position { epoch, sample } = self.position;
@@ -218,12 +258,12 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         if self.is_shuffled {
             self.order.shuffle(self.seed, self.position.epoch, division.samples);
         }
-        let engine = match self.engine.take() {
+        let mut engine = match self.engine.take() {
             Some(engine) => engine,
             None => self.start()?,
         };
-        let engine = self.engine.insert(engine);
-        Ok(Epoch::new(engine, &self.order, division, &mut self.position, &mut self.waited))
+        let run = Run::new(&mut engine, &self.order, division, self.position);
+        Ok((engine, run))
     }
 
     fn start(&self) -> Result<Engine<I, T>> {
