@@ -20,6 +20,8 @@ pub enum Error {
     },
     /// An error of the data set or the loader.
     Data(Box<gpumem_data::Error>),
+    /// An error of a checkpoint.
+    State(Box<gpumem_state::Error>),
     /// A file of a log that cannot be read or written.
     File {
         /// The file.
@@ -80,8 +82,13 @@ pub struct NotFinite {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// The tensor, in words.
-    Found(String),
+    /// The tensor, in words, and the step that computed it.
+    Found {
+        /// The tensor and where it is computed.
+        tensor: String,
+        /// The step; the first is 1. It comes before that of the loss if an update made a parameter that is not finite.
+        step: u64,
+    },
     /// The replay met finite tensors only: the step gives other numbers each time.
     Vanished,
     /// There is no snapshot to replay from.
@@ -108,7 +115,9 @@ impl Error {
 
     /// Makes an error of a failed access to a log's file.
     pub(crate) fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
-        let what = format!("cannot be written ({error}); check that the folder exists, that you may write to it, and that the disk has room");
+        let what = format!(
+            "cannot be written ({error}); check that the folder exists, that you may write to it, and that the disk has room"
+        );
         Error::file(path, what)
     }
 
@@ -124,11 +133,18 @@ impl From<gpumem_data::Error> for Error {
     }
 }
 
+impl From<gpumem_state::Error> for Error {
+    fn from(error: gpumem_state::Error) -> Error {
+        Error::State(Box::new(error))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Compute { step, error } => write!(f, "after step {step}: {error}"),
             Error::Data(error) => error.fmt(f),
+            Error::State(error) => error.fmt(f),
             Error::File { path, what } => write!(f, "`{}`: {what}", path.display()),
             Error::Setting { what } => f.write_str(what),
             Error::Measure { name, what } => write!(f, "metric `{name}`: {what}"),
@@ -148,15 +164,21 @@ impl fmt::Display for NotFinite {
         let NotFinite { step, loss, position: Position { epoch, sample }, samples, origin } = self;
         write!(f, "the loss of step {step} is {loss}")?;
         match origin {
-            Origin::Found(tensor) => write!(f, ", and the first tensor that is not finite is {tensor}")?,
+            Origin::Found { tensor, step: of } if of == step => write!(f, ": {tensor}")?,
+            Origin::Found { tensor, step: of } => write!(f, ", and its origin is step {of}: {tensor}")?,
             Origin::Vanished => f.write_str(", but it was finite when the step was run again")?,
-            Origin::NoSnapshot => f.write_str("; `.snapshot_every(100)` would name the first tensor that is not finite")?,
+            Origin::NoSnapshot => {
+                f.write_str("; `.snapshot_every(100)` would name the first tensor that is not finite")?
+            }
             Origin::Failed(why) => write!(f, ", and the step could not be run again ({why})")?,
         }
         let after = sample.saturating_add(*samples as u64);
-        write!(f, ". Look at samples {sample} to {after} of epoch {epoch}, lower the learning rate, or add `clip: GlobalNorm(1.0)` to `TRAIN`")?;
+        write!(
+            f,
+            ". Look at samples {sample} to {after} of epoch {epoch}, lower the learning rate, or add `clip: GlobalNorm(1.0)` to `TRAIN`"
+        )?;
         match origin {
-            Origin::Found(_) | Origin::Vanished => f.write_str(". The network is as before this step"),
+            Origin::Found { .. } | Origin::Vanished => f.write_str(". The network is as before this step"),
             Origin::NoSnapshot => f.write_str(". The network is as after this step"),
             Origin::Failed(_) => f.write_str(". Load the last checkpoint before the training goes on"),
         }
@@ -168,6 +190,7 @@ impl std::error::Error for Error {
         match self {
             Error::Compute { error, .. } => Some(error),
             Error::Data(error) => Some(error),
+            Error::State(error) => Some(error),
             Error::Callback { error, .. } => Some(&**error),
             _ => None,
         }

@@ -31,9 +31,13 @@ impl Log for JsonLines {
         let Some(resumed) = begin.resumed else { return self.lines.start() };
         let path = self.lines.path().to_path_buf();
         self.lines.resume(|number, line| {
-            let step = serde_json::from_str::<Map<String, Value>>(line).ok().and_then(|line| line.get("step")?.as_u64());
+            let step =
+                serde_json::from_str::<Map<String, Value>>(line).ok().and_then(|line| line.get("step")?.as_u64());
             let Some(step) = step else {
-                let what = format!("line {} is no JSON object with a `step`; move the file away, and a new one is begun", number + 1);
+                let what = format!(
+                    "line {} is no JSON object with a `step`; move the file away, and a new one is begun",
+                    number + 1
+                );
                 return Err(Error::file(&path, what));
             };
             Ok(step <= resumed)

@@ -59,7 +59,10 @@ impl Lines {
             line.clear();
             let length = (&mut reader).take(MOST_LINE).read_until(b'\n', &mut line).map_err(fail)? as u64;
             if length == MOST_LINE && line.last() != Some(&b'\n') {
-                let what = format!("line {} has more than {MOST_LINE} bytes, so this is no log; move the file away", number + 1);
+                let what = format!(
+                    "line {} has more than {MOST_LINE} bytes, so this is no log; move the file away",
+                    number + 1
+                );
                 return Err(Error::file(&self.path, what));
             }
             let Some((b'\n', text)) = line.split_last() else { break };
@@ -81,7 +84,10 @@ impl Lines {
     /// Appends a line.
     pub fn write(&mut self, line: &str) -> Result<()> {
         let Some(file) = &mut self.file else {
-            return Err(Error::file(&self.path, "the log was not started; give it to a trainer, or call `begin` first"));
+            return Err(Error::file(
+                &self.path,
+                "the log was not started; give it to a trainer, or call `begin` first",
+            ));
         };
         file.write_all(format!("{line}\n").as_bytes()).map_err(|error| Error::io(&self.path, &error))
     }

@@ -39,7 +39,9 @@ impl TensorBoard {
 
     fn writer(&mut self) -> Result<&mut EventWriter> {
         let TensorBoard { folder, writer, .. } = self;
-        writer.as_mut().ok_or_else(|| Error::file(&*folder, "the log was not started; give it to a trainer, or call `begin` first"))
+        writer.as_mut().ok_or_else(|| {
+            Error::file(&*folder, "the log was not started; give it to a trainer, or call `begin` first")
+        })
     }
 }
 

@@ -107,7 +107,8 @@ impl Logits<'_> {
     /// Returns the class of the largest logit, the first of several. A NaN is larger than any number.
     pub fn argmax(&self) -> usize {
         let first = (0, self.of(0));
-        let (class, _) = self.iter().enumerate().fold(first, |best, next| if beats(next.1, best.1) { next } else { best });
+        let (class, _) =
+            self.iter().enumerate().fold(first, |best, next| if beats(next.1, best.1) { next } else { best });
         class
     }
 
@@ -215,7 +216,8 @@ mod tests {
     #[test]
     fn ranks_agree_with_the_largest_logit() {
         let nan = f32::NAN;
-        for values in [[1.0, 3.0, 2.0, 3.0], [0.0; 4], [nan, 1.0, nan, 2.0], [-1.0, f32::INFINITY, nan, f32::INFINITY]] {
+        for values in [[1.0, 3.0, 2.0, 3.0], [0.0; 4], [nan, 1.0, nan, 2.0], [-1.0, f32::INFINITY, nan, f32::INFINITY]]
+        {
             let logits = Logits { from: &values, stride: 1, classes: 4 };
             assert_eq!(logits.rank(logits.argmax()), 0, "{values:?}");
             let mut ranks: Vec<usize> = (0..4).map(|class| logits.rank(class)).collect();

@@ -24,7 +24,8 @@ impl Histogram {
     /// Counts the finite values. `None` if there are none.
     pub fn of(values: &[f32]) -> Option<Histogram> {
         let finite = || values.iter().copied().filter(|value| value.is_finite()).map(f64::from);
-        let (min, max) = finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (min.min(value), max.max(value)));
+        let (min, max) =
+            finite().fold((f64::INFINITY, f64::NEG_INFINITY), |(min, max), value| (min.min(value), max.max(value)));
         if min > max {
             return None;
         }

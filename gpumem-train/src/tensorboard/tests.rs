@@ -63,8 +63,8 @@ fn checksums_are_those_of_tensorflow() {
     // The first record of every event file that TensorBoard 2 writes, its time set to 0: by its own `RecordWriter`.
     let version = super::proto::Message::new().double(1, 0.0).bytes(3, b"brain.Event:2").finish();
     let golden = [
-        24, 0, 0, 0, 0, 0, 0, 0, 163, 127, 75, 34, 9, 0, 0, 0, 0, 0, 0, 0, 0, 26, 13, 98, 114, 97, 105, 110, 46, 69, 118, 101, 110, 116,
-        58, 50, 0, 0, 0, 0,
+        24, 0, 0, 0, 0, 0, 0, 0, 163, 127, 75, 34, 9, 0, 0, 0, 0, 0, 0, 0, 0, 26, 13, 98, 114, 97, 105, 110, 46, 69,
+        118, 101, 110, 116, 58, 50, 0, 0, 0, 0,
     ];
     assert_eq!(record(&version)[..golden.len() - 4], golden[..golden.len() - 4]);
 }
@@ -131,5 +131,8 @@ fn impossible_images_and_folders_are_errors() {
     fs::write(&file, "").unwrap();
     let message = EventWriter::create(&file).unwrap_err().to_string();
     assert!(message.starts_with(&format!("`{}`: cannot be written (", file.display())), "{message}");
-    assert!(message.ends_with("); check that the folder exists, that you may write to it, and that the disk has room"), "{message}");
+    assert!(
+        message.ends_with("); check that the folder exists, that you may write to it, and that the disk has room"),
+        "{message}"
+    );
 }

@@ -1,0 +1,110 @@
+//! The evaluation of a network on a validation set.
+
+use crate::error::{Error, Result};
+use crate::metrics::{Metric, Table};
+use crate::padding::Padding;
+use gpumem_core::network::Trains;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::Net;
+use gpumem_data::{Batched, Dataset, Loader, Position};
+
+/// Samples to validate on: a data set, or a loader of one.
+///
+/// A data set is read in its order, and its last batch is padded.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no samples for a network with the input `{I}` and the target `{T}`",
+    label = "expected a `Dataset`, or a `Loader` with the network's input and target"
+)]
+pub trait Samples<I: Batched, T: Batched, Kind> {
+    /// Returns a loader of them.
+    fn loader(self) -> Loader<I, T>;
+}
+
+/// A mark of data sets among [`Samples`].
+#[derive(Debug)]
+pub enum BySet {}
+
+/// A mark of loaders among [`Samples`].
+#[derive(Debug)]
+pub enum ByLoader {}
+
+impl<I: Batched, T: Batched, S: Dataset> Samples<I, T, BySet> for S {
+    fn loader(self) -> Loader<I, T> {
+        Loader::new(self).pad()
+    }
+}
+
+impl<I: Batched, T: Batched> Samples<I, T, ByLoader> for Loader<I, T> {
+    fn loader(self) -> Loader<I, T> {
+        self
+    }
+}
+
+/// The metrics of a network.
+pub(crate) type Metrics<'n, N> = Vec<
+    Box<dyn Metric<<N as gpumem_core::network::Network>::Output, <N as gpumem_core::network::Network>::Target> + 'n>,
+>;
+
+/// What an evaluation found.
+#[derive(Debug, Default)]
+pub(crate) struct Scores {
+    /// `val_loss` and the metrics, under their names in logs.
+    pub values: Vec<(String, f64)>,
+    pub tables: Vec<Table>,
+}
+
+/// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start.
+pub(crate) fn evaluate<N: Trains, D: Device>(
+    net: &mut Net<N, D>,
+    loader: &mut Loader<N::Input, N::Target>,
+    metrics: &mut Metrics<'_, N>,
+    step: u64,
+) -> Result<Scores>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    let padding = Padding::of::<N>();
+    let room = room::<N>();
+    metrics.iter_mut().for_each(|metric| metric.reset());
+    loader.resume(Position::default());
+    let (mut sum, mut samples) = (0.0, 0u64);
+    for batch in loader.epoch()? {
+        let batch = batch?;
+        let is_whole = batch.len == room;
+        if batch.len > 0 && (is_whole || padding.has_mean(&batch.target, batch.len, room)) {
+            let loss = net.eval_loss(&batch.input, &batch.target).map_err(Error::compute(step))?;
+            sum += f64::from(loss) * batch.len as f64;
+            samples += batch.len as u64;
+        }
+        if batch.len > 0 && !metrics.is_empty() {
+            let outputs = net.forward(&batch.input).map_err(Error::compute(step))?;
+            metrics.iter_mut().try_for_each(|metric| metric.add(&outputs, &batch.target, batch.len))?;
+        }
+    }
+    if samples == 0 {
+        return Err(Error::setting(format!(
+            "the validation set fills no batch of {room}, and the loss would count the padding of the incomplete one; validate on more \
+             samples, or add `ignore_index: -100` to each term of a loss of classes"
+        )));
+    }
+    let mut scores = Scores { values: vec![("val_loss".into(), sum / samples as f64)], tables: Vec::new() };
+    for metric in metrics.iter() {
+        scores.values.extend(metric.value().map(|value| (logged(&metric.name()), value)));
+        scores.tables.extend(metric.table().map(|table| Table { name: logged(&table.name), ..table }));
+    }
+    Ok(scores)
+}
+
+/// Returns the name of a metric in logs.
+pub(crate) fn logged(name: &str) -> String {
+    format!("val_{name}")
+}
+
+/// Returns the samples that a batch of the network has room for.
+pub(crate) fn room<N: Trains>() -> usize
+where
+    N::Input: Batched,
+{
+    N::Input::batches().first().copied().unwrap_or(0)
+}

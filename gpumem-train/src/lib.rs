@@ -1,0 +1,31 @@
+#![doc = include_str!("../README.md")]
+
+mod best;
+mod checkpoint;
+mod context;
+mod error;
+mod evaluation;
+mod every;
+mod interrupt;
+pub mod log;
+pub mod metrics;
+mod padding;
+mod progress;
+mod replay;
+mod report;
+mod steps;
+pub mod tensorboard;
+mod trainer;
+
+pub use best::Best;
+pub use context::Context;
+pub use error::{BoxError, Error, NotFinite, Origin, Result};
+pub use evaluation::{ByLoader, BySet, Samples};
+pub use every::Every;
+pub use interrupt::Stopper;
+pub use report::{EvaluationReport, StepReport, Stop, TrainReport};
+pub use steps::Steps;
+pub use trainer::Trainer;
+
+/// States of trainings: to load the best one, or to save one without a trainer.
+pub use gpumem_state as state;

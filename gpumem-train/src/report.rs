@@ -1,0 +1,108 @@
+//! What a training tells while it runs and when it ends.
+
+use crate::best::Best;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A training step that was made.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct StepReport {
+    /// Training steps that have been made, this one included.
+    pub step: u64,
+    /// The epoch of its batch; the first is 0.
+    pub epoch: u64,
+    /// The loss before the step's update.
+    pub loss: f32,
+    /// Samples of the batch, without padding.
+    pub samples: usize,
+    /// The evaluation after the step. `None` if none was due.
+    pub evaluation: Option<EvaluationReport>,
+}
+
+/// An evaluation: at the end of an epoch, or as [`Trainer::evaluate_every`](crate::Trainer::evaluate_every) says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct EvaluationReport {
+    /// Names and values: `train_loss`, `val_loss`, `val_accuracy`, and what callbacks logged.
+    pub values: Vec<(String, f64)>,
+    /// True if it is the best one so far.
+    pub is_best: bool,
+}
+
+impl EvaluationReport {
+    /// Returns the value of this name. `None` if there is none.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.values.iter().find(|(other, _)| other == name).map(|(_, value)| *value)
+    }
+}
+
+/// Why a training ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Stop {
+    /// All epochs or steps were made.
+    Finished,
+    /// The best value was not reached again for as many evaluations as [`Trainer::early_stop`](crate::Trainer::early_stop) says.
+    Stalled,
+    /// Ctrl-C.
+    Interrupted,
+    /// A callback or a [`Stopper`](crate::Stopper) asked for it.
+    Asked,
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stop::Finished => "finished",
+            Stop::Stalled => "stopped early",
+            Stop::Interrupted => "interrupted by Ctrl-C",
+            Stop::Asked => "stopped as asked",
+        })
+    }
+}
+
+/// A training that ended. `Display` prints it in a few lines.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TrainReport {
+    /// Why it ended.
+    pub stop: Stop,
+    /// Training steps that have been made, those of earlier runs included.
+    pub steps: u64,
+    /// Whole epochs that have been made, those of earlier runs included.
+    pub epochs: u64,
+    /// Steps of the checkpoint that it went on from. `None` if it started anew.
+    pub resumed: Option<u64>,
+    /// The last evaluation. `None` if there was none in this run.
+    pub last: Option<EvaluationReport>,
+    /// The best evaluation. `None` if no value is followed, or none was a number.
+    pub best: Option<Best>,
+    /// The last checkpoint. `None` if none was saved in this run.
+    pub checkpoint: Option<PathBuf>,
+    /// Time of this run.
+    pub elapsed: Duration,
+    /// Time of this run in which the training waited for data.
+    pub waited: Duration,
+}
+
+impl fmt::Display for TrainReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TrainReport { stop, steps, epochs, last, best, checkpoint, elapsed, waited, .. } = self;
+        let plural = |count: &u64| if *count == 1 { "" } else { "s" };
+        write!(f, "{stop} after {epochs} epoch{} and {steps} step{}", plural(epochs), plural(steps))?;
+        write!(f, ", in {:.1} s ({:.1} s of them waiting for data)", elapsed.as_secs_f64(), waited.as_secs_f64())?;
+        if let Some(last) = last {
+            f.write_str("\n  last:")?;
+            last.values.iter().try_for_each(|(name, value)| write!(f, " {name} {value:.4}"))?;
+        }
+        if let Some(Best { name, value, step, epoch, .. }) = best {
+            write!(f, "\n  best: {name} {value:.4} in epoch {}, step {step}", epoch + 1)?;
+        }
+        match checkpoint {
+            Some(path) => write!(f, "\n  saved: {}", path.display()),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,504 @@
+//! The steps of a training: the loop itself.
+
+use crate::best::{Best, Follow};
+use crate::checkpoint::{self, Checkpoints, Counts, Place};
+use crate::context::{Asked, Context};
+use crate::error::{Error, NotFinite, Origin, Result};
+use crate::evaluation::{Scores, evaluate, room};
+use crate::every::{Due, Tick};
+use crate::interrupt::Guard;
+use crate::log::{Begin, Record};
+use crate::metrics::Table;
+use crate::padding::Padding;
+use crate::progress::{Display, Status, Unit, evaluation_line, memory};
+use crate::replay::Replay;
+use crate::report::{EvaluationReport, StepReport, Stop, TrainReport};
+use crate::trainer::Trainer;
+use gpumem_core::network::Trains;
+use gpumem_core::run::device::Device;
+use gpumem_core::run::net::{Kind, Net};
+use gpumem_data::{Batch, Batched, Loader, Position};
+use std::time::{Duration, Instant};
+
+/// The steps of a training: an iterator that makes one at a time, with all that the trainer's settings ask for after it.
+///
+/// It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
+pub struct Steps<'t, 'n, N: Trains, D: Device>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    trainer: &'t mut Trainer<'n, N, D>,
+    loader: &'t mut Loader<N::Input, N::Target>,
+    checkpoints: Option<Checkpoints>,
+    evaluation: Due,
+    follow: Option<Follow>,
+    replay: Replay,
+    guard: Option<Guard>,
+    display: Display<'n>,
+    facts: Facts,
+    /// Training steps that have been made.
+    step: u64,
+    /// The epoch of the last batch.
+    epoch: u64,
+    /// The learning rate before a schedule.
+    rate: f64,
+    counts: Counts,
+    run: Run,
+    /// Why the training is to stop after the current step. `None` if it is not.
+    asked: Option<Stop>,
+    /// The report of the end. `None` before it.
+    report: Option<TrainReport>,
+    /// True after an error or the end.
+    has_ended: bool,
+}
+
+/// What does not change in a run.
+#[derive(Debug)]
+struct Facts {
+    padding: Padding,
+    /// Samples that a batch has room for.
+    room: usize,
+    unit: Unit,
+    memory: String,
+    /// Steps at the end of the training. `None` if they are not known.
+    steps: Option<u64>,
+    resumed: Option<u64>,
+    start: Instant,
+    /// What the loader had waited for data before.
+    waited: Duration,
+    /// Seconds of earlier runs.
+    seconds: f64,
+}
+
+/// What a run counts for its display and its report.
+#[derive(Debug, Default)]
+struct Run {
+    samples: u64,
+    steps: u64,
+    /// Time of steps, without evaluations.
+    busy: Duration,
+    last: Option<EvaluationReport>,
+}
+
+impl<'t, 'n, N: Trains, D: Device> Steps<'t, 'n, N, D>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    /// Starts a training: checks, resumes, opens logs.
+    pub(crate) fn begin(
+        trainer: &'t mut Trainer<'n, N, D>,
+        loader: &'t mut Loader<N::Input, N::Target>,
+    ) -> Result<Steps<'t, 'n, N, D>> {
+        trainer.check()?;
+        let padding = Padding::of::<N>();
+        let room = room::<N>();
+        check_padding(loader, padding, room)?;
+        let start = Instant::now();
+        let mut follow = trainer.follow()?;
+        let (mut checkpoints, mut counts, mut resumed) = (None, Counts::default(), None);
+        if let Some(settings) = trainer.checkpoint_settings() {
+            let (opened, state) = checkpoint::open(&settings, trainer.net, start)?;
+            if let Some(state) = state {
+                let (position, read) = checkpoint::read(&state.progress, follow.as_mut());
+                loader.resume(position);
+                (counts, resumed) = (read, Some(state.steps));
+            }
+            checkpoints = Some(opened);
+        }
+        let numbers = trainer.net.state_numbers().map_err(Error::compute(0))?;
+        let names = trainer.names();
+        let begin = Begin { network: N::NAME, resumed, names: &names };
+        trainer.logs.iter_mut().try_for_each(|log| log.begin(&begin))?;
+        let settings = &trainer.settings;
+        let facts = Facts {
+            padding,
+            room,
+            unit: Unit::of::<N::Input>(),
+            memory: memory::<N>(),
+            steps: last_step(loader, numbers.steps, settings.epochs, settings.max_steps)?,
+            resumed,
+            start,
+            waited: loader.waited(),
+            seconds: counts.seconds,
+        };
+        let mut display = match trainer.progress.take() {
+            _ if settings.is_quiet => Display::Quiet,
+            Some(writer) => Display::lines(writer),
+            None => Display::on_stderr(),
+        };
+        if let Some(step) = resumed {
+            display.line(&format!("goes on after step {step}"));
+        }
+        tracing::info!(network = N::NAME, step = numbers.steps, resumed = resumed.is_some(), "training starts");
+        Ok(Steps {
+            evaluation: Due::new(settings.evaluate_every, start),
+            replay: Replay::new(settings.snapshot_every),
+            guard: settings.catches_ctrl_c.then(Guard::new).flatten(),
+            step: numbers.steps,
+            epoch: loader.position().epoch,
+            rate: numbers.lr,
+            run: Run::default(),
+            asked: None,
+            report: None,
+            has_ended: false,
+            trainer,
+            loader,
+            checkpoints,
+            follow,
+            display,
+            facts,
+            counts,
+        })
+    }
+
+    /// Returns the network, between two steps.
+    pub fn net(&mut self) -> &mut Net<N, D> {
+        self.replay.touch();
+        self.trainer.net
+    }
+
+    /// Makes the steps that are left, and returns the report of the training.
+    ///
+    /// # Errors
+    /// As for [`Steps::advance`].
+    pub fn finish(mut self) -> Result<TrainReport> {
+        while self.advance()?.is_some() {}
+        self.report.take().ok_or_else(|| Error::setting("the training ended with an error before; start it again"))
+    }
+
+    /// Returns the report. `None` until the training has ended.
+    pub fn report(&self) -> Option<&TrainReport> {
+        self.report.as_ref()
+    }
+
+    /// Makes one step. `None` if the training has ended.
+    ///
+    /// # Errors
+    /// Whatever goes wrong in the step or in what follows it: [`Error::NotFinite`] for a loss that is no number. The training has ended then,
+    /// and the network has the state of the last step.
+    pub fn advance(&mut self) -> Result<Option<StepReport>> {
+        if self.has_ended {
+            return Ok(None);
+        }
+        let result = self.next_step();
+        if !matches!(result, Ok(Some(_))) {
+            self.has_ended = true;
+            self.guard = None;
+            self.display.finish();
+        }
+        if let Err(error) = &result {
+            tracing::error!(step = self.step, %error, "training failed");
+        }
+        result
+    }
+
+    fn next_step(&mut self) -> Result<Option<StepReport>> {
+        loop {
+            if let Some(stop) = self.due_stop() {
+                self.end(stop)?;
+                return Ok(None);
+            }
+            let start = Instant::now();
+            let before = self.loader.position();
+            let batch = self.loader.next_batch()?;
+            let (position, samples) = (batch.position, batch.len);
+            let ends_epoch = position.sample == 0;
+            self.epoch = if ends_epoch { position.epoch.saturating_sub(1) } else { position.epoch };
+            // A batch of padding alone, where other shards have more samples.
+            if samples == 0 {
+                drop(batch);
+                let mut report = self.step_report(f32::NAN, 0);
+                if ends_epoch {
+                    self.after(&mut report, ends_epoch)?;
+                }
+                continue;
+            }
+            let loss = self.train(&batch, before)?;
+            drop(batch);
+            self.run.busy += start.elapsed();
+            let mut report = self.step_report(loss, samples);
+            self.after_step(&report)?;
+            self.after(&mut report, ends_epoch)?;
+            return Ok(Some(report));
+        }
+    }
+
+    fn step_report(&self, loss: f32, samples: usize) -> StepReport {
+        StepReport { step: self.step, epoch: self.epoch, loss, samples, evaluation: None }
+    }
+
+    /// Returns why there is to be no further step. `None` if there is to be one.
+    fn due_stop(&mut self) -> Option<Stop> {
+        if self.guard.as_ref().is_some_and(Guard::is_interrupted) {
+            return Some(Stop::Interrupted);
+        }
+        if self.trainer.stopper.take() {
+            return Some(Stop::Asked);
+        }
+        let settings = &self.trainer.settings;
+        let is_over = settings.epochs.is_some_and(|epochs| whole_epochs(self.loader) >= epochs)
+            || settings.max_steps.is_some_and(|steps| self.step >= steps);
+        self.asked.or(is_over.then_some(Stop::Finished))
+    }
+
+    /// Makes a training step, whose batch was at `before`, and returns its loss.
+    fn train(&mut self, batch: &Batch<N::Input, N::Target>, before: Position) -> Result<f32> {
+        let Facts { padding, room, .. } = self.facts;
+        if batch.len < room && !padding.is_left_out(&batch.target, batch.len, room) {
+            self.loader.resume(before);
+            return Err(Error::Padding { samples: batch.len, batch: room });
+        }
+        let net = &mut *self.trainer.net;
+        self.replay.prepare(net, before, self.step)?;
+        let loss = net.train_step(&batch.input, &batch.target).map_err(Error::compute(self.step))?;
+        self.step += 1;
+        self.run.steps += 1;
+        self.run.samples += batch.len as u64;
+        if loss.is_finite() {
+            self.counts.loss_sum += f64::from(loss) * batch.len as f64;
+            self.counts.loss_samples += batch.len as u64;
+            return Ok(loss);
+        }
+        let origin = self.replay.explain(net, self.loader, self.step, before);
+        let not_finite = NotFinite { step: self.step, loss, position: before, samples: batch.len, origin };
+        if matches!(not_finite.origin, Origin::Found { .. } | Origin::Vanished) {
+            self.step -= 1;
+        }
+        Err(Error::NotFinite(Box::new(not_finite)))
+    }
+
+    /// Calls back, logs and shows a step.
+    fn after_step(&mut self, report: &StepReport) -> Result<()> {
+        // The rate of the step itself, before a callback changes it.
+        let made = self.step.saturating_sub(1);
+        let rate = N::TRAIN.map_or(self.rate, |train| train.schedule.rate(self.rate, made));
+        let mut asked = Asked::default();
+        for call in &mut self.trainer.on_step {
+            let called = call(&mut Context::new(self.trainer.net, report, &mut asked));
+            called.map_err(|error| Error::Callback { step: self.step, error })?;
+        }
+        let is_due = match self.trainer.settings.log_every {
+            0 => false,
+            every => self.step.is_multiple_of(every),
+        };
+        let mut values = Vec::new();
+        if is_due {
+            values.extend([("loss".to_string(), f64::from(report.loss)), ("lr".to_string(), rate)]);
+        }
+        values.append(&mut asked.values);
+        self.heed(&asked);
+        if !values.is_empty() {
+            self.record(&values, &[])?;
+        }
+        let Facts { unit, ref memory, steps, waited, .. } = self.facts;
+        let status = Status {
+            epoch: self.epoch,
+            epochs: self.trainer.settings.epochs,
+            step: self.step,
+            steps,
+            loss: report.loss.into(),
+            samples: self.run.samples,
+            busy: self.run.busy,
+            steps_made: self.run.steps,
+            waited: self.loader.waited().saturating_sub(waited),
+            unit,
+            memory,
+        };
+        self.display.step(&status);
+        Ok(())
+    }
+
+    /// Does what a callback asked for.
+    fn heed(&mut self, asked: &Asked) {
+        if let Some(rate) = asked.rate {
+            self.rate = rate;
+            self.replay.set_rate(self.step, rate);
+        }
+        if asked.is_touched {
+            self.replay.touch();
+        }
+        if asked.stops {
+            self.asked = Some(Stop::Asked);
+        }
+    }
+
+    /// Evaluates and saves what is due after a batch.
+    fn after(&mut self, report: &mut StepReport, ends_epoch: bool) -> Result<()> {
+        let tick = Tick { step: self.step, ends_epoch, now: Instant::now() };
+        if self.evaluation.is_due(tick) {
+            self.evaluate(report)?;
+        }
+        let seconds = self.seconds();
+        if let Some(checkpoints) = &mut self.checkpoints {
+            let counts = Counts { seconds, ..self.counts };
+            let place =
+                Place { step: self.step, position: self.loader.position(), counts, follow: self.follow.as_ref() };
+            checkpoints.tick(self.trainer.net, place, tick)?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates the network, logs it, and follows the best value.
+    fn evaluate(&mut self, report: &mut StepReport) -> Result<()> {
+        let mut values = Vec::new();
+        if self.counts.loss_samples > 0 {
+            values.push(("train_loss".to_string(), self.counts.loss_sum / self.counts.loss_samples as f64));
+        }
+        (self.counts.loss_sum, self.counts.loss_samples) = (0.0, 0);
+        let Trainer { net, validation, metrics, on_epoch, .. } = &mut *self.trainer;
+        let mut tables = Vec::new();
+        if let Some(validation) = validation {
+            let scores = evaluate(net, validation, metrics, self.step)?;
+            let Scores { values: found, tables: counted } = scores;
+            values.extend(found);
+            tables = counted;
+        }
+        report.evaluation = Some(EvaluationReport { values, is_best: false });
+        let mut asked = Asked::default();
+        for call in on_epoch {
+            let called = call(&mut Context::new(net, report, &mut asked));
+            called.map_err(|error| Error::Callback { step: self.step, error })?;
+        }
+        let mut values = report.evaluation.take().map(|evaluation| evaluation.values).unwrap_or_default();
+        values.append(&mut asked.values);
+        self.heed(&asked);
+        self.record(&values, &tables)?;
+        self.log_parameters()?;
+        let is_best = self.choose(&values)?;
+        tracing::info!(step = self.step, epoch = self.epoch, is_best, ?values, "evaluation");
+        self.display.line(&evaluation_line(self.epoch, self.step, &values, is_best));
+        let evaluation = EvaluationReport { values, is_best };
+        self.run.last = Some(evaluation.clone());
+        report.evaluation = Some(evaluation);
+        Ok(())
+    }
+
+    /// Looks whether an evaluation is the best one, saves it then, and stops a training that has stalled.
+    fn choose(&mut self, values: &[(String, f64)]) -> Result<bool> {
+        let seconds = self.seconds();
+        let Some(follow) = &mut self.follow else { return Ok(false) };
+        let is_best = follow.look(values, self.step, self.epoch)?;
+        if follow.has_stalled() {
+            self.asked = self.asked.or(Some(Stop::Stalled));
+        }
+        if let Some(checkpoints) = self.checkpoints.as_mut().filter(|_| is_best) {
+            let counts = Counts { seconds, ..self.counts };
+            let place =
+                Place { step: self.step, position: self.loader.position(), counts, follow: self.follow.as_ref() };
+            checkpoints.save_best(self.trainer.net, place)?;
+        }
+        Ok(is_best)
+    }
+
+    fn record(&mut self, values: &[(String, f64)], tables: &[Table]) -> Result<()> {
+        let record = Record { step: self.step, epoch: self.epoch, seconds: self.seconds(), values, tables };
+        self.trainer.logs.iter_mut().try_for_each(|log| log.record(&record))
+    }
+
+    /// Gives parameters to the logs that want them, one at a time.
+    fn log_parameters(&mut self) -> Result<()> {
+        let Trainer { net, logs, .. } = &mut *self.trainer;
+        if !logs.iter().any(|log| log.wants_parameters()) {
+            return Ok(());
+        }
+        let is_parameter = net.tensors().filter(|tensor| tensor.kind == Kind::Parameter);
+        let names: Vec<String> = is_parameter.map(|tensor| tensor.name.to_string()).collect();
+        for name in names {
+            let values = net.get(&name).map_err(Error::compute(self.step))?;
+            for log in logs.iter_mut().filter(|log| log.wants_parameters()) {
+                log.parameter(self.step, &name, &values)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the seconds of training, over all runs.
+    fn seconds(&self) -> f64 {
+        self.facts.seconds + self.facts.start.elapsed().as_secs_f64()
+    }
+
+    /// Ends the training: saves, and makes the report.
+    fn end(&mut self, stop: Stop) -> Result<()> {
+        let seconds = self.seconds();
+        let mut saved = None;
+        if let Some(checkpoints) = &mut self.checkpoints {
+            let counts = Counts { seconds, ..self.counts };
+            let place =
+                Place { step: self.step, position: self.loader.position(), counts, follow: self.follow.as_ref() };
+            checkpoints.save(self.trainer.net, place)?;
+            saved = checkpoints.wait()?;
+        }
+        let best: Option<Best> = self.follow.as_ref().and_then(|follow| follow.best().cloned());
+        let report = TrainReport {
+            stop,
+            steps: self.step,
+            epochs: whole_epochs(self.loader),
+            resumed: self.facts.resumed,
+            last: self.run.last.take(),
+            best,
+            checkpoint: saved,
+            elapsed: self.facts.start.elapsed(),
+            waited: self.loader.waited().saturating_sub(self.facts.waited),
+        };
+        tracing::info!(step = self.step, %stop, "training ends");
+        self.display.line(&report.to_string());
+        self.report = Some(report);
+        Ok(())
+    }
+}
+
+impl<N: Trains, D: Device> Iterator for Steps<'_, '_, N, D>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    type Item = Result<StepReport>;
+
+    fn next(&mut self) -> Option<Result<StepReport>> {
+        self.advance().transpose()
+    }
+}
+
+impl<N: Trains, D: Device> Drop for Steps<'_, '_, N, D>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    fn drop(&mut self) {
+        self.display.finish();
+    }
+}
+
+/// Returns the epochs that a loader has given out whole.
+fn whole_epochs<I: Batched, T: Batched>(loader: &Loader<I, T>) -> u64 {
+    loader.position().epoch
+}
+
+/// Checks before the first step that the loss leaves out the padding that a loader will give.
+fn check_padding<I: Batched, T: Batched>(loader: &Loader<I, T>, padding: Padding, room: usize) -> Result<()> {
+    let (batches, samples) = (loader.batches()?, loader.samples());
+    // Of a shard, the last batch itself says so.
+    if batches.saturating_mul(room) > samples && samples >= room.saturating_mul(batches - 1) && !padding.leaves_out() {
+        return Err(Error::Padding { samples: samples % room.max(1), batch: room });
+    }
+    Ok(())
+}
+
+/// Returns the number of steps at the end of a training. `None` if nothing but early stopping ends it.
+fn last_step<I: Batched, T: Batched>(
+    loader: &Loader<I, T>,
+    made: u64,
+    epochs: Option<u64>,
+    max_steps: Option<u64>,
+) -> Result<Option<u64>> {
+    let Some(epochs) = epochs else { return Ok(max_steps) };
+    let batches = loader.batches()? as u64;
+    let position = loader.position();
+    let all = epochs.saturating_sub(position.epoch).saturating_mul(batches);
+    let room = (loader.samples() as u64).div_ceil(batches.max(1)).max(1);
+    let left = all.saturating_sub(position.sample / room);
+    let last = made.saturating_add(left);
+    Ok(Some(max_steps.map_or(last, |steps| steps.min(last))))
+}
