@@ -125,19 +125,28 @@ pub(crate) fn evaluation_line(epoch: u64, step: u64, values: &[(String, f64)], i
     format!("epoch {}  step {step}{values}{}", epoch + 1, if is_best { "  (best)" } else { "" })
 }
 
+/// A bar that leaves the terminal when it is dropped.
+pub(crate) struct Bar(ProgressBar);
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}
+
 /// Where progress is shown.
-pub(crate) enum Display<'n> {
+pub(crate) enum Display<'c> {
     /// Nowhere.
     Quiet,
     /// A bar on the terminal.
-    Bar { bar: ProgressBar, next: Instant },
+    Bar { bar: Bar, next: Instant },
     /// Lines, as in a log file.
-    Plain { to: Box<dyn Write + 'n>, next: Instant },
+    Plain { to: Box<dyn Write + 'c>, next: Instant },
 }
 
-impl<'n> Display<'n> {
+impl<'c> Display<'c> {
     /// Chooses a bar if standard error is a terminal, and lines otherwise.
-    pub fn on_stderr() -> Display<'n> {
+    pub fn on_stderr() -> Display<'c> {
         let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         if !std::io::stderr().is_terminal() || is_dumb {
             return Display::lines(Box::new(std::io::stderr()));
@@ -145,11 +154,11 @@ impl<'n> Display<'n> {
         let has_color = has_color(std::env::var_os("NO_COLOR").as_deref());
         let bar = ProgressBar::no_length();
         bar.set_style(style(has_color));
-        Display::Bar { bar, next: Instant::now() }
+        Display::Bar { bar: Bar(bar), next: Instant::now() }
     }
 
     /// Shows lines.
-    pub fn lines(to: Box<dyn Write + 'n>) -> Display<'n> {
+    pub fn lines(to: Box<dyn Write + 'c>) -> Display<'c> {
         Display::Plain { to, next: Instant::now() + LINE_EVERY }
     }
 
@@ -163,6 +172,7 @@ impl<'n> Display<'n> {
                     return;
                 }
                 *next = now + BAR_EVERY;
+                let Bar(bar) = bar;
                 if let Some(steps) = status.steps {
                     bar.set_length(steps);
                     bar.set_position(status.step);
@@ -183,16 +193,9 @@ impl<'n> Display<'n> {
     pub fn line(&mut self, line: &str) {
         match self {
             Display::Quiet => {}
-            Display::Bar { bar, .. } => bar.println(line),
+            Display::Bar { bar: Bar(bar), .. } => bar.println(line),
             // A training does not end because nobody reads its progress.
             Display::Plain { to, .. } => drop(writeln!(to, "{line}")),
-        }
-    }
-
-    /// Ends the display, and leaves lines that stay.
-    pub fn finish(&mut self) {
-        if let Display::Bar { bar, .. } = self {
-            bar.finish_and_clear();
         }
     }
 }

@@ -23,19 +23,19 @@ use std::time::{Duration, Instant};
 /// The steps of a training: an iterator that makes one at a time, with all that the trainer's settings ask for after it.
 ///
 /// It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
-pub struct Steps<'t, 'n, N: Trains, D: Device>
+pub struct Steps<'t, 'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
     N::Target: Batched,
 {
-    trainer: &'t mut Trainer<'n, N, D>,
+    trainer: &'t mut Trainer<'n, 'c, N, D>,
     loader: &'t mut Loader<N::Input, N::Target>,
     checkpoints: Option<Checkpoints>,
     evaluation: Due,
     follow: Option<Follow>,
     replay: Replay,
     guard: Option<Guard>,
-    display: Display<'n>,
+    display: Display<'c>,
     facts: Facts,
     /// Training steps that have been made.
     step: u64,
@@ -81,16 +81,16 @@ struct Run {
     last: Option<EvaluationReport>,
 }
 
-impl<'t, 'n, N: Trains, D: Device> Steps<'t, 'n, N, D>
+impl<'t, 'n, 'c, N: Trains, D: Device> Steps<'t, 'n, 'c, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,
 {
     /// Starts a training: checks, resumes, opens logs.
     pub(crate) fn begin(
-        trainer: &'t mut Trainer<'n, N, D>,
+        trainer: &'t mut Trainer<'n, 'c, N, D>,
         loader: &'t mut Loader<N::Input, N::Target>,
-    ) -> Result<Steps<'t, 'n, N, D>> {
+    ) -> Result<Steps<'t, 'n, 'c, N, D>> {
         trainer.check()?;
         let padding = Padding::of::<N>();
         let room = room::<N>();
@@ -186,7 +186,7 @@ where
         if !matches!(result, Ok(Some(_))) {
             self.has_ended = true;
             self.guard = None;
-            self.display.finish();
+            self.display = Display::Quiet;
         }
         if let Err(error) = &result {
             tracing::error!(step = self.step, %error, "training failed");
@@ -449,7 +449,7 @@ where
     }
 }
 
-impl<N: Trains, D: Device> Iterator for Steps<'_, '_, N, D>
+impl<N: Trains, D: Device> Iterator for Steps<'_, '_, '_, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,
@@ -458,16 +458,6 @@ where
 
     fn next(&mut self) -> Option<Result<StepReport>> {
         self.advance().transpose()
-    }
-}
-
-impl<N: Trains, D: Device> Drop for Steps<'_, '_, N, D>
-where
-    N::Input: Batched,
-    N::Target: Batched,
-{
-    fn drop(&mut self) {
-        self.display.finish();
     }
 }
 

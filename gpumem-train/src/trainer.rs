@@ -19,7 +19,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 /// A callback.
-pub(crate) type Call<'n, N, D> = Box<dyn FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'n>;
+pub(crate) type Call<'c, N, D> = Box<dyn FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'c>;
 
 /// The value that the best checkpoint is chosen by.
 #[derive(Clone, Debug)]
@@ -49,7 +49,8 @@ pub(crate) struct Settings {
 
 /// Trains a network: epochs, validation, metrics, logs, checkpoints.
 ///
-/// It borrows the network, which is trained in place: after an error, too, it has the state of the last step.
+/// It borrows the network, which is trained in place: after an error, too, it has the state of the last step. `'c` is the lifetime of what
+/// callbacks, metrics and logs borrow.
 ///
 /// ```
 /// use gpumem::prelude::*;
@@ -133,23 +134,23 @@ pub(crate) struct Settings {
 ///
 /// The first Ctrl-C ends the training after its step, saves a checkpoint if there is a folder for them, and returns a report with
 /// [`Stop::Interrupted`](crate::Stop::Interrupted). A second one ends the process.
-pub struct Trainer<'n, N: Trains, D: Device>
+pub struct Trainer<'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
     N::Target: Batched,
 {
     pub(crate) net: &'n mut Net<N, D>,
     pub(crate) settings: Settings,
-    pub(crate) metrics: Metrics<'n, N>,
+    pub(crate) metrics: Metrics<'c, N>,
     pub(crate) validation: Option<Loader<N::Input, N::Target>>,
-    pub(crate) logs: Vec<Box<dyn Log + 'n>>,
-    pub(crate) on_step: Vec<Call<'n, N, D>>,
-    pub(crate) on_epoch: Vec<Call<'n, N, D>>,
-    pub(crate) progress: Option<Box<dyn Write + 'n>>,
+    pub(crate) logs: Vec<Box<dyn Log + 'c>>,
+    pub(crate) on_step: Vec<Call<'c, N, D>>,
+    pub(crate) on_epoch: Vec<Call<'c, N, D>>,
+    pub(crate) progress: Option<Box<dyn Write + 'c>>,
     pub(crate) stopper: Stopper,
 }
 
-impl<'n, N: Trains, D: Device> Trainer<'n, N, D>
+impl<'n, 'c, N: Trains, D: Device> Trainer<'n, 'c, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,
@@ -207,7 +208,7 @@ where
     /// Adds a metric of the validation set. Each call adds one.
     #[must_use]
     #[doc(alias = "metric")]
-    pub fn metrics(mut self, metric: impl Metric<N::Output, N::Target> + 'n) -> Self {
+    pub fn metrics(mut self, metric: impl Metric<N::Output, N::Target> + 'c) -> Self {
         self.metrics.push(Box::new(metric));
         self
     }
@@ -288,7 +289,7 @@ where
 
     /// Adds a log: [`JsonLines`](crate::log::JsonLines), [`Csv`](crate::log::Csv), [`TensorBoard`](crate::log::TensorBoard), or one's own.
     #[must_use]
-    pub fn log(mut self, log: impl Log + 'n) -> Self {
+    pub fn log(mut self, log: impl Log + 'c) -> Self {
         self.logs.push(Box::new(log));
         self
     }
@@ -320,7 +321,7 @@ where
     #[must_use]
     pub fn on_step(
         mut self,
-        call: impl FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'n,
+        call: impl FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'c,
     ) -> Self {
         self.on_step.push(Box::new(call));
         self
@@ -330,7 +331,7 @@ where
     #[must_use]
     pub fn on_epoch(
         mut self,
-        call: impl FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'n,
+        call: impl FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'c,
     ) -> Self {
         self.on_epoch.push(Box::new(call));
         self
@@ -355,7 +356,7 @@ where
 
     /// Writes progress as plain lines to `writer`, rather than to standard error.
     #[must_use]
-    pub fn progress_to(mut self, writer: impl Write + 'n) -> Self {
+    pub fn progress_to(mut self, writer: impl Write + 'c) -> Self {
         self.progress = Some(Box::new(writer));
         self
     }
@@ -395,7 +396,7 @@ where
     ///
     /// # Errors
     /// Settings that are not possible, and a checkpoint, loader or log that cannot be opened. No step is made then.
-    pub fn steps<'t>(&'t mut self, loader: &'t mut Loader<N::Input, N::Target>) -> Result<Steps<'t, 'n, N, D>> {
+    pub fn steps<'t>(&'t mut self, loader: &'t mut Loader<N::Input, N::Target>) -> Result<Steps<'t, 'n, 'c, N, D>> {
         Steps::begin(self, loader)
     }
 
