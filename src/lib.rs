@@ -44,6 +44,7 @@
 //! | run it | `on`, which every network has, and [`Net`] |
 //! | load and save weights | [`weights`] |
 //! | interrupt a training and go on exactly | [`state`] |
+//! | load data, and train with validation, metrics, logs and checkpoints | `data` and `train`, with the features of these names |
 //! | port a PyTorch module, train on data of your own, save, serve, check in CI | the [`guide`] |
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
@@ -75,9 +76,13 @@ pub use gpumem_core::{
 pub use gpumem_cpu::Cpu;
 #[cfg(feature = "cuda")]
 pub use gpumem_cuda::{Calibration, Cuda, Stages, calibrate};
+#[cfg(feature = "data")]
+pub use gpumem_data as data;
 pub use gpumem_macros::{blocks, blocks_mod, fits, max_batch, network, network_mod, operation};
 #[cfg(feature = "safetensors")]
 pub use gpumem_state as state;
+#[cfg(feature = "train")]
+pub use gpumem_train as train;
 #[cfg(any(feature = "safetensors", feature = "pickle"))]
 pub use gpumem_weights as weights;
 pub use selected::SELECTED;

@@ -35,7 +35,7 @@ pub enum Error {
         what: String,
     },
     /// A metric that cannot be computed.
-    Measure {
+    Metric {
         /// The metric's name.
         name: String,
         /// The fault, and what to do.
@@ -110,7 +110,7 @@ impl Error {
 
     /// Makes an error of a metric. `what` says the fault and what to do.
     pub fn measure(name: impl Into<String>, what: impl Into<String>) -> Error {
-        Error::Measure { name: name.into(), what: what.into() }
+        Error::Metric { name: name.into(), what: what.into() }
     }
 
     /// Makes an error of a failed access to a log's file.
@@ -147,7 +147,7 @@ impl fmt::Display for Error {
             Error::State(error) => error.fmt(f),
             Error::File { path, what } => write!(f, "`{}`: {what}", path.display()),
             Error::Setting { what } => f.write_str(what),
-            Error::Measure { name, what } => write!(f, "metric `{name}`: {what}"),
+            Error::Metric { name, what } => write!(f, "metric `{name}`: {what}"),
             Error::Padding { samples, batch } => write!(
                 f,
                 "the last batch of an epoch has {samples} of {batch} samples, and the loss would count its padding; add `.drop_last()` to the \

@@ -15,26 +15,26 @@ use gpumem_data::{Batched, Dataset, Loader, Position};
     message = "`{Self}` has no samples for a network with the input `{I}` and the target `{T}`",
     label = "expected a `Dataset`, or a `Loader` with the network's input and target"
 )]
-pub trait Samples<I: Batched, T: Batched, Kind> {
+pub trait ValidateOn<I: Batched, T: Batched, Kind> {
     /// Returns a loader of them.
     fn loader(self) -> Loader<I, T>;
 }
 
-/// A mark of data sets among [`Samples`].
+/// A mark of data sets among [`ValidateOn`].
 #[derive(Debug)]
 pub enum BySet {}
 
-/// A mark of loaders among [`Samples`].
+/// A mark of loaders among [`ValidateOn`].
 #[derive(Debug)]
 pub enum ByLoader {}
 
-impl<I: Batched, T: Batched, S: Dataset> Samples<I, T, BySet> for S {
+impl<I: Batched, T: Batched, S: Dataset> ValidateOn<I, T, BySet> for S {
     fn loader(self) -> Loader<I, T> {
         Loader::new(self).pad()
     }
 }
 
-impl<I: Batched, T: Batched> Samples<I, T, ByLoader> for Loader<I, T> {
+impl<I: Batched, T: Batched> ValidateOn<I, T, ByLoader> for Loader<I, T> {
     fn loader(self) -> Loader<I, T> {
         self
     }

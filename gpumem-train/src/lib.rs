@@ -20,12 +20,9 @@ mod trainer;
 pub use best::Best;
 pub use context::Context;
 pub use error::{BoxError, Error, NotFinite, Origin, Result};
-pub use evaluation::{ByLoader, BySet, Samples};
+pub use evaluation::{ByLoader, BySet, ValidateOn};
 pub use every::Every;
 pub use interrupt::Stopper;
 pub use report::{EvaluationReport, StepReport, Stop, TrainReport};
-pub use steps::Steps;
+pub use steps::TrainSteps;
 pub use trainer::Trainer;
-
-/// States of trainings: to load the best one, or to save one without a trainer.
-pub use gpumem_state as state;

@@ -7,7 +7,7 @@ use crate::error::{Error, NotFinite, Origin, Result};
 use crate::evaluation::{Scores, evaluate, room};
 use crate::every::{Due, Tick};
 use crate::interrupt::Guard;
-use crate::log::{Begin, Record};
+use crate::log::{Begin, Entry};
 use crate::metrics::Table;
 use crate::padding::Padding;
 use crate::progress::{Display, Status, Unit, evaluation_line, memory};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The steps of a training: an iterator that makes one at a time, with all that the trainer's settings ask for after it.
 ///
 /// It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
-pub struct Steps<'t, 'n, 'c, N: Trains, D: Device>
+pub struct TrainSteps<'t, 'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
     N::Target: Batched,
@@ -81,7 +81,7 @@ struct Run {
     last: Option<EvaluationReport>,
 }
 
-impl<'t, 'n, 'c, N: Trains, D: Device> Steps<'t, 'n, 'c, N, D>
+impl<'t, 'n, 'c, N: Trains, D: Device> TrainSteps<'t, 'n, 'c, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,
@@ -90,7 +90,7 @@ where
     pub(crate) fn begin(
         trainer: &'t mut Trainer<'n, 'c, N, D>,
         loader: &'t mut Loader<N::Input, N::Target>,
-    ) -> Result<Steps<'t, 'n, 'c, N, D>> {
+    ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
         trainer.check()?;
         let padding = Padding::of::<N>();
         let room = room::<N>();
@@ -132,7 +132,7 @@ where
             display.line(&format!("goes on after step {step}"));
         }
         tracing::info!(network = N::NAME, step = numbers.steps, resumed = resumed.is_some(), "training starts");
-        Ok(Steps {
+        Ok(TrainSteps {
             evaluation: Due::new(settings.evaluate_every, start),
             replay: Replay::new(settings.snapshot_every),
             guard: settings.catches_ctrl_c.then(Guard::new).flatten(),
@@ -162,7 +162,7 @@ where
     /// Makes the steps that are left, and returns the report of the training.
     ///
     /// # Errors
-    /// As for [`Steps::advance`].
+    /// As for [`TrainSteps::advance`].
     pub fn finish(mut self) -> Result<TrainReport> {
         while self.advance()?.is_some() {}
         self.report.take().ok_or_else(|| Error::setting("the training ended with an error before; start it again"))
@@ -393,7 +393,7 @@ where
     }
 
     fn record(&mut self, values: &[(String, f64)], tables: &[Table]) -> Result<()> {
-        let record = Record { step: self.step, epoch: self.epoch, seconds: self.seconds(), values, tables };
+        let record = Entry { step: self.step, epoch: self.epoch, seconds: self.seconds(), values, tables };
         self.trainer.logs.iter_mut().try_for_each(|log| log.record(&record))
     }
 
@@ -449,7 +449,7 @@ where
     }
 }
 
-impl<N: Trains, D: Device> Iterator for Steps<'_, '_, '_, N, D>
+impl<N: Trains, D: Device> Iterator for TrainSteps<'_, '_, '_, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,

@@ -4,13 +4,13 @@ use crate::best::{Follow, listed};
 use crate::checkpoint::{Resume, Settings as CheckpointSettings};
 use crate::context::Context;
 use crate::error::{BoxError, Error, Result};
-use crate::evaluation::{Metrics, Samples, evaluate, logged};
+use crate::evaluation::{Metrics, ValidateOn, evaluate, logged};
 use crate::every::Every;
 use crate::interrupt::Stopper;
-use crate::log::Log;
+use crate::log::Logger;
 use crate::metrics::{Goal, Metric};
 use crate::report::{EvaluationReport, TrainReport};
-use crate::steps::Steps;
+use crate::steps::TrainSteps;
 use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
@@ -143,7 +143,7 @@ where
     pub(crate) settings: Settings,
     pub(crate) metrics: Metrics<'c, N>,
     pub(crate) validation: Option<Loader<N::Input, N::Target>>,
-    pub(crate) logs: Vec<Box<dyn Log + 'c>>,
+    pub(crate) logs: Vec<Box<dyn Logger + 'c>>,
     pub(crate) on_step: Vec<Call<'c, N, D>>,
     pub(crate) on_epoch: Vec<Call<'c, N, D>>,
     pub(crate) progress: Option<Box<dyn Write + 'c>>,
@@ -200,7 +200,7 @@ where
 
     /// Validates on a data set, or on a loader of one, at each evaluation. See [Validation](Trainer#validation).
     #[must_use]
-    pub fn validate<K>(mut self, samples: impl Samples<N::Input, N::Target, K>) -> Self {
+    pub fn validate<K>(mut self, samples: impl ValidateOn<N::Input, N::Target, K>) -> Self {
         self.validation = Some(samples.loader());
         self
     }
@@ -289,7 +289,7 @@ where
 
     /// Adds a log: [`JsonLines`](crate::log::JsonLines), [`Csv`](crate::log::Csv), [`TensorBoard`](crate::log::TensorBoard), or one's own.
     #[must_use]
-    pub fn log(mut self, log: impl Log + 'c) -> Self {
+    pub fn log(mut self, log: impl Logger + 'c) -> Self {
         self.logs.push(Box::new(log));
         self
     }
@@ -381,7 +381,7 @@ where
     /// Trains as the settings say.
     ///
     /// # Errors
-    /// [`Error::Setting`] if they say nothing of an end, and all that [`Trainer::steps`] and [`Steps::advance`] give. The network keeps the
+    /// [`Error::Setting`] if they say nothing of an end, and all that [`Trainer::steps`] and [`TrainSteps::advance`] give. The network keeps the
     /// state of its last step.
     pub fn run(&mut self, loader: &mut Loader<N::Input, N::Target>) -> Result<TrainReport> {
         let Settings { epochs: None, max_steps: None, patience: None, .. } = &self.settings else {
@@ -396,8 +396,11 @@ where
     ///
     /// # Errors
     /// Settings that are not possible, and a checkpoint, loader or log that cannot be opened. No step is made then.
-    pub fn steps<'t>(&'t mut self, loader: &'t mut Loader<N::Input, N::Target>) -> Result<Steps<'t, 'n, 'c, N, D>> {
-        Steps::begin(self, loader)
+    pub fn steps<'t>(
+        &'t mut self,
+        loader: &'t mut Loader<N::Input, N::Target>,
+    ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
+        TrainSteps::begin(self, loader)
     }
 
     /// Evaluates the network on the validation set now, and returns `val_loss` and the metrics. Nothing is logged.

@@ -9,11 +9,16 @@ use gpumem_train::{Error, NotFinite, Origin, Trainer};
 
 /// Sums of points, of which sample number `bad` has a number that is none.
 fn loader(bad: Option<usize>) -> LoaderOf<Line> {
+    scaled(bad, 1.0)
+}
+
+/// As [`loader`], with sums times `factor`.
+fn scaled(bad: Option<usize>, factor: f32) -> LoaderOf<Line> {
     let set = from_fn(80, move |index, _, sample| {
         let mut draw = Draw::new(1, 0, index);
         let (x, y) = (draw.uniform() as f32, draw.uniform() as f32);
         sample.input(0)?.put_numbers(&[if Some(index) == bad { f32::NAN } else { x }, y])?;
-        sample.target(0)?.put_numbers(&[x + y])
+        sample.target(0)?.put_numbers(&[factor * (x + y)])
     });
     LoaderOf::<Line>::new(set).workers(1)
 }
@@ -60,18 +65,18 @@ fn the_first_tensor_that_is_not_finite_is_named() {
 
 #[test]
 fn an_update_that_made_the_network_infinite_is_the_origin() {
-    // A target of 1e30 has a finite gradient and an infinite square: the loss itself. An enormous rate makes weights infinite a step before.
+    // Gradients are above 1, so that the largest rate makes weights infinite.
     let mut net = Line::on(&Cpu::new()).unwrap();
     let error = Trainer::new(&mut net)
         .max_steps(20)
         .quiet()
         .on_step(|context| {
             if context.step() == 4 {
-                context.set_lr(1e38)?;
+                context.set_lr(3e38)?;
             }
             Ok(())
         })
-        .run(&mut loader(None))
+        .run(&mut scaled(None, 1e4))
         .unwrap_err();
     let text = error.to_string();
     let found = not_finite(error);

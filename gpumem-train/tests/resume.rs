@@ -4,9 +4,9 @@ mod common;
 
 use common::{Points, loader, points, state};
 use gpumem::Cpu;
+use gpumem_state::SavedState;
 use gpumem_train::log::{Csv, JsonLines, TensorBoard};
 use gpumem_train::metrics::{Accuracy, ConfusionMatrix};
-use gpumem_train::state::SavedState;
 use gpumem_train::{Every, Stop, TrainReport, Trainer};
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! A log of comma-separated values.
 
 use super::lines::Lines;
-use super::{Begin, Log, Record};
+use super::{Begin, Entry, Logger};
 use crate::error::{Error, Result};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ fn field(name: &str) -> String {
     if name.contains([',', '"', '\n', '\r']) { format!("\"{}\"", name.replace('"', "\"\"")) } else { name.into() }
 }
 
-impl Log for Csv {
+impl Logger for Csv {
     fn begin(&mut self, begin: &Begin<'_>) -> Result<()> {
         self.columns = begin.names.to_vec();
         for name in &self.extra {
@@ -66,7 +66,7 @@ impl Log for Csv {
         if is_new { self.lines.write(&header) } else { Ok(()) }
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+    fn record(&mut self, record: &Entry<'_>) -> Result<()> {
         if let Some((name, _)) = record.values.iter().find(|(name, _)| !self.columns.contains(name)) {
             let what = format!("there is no column for `{name}`; add it with `.column(\"{name}\")`, or log JSON lines");
             return Err(Error::file(self.lines.path(), what));

@@ -1,7 +1,7 @@
 //! A log of JSON lines.
 
 use super::lines::Lines;
-use super::{Begin, Log, Record};
+use super::{Begin, Entry, Logger};
 use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ impl JsonLines {
     }
 }
 
-impl Log for JsonLines {
+impl Logger for JsonLines {
     fn begin(&mut self, begin: &Begin<'_>) -> Result<()> {
         let Some(resumed) = begin.resumed else { return self.lines.start() };
         let path = self.lines.path().to_path_buf();
@@ -44,7 +44,7 @@ impl Log for JsonLines {
         })
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+    fn record(&mut self, record: &Entry<'_>) -> Result<()> {
         let mut line = Map::new();
         line.insert("step".into(), record.step.into());
         line.insert("epoch".into(), record.epoch.into());

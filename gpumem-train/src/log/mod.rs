@@ -29,7 +29,7 @@ pub struct Begin<'a> {
 /// Values of one step, or of one evaluation.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct Record<'a> {
+pub struct Entry<'a> {
     /// Training steps that have been made.
     pub step: u64,
     /// The epoch that the last batch was of; the first is 0.
@@ -43,7 +43,7 @@ pub struct Record<'a> {
 }
 
 /// A log of a training.
-pub trait Log {
+pub trait Logger {
     /// Starts the log, before the first step.
     ///
     /// # Errors
@@ -54,9 +54,9 @@ pub trait Log {
     ///
     /// # Errors
     /// A file that cannot be written, or a value that the log has no place for.
-    fn record(&mut self, record: &Record<'_>) -> Result<()>;
+    fn record(&mut self, record: &Entry<'_>) -> Result<()>;
 
-    /// True if [`Log::parameter`] is to be called after each evaluation. Reading parameters from a device takes time.
+    /// True if [`Logger::parameter`] is to be called after each evaluation. Reading parameters from a device takes time.
     fn wants_parameters(&self) -> bool {
         false
     }

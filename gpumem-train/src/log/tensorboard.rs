@@ -1,9 +1,9 @@
 //! A log of TensorBoard's event files.
 
-use super::{Begin, Log, Record};
+use super::{Begin, Entry, Logger};
 use crate::error::{Error, Result};
 use crate::metrics::Table;
-use crate::tensorboard::{EventWriter, Image};
+use crate::tensorboard::{EventWriter, Picture};
 use std::path::PathBuf;
 
 /// The least and the most pixels of a side of a table's image, unless it has more rows.
@@ -45,13 +45,13 @@ impl TensorBoard {
     }
 }
 
-impl Log for TensorBoard {
+impl Logger for TensorBoard {
     fn begin(&mut self, begin: &Begin<'_>) -> Result<()> {
         let writer = self.writer.insert(EventWriter::create(&self.folder)?);
         writer.start(begin.resumed.map_or(0, |step| step.saturating_add(1)))
     }
 
-    fn record(&mut self, record: &Record<'_>) -> Result<()> {
+    fn record(&mut self, record: &Entry<'_>) -> Result<()> {
         let writer = self.writer()?;
         for (name, value) in record.values {
             writer.scalar(name, record.step, *value)?;
@@ -59,7 +59,7 @@ impl Log for TensorBoard {
         for table in record.tables {
             let (width, height, pixels) = picture(table);
             if width > 0 && height > 0 {
-                writer.image(&table.name, record.step, Image { width, height, channels: 1, pixels: &pixels })?;
+                writer.image(&table.name, record.step, Picture { width, height, channels: 1, pixels: &pixels })?;
             }
         }
         Ok(())

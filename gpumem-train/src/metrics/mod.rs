@@ -15,7 +15,7 @@ pub use f1::F1;
 pub use iou::MeanIou;
 pub use mean_absolute_error::MeanAbsoluteError;
 pub use perplexity::Perplexity;
-pub use select::{Select, select};
+pub use select::{Selected, select};
 
 use crate::error::Result;
 

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 /// A metric of one output and one target of several: see [`select`].
 #[derive(Clone, Debug)]
-pub struct Select<M, FO, FT, O, T> {
+pub struct Selected<M, FO, FT, O, T> {
     metric: M,
     output: FO,
     target: FT,
@@ -30,16 +30,16 @@ pub struct Select<M, FO, FT, O, T> {
 /// assert_eq!((metric.name(), metric.value()), ("first_accuracy".to_string(), Some(1.0)));
 /// # Ok::<(), gpumem_train::Error>(())
 /// ```
-pub fn select<M, FO, FT, Outputs, Targets, O, T>(metric: M, output: FO, target: FT) -> Select<M, FO, FT, O, T>
+pub fn select<M, FO, FT, Outputs, Targets, O, T>(metric: M, output: FO, target: FT) -> Selected<M, FO, FT, O, T>
 where
     M: Metric<O, T>,
     FO: Fn(&Outputs) -> &O,
     FT: Fn(&Targets) -> &T,
 {
-    Select { metric, output, target, name: None, tensors: PhantomData }
+    Selected { metric, output, target, name: None, tensors: PhantomData }
 }
 
-impl<M, FO, FT, O, T> Select<M, FO, FT, O, T> {
+impl<M, FO, FT, O, T> Selected<M, FO, FT, O, T> {
     /// Sets the name in logs, so that a metric can be taken of several outputs.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
@@ -48,7 +48,7 @@ impl<M, FO, FT, O, T> Select<M, FO, FT, O, T> {
     }
 }
 
-impl<M, FO, FT, Outputs, Targets, O, T> Metric<Outputs, Targets> for Select<M, FO, FT, O, T>
+impl<M, FO, FT, Outputs, Targets, O, T> Metric<Outputs, Targets> for Selected<M, FO, FT, O, T>
 where
     M: Metric<O, T>,
     FO: Fn(&Outputs) -> &O,

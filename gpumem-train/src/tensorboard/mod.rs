@@ -22,7 +22,7 @@ const MOST_PIXELS: usize = 1 << 26;
 
 /// An image in row-major order, the channels of a pixel side by side.
 #[derive(Clone, Copy, Debug)]
-pub struct Image<'a> {
+pub struct Picture<'a> {
     /// Pixels of a row.
     pub width: usize,
     /// Number of rows.
@@ -102,7 +102,7 @@ impl EventWriter {
     /// # Errors
     /// [`Error::Setting`] for an image without pixels, of more than 67,108,864 pixels, of another number of channels than 1, 3 or 4, or with
     /// another number of bytes. [`Error::File`] if the file cannot be written.
-    pub fn image(&mut self, tag: &str, step: u64, picture: Image<'_>) -> Result<()> {
+    pub fn image(&mut self, tag: &str, step: u64, picture: Picture<'_>) -> Result<()> {
         let png = encode(picture)?;
         let summary = summary(tag, |entry| entry.message(4, &image(picture, &png)));
         self.put(event(now(), step).message(5, &summary))
@@ -147,8 +147,8 @@ fn create_file(folder: &Path) -> std::io::Result<(PathBuf, File)> {
 }
 
 /// Encodes an image as a PNG.
-fn encode(image: Image<'_>) -> Result<Vec<u8>> {
-    let Image { width, height, channels, pixels } = image;
+fn encode(image: Picture<'_>) -> Result<Vec<u8>> {
+    let Picture { width, height, channels, pixels } = image;
     let color = match channels {
         1 => png::ColorType::Grayscale,
         3 => png::ColorType::Rgb,

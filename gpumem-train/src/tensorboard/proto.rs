@@ -1,6 +1,6 @@
 //! The few protocol buffers of TensorBoard, field by field.
 
-use super::Image;
+use super::Picture;
 
 /// Bytes of a message under construction.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ pub(super) fn start() -> Message {
 }
 
 /// Returns a `Summary.Image` of a PNG.
-pub(super) fn image(image: Image<'_>, png: &[u8]) -> Message {
-    let Image { width, height, channels, .. } = image;
+pub(super) fn image(image: Picture<'_>, png: &[u8]) -> Message {
+    let Picture { width, height, channels, .. } = image;
     Message::new().integer(1, height as u64).integer(2, width as u64).integer(3, channels as u64).bytes(4, png)
 }

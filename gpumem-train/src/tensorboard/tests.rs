@@ -1,4 +1,4 @@
-use super::{EventWriter, Image, masked, record};
+use super::{EventWriter, Picture, masked, record};
 use std::fs;
 
 /// Returns the events of a file, each after a check of its two checksums.
@@ -60,13 +60,13 @@ fn field(message: &[u8], number: u64) -> Vec<u8> {
 fn checksums_are_those_of_tensorflow() {
     // RFC 3720, B.4: 32 bytes of zeros.
     assert_eq!(crc32c::crc32c(&[0; 32]), 0x8a91_36aa);
-    // The first record of every event file that TensorBoard 2 writes, its time set to 0: by its own `RecordWriter`.
-    let version = super::proto::Message::new().double(1, 0.0).bytes(3, b"brain.Event:2").finish();
+    // An event that `RecordWriter` of TensorBoard 2.21 wrote.
+    let summary = super::summary("loss", |entry| entry.float(2, 0.25));
     let golden = [
-        24, 0, 0, 0, 0, 0, 0, 0, 163, 127, 75, 34, 9, 0, 0, 0, 0, 0, 0, 0, 0, 26, 13, 98, 114, 97, 105, 110, 46, 69,
-        118, 101, 110, 116, 58, 50, 0, 0, 0, 0,
+        27, 0, 0, 0, 0, 0, 0, 0, 26, 13, 158, 19, 9, 0, 0, 0, 0, 0, 0, 248, 63, 16, 172, 2, 42, 13, 10, 11, 10, 4, 108,
+        111, 115, 115, 21, 0, 0, 128, 62, 153, 8, 222, 237,
     ];
-    assert_eq!(record(&version)[..golden.len() - 4], golden[..golden.len() - 4]);
+    assert_eq!(record(&super::event(1.5, 300).message(5, &summary).finish()), golden);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_file_has_what_was_written() {
     writer.histogram("weight", 4, &[1.0, 2.0]).unwrap();
     writer.histogram("nothing", 4, &[f32::NAN]).unwrap();
     let pixels = [0, 128, 255, 1, 2, 3];
-    writer.image("picture", 5, Image { width: 2, height: 1, channels: 3, pixels: &pixels }).unwrap();
+    writer.image("picture", 5, Picture { width: 2, height: 1, channels: 3, pixels: &pixels }).unwrap();
     let events = events(&fs::read(writer.path()).unwrap());
     assert_eq!(events.len(), 5);
     assert_eq!(field(&events[0], 3), b"brain.Event:2");
@@ -118,7 +118,7 @@ fn impossible_images_and_folders_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = EventWriter::create(folder.path()).unwrap();
     let mut error = |width, height, channels, pixels: &[u8]| {
-        writer.image("picture", 1, Image { width, height, channels, pixels }).unwrap_err().to_string()
+        writer.image("picture", 1, Picture { width, height, channels, pixels }).unwrap_err().to_string()
     };
     assert_eq!(error(1, 1, 2, &[0, 0]), "an image of 2 channels cannot be shown; give it 1, 3 or 4");
     assert_eq!(
