@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | [`porting`] | a PyTorch module beside its network, a table of names, what differs, weights in and out |
 //! | [`layers_of_your_own`] | a formula, functions for the CPU and for cards, what only counts |
-//! | [`your_own_data`] | batches, labels, the last batch, training loops, fine-tuning, devices and threads |
-//! | [`save_resume_serve`] | a file of weights, exact resume, inference alone, a server |
+//! | [`your_own_data`] | data sets, the loader, the trainer, the last batch, fine-tuning, devices and threads |
+//! | [`save_resume_serve`] | states of a training, exact resume, files of weights, inference alone, a server |
 //! | [`ci`] | the fit check of a pull request |
 //! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
 
@@ -23,12 +23,15 @@ pub mod porting {}
 #[doc = include_str!("../docs/layers-of-your-own.md")]
 pub mod layers_of_your_own {}
 
+/// [finetune]: https://github.com/gpumem/gpumem/blob/HEAD/gpumem-zoo/examples/finetune_resnet18.rs
 /// [fit]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md
 #[doc = ""]
-#[doc = include_str!("../docs/your-own-data.md")]
+#[cfg_attr(feature = "train", doc = include_str!("../docs/your-own-data.md"))]
+#[cfg_attr(not(feature = "train"), doc = "This page is part of the documentation with the feature `train`.")]
 pub mod your_own_data {}
 
 /// [base]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#a-base-of-8-or-4-bits
+/// [data]: crate::guide::your_own_data
 /// [porting]: crate::guide::porting
 /// [server]: https://github.com/gpumem/gpumem/blob/HEAD/examples/serve/src/lib.rs
 #[doc = ""]
