@@ -157,6 +157,10 @@ use proc_macro2::TokenStream;
 ///
 /// A layer's path is the blocks around it and its kind, `stage[0].conv2d[1]`, numbered among equal names of its block, without a
 /// number where it is the only one. The layer table in the struct's documentation shows all of them.
+///
+/// Blocks and `repeat` take `name = ".."` too, and `#[name = ".."]` before the `fn` of a block names its calls. `""` adds nothing to paths, and
+/// `"[]"` a number alone, as modules of an `nn.Sequential` have: `layer1[0].conv1`. A layer of one parameter takes `parameter = "cls_token"`:
+/// its parameter is `cls_token`, and not `cls_token.weight`.
 #[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn network(tokens: TokenStream) -> TokenStream {
     compile(tokens.into()).into()

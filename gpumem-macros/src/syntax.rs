@@ -144,12 +144,14 @@ pub(crate) struct Constant {
 }
 
 /// What stands in front of a function.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct BlockAttributes {
     /// `#[freeze]`
     pub(crate) is_frozen: bool,
     /// `#[checkpoint]`
     pub(crate) is_computed_again: bool,
+    /// The text of `#[name = ".."]`: the segment of paths for calls without a name of their own.
+    pub(crate) name: Option<String>,
 }
 
 /// `fn forward(..) -> Logits<1000> { .. }`, or a block.

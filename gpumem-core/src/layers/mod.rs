@@ -7,7 +7,8 @@
 //! Arguments come in PyTorch's order, without the sizes that are known from what arrives; options are `name = value` in any order,
 //! and one that is yes or no may be written as a flag, `inplace`. Each layer's page has its options with their defaults, shapes,
 //! parameters, what its backward pass keeps, and PyTorch's name for it. Every layer takes `name = "fc"`, its name in paths, and
-//! `freeze`.
+//! `freeze`. A layer of one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an
+//! `nn.Parameter` of the module around, and not `cls_token.weight`.
 //!
 //! | family | layers |
 //! | --- | --- |

@@ -1,6 +1,7 @@
 //! `fn forward(..)` and blocks.
 
 use super::{Parser, brief, drain, skip_to_comma};
+use crate::resolve::{BLOCK_NAME, is_block_name};
 use crate::syntax::{BlockAttributes, Function, Parameter, Place, Type};
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
@@ -26,6 +27,9 @@ impl Parser<'_> {
             let message = "`#[checkpoint]` on `forward` would compute everything a second time and keep nothing less; put it on \
                            blocks, or write `checkpoint: Auto` in `TRAIN`";
             self.errors.add(Place::of(attribute), message);
+        }
+        if let Some(attribute) = attributes.iter().find(|it| is_forward && it.path().is_ident("name")) {
+            self.errors.add(Place::of(attribute), "paths begin inside `forward`, so it has no name; remove `#[name]`");
         }
         let parameter = |parser: &mut Self, input: ParseStream<'_>| parser.parameter(input, is_forward);
         let parameters = self.separated(&content, "a parameter", parameter, |parameter| {
@@ -77,6 +81,8 @@ impl Parser<'_> {
                     let name = if is_freeze { "freeze" } else { "checkpoint" };
                     self.errors.add(Place::of(attribute), format!("`#[{name}]` takes no arguments; remove them"));
                 }
+            } else if is_known(&["name"]) {
+                marks.name = self.name_of_block(attribute);
             } else if is_known(&["doc"]) {
                 docs.extend(line(attribute));
             } else if is_known(&["cfg", "cfg_attr"]) {
@@ -88,6 +94,20 @@ impl Parser<'_> {
             }
         }
         (docs, marks)
+    }
+
+    /// Returns the text of `#[name = ".."]`; `None` after a mistake.
+    fn name_of_block(&mut self, attribute: &Attribute) -> Option<String> {
+        let message = match &attribute.meta {
+            syn::Meta::NameValue(syn::MetaNameValue {
+                value: syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(name), .. }),
+                ..
+            }) if is_block_name(&name.value()) => return Some(name.value()),
+            syn::Meta::NameValue(_) => BLOCK_NAME,
+            _ => "`#[name]` takes a text, as `#[name = \"layer1\"]`",
+        };
+        self.errors.add(Place::of(attribute), message);
+        None
     }
 
     /// Reports attributes and documentation where no part of the language has any, and reads them: before a layer, a `let`, a field

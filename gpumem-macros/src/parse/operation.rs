@@ -430,7 +430,8 @@ impl Parser<'_> {
                 self.errors.add(&late.name, message);
             }
         }
-        for argument in arguments.iter().filter(|argument| argument.name == "name" || argument.name == "freeze") {
+        let is_taken = |name: &Ident| ["name", "parameter", "freeze"].iter().any(|taken| name == taken);
+        for argument in arguments.iter().filter(|argument| is_taken(&argument.name)) {
             self.errors.add(&argument.name, format!("every layer takes `{}`; choose another name", argument.name));
         }
     }

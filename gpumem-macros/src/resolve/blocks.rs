@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
+use super::layers::Named;
 use super::modes::Mode;
 use super::paths::snake_case;
 use super::types::check_distinct;
@@ -222,7 +223,7 @@ impl<'s> Resolver<'s, '_> {
     ) -> Current {
         let (names, arguments): (Vec<&'s Argument>, Vec<&'s Argument>) =
             arguments.iter().partition(|argument| argument.name.as_ref().is_some_and(|name| name == "name"));
-        let chosen = names.first().and_then(|name| self.chosen_name(name, frame));
+        let chosen = names.first().and_then(|name| self.chosen_name(name, frame, Named::Block));
         let segment = chosen.as_ref().map(|(name, _)| name.as_str());
         let (times, layers) = self.repeated(element, &arguments, frame);
         let before = self.unrolled();

@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
+use super::layers::Named;
 use super::modes::At;
 use super::paths::snake_case;
 use crate::syntax::{Argument, Expression, Function, Kind, Module, Parameter};
@@ -38,7 +39,7 @@ impl<'s> Resolver<'s, '_> {
             return None;
         }
         let chosen = arguments.iter().find(|argument| is_own_name(argument, block));
-        let chosen = chosen.and_then(|argument| self.chosen_name(argument, frame));
+        let chosen = chosen.and_then(|argument| self.chosen_name(argument, frame, Named::Block));
         let parameters = self.call_arguments(element, (block, module), arguments, frame);
         if self.declaring {
             // The block is looked at by itself.
@@ -63,7 +64,7 @@ impl<'s> Resolver<'s, '_> {
         });
         let segment = chosen.as_ref().map(|(chosen, _)| chosen.as_str()).or(segment);
         let kind = if module.is_of_composites { snake_case(&name) } else { name };
-        let opened = self.paths.open(segment.unwrap_or(&kind));
+        let opened = self.paths.open(segment.or(block.attributes.name.as_deref()).unwrap_or(&kind));
         let around = self.begin_frozen(block.attributes.is_frozen, At::new(element, frame));
         let first = self.graph.nodes.len();
         let end = self.element(&block.body.element, &inner, current, None);

@@ -2,6 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
+use super::paths::INDEX;
 use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
@@ -21,6 +22,8 @@ pub(super) struct Given {
     branches: Vec<usize>,
     /// `name = "fc1"`
     chosen: Option<(String, Place)>,
+    /// `parameter = "cls_token"`: `chosen` is the name of the layer's parameter too.
+    is_parameter: bool,
     /// `freeze`, `freeze = true`
     pub(super) frozen: bool,
 }
@@ -200,6 +203,7 @@ impl<'s> Resolver<'s, '_> {
         match built.row {
             Some(row) => {
                 self.check_frozen(call, given, row);
+                self.check_parameter(call, given, row);
                 let segment = self.layer_segment(call.name, segment, given.chosen.clone());
                 self.sharing.added(Some(row));
                 let is_lost = built.value.is_some_and(|value| !self.graph.value(value).batched);
@@ -214,6 +218,33 @@ impl<'s> Resolver<'s, '_> {
             None => _ = self.fail_layer(),
         }
         built.value
+    }
+
+    /// Notes the parameter of a layer with `parameter = ".."`, and reports a layer that has not exactly one.
+    fn check_parameter(&mut self, call: &Call<'s, '_>, given: &Given, row: RowId) {
+        // Another use of a shared layer has no parameter of its own.
+        if !given.is_parameter || self.sharing.owner().is_some() {
+            return;
+        }
+        let names = call.arguments.iter().filter_map(|argument| argument.name.as_ref());
+        let is_named = names.into_iter().any(|name| name == "name");
+        let owned: Vec<usize> =
+            (0..self.graph.parameters.len()).filter(|&id| self.graph.parameters[id].row == row).collect();
+        let has_buffers = self.graph.buffers.iter().any(|buffer| buffer.row == row);
+        match owned[..] {
+            [only] if !has_buffers && !is_named => self.bare.push(only),
+            _ if is_named => {
+                let message = "has a `name` and is a `parameter`; keep one of them";
+                self.report_layer(call.element, call.element.place, call.name, call.frame, message);
+            }
+            _ => {
+                let count = owned.len();
+                let message = format!(
+                    "has {count} parameters, and `parameter = \"..\"` is for a layer of one; write `name = \"..\"`"
+                );
+                self.report_layer(call.element, call.element.place, call.name, call.frame, &message);
+            }
+        }
     }
 
     /// Counts a layer that could not be made.
@@ -266,7 +297,12 @@ impl<'s> Resolver<'s, '_> {
         let takes_tables = takes_tables(call.name);
         for (index, argument) in call.arguments.iter().enumerate() {
             if argument.name.as_ref().is_some_and(|name| name == "name") {
-                given.chosen = self.chosen_name(argument, call.frame);
+                given.chosen = self.chosen_name(argument, call.frame, Named::Layer);
+                continue;
+            }
+            if argument.name.as_ref().is_some_and(|name| name == "parameter") {
+                given.chosen = self.chosen_name(argument, call.frame, Named::Layer);
+                given.is_parameter = true;
                 continue;
             }
             if self.is_freeze(argument, call.frame) {
@@ -386,14 +422,22 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// `name = "fc1"`
-    pub(super) fn chosen_name(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> Option<(String, Place)> {
+    pub(super) fn chosen_name(
+        &mut self,
+        argument: &'s Written,
+        frame: &Rc<Frame<'s>>,
+        named: Named,
+    ) -> Option<(String, Place)> {
         let Known::Text(name) = self.value(&argument.value, frame)? else {
             let message = "a layer's name is a text, as `name = \"fc1\"`";
             self.report(argument.value.id, argument.value.place, frame, message);
             return None;
         };
-        if !is_segment(&name) {
-            let message = "a layer's name consists of letters, digits and `_`, as `name = \"fc1\"`";
+        let (is_right, message) = match named {
+            Named::Layer => (name.is_empty() || is_name(&name), LAYER_NAME),
+            Named::Block => (is_block_name(&name), BLOCK_NAME),
+        };
+        if !is_right {
             self.report(argument.value.id, argument.value.place, frame, message);
             return None;
         }
@@ -401,10 +445,36 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// True if a text may be a segment of a path: an identifier in any script, which may also begin with a digit.
+/// What a name is chosen for.
+#[derive(Clone, Copy)]
+pub(super) enum Named {
+    Layer,
+    /// A block, or all rounds of a `repeat`.
+    Block,
+}
+
+const LAYER_NAME: &str =
+    "a layer's name consists of letters, digits, `_` and inner `-`, with `.` between modules, as `name = \"fc1\"`";
+
+/// The message for a wrong name of a block.
+pub(crate) const BLOCK_NAME: &str = "a block's name consists of letters, digits, `_` and inner `-`, with `.` between modules; \
+     \"\" adds nothing to paths, and \"[]\" a number alone";
+
+/// True if a text may be the name of a block in paths.
+pub(crate) fn is_block_name(name: &str) -> bool {
+    name.is_empty() || name == INDEX || is_name(name)
+}
+
+/// True if a text may be the name of a layer: segments of a path with dots between them.
+fn is_name(name: &str) -> bool {
+    name.split('.').all(is_segment)
+}
+
+/// True if a text may be a segment of a path: an identifier in any script, which may also begin with a digit and have `-` inside.
 fn is_segment(name: &str) -> bool {
-    let behind = format!("_{name}");
-    !name.is_empty() && syn::parse_str::<syn::Ident>(&behind).is_ok_and(|parsed| parsed == behind)
+    let has_inner_dashes = !name.starts_with('-') && !name.ends_with('-');
+    let behind = format!("_{}", name.replace('-', "_"));
+    has_inner_dashes && !name.is_empty() && syn::parse_str::<syn::Ident>(&behind).is_ok_and(|parsed| parsed == behind)
 }
 
 /// Whether a layer takes numbers in nested brackets.

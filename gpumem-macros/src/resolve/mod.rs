@@ -22,6 +22,7 @@ use crate::syntax::{Expression, Function, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use guesses::Guesses;
+pub(crate) use layers::{BLOCK_NAME, is_block_name};
 use lora::Adapted;
 use modes::{At, Detached, Mode};
 pub(crate) use operations::with_functions;
@@ -77,6 +78,8 @@ pub(crate) struct Resolver<'s, 'e> {
     /// Layers so far, with those that could not be made.
     count: usize,
     sharing: Sharing,
+    /// Parameters with the path of their layer, by number: `parameter = "cls_token"`.
+    bare: Vec<usize>,
     /// Imported constants that have been reported, by their modules and names.
     pub(crate) imports_named: HashSet<(*const Module, String)>,
     /// Names that a misspelt name was probably meant to be.
@@ -194,6 +197,7 @@ impl<'s, 'e> Resolver<'s, 'e> {
             rows: Vec::new(),
             count: 0,
             sharing: Sharing::default(),
+            bare: Vec::new(),
             imports_named: HashSet::new(),
             meant: HashSet::new(),
             lost: Vec::new(),
@@ -397,15 +401,27 @@ impl<'s> Resolver<'s, '_> {
             self.errors
                 .add(place, format!("the name \"{name}\" is taken by another layer of the same block; choose another"));
         }
-        for (row, (segment, _)) in self.graph.rows.iter_mut().zip(&self.rows) {
+        let is_sound = self.paths.taken().next().is_none();
+        let mut seen = HashSet::new();
+        for (row, (segment, place)) in self.graph.rows.iter_mut().zip(&self.rows) {
             row.path = self.paths.spell(*segment);
+            // Names with dots, and blocks without a segment, can spell what another block has.
+            if is_sound && !seen.insert(row.path.clone()) {
+                self.errors.add(*place, format!("another layer has the path `{}` too; choose another name", row.path));
+            }
         }
         let rows = &self.graph.rows;
+        for &parameter in &self.bare {
+            self.graph.parameters[parameter].name.clear();
+        }
         let parameters = self.graph.parameters.iter_mut().map(|parameter| (&mut parameter.name, parameter.row));
         let buffers = self.graph.buffers.iter_mut().map(|buffer| (&mut buffer.name, buffer.row));
         for (name, row) in parameters.chain(buffers) {
             // They were added under an empty path: `.weight`, `.qkv.weight`.
             name.insert_str(0, &rows[row].path);
+            if rows[row].path.is_empty() {
+                name.remove(0);
+            }
         }
     }
 }

@@ -6,6 +6,9 @@
 use crate::syntax::Place;
 use std::collections::HashMap;
 
+/// The name of a block that has only its number in paths, as a module of an `nn.Sequential`: `layer1[0]`.
+pub(super) const INDEX: &str = "[]";
+
 /// A segment: the instance it is in, and its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
@@ -57,8 +60,11 @@ impl Paths {
         Segment { instance: self.current, index: instance.segments.len() - 1 }
     }
 
-    /// Opens an instance named `name`; returns what [`Paths::close`] needs.
+    /// Opens an instance named `name`; returns what [`Paths::close`] needs. Without a name, layers go on in the instance around.
     pub(super) fn open(&mut self, name: &str) -> usize {
+        if name.is_empty() {
+            return self.current;
+        }
         let parent = Some(self.add(name, None));
         self.instances.push(Instance { parent, ..Instance::default() });
         std::mem::replace(&mut self.current, self.instances.len() - 1)
@@ -71,12 +77,13 @@ impl Paths {
     pub(super) fn spell(&self, segment: Segment) -> String {
         let instance = &self.instances[segment.instance];
         let (name, number, _) = &instance.segments[segment.index];
-        let mut path = match instance.parent {
-            Some(parent) => self.spell(parent) + ".",
-            None => String::new(),
-        };
-        path += name;
-        if instance.counts[name] > 1 || *number > 0 {
+        let mut path = instance.parent.map(|parent| self.spell(parent)).unwrap_or_default();
+        let is_index = name == INDEX;
+        if !is_index && !name.is_empty() {
+            path += if path.is_empty() { "" } else { "." };
+            path += name;
+        }
+        if is_index || instance.counts[name] > 1 || *number > 0 {
             path += &format!("[{number}]");
         }
         path

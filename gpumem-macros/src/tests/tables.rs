@@ -97,10 +97,14 @@ fn blocks_and_repetitions_have_names() {
     assert_eq!(resolved.graph.rows[0].path, "inner.linear");
     let items = "fn inner(width: usize) -> Block { [Linear(width)] }";
     assert_mistakes(
-        &forward("Features<4>", "Features<4>", "[inner(4, name = 3), repeat(2, Relu, name = \"a.b\")]", items),
+        &forward("Features<4>", "Features<4>", "[inner(4, name = 3), repeat(2, Relu, name = \"a b\")]", items),
         &[
             ("3", "a layer's name is a text, as `name = \"fc1\"`"),
-            ("\"a.b\"", "a layer's name consists of letters, digits and `_`, as `name = \"fc1\"`"),
+            (
+                "\"a b\"",
+                "a block's name consists of letters, digits, `_` and inner `-`, with `.` between modules; \"\" adds nothing to paths, and \
+                 \"[]\" a number alone",
+            ),
         ],
     );
 }
