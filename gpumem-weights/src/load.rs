@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Lone, Mismatch, Shapes};
 use crate::mapping::Mapping;
-use crate::names::nearest;
+use crate::names::{nearest, torch_name};
 use crate::source::{Kind, Source, View, elements};
 use gpumem_core::network::Network;
 use gpumem_core::run::device::Device;
@@ -57,7 +57,7 @@ pub(crate) struct Own {
 }
 
 /// Returns the parameters and running statistics of a network, and what is wrong with their names.
-pub(crate) fn owned<N: Network, D: Device>(net: &Net<N, D>, mapping: &Mapping) -> (Vec<Own>, Vec<String>) {
+pub(crate) fn owned<N: Network, D: Device>(net: &Net<N, D>) -> (Vec<Own>, Vec<String>) {
     let mut seen: HashMap<String, String> = HashMap::new();
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
     for tensor in net.tensors() {
@@ -66,7 +66,7 @@ pub(crate) fn owned<N: Network, D: Device>(net: &Net<N, D>, mapping: &Mapping) -
             net::Kind::Statistic => true,
             _ => continue,
         };
-        let (path, name) = (tensor.name.to_string(), mapping.network_name(tensor.name));
+        let (path, name) = (tensor.name.to_string(), torch_name(tensor.name));
         if let Some(other) = seen.insert(name.clone(), path.clone()) {
             wrong.push(format!(
                 "`{other}` and `{path}` are both `{name}` in files; give one of the layers another `name`"
@@ -99,7 +99,7 @@ pub(crate) fn load<N: Network, D: Device>(
     strict: bool,
     net: &mut Net<N, D>,
 ) -> Result<Report, Error> {
-    let (own, wrong) = owned(net, mapping);
+    let (own, wrong) = owned(net);
     let mut matching = Matching::new(source, mapping, &own);
     matching.mismatch.others = wrong;
     let filled = matching.run();

@@ -1,8 +1,6 @@
 //! What a file calls a network's tensors, and how it has them: said once, for reading and writing.
 
-use crate::names::{captures, filled, matches_any, renamed, torch_name};
-use std::fmt;
-use std::sync::Arc;
+use crate::names::{captures, filled, matches_any, renamed};
 
 /// The element type in which numbers are saved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,17 +21,15 @@ pub enum Dtype {
 /// ```
 /// use gpumem_weights::Mapping;
 ///
-/// // GPT-2 of transformers, for a network whose layers are `Linear(.., name = "c_attn")`, without `transposed`.
-/// let gpt2 = Mapping::new()
-///     .rename("transformer.", "")
-///     .transpose("transformer.h.*.attn.c_*.weight")
-///     .transpose("transformer.h.*.mlp.c_*.weight")
-///     .tied("lm_head.weight", "transformer.wte.weight");
-/// # let _ = gpt2;
+/// // The encoder of another model, whose attentions have queries, keys and values apart, without the file's head.
+/// let encoder = Mapping::new()
+///     .rename("model.encoder.", "")
+///     .join("layers.*.qkv.*", &["model.encoder.layers.*.q.*", "model.encoder.layers.*.k.*", "model.encoder.layers.*.v.*"])
+///     .skip("head.*");
+/// # let _ = encoder;
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Mapping {
-    names: Arc<dyn Fn(&str) -> String + Send + Sync>,
     renames: Vec<(String, String)>,
     transposed: Vec<String>,
     axes: Vec<(String, usize)>,
@@ -80,7 +76,6 @@ impl Mapping {
     /// Returns the mapping of a network whose names are PyTorch's: `layer1[0].conv1` is `layer1.0.conv1`.
     pub fn new() -> Mapping {
         Mapping {
-            names: Arc::new(torch_name),
             renames: Vec::new(),
             transposed: Vec::new(),
             axes: Vec::new(),
@@ -93,11 +88,23 @@ impl Mapping {
         }
     }
 
-    /// Names the network's tensors by a function of their path, in the place of [`torch_name`]. `gpumem_zoo::torch_name` is that of the zoo.
-    #[must_use]
-    pub fn names(mut self, names: impl Fn(&str) -> String + Send + Sync + 'static) -> Mapping {
-        self.names = Arc::new(names);
-        self
+    /// Returns the mapping of GPT-2 as transformers has it: `GPT2LMHeadModel`, `GPT2Model`, and the files on the hub.
+    ///
+    /// For a network with transformers' names below `transformer.`, whose maps are `Linear(.., transposed)`, such as `Gpt2` of gpumem-zoo. Add
+    /// `.transpose("*.c_*.weight")` for one with plain `Linear`s. What is saved has the names of `GPT2LMHeadModel`.
+    pub fn gpt2() -> Mapping {
+        // Older files have the causal mask, which is no parameter.
+        let masks = Mapping::new().skip("h.*.attn.bias").skip("h.*.attn.masked_bias");
+        masks.rename("transformer.", "").tied("lm_head.weight", "transformer.wte.weight")
+    }
+
+    /// Returns the mapping of vision transformers of timm and torchvision, whose tokens and positions have a batch axis of 1.
+    ///
+    /// It loads what [`Mapping::new`] loads, and saves `[1, 197, 384]` where the network has `[197, 384]`. It is for `VitS16`, `VitB16` and the
+    /// DeiTs of gpumem-zoo, and for others with `cls_token`, `dist_token`, `pos_embed`, `class_token` or `encoder.pos_embedding`.
+    pub fn vit() -> Mapping {
+        let tables = ["cls_token", "dist_token", "pos_embed", "class_token", "encoder.pos_embedding"];
+        tables.iter().fold(Mapping::new(), |mapping, table| mapping.axes(table, 3))
     }
 
     /// Changes the file's names: a prefix, or where `from` has a `*`, whole names. Each rule sees what the one before made.
@@ -171,11 +178,6 @@ impl Mapping {
         self
     }
 
-    /// Returns the name of a path of the network, before the renaming of files.
-    pub(crate) fn network_name(&self, path: &str) -> String {
-        (self.names)(path)
-    }
-
     /// Returns what the network calls a tensor of the file.
     pub(crate) fn read_name(&self, name: &str) -> String {
         let rename = |name: String, (from, to): &(String, String)| renamed(&name, from, to).unwrap_or(name);
@@ -217,20 +219,4 @@ impl Mapping {
 
 fn several(whole: &str, parts: &[&str], rows: Option<Vec<u64>>) -> Several {
     Several { whole: whole.into(), parts: parts.iter().map(|part| (*part).into()).collect(), rows }
-}
-
-impl fmt::Debug for Mapping {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mapping")
-            .field("renames", &self.renames)
-            .field("transposed", &self.transposed)
-            .field("axes", &self.axes)
-            .field("tied", &self.tied)
-            .field("joined", &self.joined)
-            .field("split", &self.split)
-            .field("skipped", &self.skipped)
-            .field("dtype", &self.dtype)
-            .field("shard", &self.shard)
-            .finish_non_exhaustive()
-    }
 }

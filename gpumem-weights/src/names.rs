@@ -4,9 +4,12 @@
 ///
 /// ```
 /// assert_eq!(gpumem_weights::torch_name("layer1[0].conv1.weight"), "layer1.0.conv1.weight");
+/// assert_eq!(gpumem_weights::torch_name("[0][2].weight"), "0.2.weight");
 /// ```
 pub fn torch_name(path: &str) -> String {
-    path.replace('[', ".").replace(']', "")
+    let name = path.replace('[', ".").replace(']', "");
+    // A path begins with a number where `forward` itself is the `nn.Sequential`.
+    name.strip_prefix('.').map_or(name.clone(), String::from)
 }
 
 /// Returns what each `*` of `pattern` stands for in `name`; `None` if the pattern does not match. A `*` stands for any characters, none

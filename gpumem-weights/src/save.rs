@@ -37,7 +37,7 @@ const INDEX: &str = ".safetensors.index.json";
 
 /// Saves parameters and running statistics, as the mapping says: into one file, or where `path` is an index into several beside it.
 pub(crate) fn save<N: Network, D: Device>(net: &mut Net<N, D>, mapping: &Mapping, path: &Path) -> Result<(), Error> {
-    let (own, mut wrong) = owned(net, mapping);
+    let (own, mut wrong) = owned(net);
     let all = written(&own, mapping, &mut wrong);
     if !wrong.is_empty() {
         let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));

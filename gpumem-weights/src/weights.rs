@@ -86,13 +86,6 @@ impl Weights {
         self
     }
 
-    /// As [`Mapping::names`].
-    #[must_use]
-    pub fn names(mut self, names: impl Fn(&str) -> String + Send + Sync + 'static) -> Weights {
-        self.mapping = self.mapping.names(names);
-        self
-    }
-
     forwarded! {
         /// As [`Mapping::rename`].
         rename(from: &str, to: &str);

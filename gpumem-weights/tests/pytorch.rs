@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Apart, Gpt2, ResNet, Vit, apart, cpu, floats, golden, gpt2, indices, io, near, state, vit};
+use common::{Apart, Gpt2, ResNet, Vit, apart, cpu, floats, golden, indices, io, near, state};
 use gpumem::Tensor;
 use gpumem_weights::{Dtype, Mapping, NetWeights, Weights};
 use safetensors::SafeTensors;
@@ -103,7 +103,7 @@ fn gpt2_loads_from_shards_and_saves_with_its_head() {
     // Of a folder, the index in it.
     for path in [index.clone(), golden("gpt2")] {
         let mut net = Gpt2::infer_on(&cpu()).unwrap();
-        Weights::open(path).unwrap().mapping(gpt2()).load_into(&mut net).unwrap();
+        Weights::open(path).unwrap().mapping(Mapping::gpt2()).load_into(&mut net).unwrap();
         near(net.forward(&tokens).unwrap().as_slice(), &logits, 1e-5);
     }
     // Without transposed layers, and with queries, keys and values apart.
@@ -132,7 +132,7 @@ fn gpt2_loads_from_shards_and_saves_with_its_head() {
     let expected = (1..=4).map(|number| format!("model-0000{number}-of-00004.safetensors"));
     assert_eq!(names, expected.chain(["model.safetensors.index.json".to_string()]).collect::<Vec<_>>());
     let mut other = Gpt2::infer_on(&cpu()).unwrap();
-    Weights::open(folder.path()).unwrap().mapping(gpt2()).load_into(&mut other).unwrap();
+    Weights::open(folder.path()).unwrap().mapping(Mapping::gpt2()).load_into(&mut other).unwrap();
     near(other.forward(&tokens).unwrap().as_slice(), &logits, 1e-5);
 }
 
@@ -141,17 +141,17 @@ fn vit_loads_strictly_and_saves_what_timm_takes() {
     let (input, logits) = io("vit");
     let images = Tensor::from_vec(floats(input)).unwrap();
     let mut net = Vit::infer_on(&cpu()).unwrap();
-    Weights::open(golden("vit.safetensors")).unwrap().mapping(vit()).load_into(&mut net).unwrap();
+    Weights::open(golden("vit.safetensors")).unwrap().mapping(Mapping::vit()).load_into(&mut net).unwrap();
     near(net.forward(&images).unwrap().as_slice(), &logits, 1e-5);
 
     let (folder, _kept) = folder();
     let path = folder.join("vit.saved.safetensors");
-    net.save_weights_as(&path, &vit()).unwrap();
+    net.save_weights_as(&path, &Mapping::vit()).unwrap();
     is_saved_as(&path, &[golden("vit.safetensors")], &[]);
     let path = folder.join("vit.parts.safetensors");
 
     // As separate queries, keys and values, of different sizes: a file for a network that has them so.
-    let joined = vit().join_rows(
+    let joined = Mapping::vit().join_rows(
         "blocks.*.attn.qkv.*",
         &[("blocks.*.attn.q.*", 40), ("blocks.*.attn.k.*", 16), ("blocks.*.attn.v.*", 16)],
     );
@@ -162,7 +162,8 @@ fn vit_loads_strictly_and_saves_what_timm_takes() {
     let mut other = Vit::infer_on(&cpu()).unwrap();
     Weights::open(&path).unwrap().mapping(joined).load_into(&mut other).unwrap();
     assert!(state(&mut other) == state(&mut net));
-    let equal = vit().join("blocks.*.attn.qkv.*", &["blocks.*.attn.q.*", "blocks.*.attn.k.*", "blocks.*.attn.v.*"]);
+    let equal =
+        Mapping::vit().join("blocks.*.attn.qkv.*", &["blocks.*.attn.q.*", "blocks.*.attn.k.*", "blocks.*.attn.v.*"]);
     net.save_weights_as(&path, &equal).unwrap();
     assert_eq!(content(&[&path])["blocks.0.attn.k.weight"].1, [24, 24]);
     Weights::open(&path).unwrap().mapping(equal).load_into(&mut other).unwrap();
@@ -187,6 +188,6 @@ fn state_dicts_of_torch_save_are_those_of_safetensors() {
     // The head is tied in the file.
     let (input, logits) = io("gpt2");
     let mut net = Gpt2::infer_on(&cpu()).unwrap();
-    Weights::open(golden("gpt2.pt")).unwrap().mapping(gpt2()).load_into(&mut net).unwrap();
+    Weights::open(golden("gpt2.pt")).unwrap().mapping(Mapping::gpt2()).load_into(&mut net).unwrap();
     near(net.forward(&Tensor::from_vec(indices(input)).unwrap()).unwrap().as_slice(), &logits, 1e-5);
 }

@@ -18,10 +18,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{bert::BertBaseClassifier, torch_name};
+//! use gpumem_zoo::bert::BertBaseClassifier;
 //!
 //! let first = BertBaseClassifier::<8>::LAYERS.iter().find(|layer| layer.kind == "LayerNorm").unwrap();
-//! assert_eq!(torch_name(first.path), "bert.embeddings.LayerNorm");
+//! assert_eq!(first.path, "bert.embeddings.LayerNorm");
 //! ```
 
 use gpumem::{blocks, network};
@@ -41,7 +41,7 @@ blocks! {
             [
                 tap(arriving),
                 attention([
-                    as_self(width, heads),
+                    projections(width, heads),
                     output([
                         Linear(width, name = "dense"), Dropout(0.1), Add([], from(arriving)),
                         LayerNorm(eps = eps, name = "LayerNorm"),
@@ -55,7 +55,8 @@ blocks! {
             ]
         }
 
-        fn as_self(width: usize, heads: usize) -> Block {
+        #[name = "self"]
+        fn projections(width: usize, heads: usize) -> Block {
             [
                 Attention(
                     Linear(width, name = "query"), Linear(width, name = "key"), Linear(width, name = "value"),

@@ -74,7 +74,7 @@ network! {
             Outputs(
                 from(image_embeds), from(text_embeds),
                 // ln(1 / 0.07)
-                Mul(from(image_embeds), [Constant([1.0]), Scale(init = 2.6592, name = "bare_logit_scale"), Exp]),
+                Mul(from(image_embeds), [Constant([1.0]), Scale(init = 2.6592, parameter = "logit_scale"), Exp]),
             ),
         ]
     }
@@ -86,18 +86,19 @@ network! {
     fn embeddings() -> Block {
         [
             Conv2d(768, 32, stride = 32, bias = false, name = "patch_embedding"), Reshape((768, 49)), Transpose(1, 2),
-            ClassToken(name = "bare_class_embedding"), Add([], PositionEmbedding(50, name = "position_embedding")),
+            ClassToken(parameter = "class_embedding"), Add([], PositionEmbedding(50, name = "position_embedding")),
         ]
     }
 
     fn text_model(text: Block) -> Block {
         [
-            as_embeddings(), encoder(512, 8, true), LayerNorm(name = "final_layer_norm"),
+            text_embeddings(), encoder(512, 8, true), LayerNorm(name = "final_layer_norm"),
             Take([], [text, ArgMax]), Flatten,
         ]
     }
 
-    fn as_embeddings() -> Block {
+    #[name = "embeddings"]
+    fn text_embeddings() -> Block {
         [Add(Embedding(49408, 512, name = "token_embedding"), PositionEmbedding(77, 512, name = "position_embedding"))]
     }
 }

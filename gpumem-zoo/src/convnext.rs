@@ -33,33 +33,33 @@ network! {
                 Permute((0, 2, 3, 1)), LayerNorm(96, eps = 1e-6, name = "1"), Permute((0, 3, 1, 2)),
             ]),
             item([
-                item(inline_block(96, 0.000000)),
-                item(inline_block(96, 0.005882)),
-                item(inline_block(96, 0.011765)),
+                item(residual(96, 0.000000)),
+                item(residual(96, 0.005882)),
+                item(residual(96, 0.011765)),
             ]),
-            item(inline_narrower(96, 192)),
+            item(narrower(96, 192)),
             item([
-                item(inline_block(192, 0.017647)),
-                item(inline_block(192, 0.023529)),
-                item(inline_block(192, 0.029412)),
+                item(residual(192, 0.017647)),
+                item(residual(192, 0.023529)),
+                item(residual(192, 0.029412)),
             ]),
-            item(inline_narrower(192, 384)),
+            item(narrower(192, 384)),
             item([
-                item(inline_block(384, 0.035294)),
-                item(inline_block(384, 0.041176)),
-                item(inline_block(384, 0.047059)),
-                item(inline_block(384, 0.052941)),
-                item(inline_block(384, 0.058824)),
-                item(inline_block(384, 0.064706)),
-                item(inline_block(384, 0.070588)),
-                item(inline_block(384, 0.076471)),
-                item(inline_block(384, 0.082353)),
+                item(residual(384, 0.035294)),
+                item(residual(384, 0.041176)),
+                item(residual(384, 0.047059)),
+                item(residual(384, 0.052941)),
+                item(residual(384, 0.058824)),
+                item(residual(384, 0.064706)),
+                item(residual(384, 0.070588)),
+                item(residual(384, 0.076471)),
+                item(residual(384, 0.082353)),
             ]),
-            item(inline_narrower(384, 768)),
+            item(narrower(384, 768)),
             item([
-                item(inline_block(768, 0.088235)),
-                item(inline_block(768, 0.094118)),
-                item(inline_block(768, 0.100000)),
+                item(residual(768, 0.088235)),
+                item(residual(768, 0.094118)),
+                item(residual(768, 0.100000)),
             ]),
         ]
     }
@@ -68,14 +68,16 @@ network! {
         [LayerNorm(eps = 1e-6, name = "0"), Linear(1000, name = "2")]
     }
 
-    fn inline_narrower(from: usize, to: usize) -> Block {
+    #[name = ""]
+    fn narrower(from: usize, to: usize) -> Block {
         [
             Permute((0, 2, 3, 1)), LayerNorm(from, eps = 1e-6, name = "0"), Permute((0, 3, 1, 2)),
             Conv2d(to, 2, stride = 2, name = "1"),
         ]
     }
 
-    fn inline_block(channels: usize, drop: f64) -> Block {
+    #[name = ""]
+    fn residual(channels: usize, drop: f64) -> Block {
         [Add(
             [],
             [
@@ -85,7 +87,7 @@ network! {
                     Linear(4 * channels, channels, name = "5"),
                     Permute((0, 3, 1, 2)),
                 ]),
-                Scale(init = 1e-6, name = "bare_layer_scale"), DropPath(drop),
+                Scale(init = 1e-6, parameter = "layer_scale"), DropPath(drop),
             ],
         )]
     }

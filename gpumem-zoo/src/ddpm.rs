@@ -9,10 +9,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{ddpm::DdpmCifar10, torch_name};
+//! use gpumem_zoo::ddpm::DdpmCifar10;
 //!
 //! let last = DdpmCifar10::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
-//! assert_eq!(torch_name(last.path), "up_blocks.3.resnets.2.time_emb_proj");
+//! assert_eq!(last.path, "up_blocks[3].resnets[2].time_emb_proj");
 //! ```
 
 use gpumem::{blocks, network};
@@ -36,25 +36,18 @@ blocks! {
         }
 
         fn attentions(width: usize, side: usize) -> Block {
-            [inline_attention(width, side)]
+            [attention(width, side)]
         }
 
-        fn item_attention(width: usize, side: usize) -> Block {
-            [inline_attention(width, side)]
-        }
-
-        fn inline_attention(width: usize, side: usize) -> Block {
+        #[name = ""]
+        fn attention(width: usize, side: usize) -> Block {
             [
                 Add([], [
                     GroupNorm(32, eps = 1e-6, name = "group_norm"), Reshape(width, side * side), Transpose(1, 2),
                     Attention(Linear(width, name = "to_q"), Linear(width, name = "to_k"), Linear(width, name = "to_v")),
-                    to_out(Linear(width, name = "item")), Transpose(1, 2), Reshape(width, side, side),
+                    to_out(Linear(width, name = "0")), Transpose(1, 2), Reshape(width, side, side),
                 ]),
             ]
-        }
-
-        fn as_attentions(inside: Block) -> Block {
-            [inside]
         }
 
         fn to_out(inside: Block) -> Block {
@@ -73,6 +66,7 @@ blocks! {
             [Linear(width, name = "linear_1"), Silu, Linear(width, name = "linear_2")]
         }
 
+        #[name = "[]"]
         fn item(inside: Block) -> Block {
             [inside]
         }
@@ -116,7 +110,7 @@ network! {
             ]),
             down_blocks([resnets(256, from(step), []), tap(d1), resnets(256, from(step), []), tap(d2)]),
             mid_block([
-                resnets(256, from(step), []), as_attentions(item_attention(256, 4)), resnets(256, from(step), []),
+                resnets(256, from(step), []), item(item(attention(256, 4)), name = "attentions"), resnets(256, from(step), []),
             ]),
             up_blocks([
                 Concat([], from(d2)), resnets(256, from(step), Conv2d(256, 1, name = "conv_shortcut")),

@@ -59,8 +59,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
-            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
+            patch_embed(192), Reshape((192, 196)), Transpose(1, 2), ClassToken(parameter = "dist_token"),
+            ClassToken(parameter = "cls_token"), Add([], PositionEmbedding(198, parameter = "pos_embed")),
             repeat(12, blocks(192, 3)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
@@ -85,8 +85,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
-            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
+            patch_embed(384), Reshape((384, 196)), Transpose(1, 2), ClassToken(parameter = "dist_token"),
+            ClassToken(parameter = "cls_token"), Add([], PositionEmbedding(198, parameter = "pos_embed")),
             repeat(12, blocks(384, 6)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),
@@ -111,8 +111,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(768), Reshape((768, 196)), Transpose(1, 2), ClassToken(name = "bare_dist_token"),
-            ClassToken(name = "bare_cls_token"), Add([], PositionEmbedding(198, name = "bare_pos_embed")),
+            patch_embed(768), Reshape((768, 196)), Transpose(1, 2), ClassToken(parameter = "dist_token"),
+            ClassToken(parameter = "cls_token"), Add([], PositionEmbedding(198, parameter = "pos_embed")),
             repeat(12, blocks(768, 12)), LayerNorm(eps = 1e-6, name = "norm"), tap(seen),
             Select(0), Linear(1000, name = "head"), tap(class),
             from(seen), Select(1), Linear(1000, name = "head_dist"), tap(distilled),

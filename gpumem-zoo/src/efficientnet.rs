@@ -22,7 +22,8 @@ blocks! {
     pub mod efficientnet_blocks {
         use blocks super::super::modules;
 
-        fn inline_convolution(
+        #[name = ""]
+        fn convolution(
             channels: usize, size: usize, stride: usize, groups: usize, eps: f64, activation: Block,
         ) -> Block {
             [
@@ -31,7 +32,8 @@ blocks! {
             ]
         }
 
-        fn inline_squeeze(between: usize, channels: usize) -> Block {
+        #[name = ""]
+        fn squeeze(between: usize, channels: usize) -> Block {
             [Mul(
                 [],
                 [
@@ -41,34 +43,39 @@ blocks! {
             )]
         }
 
-        fn inline_inverted(from: usize, ratio: usize, size: usize, stride: usize, to: usize, eps: f64) -> Block {
+        #[name = ""]
+        fn inverted(from: usize, ratio: usize, size: usize, stride: usize, to: usize, eps: f64) -> Block {
             [block([
-                item(inline_convolution(ratio * from, 1, 1, 1, eps, Silu)),
-                item(inline_convolution(ratio * from, size, stride, ratio * from, eps, Silu)),
-                item(inline_squeeze(from / 4, ratio * from)),
-                item(inline_convolution(to, 1, 1, 1, eps, [])),
+                item(convolution(ratio * from, 1, 1, 1, eps, Silu)),
+                item(convolution(ratio * from, size, stride, ratio * from, eps, Silu)),
+                item(squeeze(from / 4, ratio * from)),
+                item(convolution(to, 1, 1, 1, eps, [])),
             ])]
         }
 
         // The first two convolutions of a bottleneck in one.
-        fn inline_fused(from: usize, ratio: usize, size: usize, stride: usize, to: usize) -> Block {
+        #[name = ""]
+        fn fused(from: usize, ratio: usize, size: usize, stride: usize, to: usize) -> Block {
             [block([
-                item(inline_convolution(ratio * from, size, stride, 1, 1e-3, Silu)),
-                item(inline_convolution(to, 1, 1, 1, 1e-3, [])),
+                item(convolution(ratio * from, size, stride, 1, 1e-3, Silu)),
+                item(convolution(to, 1, 1, 1, 1e-3, [])),
             ])]
         }
 
-        fn inline_residual(channels: usize, ratio: usize, size: usize, eps: f64, drop: f64) -> Block {
-            [Add([], [inline_inverted(channels, ratio, size, 1, channels, eps), DropPath(drop)])]
+        #[name = ""]
+        fn residual(channels: usize, ratio: usize, size: usize, eps: f64, drop: f64) -> Block {
+            [Add([], [inverted(channels, ratio, size, 1, channels, eps), DropPath(drop)])]
         }
 
-        fn inline_fused_residual(channels: usize, ratio: usize, size: usize, drop: f64) -> Block {
-            [Add([], [inline_fused(channels, ratio, size, 1, channels), DropPath(drop)])]
+        #[name = ""]
+        fn fused_residual(channels: usize, ratio: usize, size: usize, drop: f64) -> Block {
+            [Add([], [fused(channels, ratio, size, 1, channels), DropPath(drop)])]
         }
 
         // A fused bottleneck with no more channels between than around it: one convolution.
-        fn inline_same(channels: usize, size: usize, drop: f64) -> Block {
-            [Add([], [block(item(inline_convolution(channels, size, 1, 1, 1e-3, Silu))), DropPath(drop)])]
+        #[name = ""]
+        fn same(channels: usize, size: usize, drop: f64) -> Block {
+            [Add([], [block(item(convolution(channels, size, 1, 1, 1e-3, Silu))), DropPath(drop)])]
         }
 
         fn classifier() -> Block {
@@ -97,28 +104,28 @@ network! {
 
     fn features() -> Block {
         [
-            item(inline_convolution(32, 3, 2, 1, 1e-5, Silu)),
+            item(convolution(32, 3, 2, 1, 1e-5, Silu)),
             item(item(block([
-                item(inline_convolution(32, 3, 1, 32, 1e-5, Silu)), item(inline_squeeze(8, 32)),
-                item(inline_convolution(16, 1, 1, 1, 1e-5, [])),
+                item(convolution(32, 3, 1, 32, 1e-5, Silu)), item(squeeze(8, 32)),
+                item(convolution(16, 1, 1, 1, 1e-5, [])),
             ]))),
-            item([item(inline_inverted(16, 6, 3, 2, 24, 1e-5)), item(inline_residual(24, 6, 3, 1e-5, 0.025))]),
-            item([item(inline_inverted(24, 6, 5, 2, 40, 1e-5)), item(inline_residual(40, 6, 5, 1e-5, 0.05))]),
+            item([item(inverted(16, 6, 3, 2, 24, 1e-5)), item(residual(24, 6, 3, 1e-5, 0.025))]),
+            item([item(inverted(24, 6, 5, 2, 40, 1e-5)), item(residual(40, 6, 5, 1e-5, 0.05))]),
             item([
-                item(inline_inverted(40, 6, 3, 2, 80, 1e-5)),
-                item(inline_residual(80, 6, 3, 1e-5, 0.075)), item(inline_residual(80, 6, 3, 1e-5, 0.0875)),
+                item(inverted(40, 6, 3, 2, 80, 1e-5)),
+                item(residual(80, 6, 3, 1e-5, 0.075)), item(residual(80, 6, 3, 1e-5, 0.0875)),
             ]),
             item([
-                item(inline_inverted(80, 6, 5, 1, 112, 1e-5)),
-                item(inline_residual(112, 6, 5, 1e-5, 0.1125)), item(inline_residual(112, 6, 5, 1e-5, 0.125)),
+                item(inverted(80, 6, 5, 1, 112, 1e-5)),
+                item(residual(112, 6, 5, 1e-5, 0.1125)), item(residual(112, 6, 5, 1e-5, 0.125)),
             ]),
             item([
-                item(inline_inverted(112, 6, 5, 2, 192, 1e-5)),
-                item(inline_residual(192, 6, 5, 1e-5, 0.15)), item(inline_residual(192, 6, 5, 1e-5, 0.1625)),
-                item(inline_residual(192, 6, 5, 1e-5, 0.175)),
+                item(inverted(112, 6, 5, 2, 192, 1e-5)),
+                item(residual(192, 6, 5, 1e-5, 0.15)), item(residual(192, 6, 5, 1e-5, 0.1625)),
+                item(residual(192, 6, 5, 1e-5, 0.175)),
             ]),
-            item(item(inline_inverted(192, 6, 3, 1, 320, 1e-5))),
-            item(inline_convolution(1280, 1, 1, 1, 1e-5, Silu)),
+            item(item(inverted(192, 6, 3, 1, 320, 1e-5))),
+            item(convolution(1280, 1, 1, 1, 1e-5, Silu)),
         ]
     }
 }
@@ -143,42 +150,42 @@ network! {
 
     fn features() -> Block {
         [
-            item(inline_convolution(24, 3, 2, 1, 1e-3, Silu)),
-            item([item(inline_same(24, 3, 0.0)), item(inline_same(24, 3, 0.005))]),
+            item(convolution(24, 3, 2, 1, 1e-3, Silu)),
+            item([item(same(24, 3, 0.0)), item(same(24, 3, 0.005))]),
             item([
-                item(inline_fused(24, 4, 3, 2, 48)),
-                item(inline_fused_residual(48, 4, 3, 0.015)), item(inline_fused_residual(48, 4, 3, 0.02)),
-                item(inline_fused_residual(48, 4, 3, 0.025)),
+                item(fused(24, 4, 3, 2, 48)),
+                item(fused_residual(48, 4, 3, 0.015)), item(fused_residual(48, 4, 3, 0.02)),
+                item(fused_residual(48, 4, 3, 0.025)),
             ]),
             item([
-                item(inline_fused(48, 4, 3, 2, 64)),
-                item(inline_fused_residual(64, 4, 3, 0.035)), item(inline_fused_residual(64, 4, 3, 0.04)),
-                item(inline_fused_residual(64, 4, 3, 0.045)),
+                item(fused(48, 4, 3, 2, 64)),
+                item(fused_residual(64, 4, 3, 0.035)), item(fused_residual(64, 4, 3, 0.04)),
+                item(fused_residual(64, 4, 3, 0.045)),
             ]),
             item([
-                item(inline_inverted(64, 4, 3, 2, 128, 1e-3)),
-                item(inline_residual(128, 4, 3, 1e-3, 0.055)), item(inline_residual(128, 4, 3, 1e-3, 0.06)),
-                item(inline_residual(128, 4, 3, 1e-3, 0.065)), item(inline_residual(128, 4, 3, 1e-3, 0.07)),
-                item(inline_residual(128, 4, 3, 1e-3, 0.075)),
+                item(inverted(64, 4, 3, 2, 128, 1e-3)),
+                item(residual(128, 4, 3, 1e-3, 0.055)), item(residual(128, 4, 3, 1e-3, 0.06)),
+                item(residual(128, 4, 3, 1e-3, 0.065)), item(residual(128, 4, 3, 1e-3, 0.07)),
+                item(residual(128, 4, 3, 1e-3, 0.075)),
             ]),
             item([
-                item(inline_inverted(128, 6, 3, 1, 160, 1e-3)),
-                item(inline_residual(160, 6, 3, 1e-3, 0.085)), item(inline_residual(160, 6, 3, 1e-3, 0.09)),
-                item(inline_residual(160, 6, 3, 1e-3, 0.095)), item(inline_residual(160, 6, 3, 1e-3, 0.1)),
-                item(inline_residual(160, 6, 3, 1e-3, 0.105)), item(inline_residual(160, 6, 3, 1e-3, 0.11)),
-                item(inline_residual(160, 6, 3, 1e-3, 0.115)), item(inline_residual(160, 6, 3, 1e-3, 0.12)),
+                item(inverted(128, 6, 3, 1, 160, 1e-3)),
+                item(residual(160, 6, 3, 1e-3, 0.085)), item(residual(160, 6, 3, 1e-3, 0.09)),
+                item(residual(160, 6, 3, 1e-3, 0.095)), item(residual(160, 6, 3, 1e-3, 0.1)),
+                item(residual(160, 6, 3, 1e-3, 0.105)), item(residual(160, 6, 3, 1e-3, 0.11)),
+                item(residual(160, 6, 3, 1e-3, 0.115)), item(residual(160, 6, 3, 1e-3, 0.12)),
             ]),
             item([
-                item(inline_inverted(160, 6, 3, 2, 256, 1e-3)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.13)), item(inline_residual(256, 6, 3, 1e-3, 0.135)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.14)), item(inline_residual(256, 6, 3, 1e-3, 0.145)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.15)), item(inline_residual(256, 6, 3, 1e-3, 0.155)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.16)), item(inline_residual(256, 6, 3, 1e-3, 0.165)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.17)), item(inline_residual(256, 6, 3, 1e-3, 0.175)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.18)), item(inline_residual(256, 6, 3, 1e-3, 0.185)),
-                item(inline_residual(256, 6, 3, 1e-3, 0.19)), item(inline_residual(256, 6, 3, 1e-3, 0.195)),
+                item(inverted(160, 6, 3, 2, 256, 1e-3)),
+                item(residual(256, 6, 3, 1e-3, 0.13)), item(residual(256, 6, 3, 1e-3, 0.135)),
+                item(residual(256, 6, 3, 1e-3, 0.14)), item(residual(256, 6, 3, 1e-3, 0.145)),
+                item(residual(256, 6, 3, 1e-3, 0.15)), item(residual(256, 6, 3, 1e-3, 0.155)),
+                item(residual(256, 6, 3, 1e-3, 0.16)), item(residual(256, 6, 3, 1e-3, 0.165)),
+                item(residual(256, 6, 3, 1e-3, 0.17)), item(residual(256, 6, 3, 1e-3, 0.175)),
+                item(residual(256, 6, 3, 1e-3, 0.18)), item(residual(256, 6, 3, 1e-3, 0.185)),
+                item(residual(256, 6, 3, 1e-3, 0.19)), item(residual(256, 6, 3, 1e-3, 0.195)),
             ]),
-            item(inline_convolution(1280, 1, 1, 1, 1e-3, Silu)),
+            item(convolution(1280, 1, 1, 1, 1e-3, Silu)),
         ]
     }
 }

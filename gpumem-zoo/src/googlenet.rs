@@ -29,96 +29,47 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            conv1(inline_convolution(64, 7, 2)), MaxPool2d(3, stride = 2, ceil_mode),
-            conv2(inline_convolution(64, 1, 1)), conv3(inline_convolution(192, 3, 1)), MaxPool2d(3, stride = 2, ceil_mode),
-            inception3a(inline_inception(64, 96, 128, 16, 32, 32)),
-            inception3b(inline_inception(128, 128, 192, 32, 96, 64)),
+            convolution(64, 7, 2, name = "conv1"), MaxPool2d(3, stride = 2, ceil_mode),
+            convolution(64, 1, 1, name = "conv2"), convolution(192, 3, 1, name = "conv3"), MaxPool2d(3, stride = 2, ceil_mode),
+            inception(64, 96, 128, 16, 32, 32, name = "inception3a"),
+            inception(128, 128, 192, 32, 96, 64, name = "inception3b"),
             MaxPool2d(3, stride = 2, ceil_mode),
-            inception4a(inline_inception(192, 96, 208, 16, 48, 64)), tap(early), aux1(inline_head()), tap(first), from(early),
-            inception4b(inline_inception(160, 112, 224, 24, 64, 64)),
-            inception4c(inline_inception(128, 128, 256, 24, 64, 64)),
-            inception4d(inline_inception(112, 144, 288, 32, 64, 64)), tap(late), aux2(inline_head()), tap(second), from(late),
-            inception4e(inline_inception(256, 160, 320, 32, 128, 128)),
+            inception(192, 96, 208, 16, 48, 64, name = "inception4a"), tap(early), head(name = "aux1"), tap(first), from(early),
+            inception(160, 112, 224, 24, 64, 64, name = "inception4b"),
+            inception(128, 128, 256, 24, 64, 64, name = "inception4c"),
+            inception(112, 144, 288, 32, 64, 64, name = "inception4d"), tap(late), head(name = "aux2"), tap(second), from(late),
+            inception(256, 160, 320, 32, 128, 128, name = "inception4e"),
             MaxPool2d(2, stride = 2, ceil_mode),
-            inception5a(inline_inception(256, 160, 320, 32, 128, 128)),
-            inception5b(inline_inception(384, 192, 384, 48, 128, 128)),
+            inception(256, 160, 320, 32, 128, 128, name = "inception5a"),
+            inception(384, 192, 384, 48, 128, 128, name = "inception5b"),
             GlobalAvgPool, Dropout(0.2), Linear(1000, name = "fc"),
         ]
     }
 
-    fn inline_inception(one: usize, before_three: usize, three: usize, before_five: usize, five: usize, pooled: usize) -> Block {
+    #[name = ""]
+    fn inception(one: usize, before_three: usize, three: usize, before_five: usize, five: usize, pooled: usize) -> Block {
         [Concat(
-            branch1(inline_convolution(one, 1, 1)),
-            branch2([item(inline_convolution(before_three, 1, 1)), item(inline_convolution(three, 3, 1))]),
-            branch3([item(inline_convolution(before_five, 1, 1)), item(inline_convolution(five, 3, 1))]),
-            branch4([MaxPool2d(3, stride = 1, padding = 1), at_1(inline_convolution(pooled, 1, 1))]),
+            convolution(one, 1, 1, name = "branch1"),
+            branch2([item(convolution(before_three, 1, 1)), item(convolution(three, 3, 1))]),
+            branch3([item(convolution(before_five, 1, 1)), item(convolution(five, 3, 1))]),
+            branch4([MaxPool2d(3, stride = 1, padding = 1), convolution(pooled, 1, 1, name = "1")]),
         )]
     }
 
-    fn inline_convolution(channels: usize, size: usize, stride: usize) -> Block {
+    #[name = ""]
+    fn convolution(channels: usize, size: usize, stride: usize) -> Block {
         [
             Conv2d(channels, size, stride = stride, padding = size / 2, bias = false, name = "conv"),
             BatchNorm2d(eps = 1e-3, name = "bn"), Relu(inplace),
         ]
     }
 
-    fn inline_head() -> Block {
+    #[name = ""]
+    fn head() -> Block {
         [
-            AdaptiveAvgPool2d(4), conv(inline_convolution(128, 1, 1)), Flatten, Linear(1024, name = "fc1"), Relu(inplace),
+            AdaptiveAvgPool2d(4), convolution(128, 1, 1, name = "conv"), Flatten, Linear(1024, name = "fc1"), Relu(inplace),
             Dropout(0.7), Linear(1000, name = "fc2"),
         ]
-    }
-
-    fn inception3a(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception3b(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception4a(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception4b(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception4c(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception4d(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception4e(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception5a(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn inception5b(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn conv1(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn conv2(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn conv3(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn branch1(inside: Block) -> Block {
-        [inside]
     }
 
     fn branch2(inside: Block) -> Block {
@@ -130,18 +81,6 @@ network! {
     }
 
     fn branch4(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn aux1(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn aux2(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn conv(inside: Block) -> Block {
         [inside]
     }
 }

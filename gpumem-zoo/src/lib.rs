@@ -41,7 +41,8 @@
 //! | [`gpt2`] | GPT-2 small, medium, large, XL | transformers, nanoGPT |
 //! | [`llama`] | TinyLlama-1.1B, Llama-3.2-1B, Qwen2-0.5B, Mistral-7B, Gemma-2B | transformers |
 //!
-//! A tensor's path becomes the name in the original's state dict by [`torch_name`].
+//! Names are those of the original's state dict, with numbers in brackets: `layer1[0].conv1.weight` is `layer1.0.conv1.weight` there.
+//! `net.load_weights(path)` of [`gpumem::weights`] reads the original's files.
 
 pub mod alexnet;
 pub mod bert;
@@ -78,73 +79,11 @@ pub mod whisper;
 pub mod word_lm;
 
 gpumem::blocks! {
-    /// Modules of nothing but other modules, for [`torch_name`](crate::torch_name).
+    /// Modules of nothing but other modules.
     pub mod modules {
+        /// A module of an `nn.Sequential` or a `ModuleList`.
+        #[name = "[]"]
         fn item(inside: Block) -> Block { [inside] }
         fn block(inside: Block) -> Block { [inside] }
-        fn at_1(inside: Block) -> Block { [inside] }
-        fn at_3(inside: Block) -> Block { [inside] }
-        fn at_4(inside: Block) -> Block { [inside] }
-        fn at_5(inside: Block) -> Block { [inside] }
-        fn at_6(inside: Block) -> Block { [inside] }
-        fn at_7(inside: Block) -> Block { [inside] }
-        fn at_8(inside: Block) -> Block { [inside] }
-        fn at_9(inside: Block) -> Block { [inside] }
-        fn at_10(inside: Block) -> Block { [inside] }
-        fn at_11(inside: Block) -> Block { [inside] }
-        fn at_12(inside: Block) -> Block { [inside] }
-        fn at_13(inside: Block) -> Block { [inside] }
     }
-}
-
-/// The name that PyTorch's state dict has for a layer or a tensor of a network of this crate.
-///
-/// A block that stands several times in another is numbered, as the modules of a `ModuleList` are: `h[3]` is `h.3`. What cannot be
-/// said by the name of a function is said by its beginning:
-///
-/// * a block whose name begins with `item` is one of a `Sequential`, which has its number only: `layer1.item_basic[0]` is
-///   `layer1.0`, and `item` where it is alone is `0`;
-/// * a block or a layer whose name begins with `inline_` has no module in the original;
-/// * a layer whose name begins with `bare_` is a parameter of the module around it: `bare_pos_embed.weight` is `pos_embed`;
-/// * `at_8` is a module called `8`, and `as_layers` one called `layers` where a function has that name already, or cannot have it;
-/// * `camel_self_attention` is a module called `SelfAttention`;
-/// * `dashed_block1[0]` is a module called `block1-0`.
-///
-/// ```
-/// assert_eq!(gpumem_zoo::torch_name("layer1.item_basic[0].conv1.weight"), "layer1.0.conv1.weight");
-/// assert_eq!(gpumem_zoo::torch_name("h[3].mlp.c_fc"), "h.3.mlp.c_fc");
-/// assert_eq!(gpumem_zoo::torch_name("encoder.bare_pos_embedding.weight"), "encoder.pos_embedding");
-/// assert_eq!(gpumem_zoo::torch_name("layer[1].camel_dense_relu_dense.wi"), "layer.1.DenseReluDense.wi");
-/// assert_eq!(gpumem_zoo::torch_name("block2.dashed_block2[3].f.a"), "block2.block2-3.f.a");
-/// ```
-pub fn torch_name(path: &str) -> String {
-    let mut names = Vec::new();
-    let mut segments = path.split('.').peekable();
-    while let Some(segment) = segments.next() {
-        let (name, number) = match segment.split_once('[') {
-            Some((name, number)) => (name, Some(number.trim_end_matches(']'))),
-            None => (segment, None),
-        };
-        if let Some(parameter) = name.strip_prefix("bare_") {
-            names.push(parameter.to_string());
-            segments.next_if_eq(&"weight");
-        } else if name == "item" || name.starts_with("item_") {
-            names.push(number.unwrap_or("0").to_string());
-        } else if let Some(words) = name.strip_prefix("camel_") {
-            names.push(words.split('_').map(capitalized).collect());
-            names.extend(number.map(String::from));
-        } else if let Some(name) = name.strip_prefix("dashed_") {
-            names.push(format!("{name}-{}", number.unwrap_or("0")));
-        } else if !name.starts_with("inline_") {
-            names.push(name.strip_prefix("at_").or(name.strip_prefix("as_")).unwrap_or(name).to_string());
-            names.extend(number.map(String::from));
-        }
-    }
-    names.join(".")
-}
-
-/// A word with a capital letter in front.
-fn capitalized(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }

@@ -13,10 +13,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{llama::Qwen500M, torch_name};
+//! use gpumem_zoo::llama::Qwen500M;
 //!
 //! let projection = Qwen500M::<1>::LAYERS.iter().find(|layer| layer.kind == "Linear").unwrap();
-//! assert_eq!(torch_name(projection.path), "model.layers.0.self_attn.q_proj");
+//! assert_eq!(projection.path, "model.layers[0].self_attn.q_proj");
 //! ```
 
 use gpumem::{blocks, network};
@@ -43,7 +43,8 @@ blocks! {
             ]
         }
 
-        fn inline_attention(heads: usize, kv_heads: usize, head: usize, base: f64, bias: bool) -> Block {
+        #[name = ""]
+        fn attention(heads: usize, kv_heads: usize, head: usize, base: f64, bias: bool) -> Block {
             [
                 Concat(
                     Linear(heads * head, bias = bias, name = "q_proj"), Linear(kv_heads * head, bias = bias, name = "k_proj"),
@@ -81,7 +82,7 @@ network! {
         [
             model([
                 Embedding(32000, 2048, name = "embed_tokens"),
-                repeat(22, layers(2048, inline_attention(32, 4, 64, 10000.0, false), 5632, Silu, 1e-5)),
+                repeat(22, layers(2048, attention(32, 4, 64, 10000.0, false), 5632, Silu, 1e-5)),
                 RmsNorm(eps = 1e-5, name = "norm"),
             ]),
             Linear(32000, bias = false, name = "lm_head"),
@@ -112,7 +113,7 @@ network! {
         [
             model([
                 words,
-                repeat(16, layers(2048, inline_attention(32, 8, 64, 500000.0, false), 8192, Silu, 1e-5)),
+                repeat(16, layers(2048, attention(32, 8, 64, 500000.0, false), 8192, Silu, 1e-5)),
                 RmsNorm(eps = 1e-5, name = "norm"),
             ]),
             Tied(words),
@@ -143,7 +144,7 @@ network! {
         [
             model([
                 words,
-                repeat(24, layers(896, inline_attention(14, 2, 64, 1000000.0, true), 4864, Silu, 1e-6)),
+                repeat(24, layers(896, attention(14, 2, 64, 1000000.0, true), 4864, Silu, 1e-6)),
                 RmsNorm(eps = 1e-6, name = "norm"),
             ]),
             Tied(words),
@@ -173,7 +174,7 @@ network! {
         [
             model([
                 Embedding(32768, 4096, name = "embed_tokens"),
-                repeat(32, layers(4096, inline_attention(32, 8, 128, 1000000.0, false), 14336, Silu, 1e-5)),
+                repeat(32, layers(4096, attention(32, 8, 128, 1000000.0, false), 14336, Silu, 1e-5)),
                 RmsNorm(eps = 1e-5, name = "norm"),
             ]),
             Linear(32768, bias = false, name = "lm_head"),
@@ -204,7 +205,7 @@ network! {
         [
             model([
                 words, Affine(45.254834),
-                repeat(18, layers(2048, inline_attention(8, 1, 256, 10000.0, false), 16384, Gelu(approximate = "tanh"), 1e-6)),
+                repeat(18, layers(2048, attention(8, 1, 256, 10000.0, false), 16384, Gelu(approximate = "tanh"), 1e-6)),
                 RmsNorm(eps = 1e-6, name = "norm"),
             ]),
             Tied(words),

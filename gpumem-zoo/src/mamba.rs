@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{mamba::Mamba130M, torch_name};
+//! use gpumem_zoo::mamba::Mamba130M;
 //!
 //! let last = Mamba130M::<1>::LAYERS.iter().rfind(|layer| layer.kind == "StepSizes").unwrap();
-//! assert_eq!(torch_name(last.path), "backbone.layers.23.mixer.dt_proj");
+//! assert_eq!(last.path, "backbone.layers[23].mixer.dt_proj");
 //! ```
 
 use gpumem::{blocks, network};
@@ -34,7 +34,7 @@ blocks! {
                         // No token sees those behind it: what is added in front of the first ones is cut off at the end.
                         Transpose(1, 2), Conv1d(inner, 4, padding = 3, groups = inner, name = "conv1d"),
                         Slice(0, -3, dim = -1), Silu, Transpose(1, 2),
-                        inline_scan(inner, states, rank),
+                        scan(inner, states, rank),
                     ],
                     [Slice(inner, dim = -1), Silu],
                 ),
@@ -42,7 +42,8 @@ blocks! {
             ]
         }
 
-        fn inline_scan(inner: usize, states: usize, rank: usize) -> Block {
+        #[name = ""]
+        fn scan(inner: usize, states: usize, rank: usize) -> Block {
             [
                 SelectiveScan(
                     [],
@@ -52,7 +53,7 @@ blocks! {
                     ],
                     [from(selected), Slice(rank, rank + states, dim = -1)],
                     [from(selected), Slice(rank + states, dim = -1)],
-                    name = "inline_scan",
+                    name = "",
                 ),
             ]
         }

@@ -9,10 +9,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{regnet::RegNetY400Mf, torch_name};
+//! use gpumem_zoo::regnet::RegNetY400Mf;
 //!
 //! let last = RegNetY400Mf::<32>::LAYERS.iter().rev().find(|layer| layer.kind == "BatchNorm2d").unwrap();
-//! assert_eq!(torch_name(last.path), "trunk_output.block4.block4-5.f.c.1");
+//! assert_eq!(last.path, "trunk_output.block4.block4-5.f.c.1");
 //! ```
 
 use gpumem::network;
@@ -34,47 +34,42 @@ network! {
     }
 
     fn stem() -> Block {
-        [inline_convolution(32, 3, 2, 1), Relu(inplace)]
+        [convolution(32, 3, 2, 1), Relu(inplace)]
     }
 
     fn trunk_output() -> Block {
         [
-            block1([dashed_block1()]),
-            block2([dashed_block2(12, 2, true), repeat(2, dashed_block2(26, 1, false))]),
-            block3([dashed_block3(26, 2, true), repeat(5, dashed_block3(52, 1, false))]),
-            block4([dashed_block4(52, 2, true), repeat(5, dashed_block4(110, 1, false))]),
+            block1([unit(8, 48, 2, true, name = "block1-0")]),
+            block2([
+                unit(12, 104, 2, true, name = "block2-0"), unit(26, 104, 1, false, name = "block2-1"),
+                unit(26, 104, 1, false, name = "block2-2"),
+            ]),
+            block3([
+                unit(26, 208, 2, true, name = "block3-0"), unit(52, 208, 1, false, name = "block3-1"),
+                unit(52, 208, 1, false, name = "block3-2"), unit(52, 208, 1, false, name = "block3-3"),
+                unit(52, 208, 1, false, name = "block3-4"), unit(52, 208, 1, false, name = "block3-5"),
+            ]),
+            block4([
+                unit(52, 440, 2, true, name = "block4-0"), unit(110, 440, 1, false, name = "block4-1"),
+                unit(110, 440, 1, false, name = "block4-2"), unit(110, 440, 1, false, name = "block4-3"),
+                unit(110, 440, 1, false, name = "block4-4"), unit(110, 440, 1, false, name = "block4-5"),
+            ]),
         ]
     }
 
-    fn dashed_block1() -> Block {
-        [inline_block(8, 48, 2, true)]
-    }
-
-    fn dashed_block2(between: usize, stride: usize, project: bool) -> Block {
-        [inline_block(between, 104, stride, project)]
-    }
-
-    fn dashed_block3(between: usize, stride: usize, project: bool) -> Block {
-        [inline_block(between, 208, stride, project)]
-    }
-
-    fn dashed_block4(between: usize, stride: usize, project: bool) -> Block {
-        [inline_block(between, 440, stride, project)]
-    }
-
-    fn inline_block(between: usize, channels: usize, stride: usize, project: bool) -> Block {
+    fn unit(between: usize, channels: usize, stride: usize, project: bool) -> Block {
         [
-            Add(f(between, channels, stride), if project { proj([inline_convolution(channels, 1, stride, 1)]) } else { [] }),
+            Add(f(between, channels, stride), if project { proj([convolution(channels, 1, stride, 1)]) } else { [] }),
             Relu(inplace),
         ]
     }
 
     fn f(between: usize, channels: usize, stride: usize) -> Block {
         [
-            a([inline_convolution(channels, 1, 1, 1), Relu(inplace)]),
-            b([inline_convolution(channels, 3, stride, channels / 8), Relu(inplace)]),
+            a([convolution(channels, 1, 1, 1), Relu(inplace)]),
+            b([convolution(channels, 3, stride, channels / 8), Relu(inplace)]),
             Mul([], se(between, channels)),
-            c([inline_convolution(channels, 1, 1, 1)]),
+            c([convolution(channels, 1, 1, 1)]),
         ]
     }
 
@@ -82,7 +77,8 @@ network! {
         [AdaptiveAvgPool2d(1), Conv2d(between, 1, name = "fc1"), Relu, Conv2d(channels, 1, name = "fc2"), Sigmoid]
     }
 
-    fn inline_convolution(channels: usize, size: usize, stride: usize, groups: usize) -> Block {
+    #[name = ""]
+    fn convolution(channels: usize, size: usize, stride: usize, groups: usize) -> Block {
         [
             Conv2d(channels, size, stride = stride, padding = size / 2, groups = groups, bias = false, name = "0"),
             BatchNorm2d(name = "1"),

@@ -8,10 +8,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{resnet::ResNet50, torch_name};
+//! use gpumem_zoo::resnet::ResNet50;
 //!
 //! let last = ResNet50::<32>::LAYERS.iter().rev().find(|layer| layer.kind == "BatchNorm2d").unwrap();
-//! assert_eq!(torch_name(last.path), "layer4.2.bn3");
+//! assert_eq!(last.path, "layer4[2].bn3");
 //! ```
 
 use gpumem::{blocks, network};
@@ -19,7 +19,8 @@ use gpumem::{blocks, network};
 blocks! {
     /// The residual blocks.
     pub mod resnet_blocks {
-        fn item_basic(channels: usize, stride: usize, project: bool) -> Block {
+        #[name = "[]"]
+        fn basic(channels: usize, stride: usize, project: bool) -> Block {
             [
                 Add(
                     [
@@ -33,7 +34,8 @@ blocks! {
             ]
         }
 
-        fn item_bottleneck(inner: usize, groups: usize, channels: usize, stride: usize, project: bool) -> Block {
+        #[name = "[]"]
+        fn bottleneck(inner: usize, groups: usize, channels: usize, stride: usize, project: bool) -> Block {
             [
                 Add(
                     [
@@ -58,19 +60,19 @@ blocks! {
         use blocks super::resnet_blocks;
 
         fn layer1(blocks: usize) -> Block {
-            [repeat(blocks, resnet_blocks::item_basic(64, 1, false))]
+            [repeat(blocks, resnet_blocks::basic(64, 1, false))]
         }
 
         fn layer2(blocks: usize) -> Block {
-            [resnet_blocks::item_basic(128, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(128, 1, false))]
+            [resnet_blocks::basic(128, 2, true), repeat(blocks - 1, resnet_blocks::basic(128, 1, false))]
         }
 
         fn layer3(blocks: usize) -> Block {
-            [resnet_blocks::item_basic(256, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(256, 1, false))]
+            [resnet_blocks::basic(256, 2, true), repeat(blocks - 1, resnet_blocks::basic(256, 1, false))]
         }
 
         fn layer4(blocks: usize) -> Block {
-            [resnet_blocks::item_basic(512, 2, true), repeat(blocks - 1, resnet_blocks::item_basic(512, 1, false))]
+            [resnet_blocks::basic(512, 2, true), repeat(blocks - 1, resnet_blocks::basic(512, 1, false))]
         }
     }
 
@@ -80,29 +82,29 @@ blocks! {
 
         fn layer1(blocks: usize, width: usize, groups: usize) -> Block {
             [
-                resnet_blocks::item_bottleneck(width, groups, 256, 1, true),
-                repeat(blocks - 1, resnet_blocks::item_bottleneck(width, groups, 256, 1, false)),
+                resnet_blocks::bottleneck(width, groups, 256, 1, true),
+                repeat(blocks - 1, resnet_blocks::bottleneck(width, groups, 256, 1, false)),
             ]
         }
 
         fn layer2(blocks: usize, width: usize, groups: usize) -> Block {
             [
-                resnet_blocks::item_bottleneck(2 * width, groups, 512, 2, true),
-                repeat(blocks - 1, resnet_blocks::item_bottleneck(2 * width, groups, 512, 1, false)),
+                resnet_blocks::bottleneck(2 * width, groups, 512, 2, true),
+                repeat(blocks - 1, resnet_blocks::bottleneck(2 * width, groups, 512, 1, false)),
             ]
         }
 
         fn layer3(blocks: usize, width: usize, groups: usize) -> Block {
             [
-                resnet_blocks::item_bottleneck(4 * width, groups, 1024, 2, true),
-                repeat(blocks - 1, resnet_blocks::item_bottleneck(4 * width, groups, 1024, 1, false)),
+                resnet_blocks::bottleneck(4 * width, groups, 1024, 2, true),
+                repeat(blocks - 1, resnet_blocks::bottleneck(4 * width, groups, 1024, 1, false)),
             ]
         }
 
         fn layer4(blocks: usize, width: usize, groups: usize) -> Block {
             [
-                resnet_blocks::item_bottleneck(8 * width, groups, 2048, 2, true),
-                repeat(blocks - 1, resnet_blocks::item_bottleneck(8 * width, groups, 2048, 1, false)),
+                resnet_blocks::bottleneck(8 * width, groups, 2048, 2, true),
+                repeat(blocks - 1, resnet_blocks::bottleneck(8 * width, groups, 2048, 1, false)),
             ]
         }
     }

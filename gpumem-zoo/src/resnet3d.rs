@@ -4,10 +4,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{resnet3d::R3d18, torch_name};
+//! use gpumem_zoo::resnet3d::R3d18;
 //!
 //! let last = R3d18::<4>::LAYERS.iter().rev().find(|layer| layer.kind == "Conv3d").unwrap();
-//! assert_eq!(torch_name(last.path), "layer4.1.conv2.0");
+//! assert_eq!(last.path, "layer4[1].conv2.0");
 //! ```
 
 use gpumem::network;
@@ -40,22 +40,23 @@ network! {
     }
 
     fn layer1() -> Block {
-        [repeat(2, item_basic(64, 1, false))]
+        [repeat(2, basic(64, 1, false))]
     }
 
     fn layer2() -> Block {
-        [item_basic(128, 2, true), item_basic(128, 1, false)]
+        [basic(128, 2, true), basic(128, 1, false)]
     }
 
     fn layer3() -> Block {
-        [item_basic(256, 2, true), item_basic(256, 1, false)]
+        [basic(256, 2, true), basic(256, 1, false)]
     }
 
     fn layer4() -> Block {
-        [item_basic(512, 2, true), item_basic(512, 1, false)]
+        [basic(512, 2, true), basic(512, 1, false)]
     }
 
-    fn item_basic(channels: usize, stride: usize, project: bool) -> Block {
+    #[name = "[]"]
+    fn basic(channels: usize, stride: usize, project: bool) -> Block {
         [
             Add(
                 [conv1(channels, stride), Relu(inplace), conv2(channels)],

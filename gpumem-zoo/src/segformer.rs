@@ -30,8 +30,8 @@ network! {
     fn forward(image: Image<3, 256, 256>) -> Map<150, 64, 64> {
         [
             segformer([
-                stages(inline_first()), tap(first), stages(inline_second()), tap(second), stages(inline_third()), tap(third),
-                stages(inline_fourth()), tap(fourth),
+                stage_1(name = "stages"), tap(first), stage_2(name = "stages"), tap(second), stage_3(name = "stages"), tap(third),
+                stage_4(name = "stages"), tap(fourth),
             ]),
             decode_head([
                 from(first), linear_projections(32, 64), tap(finest), from(second), linear_projections(64, 32), tap(finer),
@@ -51,54 +51,57 @@ network! {
         [inside]
     }
 
-    fn inline_first() -> Block {
+    #[name = ""]
+    fn stage_1() -> Block {
         [
             patch_embeddings(32, 7, 4), blocks(32, 1, 64, 8, true, 0.0), blocks(32, 1, 64, 8, true, 0.1 / 7.0),
-            inline_map(32, 64),
+            map(32, 64),
         ]
     }
 
-    fn inline_second() -> Block {
+    #[name = ""]
+    fn stage_2() -> Block {
         [
             patch_embeddings(64, 3, 2), blocks(64, 2, 32, 4, true, 0.2 / 7.0), blocks(64, 2, 32, 4, true, 0.3 / 7.0),
-            inline_map(64, 32),
+            map(64, 32),
         ]
     }
 
-    fn inline_third() -> Block {
+    #[name = ""]
+    fn stage_3() -> Block {
         [
             patch_embeddings(160, 3, 2), blocks(160, 5, 16, 2, true, 0.4 / 7.0), blocks(160, 5, 16, 2, true, 0.5 / 7.0),
-            inline_map(160, 16),
+            map(160, 16),
         ]
     }
 
-    fn inline_fourth() -> Block {
+    #[name = ""]
+    fn stage_4() -> Block {
         [
             patch_embeddings(256, 3, 2), blocks(256, 8, 8, 1, false, 0.6 / 7.0), blocks(256, 8, 8, 1, false, 0.1),
-            inline_map(256, 8),
+            map(256, 8),
         ]
-    }
-
-    fn stages(inside: Block) -> Block {
-        [inside]
     }
 
     /// A map as rows of its channels.
-    fn inline_rows(channels: usize) -> Block {
+    #[name = ""]
+    fn rows(channels: usize) -> Block {
         [Reshape((channels, -1)), Transpose(1, 2)]
     }
 
-    fn inline_columns(channels: usize, side: usize) -> Block {
+    #[name = ""]
+    fn columns(channels: usize, side: usize) -> Block {
         [Transpose(1, 2), Reshape((channels, side, side))]
     }
 
-    fn inline_map(channels: usize, side: usize) -> Block {
-        [LayerNorm(name = "layer_norm"), inline_columns(channels, side)]
+    #[name = ""]
+    fn map(channels: usize, side: usize) -> Block {
+        [LayerNorm(name = "layer_norm"), columns(channels, side)]
     }
 
     fn patch_embeddings(channels: usize, size: usize, stride: usize) -> Block {
         [
-            Conv2d(channels, size, stride = stride, padding = size / 2, name = "proj"), inline_rows(channels),
+            Conv2d(channels, size, stride = stride, padding = size / 2, name = "proj"), rows(channels),
             LayerNorm(name = "layer_norm"),
         ]
     }
@@ -126,8 +129,8 @@ network! {
 
     fn sequence_reduction(channels: usize, side: usize, ratio: usize) -> Block {
         [
-            inline_columns(channels, side), Conv2d(channels, ratio, stride = ratio, name = "sequence_reduction"),
-            inline_rows(channels), LayerNorm(name = "layer_norm"),
+            columns(channels, side), Conv2d(channels, ratio, stride = ratio, name = "sequence_reduction"),
+            rows(channels), LayerNorm(name = "layer_norm"),
         ]
     }
 
@@ -137,14 +140,14 @@ network! {
 
     fn dwconv(channels: usize, side: usize) -> Block {
         [
-            inline_columns(channels, side), Conv2d(channels, 3, padding = 1, groups = channels, name = "dwconv"),
-            inline_rows(channels),
+            columns(channels, side), Conv2d(channels, 3, padding = 1, groups = channels, name = "dwconv"),
+            rows(channels),
         ]
     }
 
     fn linear_projections(channels: usize, side: usize) -> Block {
         [
-            inline_rows(channels), Linear(256, name = "proj"), inline_columns(256, side),
+            rows(channels), Linear(256, name = "proj"), columns(256, side),
             Upsample(size = 64, mode = "bilinear"),
         ]
     }

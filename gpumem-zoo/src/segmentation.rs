@@ -24,7 +24,8 @@ use gpumem::{blocks, network};
 blocks! {
     /// A ResNet-50 that keeps an eighth of the size, and the head that FCN has behind two of its stages.
     pub mod segmentation_blocks {
-        fn item_dilated(inner: usize, stride: usize, dilation: usize, project: bool) -> Block {
+        #[name = "[]"]
+        fn dilated(inner: usize, stride: usize, dilation: usize, project: bool) -> Block {
             [
                 Add(
                     [
@@ -45,7 +46,8 @@ blocks! {
             [Conv2d(channels, 1, stride = stride, bias = false, name = "0"), BatchNorm2d(name = "1")]
         }
 
-        fn inline_third_stage() -> Block {
+        #[name = ""]
+        fn third_stage() -> Block {
             [
                 Conv2d(64, 7, stride = 2, padding = 3, bias = false, name = "conv1"), BatchNorm2d(name = "bn1"), Relu(inplace),
                 MaxPool2d(3, stride = 2, padding = 1),
@@ -54,22 +56,23 @@ blocks! {
         }
 
         fn layer1() -> Block {
-            [item_dilated(64, 1, 1, true), repeat(2, item_dilated(64, 1, 1, false))]
+            [dilated(64, 1, 1, true), repeat(2, dilated(64, 1, 1, false))]
         }
 
         fn layer2() -> Block {
-            [item_dilated(128, 2, 1, true), repeat(3, item_dilated(128, 1, 1, false))]
+            [dilated(128, 2, 1, true), repeat(3, dilated(128, 1, 1, false))]
         }
 
         fn layer3() -> Block {
-            [item_dilated(256, 1, 1, true), repeat(5, item_dilated(256, 1, 2, false))]
+            [dilated(256, 1, 1, true), repeat(5, dilated(256, 1, 2, false))]
         }
 
         fn layer4() -> Block {
-            [item_dilated(512, 1, 2, true), repeat(2, item_dilated(512, 1, 4, false))]
+            [dilated(512, 1, 2, true), repeat(2, dilated(512, 1, 4, false))]
         }
 
-        fn inline_fcn_head(between: usize, classes: usize) -> Block {
+        #[name = ""]
+        fn fcn_head(between: usize, classes: usize) -> Block {
             [
                 Conv2d(between, 3, padding = 1, bias = false, name = "0"), BatchNorm2d(name = "1"), Relu(inplace),
                 Dropout(0.1), Conv2d(classes, 1, name = "4"),
@@ -94,9 +97,9 @@ network! {
 
     fn forward(image: Image<3, 520, 520>) -> Map<21, 520, 520> {
         [
-            backbone([inline_third_stage(), tap(third), layer4()]),
-            classifier(inline_fcn_head(512, 21)), Upsample(size = 520, mode = "bilinear"), tap(out),
-            from(third), aux_classifier(inline_fcn_head(256, 21)), Upsample(size = 520, mode = "bilinear"), tap(aux),
+            backbone([third_stage(), tap(third), layer4()]),
+            classifier(fcn_head(512, 21)), Upsample(size = 520, mode = "bilinear"), tap(out),
+            from(third), fcn_head(256, 21, name = "aux_classifier"), Upsample(size = 520, mode = "bilinear"), tap(aux),
             from(out),
         ]
     }
@@ -106,10 +109,6 @@ network! {
     }
 
     fn classifier(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn aux_classifier(inside: Block) -> Block {
         [inside]
     }
 }
@@ -130,22 +129,22 @@ network! {
 
     fn forward(image: Image<3, 520, 520>) -> Map<21, 520, 520> {
         [
-            backbone([inline_third_stage(), tap(third), layer4()]),
+            backbone([third_stage(), tap(third), layer4()]),
             classifier([
-                item([convs(), project([inline_convolution(1, 1)]), Dropout(0.5)]),
+                item([convs(), project([convolution(1, 1)]), Dropout(0.5)]),
                 Conv2d(256, 3, padding = 1, bias = false, name = "1"), BatchNorm2d(name = "2"), Relu(inplace),
                 Conv2d(21, 1, name = "4"),
             ]),
             Upsample(size = 520, mode = "bilinear"), tap(out),
-            from(third), aux_classifier(inline_fcn_head(256, 21)), Upsample(size = 520, mode = "bilinear"), tap(aux),
+            from(third), fcn_head(256, 21, name = "aux_classifier"), Upsample(size = 520, mode = "bilinear"), tap(aux),
             from(out),
         ]
     }
 
     fn convs() -> Block {
         [Concat(
-            item(inline_convolution(1, 1)), item(inline_convolution(3, 12)), item(inline_convolution(3, 24)),
-            item(inline_convolution(3, 36)),
+            item(convolution(1, 1)), item(convolution(3, 12)), item(convolution(3, 24)),
+            item(convolution(3, 36)),
             item([
                 AdaptiveAvgPool2d(1), Conv2d(256, 1, bias = false, name = "1"), BatchNorm2d(name = "2"), Relu(inplace),
                 Upsample(size = 65, mode = "bilinear"),
@@ -153,13 +152,15 @@ network! {
         )]
     }
 
-    fn inline_convolution(size: usize, dilation: usize) -> Block {
+    #[name = ""]
+    fn convolution(size: usize, dilation: usize) -> Block {
         [
             Conv2d(256, size, padding = (size / 2) * dilation, dilation = dilation, bias = false, name = "0"),
             BatchNorm2d(name = "1"), Relu(inplace),
         ]
     }
 
+    #[name = "[]"]
     fn item(inside: Block) -> Block {
         [inside]
     }
@@ -173,10 +174,6 @@ network! {
     }
 
     fn classifier(inside: Block) -> Block {
-        [inside]
-    }
-
-    fn aux_classifier(inside: Block) -> Block {
         [inside]
     }
 }

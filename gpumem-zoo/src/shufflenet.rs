@@ -7,10 +7,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{shufflenet::ShuffleNetV2, torch_name};
+//! use gpumem_zoo::shufflenet::ShuffleNetV2;
 //!
 //! let last = ShuffleNetV2::<32>::LAYERS.iter().rev().find(|layer| layer.kind == "BatchNorm2d").unwrap();
-//! assert_eq!(torch_name(last.path), "conv5.1");
+//! assert_eq!(last.path, "conv5.1");
 //! ```
 
 use gpumem::network;
@@ -30,9 +30,9 @@ network! {
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             conv1(), MaxPool2d(3, stride = 2, padding = 1),
-            stage2([item(inline_down(24, 58)), repeat(3, item(inline_same(58)))]),
-            stage3([item(inline_down(116, 116)), repeat(7, item(inline_same(116)))]),
-            stage4([item(inline_down(232, 232)), repeat(3, item(inline_same(232)))]),
+            stage2([item(down(24, 58)), repeat(3, item(same(58)))]),
+            stage3([item(down(116, 116)), repeat(7, item(same(116)))]),
+            stage4([item(down(232, 232)), repeat(3, item(same(232)))]),
             conv5(), GlobalAvgPool, Linear(1000, name = "fc"),
         ]
     }
@@ -45,14 +45,17 @@ network! {
         [Conv2d(1024, 1, bias = false, name = "0"), BatchNorm2d(name = "1"), Relu(inplace)]
     }
 
-    fn inline_same(half: usize) -> Block {
+    #[name = ""]
+    fn same(half: usize) -> Block {
         [Concat(Slice(0, half), [Slice(half), branch2(half, 1)]), ChannelShuffle(2)]
     }
 
-    fn inline_down(arriving: usize, half: usize) -> Block {
+    #[name = ""]
+    fn down(arriving: usize, half: usize) -> Block {
         [Concat(branch1(arriving, half), branch2(half, 2)), ChannelShuffle(2)]
     }
 
+    #[name = "[]"]
     fn item(inside: Block) -> Block {
         [inside]
     }

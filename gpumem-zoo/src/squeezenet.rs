@@ -16,7 +16,8 @@ use gpumem::{blocks, network};
 blocks! {
     /// What both have.
     pub mod squeezenet_blocks {
-        fn inline_fire(squeeze: usize, expand: usize) -> Block {
+        #[name = ""]
+        fn fire(squeeze: usize, expand: usize) -> Block {
             [
                 Conv2d(squeeze, 1, name = "squeeze"), Relu(inplace),
                 Concat(
@@ -54,16 +55,16 @@ network! {
         [
             Conv2d(96, 7, stride = 2, name = "0"), Relu(inplace),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_3(inline_fire(16, 64)),
-            at_4(inline_fire(16, 64)),
-            at_5(inline_fire(32, 128)),
+            fire(16, 64, name = "3"),
+            fire(16, 64, name = "4"),
+            fire(32, 128, name = "5"),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_7(inline_fire(32, 128)),
-            at_8(inline_fire(48, 192)),
-            at_9(inline_fire(48, 192)),
-            at_10(inline_fire(64, 256)),
+            fire(32, 128, name = "7"),
+            fire(48, 192, name = "8"),
+            fire(48, 192, name = "9"),
+            fire(64, 256, name = "10"),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_12(inline_fire(64, 256)),
+            fire(64, 256, name = "12"),
         ]
     }
 }
@@ -90,16 +91,16 @@ network! {
         [
             Conv2d(64, 3, stride = 2, name = "0"), Relu(inplace),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_3(inline_fire(16, 64)),
-            at_4(inline_fire(16, 64)),
+            fire(16, 64, name = "3"),
+            fire(16, 64, name = "4"),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_6(inline_fire(32, 128)),
-            at_7(inline_fire(32, 128)),
+            fire(32, 128, name = "6"),
+            fire(32, 128, name = "7"),
             MaxPool2d(3, stride = 2, ceil_mode),
-            at_9(inline_fire(48, 192)),
-            at_10(inline_fire(48, 192)),
-            at_11(inline_fire(64, 256)),
-            at_12(inline_fire(64, 256)),
+            fire(48, 192, name = "9"),
+            fire(48, 192, name = "10"),
+            fire(64, 256, name = "11"),
+            fire(64, 256, name = "12"),
         ]
     }
 }

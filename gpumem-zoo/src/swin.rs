@@ -32,21 +32,22 @@ network! {
     fn features() -> Block {
         [
             item([Conv2d(96, 4, stride = 4, name = "0"), Permute((0, 2, 3, 1)), LayerNorm(96, name = "2")]),
-            item([item(inline_layer(56, 96, 3, false, 0.0)), item(inline_layer(56, 96, 3, true, 0.2 / 11.0))]),
-            item(inline_merged(28, 96)),
-            item([item(inline_layer(28, 192, 6, false, 0.4 / 11.0)), item(inline_layer(28, 192, 6, true, 0.6 / 11.0))]),
-            item(inline_merged(14, 192)),
+            item([item(layer(56, 96, 3, false, 0.0)), item(layer(56, 96, 3, true, 0.2 / 11.0))]),
+            item(merged(28, 96)),
+            item([item(layer(28, 192, 6, false, 0.4 / 11.0)), item(layer(28, 192, 6, true, 0.6 / 11.0))]),
+            item(merged(14, 192)),
             item([
-                item(inline_layer(14, 384, 12, false, 0.8 / 11.0)), item(inline_layer(14, 384, 12, true, 1.0 / 11.0)),
-                item(inline_layer(14, 384, 12, false, 1.2 / 11.0)), item(inline_layer(14, 384, 12, true, 1.4 / 11.0)),
-                item(inline_layer(14, 384, 12, false, 1.6 / 11.0)), item(inline_layer(14, 384, 12, true, 1.8 / 11.0)),
+                item(layer(14, 384, 12, false, 0.8 / 11.0)), item(layer(14, 384, 12, true, 1.0 / 11.0)),
+                item(layer(14, 384, 12, false, 1.2 / 11.0)), item(layer(14, 384, 12, true, 1.4 / 11.0)),
+                item(layer(14, 384, 12, false, 1.6 / 11.0)), item(layer(14, 384, 12, true, 1.8 / 11.0)),
             ]),
-            item(inline_merged(7, 384)),
-            item([item(inline_layer(7, 768, 24, false, 2.0 / 11.0)), item(inline_layer(7, 768, 24, false, 0.2))]),
+            item(merged(7, 384)),
+            item([item(layer(7, 768, 24, false, 2.0 / 11.0)), item(layer(7, 768, 24, false, 0.2))]),
         ]
     }
 
-    fn inline_layer(side: usize, channels: usize, heads: usize, moves: bool, drop: f64) -> Block {
+    #[name = ""]
+    fn layer(side: usize, channels: usize, heads: usize, moves: bool, drop: f64) -> Block {
         [
             Add([], [LayerNorm(channels, name = "norm1"), attn(side, channels, heads, moves), DropPath(drop)]),
             Add([], [LayerNorm(channels, name = "norm2"), mlp(channels), DropPath(drop)]),
@@ -57,22 +58,23 @@ network! {
         [
             if moves { Roll((-3, -3), (1, 2)) } else { [] },
             Reshape((side / 7, 7, side / 7, 7, channels)), Permute((0, 1, 3, 2, 4, 5)), Reshape((-1, 49, channels)),
-            Attention(Linear(channels, 3 * channels, name = "qkv"), inline_bias(side, heads, moves), heads = heads),
+            Attention(Linear(channels, 3 * channels, name = "qkv"), position_bias(side, heads, moves), heads = heads),
             Linear(channels, channels, name = "proj"),
             Reshape((side / 7, side / 7, 7, 7, channels)), Permute((0, 1, 3, 2, 4, 5)), Reshape((side, side, channels)),
             if moves { Roll((3, 3), (1, 2)) } else { [] },
         ]
     }
 
-    fn inline_bias(side: usize, heads: usize, moves: bool) -> Block {
+    #[name = ""]
+    fn position_bias(side: usize, heads: usize, moves: bool) -> Block {
         [
             if moves {
                 Add(
-                    RelativePositionBias(heads, size = 7, name = "bare_relative_position_bias_table"),
+                    RelativePositionBias(heads, size = 7, parameter = "relative_position_bias_table"),
                     ShiftedWindowMask(side, 7, 3),
                 )
             } else {
-                RelativePositionBias(heads, size = 7, name = "bare_relative_position_bias_table")
+                RelativePositionBias(heads, size = 7, parameter = "relative_position_bias_table")
             },
         ]
     }
@@ -85,7 +87,8 @@ network! {
     }
 
     /// Four neighbours, side by side, as one position of half as many numbers.
-    fn inline_merged(side: usize, channels: usize) -> Block {
+    #[name = ""]
+    fn merged(side: usize, channels: usize) -> Block {
         [
             Reshape((side, 2, side, 2, channels)), Permute((0, 1, 3, 4, 2, 5)), Reshape((side, side, 4 * channels)),
             LayerNorm(4 * channels, name = "norm"), Linear(4 * channels, 2 * channels, bias = false, name = "reduction"),

@@ -12,10 +12,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{t5::T5Small, torch_name};
+//! use gpumem_zoo::t5::T5Small;
 //!
 //! let last = T5Small::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
-//! assert_eq!(torch_name(last.path), "decoder.block.5.layer.2.DenseReluDense.wo");
+//! assert_eq!(last.path, "decoder.block[5].layer[2].DenseReluDense.wo");
 //! ```
 
 use gpumem::{blocks, network};
@@ -24,13 +24,14 @@ blocks! {
     /// Layers of encoder and decoder.
     pub mod t5_blocks {
         fn block(width: usize, heads: usize, bias: Block) -> Block {
-            [layer(camel_self_attention(width, heads, bias, false)), layer(camel_dense_relu_dense(width))]
+            [layer(self_attention(width, heads, bias, false)), layer(dense_relu_dense(width))]
         }
 
-        fn as_block(width: usize, heads: usize, bias: Block, read: Block) -> Block {
+        #[name = "block"]
+        fn decoder_block(width: usize, heads: usize, bias: Block, read: Block) -> Block {
             [
-                layer(camel_self_attention(width, heads, bias, true)), layer(camel_enc_dec_attention(width, heads, read)),
-                layer(camel_dense_relu_dense(width)),
+                layer(self_attention(width, heads, bias, true)), layer(enc_dec_attention(width, heads, read)),
+                layer(dense_relu_dense(width)),
             ]
         }
 
@@ -38,7 +39,8 @@ blocks! {
             [Add([], [RmsNorm(eps = 1e-6, name = "layer_norm"), inside, Dropout(0.1)])]
         }
 
-        fn camel_self_attention(width: usize, heads: usize, bias: Block, causal: bool) -> Block {
+        #[name = "SelfAttention"]
+        fn self_attention(width: usize, heads: usize, bias: Block, causal: bool) -> Block {
             [
                 Attention(
                     Linear(width, bias = false, name = "q"), Linear(width, bias = false, name = "k"),
@@ -48,7 +50,8 @@ blocks! {
             ]
         }
 
-        fn camel_enc_dec_attention(width: usize, heads: usize, read: Block) -> Block {
+        #[name = "EncDecAttention"]
+        fn enc_dec_attention(width: usize, heads: usize, read: Block) -> Block {
             [
                 Attention(
                     Linear(width, bias = false, name = "q"), [read, Linear(width, bias = false, name = "k")],
@@ -58,7 +61,8 @@ blocks! {
             ]
         }
 
-        fn camel_dense_relu_dense(width: usize) -> Block {
+        #[name = "DenseReluDense"]
+        fn dense_relu_dense(width: usize) -> Block {
             [Linear(4 * width, bias = false, name = "wi"), Relu, Dropout(0.1), Linear(width, bias = false, name = "wo")]
         }
 
@@ -91,7 +95,7 @@ network! {
             ]),
             tap(read), from(answer), words, Dropout(0.1),
             decoder([
-                as_block(
+                decoder_block(
                     512, 8,
                     [
                         RelativePositionBias(8, buckets = 32, bidirectional = false, name = "relative_attention_bias"),
@@ -99,7 +103,7 @@ network! {
                     ],
                     from(read),
                 ),
-                repeat(5, as_block(512, 8, from(before), from(read))),
+                repeat(5, decoder_block(512, 8, from(before), from(read))),
             ]),
             // 1 / sqrt(512), because the table is that of words.
             Affine(0.04419417382415922), Tied(words),

@@ -39,7 +39,7 @@ network! {
     }
 
     fn ups(channels: usize) -> Block {
-        [ConvTranspose2d(channels, 2, stride = 2, name = "inline_up")]
+        [ConvTranspose2d(channels, 2, stride = 2, name = "")]
     }
 
     fn upconvs(channels: usize) -> Block {

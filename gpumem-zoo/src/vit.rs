@@ -27,12 +27,12 @@ network! {
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
             Conv2d(768, 16, stride = 16, name = "conv_proj"), Reshape((768, 196)), Transpose(1, 2),
-            ClassToken(name = "bare_class_token"), encoder(), Select(0), heads(),
+            ClassToken(parameter = "class_token"), encoder(), Select(0), heads(),
         ]
     }
 
     fn encoder() -> Block {
-        [Add([], PositionEmbedding(197, name = "bare_pos_embedding")), layers(), LayerNorm(eps = 1e-6, name = "ln")]
+        [Add([], PositionEmbedding(197, parameter = "pos_embedding")), layers(), LayerNorm(eps = 1e-6, name = "ln")]
     }
 
     fn layers() -> Block {
@@ -69,8 +69,8 @@ network! {
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            patch_embed(), Reshape((384, 196)), Transpose(1, 2), ClassToken(name = "bare_cls_token"),
-            Add([], PositionEmbedding(197, name = "bare_pos_embed")),
+            patch_embed(), Reshape((384, 196)), Transpose(1, 2), ClassToken(parameter = "cls_token"),
+            Add([], PositionEmbedding(197, parameter = "pos_embed")),
             repeat(12, blocks()), LayerNorm(eps = 1e-6, name = "norm"), Select(0), Linear(1000, name = "head"),
         ]
     }

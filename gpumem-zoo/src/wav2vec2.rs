@@ -16,10 +16,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{torch_name, wav2vec2::Wav2Vec2Base};
+//! use gpumem_zoo::wav2vec2::Wav2Vec2Base;
 //!
 //! let places = Wav2Vec2Base::<1>::LAYERS.iter().find(|layer| layer.path.contains("pos_conv") && layer.parameters > 0);
-//! assert_eq!(torch_name(places.unwrap().path), "wav2vec2.encoder.pos_conv_embed.conv");
+//! assert_eq!(places.unwrap().path, "wav2vec2.encoder.pos_conv_embed.conv");
 //! ```
 
 use gpumem::{blocks, network};

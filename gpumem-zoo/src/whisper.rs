@@ -10,10 +10,10 @@
 //!
 //! ```
 //! use gpumem::Network;
-//! use gpumem_zoo::{torch_name, whisper::WhisperTiny};
+//! use gpumem_zoo::whisper::WhisperTiny;
 //!
 //! let last = WhisperTiny::<1>::LAYERS.iter().rfind(|layer| layer.kind == "Linear").unwrap();
-//! assert_eq!(torch_name(last.path), "model.decoder.layers.3.fc2");
+//! assert_eq!(last.path, "model.decoder.layers[3].fc2");
 //! ```
 
 use gpumem::{blocks, network};
@@ -24,15 +24,16 @@ blocks! {
         fn layers(width: usize, heads: usize) -> Block {
             [
                 Add([], [LayerNorm(name = "self_attn_layer_norm"), self_attn(width, heads, false)]),
-                Add([], [LayerNorm(name = "final_layer_norm"), inline_wide(width)]),
+                Add([], [LayerNorm(name = "final_layer_norm"), wide(width)]),
             ]
         }
 
-        fn as_layers(width: usize, heads: usize, heard: Block) -> Block {
+        #[name = "layers"]
+        fn decoder_layers(width: usize, heads: usize, heard: Block) -> Block {
             [
                 Add([], [LayerNorm(name = "self_attn_layer_norm"), self_attn(width, heads, true)]),
                 Add([], [LayerNorm(name = "encoder_attn_layer_norm"), encoder_attn(width, heads, heard)]),
-                Add([], [LayerNorm(name = "final_layer_norm"), inline_wide(width)]),
+                Add([], [LayerNorm(name = "final_layer_norm"), wide(width)]),
             ]
         }
 
@@ -56,7 +57,8 @@ blocks! {
             ]
         }
 
-        fn inline_wide(width: usize) -> Block {
+        #[name = ""]
+        fn wide(width: usize) -> Block {
             [Linear(4 * width, name = "fc1"), Gelu, Linear(width, name = "fc2")]
         }
 
@@ -97,7 +99,7 @@ network! {
                 from(text),
                 decoder([
                     Add(words, PositionEmbedding(448, 384, name = "embed_positions")),
-                    repeat(4, as_layers(384, 6, from(heard))),
+                    repeat(4, decoder_layers(384, 6, from(heard))),
                 ]),
             ]),
             Tied(words),

@@ -5,12 +5,12 @@
 mod pages;
 
 use gpumem::cards::{Card, RTX_3060, RTX_4060, RTX_4090};
+use gpumem::weights::torch_name;
 use gpumem::{Line, Network, network};
 use gpumem_core::memory::budget::budget_at;
 use gpumem_core::program::{Class, Program, Tensor};
 use gpumem_core::{Precision, Role};
 use gpumem_zoo::llama::Llama1B;
-use gpumem_zoo::torch_name;
 use std::fmt::Write as _;
 
 /// Llama-3.2-1B with adapters of queries and values, 512 tokens at a time.
@@ -34,7 +34,7 @@ macro_rules! llama {
                 lora(8, 16.0, targets = "q_proj, v_proj", $($option)* [
                     model([
                         words,
-                        repeat(16, layers(2048, inline_attention(32, 8, 64, 500000.0, false), 8192, Silu, 1e-5)),
+                        repeat(16, layers(2048, attention(32, 8, 64, 500000.0, false), 8192, Silu, 1e-5)),
                         RmsNorm(eps = 1e-5, name = "norm"),
                     ]),
                     Tied(words),
@@ -72,7 +72,7 @@ macro_rules! mistral {
                 lora(8, 16.0, targets = "q_proj, v_proj", $($option)* [
                     model([
                         Embedding(32768, 4096, name = "embed_tokens"),
-                        repeat(32, layers(4096, inline_attention(32, 8, 128, 1000000.0, false), 14336, Silu, 1e-5)),
+                        repeat(32, layers(4096, attention(32, 8, 128, 1000000.0, false), 14336, Silu, 1e-5)),
                         RmsNorm(eps = 1e-5, name = "norm"),
                     ]),
                     Linear(32768, bias = false, name = "lm_head"),

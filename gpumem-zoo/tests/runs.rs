@@ -36,13 +36,13 @@ network! {
     const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };
 
     fn forward(image: Image<3, 16, 16>) -> Logits<10> {
-        [layer2(2, 16, 4), inline_inverted(512, 1, 3, 1, 8, 1e-5), GlobalAvgPool, Linear(10, name = "fc")]
+        [layer2(2, 16, 4), inverted(512, 1, 3, 1, 8, 1e-5), GlobalAvgPool, Linear(10, name = "fc")]
     }
 }
 
 #[test]
 fn blocks_of_the_zoo_are_for_other_crates() {
     let paths: Vec<_> = Small::LAYERS.iter().filter(|layer| layer.parameters != 0).map(|layer| layer.path).collect();
-    assert_eq!(paths[0], "layer2.item_bottleneck[0].conv1");
-    assert!(paths.contains(&"inline_inverted.block.item[3].inline_convolution.0"));
+    assert_eq!(paths[0], "layer2[0].conv1");
+    assert!(paths.contains(&"block[3].0"));
 }

@@ -1,10 +1,9 @@
-//! Checkpoints of the originals load strictly into the zoo's networks, under the names of `torch_name`.
+//! Checkpoints of the originals load strictly into the zoo's networks, under their own names.
 
 use gpumem::prelude::*;
 use gpumem::weights::{Mapping, Weights};
 use gpumem::{Cpu, Tensor};
 use gpumem_zoo::resnet::ResNet18;
-use gpumem_zoo::torch_name;
 use safetensors::tensor::{Dtype, TensorView, serialize_to_file};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -51,16 +50,16 @@ fn resnet18_has_the_state_dict_of_torchvision() {
     let names = write(&path);
     assert_eq!(names.len(), 122);
     let mut net = ResNet18::<1>::infer_on(&Cpu::new()).unwrap();
-    let report = Weights::open(&path).unwrap().names(torch_name).load_into(&mut net).unwrap();
+    let report = net.load_weights(&path).unwrap();
     // Without the counters of 20 batch norms.
     assert_eq!((report.loaded.len(), report.elements), (102, 11_689_512 + 2 * 4_800));
-    net.save_weights_as(&saved, &Mapping::new().names(torch_name)).unwrap();
+    net.save_weights(&saved).unwrap();
     assert_eq!(tensors(&saved), names);
     assert_eq!(std::fs::metadata(&saved).unwrap().len() >> 10, std::fs::metadata(&path).unwrap().len() >> 10);
 
     // The file that `scripts/goldens/weights.py --whole` wrote, where there is one: logits as PyTorch's.
     let Some(whole) = std::env::var_os("GPUMEM_WEIGHTS_WHOLE").map(PathBuf::from) else { return };
-    Weights::open(whole.join("resnet18.safetensors")).unwrap().names(torch_name).load_into(&mut net).unwrap();
+    net.load_weights(whole.join("resnet18.safetensors")).unwrap();
     let bytes = std::fs::read(whole.join("resnet18.io.safetensors")).unwrap();
     let io = safetensors::SafeTensors::deserialize(&bytes).unwrap();
     let floats = |name: &str| -> Vec<f32> {
@@ -70,5 +69,5 @@ fn resnet18_has_the_state_dict_of_torchvision() {
     for (found, expected) in logits.as_slice().iter().zip(floats("logits")) {
         assert!((found - expected).abs() <= 1e-5 * expected.abs().max(1.0), "{found} {expected}");
     }
-    net.save_weights_as(whole.join("resnet18.saved.safetensors"), &Mapping::new().names(torch_name)).unwrap();
+    net.save_weights(whole.join("resnet18.saved.safetensors")).unwrap();
 }

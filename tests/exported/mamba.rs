@@ -34,7 +34,7 @@ network! {
                         ],
                         [from(selected), Slice(rank, rank + states, dim = -1)],
                         [from(selected), Slice(rank + states, dim = -1)],
-                        name = "inline_scan",
+                        name = "",
                     ),
                 ],
                 [Slice(inner, dim = -1), Silu],
@@ -151,7 +151,7 @@ fn a_pass_is_that_of_transformers() {
     let tensors: Vec<(String, Vec<u64>)> =
         net.tensors().map(|tensor| (tensor.name.to_string(), tensor.shape.to_vec())).collect();
     for (name, shape) in tensors {
-        let theirs = name.replace(".inline_scan", "").replace('[', ".").replace(']', "");
+        let theirs = name.replace('[', ".").replace(']', "");
         net.set(&name, &parameter(&format!("backbone.{theirs}"), &shape)).unwrap();
     }
     let logits = net.forward(&Tensor::from_fn(|index| (bits("input:input_ids", index) % 32000) as u32)).unwrap();

@@ -52,6 +52,17 @@ network! {
 }
 
 network! {
+    /// Two layers with one name in PyTorch's spelling.
+    pub struct Alike;
+
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(features: Features<4>) -> Features<4> {
+        [repeat(2, Linear(4, bias = false), name = "a"), Linear(4, bias = false, name = "a.0")]
+    }
+}
+
+network! {
     /// `GPT2LMHeadModel` of transformers: its Conv1D are `Linear(.., transposed)`.
     pub struct Gpt2;
 
@@ -110,8 +121,8 @@ network! {
 
     fn forward(image: Image<3, 16, 16>) -> Logits<10> {
         [
-            patch_embed(), Reshape((24, 16)), Transpose(1, 2), ClassToken(name = "cls_token"),
-            Add([], PositionEmbedding(17, name = "pos_embed")),
+            patch_embed(), Reshape((24, 16)), Transpose(1, 2), ClassToken(parameter = "cls_token"),
+            Add([], PositionEmbedding(17, parameter = "pos_embed")),
             repeat(2, blocks()), LayerNorm(eps = 1e-6, name = "norm"), Select(0), Linear(10, name = "head"),
         ]
     }
@@ -132,25 +143,13 @@ pub fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name)
 }
 
-pub fn gpt2() -> Mapping {
-    Mapping::new().rename("transformer.", "").tied("lm_head.weight", "transformer.wte.weight")
-}
-
 pub fn apart() -> Mapping {
     let attn = |name: &str| format!("h.*.attn.{name}.*");
     let [q, k, v] = ["q", "k", "v"].map(attn);
-    gpt2()
+    Mapping::gpt2()
         .transpose("transformer.h.*.attn.c_*.weight")
         .transpose("transformer.h.*.mlp.c_*.weight")
         .split("transformer.h.*.attn.c_attn.*", &[&q, &k, &v])
-}
-
-pub fn vit() -> Mapping {
-    Mapping::new()
-        .rename("cls_token", "cls_token.weight")
-        .rename("pos_embed", "pos_embed.weight")
-        .axes("cls_token", 3)
-        .axes("pos_embed", 3)
 }
 
 /// What PyTorch took and gave: `input` as 4-byte words, `logits`.
