@@ -118,6 +118,7 @@ pub(crate) fn load<N: Network, D: Device>(
         explain(&mut mismatch, source, mapping, &own);
         return Err(Error::Mismatch(Box::new(mismatch)));
     }
+    check_bytes(source, mapping, &filled)?;
     let mut staging = Vec::new();
     // Statistics are what may have values that are refused. They are small, and read twice.
     for filled in filled.iter().filter(|filled| filled.own.is_statistic) {
@@ -131,6 +132,21 @@ pub(crate) fn load<N: Network, D: Device>(
         report.loaded.push(filled.own.path.clone());
     }
     Ok(report)
+}
+
+/// Checks the bytes of what will be read against the checksums of their archive.
+#[cfg(feature = "pickle")]
+fn check_bytes(source: &Source, mapping: &Mapping, filled: &[Filled<'_>]) -> Result<(), Error> {
+    let views = filled.iter().flat_map(|filled| filled.views.iter().map(|view| (filled.own.name.as_str(), view)));
+    source.check(views).map_err(|(name, what)| {
+        let name = mapping.written_name(name);
+        Error::file(&source.path, format!("`{name}` is damaged: {what}; copy or download it again"))
+    })
+}
+
+#[cfg(not(feature = "pickle"))]
+fn check_bytes(_: &Source, _: &Mapping, _: &[Filled<'_>]) -> Result<(), Error> {
+    Ok(())
 }
 
 impl Filled<'_> {

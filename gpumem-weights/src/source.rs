@@ -228,24 +228,74 @@ fn dense(shape: &[u64]) -> Vec<u64> {
     strides
 }
 
+/// Bytes of an archive, and the checksum that it has of them.
+#[cfg(feature = "pickle")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// CRC-32; 0 where PyTorch was told not to compute it.
+    pub(crate) checksum: u32,
+}
+
+#[cfg(feature = "pickle")]
+impl Record {
+    /// Checks the bytes of the record in `map`. The error says what differs.
+    pub(crate) fn check(&self, map: &[u8]) -> Result<(), String> {
+        let found = crc32fast::hash(map.get(self.start as usize..self.end as usize).unwrap_or_default());
+        if self.checksum == 0 || self.checksum == found {
+            return Ok(());
+        }
+        Err(format!("its checksum is {found:08x}, and {:08x} in the archive", self.checksum))
+    }
+}
+
 /// Mapped files and the tensors in them.
 #[derive(Debug)]
 pub(crate) struct Source {
     /// What was opened, for messages.
     pub(crate) path: PathBuf,
     maps: Vec<Mmap>,
+    /// Where archives have checksums, by map and first byte.
+    #[cfg(feature = "pickle")]
+    records: BTreeMap<(usize, u64), Record>,
     pub(crate) tensors: BTreeMap<String, View>,
 }
 
 impl Source {
     pub(crate) fn new(path: &Path) -> Source {
-        Source { path: path.into(), maps: Vec::new(), tensors: BTreeMap::new() }
+        Source {
+            path: path.into(),
+            maps: Vec::new(),
+            #[cfg(feature = "pickle")]
+            records: BTreeMap::new(),
+            tensors: BTreeMap::new(),
+        }
     }
 
     /// Keeps a map; its number is returned.
     pub(crate) fn keep(&mut self, map: Mmap) -> usize {
         self.maps.push(map);
         self.maps.len() - 1
+    }
+
+    /// Notes the checksum of a part of a map.
+    #[cfg(feature = "pickle")]
+    pub(crate) fn note(&mut self, file: usize, record: Record) {
+        self.records.insert((file, record.start), record);
+    }
+
+    /// Checks the bytes that these views, each with its name, are parts of: each record once. The error is the name and what is wrong.
+    #[cfg(feature = "pickle")]
+    pub(crate) fn check<'v>(&self, views: impl Iterator<Item = (&'v str, &'v View)>) -> Result<(), (&'v str, String)> {
+        let mut checked = std::collections::BTreeSet::new();
+        for (name, view) in views {
+            let before = self.records.range((view.file, 0)..=(view.file, view.start));
+            if let Some((key, record)) = before.last().filter(|(key, _)| checked.insert(**key)) {
+                record.check(self.bytes(key.0)).map_err(|what| (name, what))?;
+            }
+        }
+        Ok(())
     }
 
     /// Returns the bytes of a map.

@@ -279,6 +279,45 @@ fn state_dicts_that_cannot_be_opened() {
     );
 }
 
+/// One bit in a value, in the pickle, and in what says the order of bytes.
+#[test]
+fn bits_that_flipped_in_an_archive() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut net = ResNet::on(&cpu()).unwrap();
+    let before = state(&mut net);
+    let good = std::fs::read(golden("resnet.pt")).unwrap();
+    let mut archive = zip::ZipArchive::new(std::io::Cursor::new(&good)).unwrap();
+    let mut start = |record: &str| archive.by_name(record).unwrap().data_start().unwrap() as usize;
+    let (value, pickle) = (start("resnet/data/6"), start("resnet/data.pkl"));
+    let path = folder.join("w.pt");
+    let mut flip = |at: usize| {
+        let mut bytes = good.clone();
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let result = net.load_weights(&path);
+        assert!(state(&mut net) == before);
+        text(result.unwrap_err(), folder)
+    };
+    let found = flip(value + 5);
+    assert_eq!(
+        found,
+        "w.pt: `layer1.0.conv1.weight` is damaged: its checksum is e690e38e, and be9740d4 in the archive; copy or download it again"
+    );
+    let found = flip(pickle + 40);
+    let end = "in the archive; copy or download it again, or save it again with `torch.save(model.state_dict(), path)`";
+    assert!(found.starts_with("w.pt: its pickle is damaged: its checksum is ") && found.ends_with(end), "{found}");
+    // A checksum of 0 is none: `torch.serialization.set_crc32_options(False)`.
+    let mut bytes = good.clone();
+    bytes[value + 5] ^= 1;
+    for header in [&b"PK\x03\x04"[..], b"PK\x01\x02"] {
+        let at: Vec<usize> = (0..bytes.len() - 4).filter(|&at| bytes[at..].starts_with(header)).collect();
+        at.into_iter().for_each(|at| bytes[at + if header[2] == 3 { 14 } else { 16 }..][..4].fill(0));
+    }
+    std::fs::write(&path, bytes).unwrap();
+    net.load_weights(&path).unwrap();
+}
+
 #[test]
 fn everything_that_does_not_fit_is_said_at_once() {
     let folder = tempfile::tempdir().unwrap();

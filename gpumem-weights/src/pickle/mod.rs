@@ -3,7 +3,7 @@
 mod machine;
 
 use crate::error::{Error, Mib};
-use crate::source::{Source, View, map};
+use crate::source::{Record, Source, View, map};
 use machine::{Machine, Value};
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -27,27 +27,28 @@ pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result
     let damaged = |what: String| {
         Error::file(path, format!("its pickle is damaged: {what}; copy or download it again, or {save_again}"))
     };
-    let Some((prefix, &[start, end])) = records.iter().find_map(|(name, range)| {
+    let Some((prefix, pickle)) = records.iter().find_map(|(name, record)| {
         let prefix = name.strip_suffix("data.pkl")?;
-        (prefix.is_empty() || (prefix.ends_with('/') && prefix.matches('/').count() == 1)).then_some((prefix, range))
+        (prefix.is_empty() || (prefix.ends_with('/') && prefix.matches('/').count() == 1)).then_some((prefix, record))
     }) else {
         return Err(Error::file(
             path,
             format!("is an archive without `data.pkl`, so not one of `torch.save`; {save_again}"),
         ));
     };
-    if end - start > LONGEST_PICKLE {
+    let length = pickle.end - pickle.start;
+    if length > LONGEST_PICKLE {
         let what =
-            format!("has a pickle of {}, and at most {} are read; {save_again}", Mib(end - start), Mib(LONGEST_PICKLE));
+            format!("has a pickle of {}, and at most {} are read; {save_again}", Mib(length), Mib(LONGEST_PICKLE));
         return Err(Error::file(path, what));
     }
-    if let Some(&[start, end]) = records.get(&format!("{prefix}byteorder"))
-        && &map[start as usize..end as usize] != b"little"
-    {
+    pickle.check(&map).map_err(damaged)?;
+    let bytes = |record: &Record| &map[record.start as usize..record.end as usize];
+    if records.get(&format!("{prefix}byteorder")).is_some_and(|order| bytes(order) != b"little") {
         return Err(Error::file(path, format!("was written with the big end first; {save_again} on another machine")));
     }
     let mut machine = Machine::default();
-    let value = machine.run(&map[start as usize..end as usize]).map_err(damaged)?;
+    let value = machine.run(bytes(pickle)).map_err(damaged)?;
     if !machine.refused.is_empty() {
         return Err(Error::Refused { path: path.into(), globals: machine.refused.into_iter().collect() });
     }
@@ -58,27 +59,28 @@ pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result
         let tensor = &machine.tensors[tensor];
         let storage = machine.storages[tensor.storage];
         let record = records.get(&format!("{prefix}data/{}", storage.key));
-        let Some(&[start, end]) = record else { return Err(damaged(format!("`{name}` has no data in the file"))) };
-        let used = storage.elements.checked_mul(storage.kind.bytes()).and_then(|bytes| bytes.checked_add(start));
-        let Some(used) = used.filter(|used| *used <= end) else {
+        let Some(&record) = record else { return Err(damaged(format!("`{name}` has no data in the file"))) };
+        let used = storage.elements.checked_mul(storage.kind.bytes()).and_then(|bytes| bytes.checked_add(record.start));
+        let Some(used) = used.filter(|used| *used <= record.end) else {
             return Err(damaged(format!(
                 "the storage of `{name}` says that it has {} elements, and has fewer",
                 storage.elements
             )));
         };
-        views.push((name.to_string(), (storage.kind, [start, used]), tensor.clone()));
+        views.push((name.to_string(), (storage.kind, used), record, tensor.clone()));
     }
     let file = source.keep(map);
-    for (name, (kind, range), tensor) in views {
-        let view = View::new((file, kind), range, tensor.offset, tensor.shape, Some(tensor.strides))
+    for (name, (kind, used), record, tensor) in views {
+        source.note(file, record);
+        let view = View::new((file, kind), [record.start, used], tensor.offset, tensor.shape, Some(tensor.strides))
             .map_err(|what| damaged(format!("of `{name}`, {what}")))?;
         source.tensors.insert(name, view);
     }
     Ok(())
 }
 
-/// Returns the bytes of each record of the archive. They must be stored as they are: what is compressed could become any size.
-fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, [u64; 2]>, Error> {
+/// Returns the place and the checksum of each record of the archive. They must be stored as they are: what is compressed could become any size.
+fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, Record>, Error> {
     let again = "copy or download it again";
     if map.starts_with(&LEGACY) {
         let what = "was written by PyTorch before 1.6, or in its old format; load it there and save it again with `torch.save(state, path)`";
@@ -105,7 +107,7 @@ fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, [u64; 2]>, Error> 
         let start = record.data_start().unwrap_or(u64::MAX);
         let end = start.checked_add(record.size()).filter(|end| *end <= map.len() as u64);
         let Some(end) = end else { return Err(Error::file(path, format!("has the record `{name}` cut off; {again}"))) };
-        records.insert(name, [start, end]);
+        records.insert(name, Record { start, end, checksum: record.crc32() });
     }
     Ok(records)
 }
