@@ -14,6 +14,15 @@ pub enum Error {
         /// What is wrong with it, and what to do.
         what: String,
     },
+    /// A file that the Hugging Face hub does not give.
+    Hub {
+        /// The repository, such as `openai-community/gpt2`.
+        repo: String,
+        /// The file in it.
+        file: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
     /// A pickle that asks for Python's code, which this reader does not run.
     Refused {
         /// The file.
@@ -136,6 +145,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::File { path, what } => write!(f, "{}: {what}", path.display()),
+            Error::Hub { repo, file, what } => write!(f, "{repo}/{file}: {what}"),
             Error::Refused { path, globals } => {
                 let globals: Vec<String> = globals.iter().map(|global| format!("`{global}`")).collect();
                 write!(

@@ -44,6 +44,8 @@
 compile_error!("gpumem-weights reads nothing without a format: enable its feature `safetensors` or `pickle`");
 
 mod error;
+#[cfg(feature = "hub")]
+mod hub;
 mod load;
 mod mapping;
 mod names;
@@ -57,6 +59,8 @@ mod source;
 mod weights;
 
 pub use error::{Error, Lone, Mismatch, Shapes};
+#[cfg(feature = "hub")]
+pub use hub::Hub;
 pub use load::Report;
 pub use mapping::{Dtype, Mapping};
 pub use names::torch_name;

@@ -5,7 +5,7 @@ use crate::source::{Kind, Source, View, map};
 use safetensors::tensor::TensorInfo;
 use safetensors::{Dtype, SafeTensors};
 use serde::Deserialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path};
 
 /// The longest header that is read. One of 100 000 tensors has about 10 MiB.
@@ -71,33 +71,15 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
+/// How an index is made again.
+const AGAIN: &str = "write it as `save_pretrained` of transformers does";
+
 /// Reads an index as Hugging Face writes it, and the tensors that it names.
 pub(crate) fn add_index(source: &mut Source, path: &Path) -> Result<(), Error> {
-    let again = "write it as `save_pretrained` of transformers does";
-    let map = map(path)?;
-    if map.len() as u64 > LONGEST_INDEX {
-        let what =
-            format!("has {}, and an index of at most {} is read; {again}", Mib(map.len() as u64), Mib(LONGEST_INDEX));
-        return Err(Error::file(path, what));
-    }
-    let index: Index = serde_json::from_slice(&map)
-        .map_err(|error| Error::file(path, format!("is no index of safetensors files: {error}; {again}")))?;
+    let index = index(path)?;
     let mut shards: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (name, shard) in &index.weight_map {
         shards.entry(shard).or_default().push(name);
-    }
-    let outside: Vec<String> =
-        shards.keys().filter(|shard| !is_plain(shard)).map(|shard| format!("`{shard}`")).collect();
-    if !outside.is_empty() {
-        let what =
-            format!("names {}, which may lie outside its folder; put all files beside the index", outside.join(", "));
-        return Err(Error::file(path, what));
-    }
-    if shards.len() > MOST_SHARDS {
-        return Err(Error::file(
-            path,
-            format!("names {} files, and at most {MOST_SHARDS} are read; {again}", shards.len()),
-        ));
     }
     let folder = path.parent().unwrap_or(Path::new(""));
     let absent: Vec<String> =
@@ -125,6 +107,37 @@ pub(crate) fn add_index(source: &mut Source, path: &Path) -> Result<(), Error> {
         path,
         format!("says that there are {}, but they are not; copy or download the files again", lacking.join(", ")),
     ))
+}
+
+/// Reads an index whose files lie beside it.
+fn index(path: &Path) -> Result<Index, Error> {
+    let map = map(path)?;
+    if map.len() as u64 > LONGEST_INDEX {
+        let what =
+            format!("has {}, and an index of at most {} is read; {AGAIN}", Mib(map.len() as u64), Mib(LONGEST_INDEX));
+        return Err(Error::file(path, what));
+    }
+    let index: Index = serde_json::from_slice(&map)
+        .map_err(|error| Error::file(path, format!("is no index of safetensors files: {error}; {AGAIN}")))?;
+    let shards: BTreeSet<&str> = index.weight_map.values().map(String::as_str).collect();
+    let outside: Vec<String> =
+        shards.iter().filter(|shard| !is_plain(shard)).map(|shard| format!("`{shard}`")).collect();
+    if !outside.is_empty() {
+        let what =
+            format!("names {}, which may lie outside its folder; put all files beside the index", outside.join(", "));
+        return Err(Error::file(path, what));
+    }
+    if shards.len() > MOST_SHARDS {
+        let what = format!("names {} files, and at most {MOST_SHARDS} are read; {AGAIN}", shards.len());
+        return Err(Error::file(path, what));
+    }
+    Ok(index)
+}
+
+/// Returns the names of the files that an index names, each once.
+#[cfg(feature = "hub")]
+pub(crate) fn shards_of(path: &Path) -> Result<BTreeSet<String>, Error> {
+    Ok(index(path)?.weight_map.into_values().collect())
 }
 
 /// True if it is the name of a file, and no path to another folder.

@@ -415,6 +415,24 @@ fn everything_that_does_not_fit_is_said_at_once() {
     );
 }
 
+/// Two paths of one network that PyTorch would spell alike.
+#[test]
+fn names_that_files_cannot_tell_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut net = Alike::infer_on(&cpu()).unwrap();
+    let both = "`a[0].weight` and `a.0.weight` are both `a.0.weight` in files; give one of the layers another `name`";
+    let error = net.save_weights(folder.join("w.safetensors")).unwrap_err();
+    assert_eq!(text(error, folder), format!("w.safetensors: `Alike` cannot be saved so: {both}; nothing was written"));
+    std::fs::write(folder.join("w.safetensors"), file(&[("a.0.weight", &[4, 4], 1.0), ("a.1.weight", &[4, 4], 1.0)]))
+        .unwrap();
+    let error = net.load_weights(folder.join("w.safetensors")).unwrap_err();
+    assert_eq!(
+        text(error, folder),
+        format!("w.safetensors does not fit `Alike`: 1 further mistake\n  rule        {both}\nnothing was loaded")
+    );
+}
+
 fn net_error(path: &Path) -> Error {
     Tiny::on(&cpu()).unwrap().load_weights(path).unwrap_err()
 }
@@ -454,24 +472,6 @@ fn parts_of_a_file() {
         tiny().into_iter().filter(|tensor| !tensor.0.starts_with("fc")).collect();
     tensors.extend([("fc.weight", &[1000, 2][..], 1.0), ("fc.bias", &[1000], 1.0)]);
     std::fs::write(&path, file(&tensors)).unwrap();
-/// Two paths of one network that PyTorch would spell alike.
-#[test]
-fn names_that_files_cannot_tell_apart() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    let mut net = Alike::infer_on(&cpu()).unwrap();
-    let both = "`a[0].weight` and `a.0.weight` are both `a.0.weight` in files; give one of the layers another `name`";
-    let error = net.save_weights(folder.join("w.safetensors")).unwrap_err();
-    assert_eq!(text(error, folder), format!("w.safetensors: `Alike` cannot be saved so: {both}; nothing was written"));
-    std::fs::write(folder.join("w.safetensors"), file(&[("a.0.weight", &[4, 4], 1.0), ("a.1.weight", &[4, 4], 1.0)]))
-        .unwrap();
-    let error = net.load_weights(folder.join("w.safetensors")).unwrap_err();
-    assert_eq!(
-        text(error, folder),
-        format!("w.safetensors does not fit `Alike`: 1 further mistake\n  rule        {both}\nnothing was loaded")
-    );
-}
-
     let mut net = Tiny::on(&cpu()).unwrap();
     let head = net.get("fc.weight").unwrap();
     let report = Weights::open(&path).unwrap().skip("fc.*").load_into(&mut net).unwrap();
