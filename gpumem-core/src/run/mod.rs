@@ -7,6 +7,7 @@ pub mod device;
 mod display;
 mod divisors;
 pub mod generate;
+mod in_parts;
 mod merged;
 pub mod net;
 pub mod non_finite;
