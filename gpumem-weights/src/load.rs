@@ -119,16 +119,16 @@ pub(crate) fn load<N: Network, D: Device>(
         return Err(Error::Mismatch(Box::new(mismatch)));
     }
     check_bytes(source, mapping, &filled)?;
-    let mut staging = Vec::new();
+    let failed = |error| Error::net(&source.path, error);
     // Statistics are what may have values that are refused. They are small, and read twice.
     for filled in filled.iter().filter(|filled| filled.own.is_statistic) {
-        filled.read(source, &mut staging);
-        net.check(&filled.own.path, &staging).map_err(|error| Error::net(&source.path, error))?;
+        let mut values = vec![0.0; filled.elements() as usize];
+        filled.read(source, 0, &mut values);
+        net.check(&filled.own.path, &values).map_err(failed)?;
     }
     for filled in filled {
-        filled.read(source, &mut staging);
-        net.set(&filled.own.path, &staging).map_err(|error| Error::net(&source.path, error))?;
-        report.elements += staging.len() as u64;
+        net.set_with(&filled.own.path, |first, part| filled.read(source, first as u64, part)).map_err(failed)?;
+        report.elements += filled.elements();
         report.loaded.push(filled.own.path.clone());
     }
     Ok(report)
@@ -150,10 +150,20 @@ fn check_bytes(_: &Source, _: &Mapping, _: &[Filled<'_>]) -> Result<(), Error> {
 }
 
 impl Filled<'_> {
-    /// Puts all elements into `staging`, in the network's order.
-    fn read(&self, source: &Source, staging: &mut Vec<f32>) {
-        staging.clear();
-        self.views.iter().for_each(|view| view.read(source, staging));
+    /// Returns the number of elements, that of the network's tensor.
+    fn elements(&self) -> u64 {
+        elements(&self.own.shape).unwrap_or(0)
+    }
+
+    /// Reads elements in the network's order into `out`, from element `first` on.
+    fn read(&self, source: &Source, mut first: u64, mut out: &mut [f32]) {
+        for view in &self.views {
+            let count = elements(&view.shape).unwrap_or(0);
+            let taken = count.saturating_sub(first).min(out.len() as u64) as usize;
+            let (part, rest) = out.split_at_mut(taken);
+            view.read(source, first, part);
+            (first, out) = (first.saturating_sub(count), rest);
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use gpumem_core::run::net::Net;
 use safetensors::tensor::{Metadata, TensorInfo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::{BufWriter, Write};
+use std::ops::ControlFlow;
 use std::path::Path;
 use tempfile::NamedTempFile;
 
@@ -121,26 +122,59 @@ impl Target<'_> {
         to.write_all(&header).map_err(|error| self.failed(&error))?;
         let mut bytes = Vec::new();
         for tensor in tensors {
-            bytes.clear();
-            match &tensor.content {
-                Content::Steps => bytes.extend(self.steps.to_le_bytes()),
-                content => {
-                    let values = values(net, tensor, content).map_err(|error| Error::net(self.path, error))?;
-                    encode(&values, dtype, &mut bytes).map_err(|value| {
-                        let what = format!(
-                            "`{}` has the value {value}, too large for F16; save it as Bf16 or F32",
-                            tensor.name
-                        );
-                        self.failed(&what)
-                    })?;
-                }
-            }
-            to.write_all(&bytes).map_err(|error| self.failed(&error))?;
+            self.tensor(net, tensor, &mut to, &mut bytes)?;
         }
         to.flush().map_err(|error| self.failed(&error))?;
         drop(to);
         file.as_file().sync_all().map_err(|error| self.failed(&error))?;
         Ok(file)
+    }
+
+    /// Writes a tensor, some elements at a time unless it is transposed. `bytes` is scratch.
+    fn tensor<N: Network, D: Device>(
+        &self,
+        net: &mut Net<N, D>,
+        tensor: &Written,
+        to: &mut impl Write,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let failed = |error| Error::net(self.path, error);
+        let (paths, mut skip, mut take) = match &tensor.content {
+            Content::Steps => {
+                let steps = self.steps.to_le_bytes();
+                return to.write_all(&steps).map_err(|error| self.failed(&error));
+            }
+            Content::Tensors { is_transposed: true, .. } => {
+                return self.put(tensor, &transposed(net, tensor).map_err(failed)?, to, bytes);
+            }
+            Content::Tensors { paths, skip, take, .. } => (paths, *skip, *take),
+        };
+        for path in paths {
+            let end = net.get_with(path, |part| {
+                let skipped = skip.min(part.len());
+                skip -= skipped;
+                let part = &part[skipped..];
+                let part = &part[..take.min(part.len())];
+                take -= part.len();
+                match self.put(tensor, part, to, bytes) {
+                    Ok(()) if take > 0 => ControlFlow::Continue(()),
+                    result => ControlFlow::Break(result),
+                }
+            });
+            if let ControlFlow::Break(result) = end.map_err(failed)? {
+                return result;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes elements in the type of the file.
+    fn put(&self, tensor: &Written, values: &[f32], to: &mut impl Write, bytes: &mut Vec<u8>) -> Result<(), Error> {
+        bytes.clear();
+        encode(values, self.mapping.dtype, bytes).map_err(|value| {
+            self.failed(&format!("`{}` has the value {value}, too large for F16; save it as Bf16 or F32", tensor.name))
+        })?;
+        to.write_all(bytes).map_err(|error| self.failed(&error))
     }
 }
 
@@ -267,30 +301,20 @@ fn header(all: &[Written], dtype: Dtype) -> Result<Vec<u8>, String> {
     Ok([&(text.len() as u64).to_le_bytes()[..], &text].concat())
 }
 
-/// Returns the elements of a tensor of the file.
-fn values<N: Network, D: Device>(
+/// Returns the elements of a tensor that is transposed in the file.
+fn transposed<N: Network, D: Device>(
     net: &mut Net<N, D>,
     tensor: &Written,
-    content: &Content,
 ) -> Result<Vec<f32>, gpumem_core::error::Error> {
-    let Content::Tensors { paths, skip, take, is_transposed } = content else { return Ok(Vec::new()) };
-    let mut values = match &paths[..] {
-        [path] => net.get(path)?,
-        paths => {
-            let mut values = Vec::with_capacity(*take);
-            for path in paths {
-                values.extend(net.get(path)?);
-            }
-            values
-        }
-    };
+    let Content::Tensors { paths, skip, take, .. } = &tensor.content else { return Ok(Vec::new()) };
+    let mut values = Vec::with_capacity(skip + take);
+    for path in paths {
+        values.extend(net.get(path)?);
+    }
     values.truncate(skip + take);
     values.drain(..skip);
-    let &[.., rows, columns] = &tensor.shape[..] else { return Ok(values) };
-    if !is_transposed {
-        return Ok(values);
-    }
     // `rows` and `columns` are those of the file.
+    let &[.., rows, columns] = &tensor.shape[..] else { return Ok(values) };
     let (rows, columns) = (rows as usize, columns as usize);
     let matrices = values.chunks_exact((rows * columns).max(1));
     Ok(matrices

@@ -151,28 +151,26 @@ impl View {
         Some(view)
     }
 
-    /// Appends all elements to `out`, in row-major order.
-    pub(crate) fn read(&self, source: &Source, out: &mut Vec<f32>) {
-        let count = elements(&self.shape).unwrap_or(0) as usize;
+    /// Reads elements in row-major order into `out`, from element `first` on.
+    pub(crate) fn read(&self, source: &Source, first: u64, out: &mut [f32]) {
         let (bytes, map) = (self.kind.bytes() as usize, source.bytes(self.file));
-        let number = |at: usize| map.get(at..at + bytes).map_or(0.0, |bytes| self.kind.number(bytes));
-        out.reserve_exact(count);
-        if count == 0 {
-            return;
-        }
         if self.strides == dense(&self.shape) {
-            let all = map.get(self.start as usize..self.start as usize + count * bytes).unwrap_or_default();
-            return out.extend(all.chunks_exact(bytes).map(|bytes| self.kind.number(bytes)));
+            let start = self.start as usize + first as usize * bytes;
+            let all = map.get(start..start + out.len() * bytes).unwrap_or_default();
+            let numbers = all.chunks_exact(bytes.max(1)).map(|bytes| self.kind.number(bytes));
+            return out.iter_mut().zip(numbers).for_each(|(value, number)| *value = number);
         }
-        let Some((&inner, &step)) = self.shape.last().zip(self.strides.last()) else {
-            return out.push(number(self.start as usize));
-        };
-        let outer = &self.shape[..self.shape.len() - 1];
-        let mut index = vec![0; outer.len()];
-        for _ in 0..count as u64 / inner {
+        let (inner, step) = self.shape.last().zip(self.strides.last()).map_or((1, 1), |(dim, step)| (*dim, *step));
+        let number = |at: usize| map.get(at..at + bytes).map_or(0.0, |bytes| self.kind.number(bytes));
+        let (mut index, mut column, mut filled) = (self.index(first / inner.max(1)), first % inner.max(1), 0);
+        while filled < out.len() && inner > 0 {
             let row: u64 = index.iter().zip(&self.strides).map(|(index, stride)| index * stride).sum();
-            out.extend((0..inner).map(|column| number((self.start + (row + column * step) * bytes as u64) as usize)));
-            for (index, &dim) in index.iter_mut().zip(outer).rev() {
+            let count = out.len().min(filled + (inner - column) as usize) - filled;
+            for (value, column) in out[filled..filled + count].iter_mut().zip(column..) {
+                *value = number((self.start + (row + column * step) * bytes as u64) as usize);
+            }
+            (filled, column) = (filled + count, 0);
+            for (index, &dim) in index.iter_mut().zip(&self.shape).rev() {
                 *index += 1;
                 if *index < dim {
                     break;
@@ -180,6 +178,22 @@ impl View {
                 *index = 0;
             }
         }
+    }
+
+    /// Returns the index of a row along all axes but the last.
+    fn index(&self, mut row: u64) -> Vec<u64> {
+        let outer = &self.shape[..self.shape.len().saturating_sub(1)];
+        let mut index: Vec<u64> = outer
+            .iter()
+            .rev()
+            .map(|&dim| {
+                let at = row % dim.max(1);
+                row /= dim.max(1);
+                at
+            })
+            .collect();
+        index.reverse();
+        index
     }
 
     /// True if both have the same shape and, read as `f32`, the same bits. Views of one type that is no float are taken for equal: they are
@@ -213,9 +227,10 @@ impl View {
 const COMPARED: u64 = 1 << 16;
 
 fn same(source: &Source, a: &View, b: &View) -> bool {
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    a.read(source, &mut left);
-    b.read(source, &mut right);
+    let count = elements(&a.shape).unwrap_or(0) as usize;
+    let (mut left, mut right) = (vec![0.0; count], vec![0.0; count]);
+    a.read(source, 0, &mut left);
+    b.read(source, 0, &mut right);
     left.iter().zip(&right).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 

@@ -194,10 +194,17 @@ mod tests {
         for (name, view) in &found.tensors {
             let other = &expected.tensors[name];
             assert_eq!(view.shape, other.shape, "{name}");
-            let (mut values, mut others) = (Vec::new(), Vec::new());
-            view.read(&found, &mut values);
-            other.read(&expected, &mut others);
+            let count = crate::source::elements(&view.shape).unwrap() as usize;
+            let (mut values, mut others) = (vec![0.0; count], vec![0.0; count]);
+            view.read(&found, 0, &mut values);
+            other.read(&expected, 0, &mut others);
             assert_eq!(values, others, "{name}");
+            // From any element on, and as many as there is room for.
+            for first in 0..count {
+                let mut part = vec![f32::NAN; (count - first).min(1 + first % 5)];
+                view.read(&found, first as u64, &mut part);
+                assert_eq!(part, values[first..first + part.len()], "{name} from {first}");
+            }
         }
         let kind = |name: &str| found.tensors[name].kind;
         assert_eq!(["half", "bf16", "double", "integer"].map(kind), [Kind::F16, Kind::Bf16, Kind::F64, Kind::I64]);
