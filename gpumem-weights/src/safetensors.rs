@@ -4,8 +4,10 @@ use crate::error::{Error, Mib};
 use crate::source::{Kind, Source, View, map};
 use safetensors::tensor::TensorInfo;
 use safetensors::{Dtype, SafeTensors};
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt;
 use std::path::{Component, Path};
 
 /// The longest header that is read. One of 100 000 tensors has about 10 MiB.
@@ -35,6 +37,8 @@ pub(crate) fn tensors(source: &mut Source, path: &Path) -> Result<BTreeMap<Strin
         ));
     }
     let (_, metadata) = SafeTensors::read_metadata(&map).map_err(|error| cut(format!("cannot be read: {error}")))?;
+    let text = &map[8..8 + header as usize];
+    serde_json::from_slice::<Names>(text).map_err(|error| cut(format!("cannot be read: {error}")))?;
     let file = source.keep(map);
     let view = |(name, info): (String, &TensorInfo)| {
         let shape: Vec<u64> = info.shape.iter().map(|&dim| dim as u64).collect();
@@ -46,6 +50,33 @@ pub(crate) fn tensors(source: &mut Source, path: &Path) -> Result<BTreeMap<Strin
         }
     };
     metadata.tensors().into_iter().map(view).collect()
+}
+
+/// A header each of whose names is there once. JSON would take the last of several.
+struct Names;
+
+impl<'de> Deserialize<'de> for Names {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
+        deserializer.deserialize_map(Names)
+    }
+}
+
+impl<'de> Visitor<'de> for Names {
+    type Value = Names;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of tensors")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Names, A::Error> {
+        let mut seen = HashSet::new();
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+            if let Some(twice) = seen.replace(name) {
+                return Err(A::Error::custom(format_args!("`{twice}` is there twice")));
+            }
+        }
+        Ok(Names)
+    }
 }
 
 fn kind(dtype: Dtype) -> Kind {
@@ -60,8 +91,17 @@ fn kind(dtype: Dtype) -> Kind {
         Dtype::I8 => Kind::Other("I8", 1),
         Dtype::U8 => Kind::Other("U8", 1),
         Dtype::BOOL => Kind::Other("BOOL", 1),
-        // Its range was checked with the header, and nothing of it is read.
-        _ => Kind::Other("a type of quantized or complex numbers", 0),
+        Dtype::U16 => Kind::Other("U16", 2),
+        Dtype::U32 => Kind::Other("U32", 4),
+        Dtype::U64 => Kind::Other("U64", 8),
+        Dtype::C64 => Kind::Other("C64", 8),
+        Dtype::F8_E4M3 => Kind::Other("F8_E4M3", 1),
+        Dtype::F8_E5M2 => Kind::Other("F8_E5M2", 1),
+        Dtype::F8_E8M0 => Kind::Other("F8_E8M0", 1),
+        Dtype::F8_E4M3FNUZ => Kind::Other("F8_E4M3FNUZ", 1),
+        Dtype::F8_E5M2FNUZ => Kind::Other("F8_E5M2FNUZ", 1),
+        // Of less than a byte, or newer. Its range was checked with the header, and nothing of it is read.
+        _ => Kind::Other("a type of quantized numbers", 0),
     }
 }
 

@@ -109,6 +109,94 @@ fn files_that_cannot_be_opened() {
     }
 }
 
+/// A file with this header and so many bytes after it.
+fn headed(header: &[u8], data: usize) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header, &vec![0; data]].concat()
+}
+
+/// Headers that are read, and say what cannot be.
+#[test]
+fn headers_that_contradict_themselves() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let tensor = |name: &str, dtype: &str, shape: &str, first: usize, end: usize| {
+        format!("\"{name}\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":[{first},{end}]}}")
+    };
+    let (a, most) = (tensor("a", "F32", "[2]", 0, 8), "18446744073709551615");
+    let both = |b: String| format!("{{{a},{b}}}");
+    for (header, data, expected) in [
+        (both(tensor("b", "F32", "[2]", 4, 12)), 12, "invalid offset for tensor `b`"),
+        (both(tensor("b", "F32", "[2]", 12, 20)), 20, "invalid offset for tensor `b`"),
+        (both(tensor("b", "F32", "[2]", 8, 4)), 8, "invalid offset for tensor `b`"),
+        (both(tensor("b", "F32", "[2]", 8, 16)), 12, "incomplete metadata, file not fully covered"),
+        (both(tensor("b", "F32", "[2]", 8, 16)), 17, "incomplete metadata, file not fully covered"),
+        (both(tensor("b", "F32", "[3]", 8, 16)), 16, "invalid shape, data type, or offset for tensor"),
+        (
+            both(tensor("b", "F32", &format!("[{most},2]"), 8, 16)),
+            16,
+            "overflow computing buffer size from shape and/or element type",
+        ),
+        (both(tensor("a", "F32", "[2]", 0, 8)), 8, "`a` is there twice at line 1 column "),
+        (both(tensor("a", "F32", "[1,2]", 0, 8)), 8, "`a` is there twice at line 1 column "),
+        (
+            both(tensor("b", "F32", "[-2]", 8, 16)),
+            16,
+            "invalid JSON in header: invalid value: integer `-2`, expected usize",
+        ),
+    ] {
+        std::fs::write(folder.join("w.safetensors"), headed(header.as_bytes(), data)).unwrap();
+        let error = text(Weights::open(folder.join("w.safetensors")).unwrap_err(), folder);
+        assert!(error.starts_with(&format!("w.safetensors: cannot be read: {expected}")), "{header}: {error}");
+        assert!(error.ends_with("; it is cut off or no safetensors file: copy or download it again"), "{error}");
+    }
+    let mut bytes = headed(format!("{{{a}}}").as_bytes(), 8);
+    bytes[10] = 0xff;
+    std::fs::write(folder.join("w.safetensors"), bytes).unwrap();
+    let error = text(Weights::open(folder.join("w.safetensors")).unwrap_err(), folder);
+    assert!(error.starts_with("w.safetensors: cannot be read: invalid UTF-8 in header: "), "{error}");
+}
+
+/// Each type that is no number of a parameter is refused by its name, and nothing is set.
+#[test]
+fn types_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let mut net = Tiny::on(&cpu()).unwrap();
+    let before = state(&mut net);
+    for (dtype, bits, name) in [
+        ("BOOL", 8, "BOOL"),
+        ("U8", 8, "U8"),
+        ("I8", 8, "I8"),
+        ("I16", 16, "I16"),
+        ("U16", 16, "U16"),
+        ("I32", 32, "I32"),
+        ("U32", 32, "U32"),
+        ("I64", 64, "I64"),
+        ("U64", 64, "U64"),
+        ("C64", 64, "C64"),
+        ("F8_E4M3", 8, "F8_E4M3"),
+        ("F8_E5M2", 8, "F8_E5M2"),
+        ("F8_E8M0", 8, "F8_E8M0"),
+        ("F8_E4M3FNUZ", 8, "F8_E4M3FNUZ"),
+        ("F8_E5M2FNUZ", 8, "F8_E5M2FNUZ"),
+        ("F4", 4, "a type of quantized numbers"),
+    ] {
+        let bytes = 10 * bits / 8;
+        let header =
+            format!("{{\"fc.weight\":{{\"dtype\":\"{dtype}\",\"shape\":[5,2],\"data_offsets\":[0,{bytes}]}}}}");
+        std::fs::write(folder.join("w.safetensors"), headed(header.as_bytes(), bytes)).unwrap();
+        let error = Weights::open(folder.join("w.safetensors")).unwrap().strict(false).load_into(&mut net).unwrap_err();
+        assert_eq!(
+            text(error, folder),
+            format!(
+                "w.safetensors does not fit `Tiny`: 1 further mistake\n  rule        `fc.weight` is made of {name}, not of numbers F32, F16, BF16 \
+                 or F64; convert it before it is saved\nnothing was loaded"
+            )
+        );
+        assert!(state(&mut net) == before, "{dtype}");
+    }
+}
+
 #[test]
 fn indices_that_cannot_be_opened() {
     let folder = tempfile::tempdir().unwrap();
@@ -584,6 +672,7 @@ fn tied_tensors_of_eight_bits() {
     std::fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &[7; 20]].concat()).unwrap();
     let weights = Weights::open(&path).unwrap().tied("head.weight", "fc.weight").strict(false);
     let error = weights.load_into(&mut Tiny::on(&cpu()).unwrap()).unwrap_err();
-    let expected = "`fc.weight` is made of a type of quantized or complex numbers, not of numbers F32, F16, BF16 or F64; convert it before it is saved";
+    let expected =
+        "`fc.weight` is made of F8_E4M3, not of numbers F32, F16, BF16 or F64; convert it before it is saved";
     assert!(text(error, folder.path()).contains(expected));
 }
