@@ -3,7 +3,7 @@
 
     python3 -m venv venv && venv/bin/pip install torch torchvision timm transformers safetensors
     venv/bin/python scripts/goldens/weights.py                  # into gpumem-weights/tests/goldens, less than 1 MB
-    venv/bin/python scripts/goldens/weights.py --whole DIR      # torchvision's resnet18, 45 MiB, for GPUMEM_WEIGHTS_WHOLE=DIR
+    venv/bin/python scripts/goldens/weights.py --whole DIR      # resnet18, GPT-2 and a ViT, 800 MiB, for GPUMEM_WEIGHTS_WHOLE=DIR
     venv/bin/python scripts/goldens/weights.py --back DIR       # what the tests saved into DIR loads strictly, same logits
 
 For each model NAME: `NAME.safetensors` or the folder `NAME`, and `NAME.io.safetensors` with `input` and `logits` of PyTorch in f32.
@@ -15,6 +15,7 @@ import json
 import pathlib
 
 import numpy
+import timm
 import torch
 import torchvision
 from safetensors.torch import load_file, save_file
@@ -133,23 +134,46 @@ def write(folder):
     torch.save({"state_dict": {"w": base}, "mean": numpy.zeros(2), "when": pathlib.PurePosixPath("x")}, folder / "refused.pt")
     torch.save({"w": base}, folder / "legacy.pt", _use_new_zipfile_serialization=False)
     torch.save(nn.Linear(2, 3), folder / "module.pt")
-    # Names and shapes alone, for the zoo's network.
-    names = {name: list(tensor.shape) for name, tensor in torchvision.models.resnet18().state_dict().items()}
-    lines = [f"{json.dumps(name)}: {shape}" for name, shape in names.items()]
-    (ZOO / "resnet18.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    write_names()
     print(sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()), "bytes")
+
+
+def vit_small():
+    return timm.create_model("vit_small_patch16_224")
+
+
+def gpt2_small():
+    return GPT2LMHeadModel(GPT2Config())
+
+
+def write_names():
+    """Names and shapes alone, for the zoo's networks."""
+    for name, make in {"resnet18": torchvision.models.resnet18, "vit_small_patch16_224": vit_small, "gpt2": gpt2_small}.items():
+        with torch.device("meta"):
+            state = make().state_dict()
+        lines = [f"{json.dumps(name)}: {list(tensor.shape)}" for name, tensor in state.items()]
+        (ZOO / f"{name}.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def whole(folder):
     folder.mkdir(parents=True, exist_ok=True)
-    model = seeded(torchvision.models.resnet18(), 4, 0.03)
-    save_file(model.state_dict(), folder / "resnet18.safetensors")
-    io(folder, "resnet18", model, torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(14)))
+    draw = torch.Generator().manual_seed(14)
+    photo = torch.randn(1, 3, 224, 224, generator=draw)
+    words = torch.randint(0, 50257, (1, 1024), generator=draw)
+    for name, make, x in (("resnet18", torchvision.models.resnet18, photo), ("vit_small_patch16_224", vit_small, photo),
+                          ("gpt2", gpt2_small, words)):
+        model = seeded(make(), 4, 0.03)
+        # Tied tensors once, as `save_pretrained` has them.
+        state = {key: value for key, value in model.state_dict().items() if key != "lm_head.weight"}
+        save_file(state, folder / f"{name}.safetensors")
+        io(folder, name, model, x)
 
 
 def back(folder):
     cases = {"resnet": (SmallResNet, image(11, 16)), "gpt2": (gpt2, tokens()), "vit": (vit, image(13, 16)),
-             "resnet18": (torchvision.models.resnet18, None)}
+             "resnet18": (torchvision.models.resnet18, None), "vit_small_patch16_224": (vit_small, None)}
+    if (folder / "resnet18.saved.safetensors").exists():
+        cases["gpt2"] = (gpt2_small, None)
     for path in sorted(folder.glob("*.saved.safetensors")):
         name = path.name.split(".")[0]
         make, x = cases[name]
@@ -159,7 +183,8 @@ def back(folder):
         print(name, model.load_state_dict(load_file(path), strict=True), end=" ")
         source = HERE if x is not None else folder
         expected = load_file(source / f"{name}.io.safetensors")
-        found = logits(model.eval(), x if x is not None else expected["input"])
+        given = x if x is not None else expected["input"]
+        found = logits(model.eval(), given.long() if given.dtype == torch.int32 else given)
         print("largest difference", (found - expected["logits"]).abs().max().item())
 
 
