@@ -306,10 +306,6 @@ impl Request<'_> {
     /// Says what went wrong, and what to do.
     fn explained(&self, error: &ApiError) -> String {
         let Request { hub: Hub { endpoint, .. }, repo, revision, .. } = self;
-        let error = match error {
-            ApiError::TooManyRetries(error) => error,
-            error => error,
-        };
         match error {
             ApiError::RequestError(error) => match &**error {
                 ureq::Error::StatusCode(401) if self.hub.token.is_none() => format!(

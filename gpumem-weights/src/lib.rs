@@ -31,7 +31,9 @@
 //! `.pt` and `.pth`, as `torch.save` writes a state dict since PyTorch 1.6, from which nothing is executed. An index ends in `.json`; of other
 //! files the first bytes say what they are, not the name. Numbers may be f32, f16, bf16 or f64, whatever the network's precision.
 //!
-//! **Memory.** Files are mapped. One tensor at a time is read into a staging buffer of `f32`, and goes to the device from there. Nobody may
+//! **Hub.** With the feature `hub`, `Weights::from_hub("openai-community/gpt2", "model.safetensors")` fetches files of the Hugging Face hub.
+//!
+//! **Memory.** Files are mapped, and their numbers go to the device 1 MiB at a time, from the device as well when they are saved. Nobody may
 //! shorten a file or write into it while it is loaded; files that are saved here take the place of older ones whole.
 //!
 //! **Nothing half loaded.** Names, shapes, types and values are checked before the first tensor is set. An error leaves the network as it

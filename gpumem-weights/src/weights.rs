@@ -140,12 +140,17 @@ fn indexed(source: &mut Source, path: &Path) -> Result<(), Error> {
 
 #[cfg(not(feature = "safetensors"))]
 fn plain(_: &mut Source, path: &Path) -> Result<(), Error> {
-    Err(Error::file(path, "is no archive of `torch.save`; files of safetensors need the feature `safetensors`"))
+    Err(without_safetensors(path))
 }
 
 #[cfg(not(feature = "safetensors"))]
-fn indexed(source: &mut Source, path: &Path) -> Result<(), Error> {
-    plain(source, path)
+fn indexed(_: &mut Source, path: &Path) -> Result<(), Error> {
+    Err(without_safetensors(path))
+}
+
+#[cfg(any(test, not(feature = "safetensors")))]
+fn without_safetensors(path: &Path) -> Error {
+    Error::file(path, "is no archive of `torch.save`; files of safetensors need the feature `safetensors`")
 }
 
 #[cfg(feature = "pickle")]
@@ -155,10 +160,15 @@ fn pickled(source: &mut Source, path: &Path, key: Option<&str>) -> Result<(), Er
 
 #[cfg(not(feature = "pickle"))]
 fn pickled(_: &mut Source, path: &Path, _: Option<&str>) -> Result<(), Error> {
-    Err(Error::file(
+    Err(without_pickle(path))
+}
+
+#[cfg(any(test, not(feature = "pickle")))]
+fn without_pickle(path: &Path) -> Error {
+    Error::file(
         path,
         "was written by `torch.save`; enable the feature `pickle`, or save it with `safetensors.torch.save_file`",
-    ))
+    )
 }
 
 /// Takes away what `torch.compile` puts before names, and `DataParallel` before all of them.
@@ -213,5 +223,23 @@ impl<N: Network, D: Device> NetWeights for Net<N, D> {
     #[cfg(feature = "safetensors")]
     fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error> {
         crate::save::save(self, mapping, path.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{without_pickle, without_safetensors};
+    use std::path::Path;
+
+    #[test]
+    fn formats_that_are_not_enabled() {
+        assert_eq!(
+            without_safetensors(Path::new("w")).to_string(),
+            "w: is no archive of `torch.save`; files of safetensors need the feature `safetensors`"
+        );
+        assert_eq!(
+            without_pickle(Path::new("w.pt")).to_string(),
+            "w.pt: was written by `torch.save`; enable the feature `pickle`, or save it with `safetensors.torch.save_file`"
+        );
     }
 }

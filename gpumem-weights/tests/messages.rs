@@ -354,6 +354,14 @@ fn state_dicts_that_cannot_be_opened() {
     let error = text(Weights::open(folder.join("cut.pt")).unwrap_err(), folder);
     assert!(error.starts_with("cut.pt: is no archive of `torch.save`, or is cut off: "), "{error}");
     assert!(error.ends_with("; copy or download it again"), "{error}");
+    // A record longer than the file.
+    let mut long = archive(&[("a/data.pkl", &good)]);
+    let central = long.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+    for at in [18, 22, central + 20, central + 24] {
+        long[at..at + 4].copy_from_slice(&9_000_u32.to_le_bytes());
+    }
+    std::fs::write(folder.join("long.pt"), &long).unwrap();
+    opens_with(folder, "long.pt", "long.pt: has the record `a/data.pkl` cut off; copy or download it again");
     // Compressed, as its method in both headers says: a zip bomb.
     let mut bomb = archive(&[("a/data.pkl", &good)]);
     let central = bomb.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
