@@ -213,3 +213,27 @@ impl fmt::Display for ErrorKind {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, Place};
+
+    #[test]
+    fn messages_begin_with_file_and_place() {
+        let error = || Error::format("is damaged");
+        let cases = [
+            (error(), "is damaged"),
+            (error().with_place(Place::Line(3)), "line 3: is damaged"),
+            (error().with_place(Place::Sample(7)), "sample 7: is damaged"),
+            (error().with_file("a.csv"), "`a.csv`: is damaged"),
+            (error().with_file("a.csv").with_place(Place::Line(3)), "`a.csv`, line 3: is damaged"),
+            (error().with_file("a.csv").with_place(Place::Sample(7)), "`a.csv`, sample 7: is damaged"),
+            // The first file and the first place stay.
+            (error().with_file("a.csv").with_file("b.csv"), "`a.csv`: is damaged"),
+            (error().with_place(Place::Line(3)).with_place(Place::Sample(7)), "line 3: is damaged"),
+        ];
+        for (error, message) in cases {
+            assert_eq!(error.to_string(), message);
+        }
+    }
+}

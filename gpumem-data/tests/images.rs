@@ -239,7 +239,7 @@ fn a_csv_lists_files_and_labels() {
         fs::write(&list, text).unwrap();
         ImageFolder::csv(&root, &list)
     };
-    let set = open("file,label\n\"a, b.png\", 2\r\n\nc/d.png,-100\n").unwrap().classes(3).unwrap();
+    let set = open("\u{feff}file,label\n\"a, b.png\", 2\r\n\nc/d.png,-100\n").unwrap().classes(3).unwrap();
     assert_eq!((set.len(), set.names().len()), (2, 0));
     let batches = read(set).unwrap();
     assert_eq!((batches[0].0.as_slice()[0], batches[0].1.as_slice()), (1, &[2, gpumem_data::IGNORED][..]));
@@ -257,7 +257,7 @@ fn a_csv_lists_files_and_labels() {
         format!("FILE, line 2: has the label `one`, which is no whole number; {hint}")
     );
     assert_eq!(message(&list, open("c/d.png,1\nc/d.png,2\nc/d.png")), format!("FILE, line 3: has 1 fields; {hint}"));
-    let range = "FILE, line 1: the label -1 is out of range: it must be at least 0 and below 4294967296; correct it, or give the network more classes";
+    let range = "FILE, line 1: the label -1 is out of range: it must be at least 0 and below 2147483648; correct it, or give the network more classes";
     assert_eq!(message(&list, open("c/d.png,-1")), range);
     let missing = open("c/d.png,1\nno.png,1").unwrap_err();
     assert_eq!(
@@ -269,12 +269,26 @@ fn a_csv_lists_files_and_labels() {
         assert!(matches!(error.kind(), ErrorKind::Outside { .. }), "{error}");
         assert!(error.to_string().contains("outside.png`, line 1: leads out of the folder"), "{error}");
     }
-    fs::write(&list, b"\xff\xfe,1\n").unwrap();
-    let error = message(&list, ImageFolder::csv(&root, &list));
-    assert!(
-        error.starts_with("FILE, line 1: cannot be read (")
-            && error.ends_with("save it as CSV in UTF-8 with a comma between fields")
-    );
+    let nowhere = folder.path().join("nowhere");
+    let error = message(&nowhere, ImageFolder::csv(&nowhere, &list));
+    assert!(error.starts_with("FILE: cannot be read (No such file"), "{error}");
+    let unreadable: [(&[u8], _, _); 4] = [
+        (b"\xff\xfe,1\n", 1, "it is not UTF-8"),
+        // A character that two fields share.
+        (b"c/d.png,1\nc/d.png\xc3,\xa4\n", 2, "it is not UTF-8"),
+        (
+            &[&b"c/d.png,1\n\""[..], &[b'x'; 20_000]].concat(),
+            2,
+            "a row has more than 16384 bytes, or a quotation mark is not closed",
+        ),
+        (&[b','; 100], 1, "a row has more than 64 fields"),
+    ];
+    for (bytes, line, what) in unreadable {
+        fs::write(&list, bytes).unwrap();
+        let error = message(&list, ImageFolder::csv(&root, &list));
+        let advice = "save it as CSV in UTF-8 with a comma between fields";
+        assert_eq!(error, format!("FILE, line {line}: cannot be read ({what}); {advice}"));
+    }
 }
 
 #[test]
@@ -293,4 +307,32 @@ fn pipes_are_not_read() {
     assert_eq!(error, "`/dev/zero`: is not a file; give the path of a file");
     let _ = save(filled([0; 3]), tempfile::tempdir().unwrap().path(), "a.png");
     assert_eq!(ImageFormat::from_path("a.png").unwrap(), ImageFormat::Png);
+}
+
+/// Every kind of PNG and JPEG has the pixels that PIL's `convert("RGB")` has: see `scripts/goldens/images.py`.
+#[test]
+fn pixels_are_those_of_pil() {
+    type Pixels = Tensor<u8, (D<1>, D<3>, D<12>, D<16>)>;
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images");
+    let mut names: Vec<String> =
+        fs::read_dir(&goldens).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.retain(|name| !name.ends_with(".rgb"));
+    assert_eq!(names.len(), 16);
+    for name in names {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("a")).unwrap();
+        let file = goldens.join(&name);
+        fs::copy(&file, folder.path().join("a").join(&name)).unwrap();
+        let set = ImageFolder::open(folder.path()).unwrap();
+        let batches = collect(&mut Loader::<Pixels, Tensor<u32, (D<1>,)>>::new(set)).unwrap();
+        let planes = batches[0].0.as_slice();
+        let expected = fs::read(file.with_extension("rgb")).unwrap();
+        assert_eq!((planes.len(), expected.len()), (576, 576));
+        // Decoders of JPEG round differently.
+        let tolerance = if name.ends_with("jpg") { 3 } else { 0 };
+        for (index, &byte) in planes.iter().enumerate() {
+            let pixel = expected[index % 192 * 3 + index / 192];
+            assert!(byte.abs_diff(pixel) <= tolerance, "{name}: {byte} and {pixel} at {index}");
+        }
+    }
 }

@@ -85,4 +85,23 @@ fn bad_text_and_bad_tokenizers_are_errors() {
     );
     let missing = path("missing.txt");
     assert!(message(&missing, tokenize_u16(&missing, &model, &out)).starts_with("FILE: cannot be read (No such file"));
+
+    // What is read is not written over.
+    for own in [&text, &model] {
+        let error = message(own, tokenize_u16(&text, &model, own));
+        assert_eq!(error, "FILE: is read and would be written over; give the tokens a file of their own");
+    }
+    fs::write(&text, "b").unwrap();
+    let words = tokenizer(&[("a", 0)]);
+    fs::write(&model, words).unwrap();
+    let error = message(&text, tokenize_u16(&text, &model, &out));
+    assert!(error.starts_with("FILE, line 1: cannot be encoded ("), "{error}");
+    assert!(error.ends_with("); take a tokenizer that knows all characters"), "{error}");
+    // A file whose first bytes the system does not give.
+    #[cfg(target_os = "linux")]
+    {
+        let memory = Path::new("/proc/self/mem");
+        let error = message(memory, tokenize_u16(memory, &model, &out));
+        assert!(error.starts_with("FILE: cannot be read (") && error.ends_with("); copy it again"), "{error}");
+    }
 }

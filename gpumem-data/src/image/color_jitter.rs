@@ -115,7 +115,7 @@ mod tests {
 
     fn canvas(bytes: &[u8], channels: usize) -> Canvas {
         let mut canvas = Canvas::default();
-        canvas.load_pixels(bytes, [channels, 1, bytes.len() / channels]);
+        canvas.load_pixels(bytes, [channels, 1, bytes.len() / channels]).unwrap();
         canvas
     }
 

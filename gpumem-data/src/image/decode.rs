@@ -31,18 +31,7 @@ impl Canvas {
         let decoder = reader.into_decoder().map_err(|error| unreadable(&error, limit))?;
 
         let (width, height) = decoder.dimensions();
-        let color = decoder.color_type();
-        let (found, depth) = match color {
-            ColorType::L8 => (1, 1),
-            ColorType::La8 => (2, 1),
-            ColorType::Rgb8 => (3, 1),
-            ColorType::Rgba8 => (4, 1),
-            ColorType::L16 => (1, 2),
-            ColorType::La16 => (2, 2),
-            ColorType::Rgb16 => (3, 2),
-            ColorType::Rgba16 => (4, 2),
-            _ => return Err(Error::format(format!("has pixels of type {color:?}; convert it to 8 bits a channel"))),
-        };
+        let (found, depth) = layout(decoder.color_type())?;
         (self.width, self.height, self.channels, self.limit) = (width as usize, height as usize, channels, limit);
         if decoder.total_bytes() > limit {
             return Err(too_large(Some(decoder.total_bytes()), limit));
@@ -86,6 +75,22 @@ impl Canvas {
     }
 }
 
+/// Returns the channels of a pixel and the bytes of a channel.
+fn layout(color: ColorType) -> Result<(usize, usize)> {
+    Ok(match color {
+        ColorType::L8 => (1, 1),
+        ColorType::La8 => (2, 1),
+        ColorType::Rgb8 => (3, 1),
+        ColorType::Rgba8 => (4, 1),
+        ColorType::L16 => (1, 2),
+        ColorType::La16 => (2, 2),
+        ColorType::Rgb16 => (3, 2),
+        ColorType::Rgba16 => (4, 2),
+        // Formats that another crate may have enabled.
+        _ => return Err(Error::format(format!("has pixels of type {color:?}; convert it to 8 bits a channel"))),
+    })
+}
+
 /// Keeps the upper byte of each pair, which is a `u16` of this machine.
 fn halve(bytes: &mut Vec<u8>) {
     let length = bytes.len() / 2;
@@ -108,5 +113,17 @@ fn unreadable(error: &ImageError, limit: u64) -> Error {
         _ => Error::format(format!(
             "is no image that can be read ({error}); replace or remove it, or convert it to PNG or JPEG"
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ColorType, layout};
+
+    #[test]
+    fn pixels_of_fractions_are_an_error() {
+        assert_eq!(layout(ColorType::La16).unwrap(), (2, 2));
+        let error = layout(ColorType::Rgb32F).unwrap_err().to_string();
+        assert_eq!(error, "has pixels of type Rgb32F; convert it to 8 bits a channel");
     }
 }

@@ -52,22 +52,36 @@ struct Window {
 
 impl Canvas {
     /// Takes an image of `[channels, height, width]`.
-    pub fn load_planes(&mut self, bytes: &[u8], [channels, height, width]: [usize; 3]) {
-        (self.height, self.width, self.channels, self.limit) = (height, width, channels, MOST_IMAGE);
-        let area = height * width;
-        self.pixels.clear();
+    pub fn load_planes(&mut self, bytes: &[u8], dims: [usize; 3]) -> Result<()> {
+        self.load(bytes, dims)?;
+        let [channels, height, width] = dims;
         self.pixels.resize(bytes.len(), 0);
-        for (channel, plane) in bytes.chunks_exact(area.max(1)).enumerate() {
+        for (channel, plane) in bytes.chunks_exact((height * width).max(1)).enumerate() {
             let to = self.pixels[channel..].iter_mut().step_by(channels);
             to.zip(plane).for_each(|(to, &byte)| *to = byte);
         }
+        Ok(())
     }
 
     /// Takes an image of `[height, width, channels]`. Its dimensions are given as `[channels, height, width]`.
-    pub fn load_pixels(&mut self, bytes: &[u8], [channels, height, width]: [usize; 3]) {
+    pub fn load_pixels(&mut self, bytes: &[u8], dims: [usize; 3]) -> Result<()> {
+        self.load(bytes, dims)?;
+        self.pixels.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Takes the dimensions of an image of these bytes, and drops the pixels of the one before.
+    fn load(&mut self, bytes: &[u8], [channels, height, width]: [usize; 3]) -> Result<()> {
         (self.height, self.width, self.channels, self.limit) = (height, width, channels, MOST_IMAGE);
         self.pixels.clear();
-        self.pixels.extend_from_slice(bytes);
+        if bytes.len() as u64 > self.limit {
+            return Err(Error::new(ErrorKind::TooLarge {
+                needed: Some(bytes.len() as u64),
+                limit: self.limit,
+                advice: "make the images of the array smaller, or leave the transforms out",
+            }));
+        }
+        Ok(())
     }
 
     /// Applies transforms in their order.
@@ -175,4 +189,30 @@ impl Canvas {
 fn too_large(needed: Option<u64>, limit: u64) -> Error {
     let advice = "make the image smaller, or raise the limit of the set with `.limit(bytes)`";
     Error::new(ErrorKind::TooLarge { needed, limit, advice })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Canvas, MOST_IMAGE, Window};
+
+    #[test]
+    fn arrays_of_large_images_are_errors() {
+        // Zeros that nobody reads take no memory.
+        let bytes = vec![0; MOST_IMAGE as usize + 1];
+        let error = "takes 268435457 bytes of memory, but at most 268435456 are allowed; \
+            make the images of the array smaller, or leave the transforms out";
+        for load in [Canvas::load_pixels, Canvas::load_planes] {
+            let loaded = load(&mut Canvas::default(), &bytes, [1, 1, bytes.len()]);
+            assert_eq!(loaded.unwrap_err().to_string(), error);
+        }
+    }
+
+    #[test]
+    fn a_resize_of_what_is_not_there_is_an_error() {
+        let mut canvas = Canvas::default();
+        canvas.load_pixels(&[1, 2], [1, 1, 2]).unwrap();
+        let error = canvas.resize(Window { top: 0, left: 5, height: 1, width: 1 }, 1, 1).unwrap_err().to_string();
+        assert!(error.starts_with("cannot be resized to [1, 1] ("), "{error}");
+        assert!(error.ends_with("); give an image with pixels"), "{error}");
+    }
 }

@@ -240,7 +240,7 @@ mod tests {
     fn counted(height: usize, width: usize) -> Canvas {
         let mut canvas = Canvas::default();
         let bytes: Vec<u8> = (1..=(height * width) as u8).collect();
-        canvas.load_pixels(&bytes, [1, height, width]);
+        canvas.load_pixels(&bytes, [1, height, width]).unwrap();
         canvas
     }
 
@@ -286,14 +286,14 @@ mod tests {
         let never = Transforms::new().random_horizontal_flip(0.0);
         assert_eq!(applied(counted(2, 3), &never, 0).0, [1, 2, 3, 4, 5, 6]);
         let mut canvas = Canvas::default();
-        canvas.load_planes(&[1, 2, 3, 4, 5, 6], [3, 1, 2]);
+        canvas.load_planes(&[1, 2, 3, 4, 5, 6], [3, 1, 2]).unwrap();
         assert_eq!(applied(canvas, &flip, 0).0, [2, 4, 6, 1, 3, 5]);
     }
 
     #[test]
     fn resizing_averages() {
         let mut canvas = Canvas::default();
-        canvas.load_pixels(&[0, 100, 200, 100], [1, 2, 2]);
+        canvas.load_pixels(&[0, 100, 200, 100], [1, 2, 2]).unwrap();
         assert_eq!(applied(canvas, &Transforms::new().resize(1), 0).0, [100]);
         let (pixels, height, width) = applied(counted(2, 4), &Transforms::new().resize_to(5, 3), 0);
         assert_eq!((pixels.len(), height, width), (15, 5, 3));
@@ -316,7 +316,7 @@ mod tests {
     fn no_transform_takes_unbounded_memory() {
         let long = || {
             let mut canvas = Canvas::default();
-            canvas.load_pixels(&[0; 60_000], [1, 1, 60_000]);
+            canvas.load_pixels(&[0; 60_000], [1, 1, 60_000]).unwrap();
             canvas
         };
         for transforms in [Transforms::new().resize(256), Transforms::new().resize_to(usize::MAX, 7)] {
@@ -336,7 +336,7 @@ mod tests {
         let error = long().apply(&Transforms::new().center_crop(usize::MAX), &mut Draw::new(0, 0, 0)).unwrap_err();
         assert!(matches!(error.kind(), crate::ErrorKind::TooLarge { .. }));
         let mut many = Canvas::default();
-        many.load_pixels(&[0; 20], [5, 2, 2]);
+        many.load_pixels(&[0; 20], [5, 2, 2]).unwrap();
         let error = many.apply(&Transforms::new().resize(1), &mut Draw::new(0, 0, 0)).unwrap_err().to_string();
         assert_eq!(error, "images of 5 channels cannot be resized; crop them, or store them in the network's size");
     }

@@ -182,7 +182,9 @@ fn work<I: Batched, T: Batched>(shared: &Shared, jobs: &Mutex<Receiver<Job<I, T>
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return };
-        job.result = fill(shared, &mut job, &mut scratch);
+        // A batch that is not sent back would be waited for without end.
+        let filled = catch_unwind(AssertUnwindSafe(|| fill(shared, &mut job, &mut scratch)));
+        job.result = filled.unwrap_or_else(|payload| Err(panicked(&*payload)));
         if done.send(job).is_err() {
             return;
         }
@@ -203,7 +205,7 @@ fn fill<I: Batched, T: Batched>(shared: &Shared, job: &mut Job<I, T>, scratch: &
             Ok(result) => result.and_then(|()| sample.check_written()),
             Err(payload) => {
                 *scratch = Scratch::default();
-                Err(Error::new(ErrorKind::Panic { message: panic_message(&*payload) }))
+                Err(panicked(&*payload))
             }
         };
         result.map_err(|error| located(error, shared, index))?;
@@ -222,7 +224,8 @@ fn located(error: Error, shared: &Shared, index: usize) -> Error {
     }
 }
 
-fn panic_message(payload: &(dyn Any + Send)) -> String {
+/// Returns the error of a panic.
+fn panicked(payload: &(dyn Any + Send)) -> Error {
     let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("a panic without a message").into()
+    Error::new(ErrorKind::Panic { message: text.unwrap_or("a panic without a message").into() })
 }

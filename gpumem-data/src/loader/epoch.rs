@@ -43,7 +43,7 @@ impl Run {
             let after = if number + 1 == self.batches {
                 Position { epoch: self.epoch.saturating_add(1), sample: 0 }
             } else {
-                Position { epoch: self.epoch, sample: (first + self.division.batch) as u64 }
+                Position { epoch: self.epoch, sample: first.saturating_add(self.division.batch) as u64 }
             };
             engine.ask(order, &self.division, Wanted { number, epoch: self.epoch, first, after });
             self.asked += 1;

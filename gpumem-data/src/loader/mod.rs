@@ -207,7 +207,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     ///
     /// # Errors
     /// Settings that are not possible: an empty set, fewer samples than a batch with [`Loader::drop_last`], an incomplete batch
-    /// without a way to fill it, a shard that does not exist, a position beyond the set.
+    /// without a way to fill it, a shard that does not exist, a position beyond the set, no memory for the order of a shuffled set.
     pub fn epoch(&mut self) -> Result<Epoch<'_, I, T>> {
         self.run = None;
         let (engine, run) = self.begin()?;
@@ -256,7 +256,8 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             self.position = Position { epoch: self.position.epoch.saturating_add(1), sample: 0 };
         }
         if self.is_shuffled {
-            self.order.shuffle(self.seed, self.position.epoch, division.samples);
+            let shuffled = self.order.shuffle(self.seed, self.position.epoch, division.samples);
+            shuffled.map_err(|error| self.about_set(error))?;
         }
         let mut engine = match self.engine.take() {
             Some(engine) => engine,
@@ -321,5 +322,26 @@ fn batch<I: Batched, T: Batched>() -> Result<usize> {
         _ => Err(Error::setting(format!(
             "the outermost dimensions of the tensors are {batches:?}; make them one batch of at least 1, as a network's input and target have"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dataset, Engine, Loader};
+    use gpumem_core::run::tensor::Tensor;
+    use gpumem_core::typed::D;
+    use std::sync::Arc;
+
+    /// Workers end with their loader. If they did before, nothing would be waited for.
+    #[test]
+    fn without_workers_there_is_an_error() {
+        type Input = Tensor<u8, (D<2>, D<1>)>;
+        let set: Arc<dyn Dataset> = Arc::new(crate::from_fn(4, |_, _, sample| sample.input(0)?.put_bytes(&[1])));
+        let mut loader = Loader::<Input, ()>::new(set.clone());
+        loader.engine = Some(Engine::start(&set, 0, None, 0, 1).unwrap());
+        let mut epoch = loader.epoch().unwrap();
+        let error = epoch.next().unwrap().unwrap_err().to_string();
+        assert_eq!(error, "all workers have ended; make a new loader");
+        assert!(epoch.next().is_none());
     }
 }

@@ -1,6 +1,7 @@
 //! The order of an epoch: which sample is in which batch.
 
 use crate::draw::Draw;
+use crate::error::{Error, Result};
 
 /// The share of a data set that one of several processes loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,22 +56,32 @@ pub(super) struct Order {
 
 impl Order {
     /// Shuffles for an epoch, after Fisher and Yates. Allocates in the first epoch only.
-    pub fn shuffle(&mut self, seed: u64, epoch: u64, samples: usize) {
+    ///
+    /// # Errors
+    /// A number of samples whose order does not fit into memory.
+    pub fn shuffle(&mut self, seed: u64, epoch: u64, samples: usize) -> Result<()> {
         if self.made_for == Some((seed, epoch, samples)) {
-            return;
+            return Ok(());
         }
         self.shuffled.clear();
+        self.made_for = None;
+        self.shuffled.try_reserve_exact(samples).map_err(|_| {
+            Error::setting(format!(
+                "there is no memory for the order of {samples} samples, 8 bytes each; leave `shuffle` out, or correct `len` of the data set"
+            ))
+        })?;
         self.shuffled.extend(0..samples);
         let mut draw = Draw::shuffle(seed, epoch);
         for end in (1..samples).rev() {
             self.shuffled.swap(end, draw.below(end + 1));
         }
         self.made_for = Some((seed, epoch, samples));
+        Ok(())
     }
 
     /// Replaces `indices` by the data set's indices of a batch, which begins at sample `first` of the shard.
     pub fn indices(&self, division: &Division, first: usize, indices: &mut Vec<usize>) {
-        let end = division.own().min(first + division.batch);
+        let end = division.own().min(first.saturating_add(division.batch));
         let place = |sample: usize| sample * division.shard.of + division.shard.rank;
         let index = |place: usize| self.shuffled.get(place).copied().unwrap_or(place);
         indices.clear();
@@ -91,7 +102,7 @@ mod tests {
         for (samples, batch, of) in [(23, 4, 3), (5, 1, 2), (24, 4, 3), (2, 8, 3)] {
             for drops_last in [false, true] {
                 let mut order = Order::default();
-                order.shuffle(3, 1, samples);
+                order.shuffle(3, 1, samples).unwrap();
                 let mut seen = Vec::new();
                 for rank in 0..of {
                     let division = division(samples, batch, (rank, of), drops_last);
@@ -114,7 +125,7 @@ mod tests {
     fn orders_differ_by_seed_and_epoch() {
         let order = |seed, epoch| {
             let mut order = Order::default();
-            order.shuffle(seed, epoch, 100);
+            order.shuffle(seed, epoch, 100).unwrap();
             order.shuffled
         };
         assert_eq!(order(1, 0), order(1, 0));

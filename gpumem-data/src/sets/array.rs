@@ -28,15 +28,31 @@ pub enum Number {
     F64,
 }
 
+/// Evaluates `$body` with `$type` as Rust's type of a number.
+macro_rules! with_type {
+    ($number:expr, $type:ident => $body:expr) => {
+        with_type!($number, $type => $body,
+            Bool u8, U8 u8, I8 i8, U16 u16, I16 i16, U32 u32, I32 i32, U64 u64, I64 i64, F32 f32, F64 f64)
+    };
+    ($number:expr, $type:ident => $body:expr, $($name:ident $rust:ty),*) => {
+        match $number {
+            $(Number::$name => {
+                type $type = $rust;
+                $body
+            })*
+        }
+    };
+}
+
 impl Number {
     /// Returns the bytes of an element.
     pub fn bytes(self) -> usize {
-        match self {
-            Number::Bool | Number::U8 | Number::I8 => 1,
-            Number::U16 | Number::I16 => 2,
-            Number::U32 | Number::I32 | Number::F32 => 4,
-            Number::U64 | Number::I64 | Number::F64 => 8,
-        }
+        with_type!(self, Type => size_of::<Type>())
+    }
+
+    /// True if labels can be made of it: it is no type of fractions.
+    fn is_whole(self) -> bool {
+        !matches!(self, Number::F32 | Number::F64)
     }
 }
 
@@ -90,6 +106,11 @@ impl Array {
             let what = "holds a single number; store an array whose first axis numbers the samples";
             return Err(Error::format(what).with_file(path));
         }
+        if found == 0 && layout.dims[0] != 0 {
+            let what =
+                format!("has samples without elements, of shape {:?}; write it again with all axes", layout.dims);
+            return Err(Error::format(what).with_file(path));
+        }
         Ok(Array { path: path.into(), bytes: Arc::new(bytes), start, layout })
     }
 
@@ -141,9 +162,7 @@ impl Array {
                 return Ok(());
             }
             Elements::F32(out) => return self.numbers(bytes, out),
-            Elements::U32(out) if !matches!(number, Number::F32 | Number::F64) => {
-                return self.labels(bytes, out, classes);
-            }
+            Elements::U32(out) if number.is_whole() => return self.labels(bytes, out, classes),
             _ => number.to_string(),
         };
         Err(slot.element_error(&found))
@@ -165,53 +184,32 @@ macro_rules! convert {
 impl Array {
     #[allow(clippy::unnecessary_cast, reason = "one of the types is f32")]
     fn numbers(&self, bytes: &[u8], out: &mut [f32]) -> Result<()> {
-        macro_rules! of {
-            ($type:ty) => {
-                convert!($type, bytes, self.layout.is_big_endian, out, |value| Ok::<f32, Error>(value as f32))
-            };
-        }
-        match self.layout.number {
-            Number::Bool | Number::U8 => of!(u8),
-            Number::I8 => of!(i8),
-            Number::U16 => of!(u16),
-            Number::I16 => of!(i16),
-            Number::U32 => of!(u32),
-            Number::I32 => of!(i32),
-            Number::U64 => of!(u64),
-            Number::I64 => of!(i64),
-            Number::F32 => of!(f32),
-            Number::F64 => of!(f64),
-        }
+        let is_big = self.layout.is_big_endian;
+        with_type!(self.layout.number, Type => {
+            convert!(Type, bytes, is_big, out, |value: Type| Ok::<f32, Error>(value as f32))
+        })
     }
 
+    /// Writes labels. Every whole number fits into an `i128`, and fractions do not come here.
     fn labels(&self, bytes: &[u8], out: &mut [u32], classes: u64) -> Result<()> {
-        macro_rules! of {
-            ($type:ty) => {
-                convert!($type, bytes, self.layout.is_big_endian, out, |value| {
-                    label(i64::try_from(value).unwrap_or(i64::MAX), classes)
-                })
-            };
-        }
-        match self.layout.number {
-            Number::Bool | Number::U8 => of!(u8),
-            Number::I8 => of!(i8),
-            Number::U16 => of!(u16),
-            Number::I16 => of!(i16),
-            Number::U32 => of!(u32),
-            Number::I32 => of!(i32),
-            Number::U64 => of!(u64),
-            Number::I64 => of!(i64),
-            Number::F32 | Number::F64 => Ok(()),
-        }
+        let is_big = self.layout.is_big_endian;
+        with_type!(self.layout.number, Type => {
+            convert!(Type, bytes, is_big, out, |value: Type| {
+                label(i64::try_from(value as i128).unwrap_or(i64::MAX), classes)
+            })
+        })
     }
 }
+
+/// The first number that is no label. A network has fewer classes, and -100 as a `u32` is larger.
+const MOST_CLASSES: u64 = 1 << 31;
 
 /// Returns a label that is below `classes`, or that of PyTorch's `ignore_index`.
 pub(super) fn label(value: i64, classes: u64) -> Result<u32> {
     if value == i64::from(IGNORED.cast_signed()) {
         return Ok(IGNORED);
     }
-    let limit = classes.min(1 << 32);
+    let limit = classes.min(MOST_CLASSES);
     match u32::try_from(value) {
         Ok(label) if u64::from(label) < limit => Ok(label),
         _ => Err(Error::new(ErrorKind::Label { value, limit })),

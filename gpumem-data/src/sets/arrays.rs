@@ -7,7 +7,7 @@ use crate::dataset::Dataset;
 use crate::draw::Draw;
 use crate::error::{Error, Result};
 #[cfg(feature = "image")]
-use crate::image::Transforms;
+use crate::image::{Canvas, Transforms};
 use crate::sample::Sample;
 use std::path::Path;
 
@@ -111,13 +111,9 @@ impl Arrays {
         let dims = self.image(array)?;
         let (slot, scratch) = sample.input_and_scratch(0)?;
         let canvas = &mut scratch.canvas;
-        if self.is_channels_last {
-            canvas.load_pixels(array.sample(index), dims);
-        } else {
-            canvas.load_planes(array.sample(index), dims);
-        }
-        canvas
-            .apply(&self.transforms, draw)
+        let load = if self.is_channels_last { Canvas::load_pixels } else { Canvas::load_planes };
+        load(canvas, array.sample(index), dims)
+            .and_then(|()| canvas.apply(&self.transforms, draw))
             .and_then(|()| canvas.put(slot))
             .map_err(|error| error.with_file(array.path()))?;
         Ok(true)

@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 use memmap2::Mmap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
@@ -47,6 +47,19 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| Error::io(path, &error))
 }
 
+/// Fills `bytes` from the start of a packed or plain file. `short` is the error of a file that ends before.
+pub(super) fn fill(from: &mut impl Read, bytes: &mut [u8], short: fn() -> Error) -> Result<()> {
+    from.read_exact(bytes).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => short(),
+        _ => damaged(&error),
+    })
+}
+
+/// Returns the error of packed bytes that cannot be unpacked.
+fn damaged(error: &io::Error) -> Error {
+    Error::format(format!("is damaged ({error}); download or write it again"))
+}
+
 /// Reads all of `from`, which must have `length` bytes. Allocates no more than there is, and at most `limit` bytes.
 pub(super) fn read_exactly(from: impl Read, length: u64, limit: u64, advice: &'static str) -> Result<Vec<u8>> {
     if length > limit {
@@ -54,9 +67,7 @@ pub(super) fn read_exactly(from: impl Read, length: u64, limit: u64, advice: &'s
     }
     let mut bytes = Vec::new();
     // One more byte than there may be shows that there are too many.
-    from.take(length + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| Error::format(format!("is damaged ({error}); download or write it again")))?;
+    from.take(length + 1).read_to_end(&mut bytes).map_err(|error| damaged(&error))?;
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(length_error(length, bytes.len() as u64)) }
 }
 

@@ -117,7 +117,7 @@ impl Cifar {
         let (slot, scratch) = sample.input_and_scratch(0)?;
         #[cfg(feature = "image")]
         if !self.transforms.is_empty() {
-            scratch.canvas.load_planes(image, [3, 32, 32]);
+            scratch.canvas.load_planes(image, [3, 32, 32])?;
             scratch.canvas.apply(&self.transforms, draw)?;
             return scratch.canvas.put(slot);
         }

@@ -1,24 +1,32 @@
 //! Images in files: a folder for each class, or a list in a CSV.
 
 use super::array::label;
+use super::rows::Rows;
 use crate::dataset::Dataset;
 use crate::draw::Draw;
-use crate::error::{Error, ErrorKind, Place, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::image::{MOST_IMAGE, Transforms};
 use crate::sample::Sample;
 use std::fs;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 /// The most folders inside each other, of a class.
 const DEEPEST: usize = 32;
 
-/// The most bytes of a CSV: a quotation mark that is not closed makes one field of the rest.
+/// The most bytes of a CSV, whose paths are all held in memory.
 const MOST_LIST: u64 = 256 << 20;
 
 /// Images in files with a class each, decoded when they are asked for.
 ///
-/// Grey, RGB and RGBA images of 8 and 16 bits become images of as many channels as the network takes: 1, 3 or 4. After the
-/// transforms they must have its height and width. Files that lie outside of the folder, also by links, are refused.
+/// Every kind of PNG and JPEG becomes an image of as many channels as the network takes: 1, 3 or 4. As in torchvision:
+///
+/// * alpha is dropped if the network takes no fourth channel, and a colour becomes a grey by PIL's weights;
+/// * pixels stay in the order in which they are stored: the orientation that a camera writes into EXIF is not applied. Turn such images
+///   before, or training and use see different ones;
+/// * of 16 bits a channel, the upper 8 are taken. PIL does so for colours, but clips greys of 16 bits.
+///
+/// After the transforms, images must have the network's height and width. Files that lie outside of the folder, also by links, are refused.
 ///
 /// ```no_run
 /// use gpumem_data::sets::ImageFolder;
@@ -227,33 +235,24 @@ fn rows(root: &Path, list: &Path) -> Result<Vec<(PathBuf, u32)>> {
         let advice = "split the list, and open its parts one after the other";
         return Err(Error::new(ErrorKind::TooLarge { needed: Some(length), limit: MOST_LIST, advice }));
     }
-    let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).trim(csv::Trim::All).from_reader(file);
+    let mut rows = Rows::new(BufReader::new(file));
     let mut files = Vec::new();
-    let mut record = csv::StringRecord::new();
-    loop {
-        let line = reader.position().line();
-        let is_read = reader.read_record(&mut record).map_err(|error| {
-            let what = format!("cannot be read ({error}); save it as CSV in UTF-8 with a comma between fields");
-            Error::format(what).with_place(Place::Line(line))
-        })?;
-        if !is_read {
-            return Ok(files);
-        }
-        let line = record.position().map_or(line, csv::Position::line);
-        let at = |error: Error| error.with_place(Place::Line(line));
-        let row = |what: &str| at(Error::format(format!("{what}; write a path and a label, such as `images/7.png,2`")));
-        let (Some(path), Some(class), 2) = (record.get(0), record.get(1), record.len()) else {
-            return Err(row(&format!("has {} fields", record.len())));
+    while rows.advance()? {
+        let row =
+            |what: &str| rows.at(Error::format(format!("{what}; write a path and a label, such as `images/7.png,2`")));
+        let (Some(path), Some(class), 2) = (rows.field(0), rows.field(1), rows.count()) else {
+            return Err(row(&format!("has {} fields", rows.count())));
         };
         let Ok(class) = class.parse::<i64>() else {
-            if files.is_empty() && line == 1 {
+            if files.is_empty() && rows.line() == 1 {
                 continue;
             }
             return Err(row(&format!("has the label `{class}`, which is no whole number")));
         };
-        let class = label(class, u64::MAX).map_err(at)?;
+        let class = label(class, u64::MAX).map_err(|error| rows.at(error))?;
         let path = root.join(path);
-        inside(&whole, &path).map_err(at)?;
+        inside(&whole, &path).map_err(|error| rows.at(error))?;
         files.push((path, class));
     }
+    Ok(files)
 }

@@ -2,7 +2,7 @@
 
 use super::array::{Array, Layout, MOST_UNPACKED, Number};
 use super::arrays::Arrays;
-use super::bytes::{Bytes, open, read_exactly};
+use super::bytes::{Bytes, fill, open, read_exactly};
 use crate::error::{Error, Result};
 use flate2::read::GzDecoder;
 use std::io::{BufReader, Read};
@@ -78,7 +78,7 @@ fn header(from: &mut impl Read) -> Result<Layout> {
 
 fn word(from: &mut impl Read) -> Result<[u8; 4]> {
     let mut word = [0; 4];
-    from.read_exact(&mut word).map_err(|_| no_idx())?;
+    fill(from, &mut word, no_idx)?;
     Ok(word)
 }
 

@@ -8,6 +8,8 @@ mod cifar;
 mod folder;
 mod idx;
 mod npy;
+#[cfg(feature = "image")]
+mod rows;
 #[cfg(feature = "tokenizers")]
 mod text;
 mod tokens;

@@ -4,7 +4,7 @@
 //! and neither their nesting nor their products of dimensions are bounded.
 
 use super::array::{Array, Layout, Number};
-use super::bytes::Bytes;
+use super::bytes::{Bytes, fill};
 use crate::error::{Error, Result};
 use std::io::Read;
 use std::path::Path;
@@ -65,7 +65,7 @@ fn unpack(path: &Path, name: &str) -> Result<Array> {
 /// Reads the magic number, the version and the dictionary.
 fn header(from: &mut impl Read) -> Result<Layout> {
     let mut start = [0; 8];
-    from.read_exact(&mut start).map_err(|_| no_npy())?;
+    fill(from, &mut start, no_npy)?;
     let length = match &start {
         [b'\x93', b'N', b'U', b'M', b'P', b'Y', 1, 0] => usize::from(u16::from_le_bytes(bytes(from)?)),
         [b'\x93', b'N', b'U', b'M', b'P', b'Y', 2 | 3, 0] => u32::from_le_bytes(bytes(from)?) as usize,
@@ -75,13 +75,13 @@ fn header(from: &mut impl Read) -> Result<Layout> {
         return Err(no_npy());
     }
     let mut text = vec![0; length];
-    from.read_exact(&mut text).map_err(|_| no_npy())?;
+    fill(from, &mut text, no_npy)?;
     dictionary(std::str::from_utf8(&text).map_err(|_| no_npy())?)
 }
 
 fn bytes<const N: usize>(from: &mut impl Read) -> Result<[u8; N]> {
     let mut bytes = [0; N];
-    from.read_exact(&mut bytes).map_err(|_| no_npy())?;
+    fill(from, &mut bytes, no_npy)?;
     Ok(bytes)
 }
 

@@ -32,7 +32,7 @@ const MOST_TOKENIZER: u64 = 256 << 20;
 /// ```
 ///
 /// # Errors
-/// A file that cannot be read or written, a `tokenizer.json` that is damaged, text that is not UTF-8, a line of more than 16 MiB,
+/// A file that cannot be read or written, an `out` that is one of the other two, a `tokenizer.json` that is damaged, text that is not UTF-8, a line of more than 16 MiB,
 /// and a token of 65,536 or more.
 pub fn tokenize_u16(text: impl AsRef<Path>, tokenizer: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<u64> {
     tokenize(text.as_ref(), tokenizer.as_ref(), out.as_ref(), |token| {
@@ -57,6 +57,11 @@ fn tokenize<const N: usize>(
     out: &Path,
     encode: impl Fn(u32) -> Result<[u8; N]>,
 ) -> Result<u64> {
+    let is_read = |file: &Path| file.canonicalize().is_ok_and(|file| out.canonicalize().is_ok_and(|out| out == file));
+    if is_read(text) || is_read(tokenizer) {
+        let what = "is read and would be written over; give the tokens a file of their own";
+        return Err(Error::setting(what).with_file(out));
+    }
     let model = load(tokenizer).map_err(|error| error.with_file(tokenizer))?;
     let mut reader = BufReader::new(open(text)?);
     let part = part_of(out);
