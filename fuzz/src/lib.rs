@@ -1,4 +1,4 @@
-//! Fuzz targets: what reads text or bytes of others does not panic, hang, take memory without bound, or expand to what is no Rust.
+//! Fuzz targets: what reads text or files of others does not panic, hang, take memory without bound, or expand to what is no Rust.
 //!
 //! A target is a function of bytes. `cargo fuzz run TARGET` calls it on nightly, guided by coverage:
 //!
@@ -15,11 +15,13 @@
 //!
 //! It stops at the first input that breaks a rule, and prints the input and how to run it again. See [`runner`].
 
+mod files;
 mod mutate;
 mod numbers;
 mod runner;
 mod seeds;
 
+pub use files::{cifar, csv, idx, images, npy, npz, pickle, safetensors, shards, tokens};
 pub use runner::main;
 
 use gpumem_core::cards::{ALL, find, parse_vram};
@@ -37,16 +39,62 @@ struct Target {
     run: fn(&[u8]),
     seeds: fn() -> Vec<Vec<u8>>,
     mutate: fn(&mut Numbers, &[Vec<u8>]) -> Vec<u8>,
+    most: Most,
+}
+
+/// The bytes of memory that an input may take at once.
+#[derive(Clone, Copy)]
+struct Most {
+    bytes: usize,
+    /// Bytes that are added for each byte of the input.
+    each: usize,
+}
+
+impl Most {
+    /// The memory of a compiler, however short a text is: 1 GiB.
+    const OF_A_TEXT: Most = Most { bytes: 1 << 30, each: 0 };
+    /// Ten times a file that is read, and 8 MiB for buffers, packed arrays and small images.
+    const OF_A_FILE: Most = Most { bytes: 8 << 20, each: 10 };
+
+    /// Returns the bytes that an input of this length may take.
+    fn of(self, length: usize) -> usize {
+        self.bytes + self.each * length
+    }
+}
+
+impl Target {
+    const fn text(
+        name: &'static str,
+        run: fn(&[u8]),
+        seeds: fn() -> Vec<Vec<u8>>,
+        mutate: fn(&mut Numbers, &[Vec<u8>]) -> Vec<u8>,
+    ) -> Target {
+        Target { name, run, seeds, mutate, most: Most::OF_A_TEXT }
+    }
+
+    const fn file(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+        Target { name, run, seeds, mutate: mutate::file, most: Most::OF_A_FILE }
+    }
 }
 
 /// All targets, by name.
-const TARGETS: [Target; 6] = [
-    Target { name: "network", run: network, seeds: seeds::networks, mutate: mutate::tokens },
-    Target { name: "items", run: items, seeds: seeds::items, mutate: mutate::tokens },
-    Target { name: "record", run: record, seeds: seeds::records, mutate: mutate::record },
-    Target { name: "blueprint", run: blueprint, seeds: seeds::blueprints, mutate: mutate::bytes },
-    Target { name: "caches", run: caches, seeds: seeds::caches, mutate: mutate::bytes },
-    Target { name: "environment", run: environment, seeds: seeds::environments, mutate: mutate::text },
+const TARGETS: [Target; 16] = [
+    Target::text("network", network, seeds::networks, mutate::tokens),
+    Target::text("items", items, seeds::items, mutate::tokens),
+    Target::text("record", record, seeds::records, mutate::record),
+    Target::text("blueprint", blueprint, seeds::blueprints, mutate::bytes),
+    Target::text("caches", caches, seeds::caches, mutate::bytes),
+    Target::text("environment", environment, seeds::environments, mutate::text),
+    Target::file("safetensors", safetensors, files::seeds::safetensors),
+    Target::file("shards", shards, files::seeds::shards),
+    Target::file("pickle", pickle, files::seeds::pickle),
+    Target::file("idx", idx, files::seeds::idx),
+    Target::file("npy", npy, files::seeds::npy),
+    Target::file("npz", npz, files::seeds::npz),
+    Target::file("csv", csv, files::seeds::csv),
+    Target::file("images", images, files::seeds::images),
+    Target::file("cifar", cifar, files::seeds::cifar),
+    Target::file("tokens", tokens, files::seeds::tokens),
 ];
 
 /// The tokens of a text, if its brackets match.

@@ -213,6 +213,34 @@ pub fn bytes(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
+/// Replaces a number that stands in the bytes as text.
+fn renumber(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
+    let from = numbers.below(bytes.len());
+    let Some(first) = bytes[from..].iter().position(u8::is_ascii_digit).map(|place| from + place) else { return };
+    let length = bytes[first..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = match numbers.below(4) {
+        0 => numbers.below(20) as u64,
+        1 => 1 << numbers.below(64),
+        _ => *numbers.one(&EDGES),
+    };
+    let sign = if numbers.below(10) == 0 { "-" } else { "" };
+    bytes.splice(first..first + length, format!("{sign}{number}").into_bytes()).for_each(drop);
+}
+
+/// Returns a file of `seeds`, with bytes changed here and there, and numbers in its text.
+pub fn file(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
+    let mut file = numbers.one::<Vec<u8>>(seeds).clone();
+    for _ in 0..=numbers.below(MOST) {
+        if numbers.below(3) == 0 {
+            renumber(&mut file, numbers);
+        } else {
+            let other = numbers.one::<Vec<u8>>(seeds).clone();
+            change(&mut file, numbers, &other);
+        }
+    }
+    file
+}
+
 /// Returns a record of `seeds`, with a change in its text, its blueprint, or the bytes of the file that it is in.
 pub fn record(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let seed = numbers.one(seeds);

@@ -6,8 +6,9 @@
 //! TARGET FILE ...                                     these inputs
 //! ```
 //!
-//! An input breaks a rule if it makes the target panic, end the process, run for more than 2 seconds of processor time, or have more
-//! than 1 GiB of memory. It is printed with its number, and written to `fuzz/artifacts`.
+//! An input breaks a rule if it makes the target panic, end the process, run for more than 2 seconds of processor time, wait for more than
+//! two minutes, or have more memory than its target allows: 1 GiB, or of a file ten times its bytes and a fixed amount. It is printed with
+//! its number, and written to `fuzz/artifacts`.
 //!
 //! Inputs run in a process of their own, so that one that overflows the stack is told like any other.
 
@@ -25,8 +26,8 @@ use std::time::{Duration, Instant};
 /// Processor time of an input at most.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Bytes that an input has at once at most.
-const MOST_BYTES: isize = 1 << 30;
+/// Time on the wall of an input at most, for one that waits. Other programs may have the processor meanwhile.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
 /// Bytes beyond which nothing is given, so that the machine has room for others.
 const NO_MORE_BYTES: isize = 4 << 30;
@@ -181,6 +182,8 @@ struct Running {
     begun: AtomicU64,
     /// Bytes that were allocated before the input began.
     before: AtomicIsize,
+    /// Bytes that the input may have.
+    most: AtomicIsize,
     is_over: AtomicBool,
 }
 
@@ -188,6 +191,7 @@ static RUNNING: Running = Running {
     number: AtomicU64::new(0),
     begun: AtomicU64::new(0),
     before: AtomicIsize::new(0),
+    most: AtomicIsize::new(isize::MAX),
     is_over: AtomicBool::new(false),
 };
 
@@ -201,9 +205,7 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
     let journal = std::fs::OpenOptions::new().write(true).open(journal);
     let Ok(mut journal) = journal else { return ExitCode::from(2) };
     let asked: &'static Asked = Box::leak(Box::new(asked));
-    let (send, clock) = std::sync::mpsc::channel();
     let work = move || {
-        let _ = send.send(Clock::of_this_thread());
         let seeds = if asked.files.is_empty() { (target.seeds)() } else { Vec::new() };
         let numbers = match (asked.only, asked.files.len() as u64) {
             (Some(only), _) => only..only + 1,
@@ -211,7 +213,7 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
             (None, files) => 0..files,
         };
         let (start, most) = (Instant::now(), Duration::from_secs(asked.seconds));
-        let mut count = 0;
+        let (mut count, mut largest) = (0, 0);
         for number in numbers {
             if start.elapsed() > most {
                 break;
@@ -223,7 +225,9 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
             }
             let before = ALLOCATED.load(Ordering::Relaxed);
             LARGEST.store(before, Ordering::Relaxed);
+            let allowed = target.most.of(input.len()) as isize;
             RUNNING.before.store(before, Ordering::Relaxed);
+            RUNNING.most.store(allowed, Ordering::Relaxed);
             RUNNING.number.store(number, Ordering::Relaxed);
             RUNNING.begun.fetch_add(1, Ordering::Release);
             if catch_unwind(AssertUnwindSafe(|| (target.run)(&input))).is_err() {
@@ -232,32 +236,47 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
                 report(target, asked, number, &what);
                 return ExitCode::FAILURE;
             }
-            count += 1;
+            let bytes = LARGEST.load(Ordering::Relaxed) - before;
+            if bytes > allowed {
+                RUNNING.is_over.store(true, Ordering::Relaxed);
+                report(target, asked, number, &too_large(bytes, allowed));
+                return ExitCode::FAILURE;
+            }
+            (count, largest) = (count + 1, largest.max(bytes));
         }
         RUNNING.is_over.store(true, Ordering::Relaxed);
-        println!("{}: {count} inputs in {} s, no rule broken", target.name, start.elapsed().as_secs());
+        let (seconds, kib) = (start.elapsed().as_secs(), largest >> 10);
+        println!("{}: {count} inputs in {seconds} s, at most {kib} KiB of memory, no rule broken", target.name);
         ExitCode::SUCCESS
     };
     let worker = std::thread::Builder::new().stack_size(STACK).spawn(work);
-    let (Ok(worker), Ok(clock)) = (worker, clock.recv()) else { return ExitCode::from(2) };
-    watch(target, asked, &clock, &|| worker.is_finished());
+    let Ok(worker) = worker else { return ExitCode::from(2) };
+    watch(target, asked, &Clock::default(), &|| worker.is_finished());
     worker.join().unwrap_or(ExitCode::from(2))
+}
+
+/// Returns what is said of an input that has had too much memory.
+fn too_large(bytes: isize, allowed: isize) -> String {
+    format!("has {} KiB of memory, and {} are allowed", bytes >> 10, allowed >> 10)
 }
 
 /// Ends the process at an input that takes too long or too much memory.
 fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bool) {
-    let (mut begun, mut since) = (0, clock.now());
+    let (mut begun, mut since, mut start) = (0, clock.now(), Instant::now());
     while !is_done() {
         std::thread::sleep(Duration::from_millis(20));
         let (now, current) = (clock.now(), RUNNING.begun.load(Ordering::Acquire));
         if current != begun {
-            (begun, since) = (current, now);
+            (begun, since, start) = (current, now, Instant::now());
         }
         let bytes = LARGEST.load(Ordering::Relaxed) - RUNNING.before.load(Ordering::Relaxed);
+        let allowed = RUNNING.most.load(Ordering::Relaxed);
         let what = if begun > 0 && now.saturating_sub(since) > LONGEST {
             format!("runs for more than {} s", LONGEST.as_secs())
-        } else if begun > 0 && bytes > MOST_BYTES {
-            format!("has more than {} MiB of memory", MOST_BYTES >> 20)
+        } else if begun > 0 && start.elapsed() > LONGEST_WAIT {
+            format!("waits for more than {} s", LONGEST_WAIT.as_secs())
+        } else if begun > 0 && bytes > allowed {
+            too_large(bytes, allowed)
         } else {
             continue;
         };
@@ -269,24 +288,35 @@ fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bo
     }
 }
 
-/// The processor time of a thread: other programs on the machine do not count. Where the system does not tell, it is the time on the wall.
+/// The processor time of all threads of this process: other programs on the machine do not count, threads that a target starts do. Where
+/// the system does not tell, it is the time on the wall.
 struct Clock {
-    path: Option<PathBuf>,
     start: Instant,
 }
 
-impl Clock {
-    fn of_this_thread() -> Clock {
-        let path =
-            std::fs::read_link("/proc/thread-self").map(|thread| Path::new("/proc").join(thread).join("schedstat"));
-        Clock { path: path.ok(), start: Instant::now() }
-    }
+/// Ticks of a second in `/proc`, on every processor that Linux runs on.
+const TICKS: u64 = 100;
 
-    fn now(&self) -> Duration {
-        let text = self.path.as_ref().and_then(|path| std::fs::read_to_string(path).ok());
-        let nanoseconds = text.and_then(|text| text.split(' ').next()?.parse().ok());
-        nanoseconds.map_or_else(|| self.start.elapsed(), Duration::from_nanos)
+impl Default for Clock {
+    fn default() -> Clock {
+        Clock { start: Instant::now() }
     }
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        processor_time().unwrap_or_else(|| self.start.elapsed())
+    }
+}
+
+/// Returns the time in user mode and in the kernel. `None` if the system does not tell.
+fn processor_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program stands in brackets, and may have brackets and spaces.
+    let (_, after) = text.rsplit_once(')')?;
+    let mut fields = after.split_whitespace().skip(11).map(str::parse::<u64>);
+    let (user, kernel) = (fields.next()?.ok()?, fields.next()?.ok()?);
+    Some(Duration::from_millis((user + kernel) * 1000 / TICKS))
 }
 
 #[cfg(test)]
@@ -305,13 +335,23 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_runs_while_the_thread_does() {
-        let clock = Clock::of_this_thread();
+    fn the_clock_runs_while_a_thread_does() {
+        let clock = Clock::default();
         let start = clock.now();
-        let mut sum = 0u64;
-        while clock.now() == start {
-            sum = std::hint::black_box(sum + 1);
-        }
+        let work = || {
+            let mut sum = 0u64;
+            while clock.now() == start {
+                sum = std::hint::black_box(sum + 1);
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap());
         assert!(clock.now() > start);
+    }
+
+    #[test]
+    fn memory_is_allowed_by_the_length_of_a_file() {
+        use crate::Most;
+        assert_eq!((Most::OF_A_TEXT.of(0), Most::OF_A_TEXT.of(1 << 20)), (1 << 30, 1 << 30));
+        assert_eq!(Most::OF_A_FILE.of(1 << 20), (8 + 10) << 20);
     }
 }

@@ -59,7 +59,7 @@ fn macros(is_wanted: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
 }
 
 /// The texts in a folder beside this one.
-fn written(folder: &str) -> Vec<Vec<u8>> {
+pub fn written(folder: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(folder);
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

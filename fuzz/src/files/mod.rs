@@ -1,0 +1,92 @@
+//! Files of others: sets of data and weights. An input is written to a file, which is opened and read as a training would.
+
+mod data;
+pub mod seeds;
+mod weights;
+
+pub use data::{cifar, csv, idx, images, npy, npz, tokens};
+pub use weights::{pickle, safetensors, shards};
+
+use std::cell::Cell;
+use std::io::{Cursor, Write as _};
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use zip::write::SimpleFileOptions;
+use zip::{CompressionMethod, ZipWriter};
+
+thread_local! {
+    /// The folder of a thread's files. It is removed when the thread ends.
+    static FOLDER: TempDir = TempDir::with_prefix("gpumem-fuzz-").expect("a folder for temporary files");
+    /// Batches that were read, and files of weights that were loaded. Tests tell by it that a seed is a good file.
+    static READ: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the path of this name in the thread's folder.
+fn path(name: &str) -> PathBuf {
+    FOLDER.with(|folder| folder.path().join(name))
+}
+
+/// Writes a file into the thread's folder, and the folders that it lies in.
+fn write(name: &str, bytes: &[u8]) -> PathBuf {
+    let path = path(name);
+    std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for temporary files");
+    std::fs::write(&path, bytes).expect("space for temporary files");
+    path
+}
+
+/// Writes a file unless it is there: one that no input changes.
+fn keep(name: &str, make: impl FnOnce() -> Vec<u8>) -> PathBuf {
+    let path = path(name);
+    if path.exists() { path } else { write(name, &make()) }
+}
+
+/// Returns an archive of these members.
+fn archive(method: CompressionMethod, members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut archive = ZipWriter::new(Cursor::new(Vec::new()));
+    for (name, bytes) in members {
+        archive.start_file(*name, SimpleFileOptions::default().compression_method(method)).expect("memory");
+        archive.write_all(bytes).expect("memory");
+    }
+    archive.finish().expect("memory").into_inner()
+}
+
+/// Panics unless the message of an error names a file and says more than that.
+fn assert_names_a_file(error: &dyn std::fmt::Display, file: Option<&Path>) {
+    let text = error.to_string();
+    let file = file.unwrap_or_else(|| panic!("no file is named: {text}"));
+    assert!(text.len() > file.as_os_str().len() + 10, "an error without words: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each seed is read as far as a training would, but for those that name files outside of their folders.
+    #[test]
+    fn seeds_are_good_files() {
+        let targets: [(fn(&[u8]), Vec<Vec<u8>>); 10] = [
+            (safetensors, seeds::safetensors()),
+            (shards, seeds::shards()),
+            (pickle, seeds::pickle()),
+            (idx, seeds::idx()),
+            (npy, seeds::npy()),
+            (npz, seeds::npz()),
+            (csv, seeds::csv()),
+            (images, seeds::images()),
+            (cifar, seeds::cifar()),
+            (tokens, seeds::tokens()),
+        ];
+        for (number, (run, seeds)) in targets.into_iter().enumerate() {
+            let count = seeds.len();
+            let is_read = |seed: &Vec<u8>| {
+                let before = READ.get();
+                run(seed);
+                READ.get() > before
+            };
+            let read = seeds.iter().filter(|seed| is_read(seed)).count();
+            // An index and a list that lead out of the folder; a file without two of the tensors, and one with a type that is no float.
+            let refused = [1, 2, 0, 0, 0, 0, 1, 0, 0, 0][number];
+            assert_eq!(read + refused, count, "of the files of target {number}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Files of weights, which are loaded into a network.
+
+use super::{READ, archive, assert_names_a_file, keep, seeds, write};
+use gpumem::prelude::*;
+use gpumem::{Cpu, Net};
+use gpumem_weights::{Error, Weights};
+use std::cell::RefCell;
+use std::path::Path;
+use zip::CompressionMethod;
+
+network! {
+    /// The network of the seeds.
+    pub struct Small;
+
+    const INFER: Infer = Infer { batch: 1 };
+
+    fn forward(x: Features<4>) -> Features<2> {
+        [Linear(3, name = "a"), Linear(2, name = "b")]
+    }
+}
+
+thread_local! {
+    static NET: RefCell<Net<Small, Cpu>> = RefCell::new(net());
+}
+
+/// Returns a new network.
+pub fn net() -> Net<Small, Cpu> {
+    Small::on(&Cpu::new()).expect("memory")
+}
+
+/// Returns the bits of all parameters.
+fn state(net: &mut Net<Small, Cpu>) -> Vec<u32> {
+    let names: Vec<String> = net.tensors().map(|tensor| tensor.name.to_string()).collect();
+    let read = |name: String| net.get(&name).expect("a parameter");
+    names.into_iter().flat_map(read).map(f32::to_bits).collect()
+}
+
+/// Opens a file and loads it. After an error the network is as before.
+fn load(path: &Path, is_strict: bool) {
+    NET.with_borrow_mut(|net| {
+        let before = state(net);
+        let opened = Weights::open(path).map(|weights| weights.strict(is_strict));
+        let result = opened.and_then(|weights| weights.load_into(net));
+        match result {
+            Ok(_) => READ.set(READ.get() + 1),
+            Err(error) => {
+                assert_names_a_file(&error, file(&error));
+                assert_eq!(state(net), before, "an error has changed the network: {error}");
+            }
+        }
+    });
+}
+
+fn file(error: &Error) -> Option<&Path> {
+    match error {
+        Error::File { path, .. } | Error::Refused { path, .. } | Error::Set { path, .. } => Some(path),
+        Error::Mismatch(mismatch) => Some(&mismatch.path),
+        _ => None,
+    }
+}
+
+/// A file of safetensors. After an odd first byte it is a header of JSON and, after a 0, the data.
+pub fn safetensors(data: &[u8]) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    let file = if kind & 1 == 0 { rest.to_vec() } else { with_header(rest) };
+    load(&write("w.safetensors", &file), kind & 2 == 0);
+}
+
+/// Returns a header and data, with a 0 between them, as a file whose header has the right length.
+fn with_header(text: &[u8]) -> Vec<u8> {
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    let data = text.get(end + 1..).unwrap_or_default();
+    [&(end as u64).to_le_bytes()[..], &text[..end], data].concat()
+}
+
+/// An index of files beside it, which do not change.
+pub fn shards(data: &[u8]) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    keep("shards/one.safetensors", || seeds::part(0));
+    keep("shards/two.safetensors", || seeds::part(1));
+    keep("secret.safetensors", || seeds::secret());
+    let path = write("shards/model.safetensors.index.json", rest);
+    if let Ok(weights) = Weights::open(&path) {
+        assert!(weights.tensors().all(|(_, shape)| shape != [7, 7]), "a file outside of the folder was read");
+    }
+    load(&path, kind & 1 == 0);
+}
+
+/// A state dict of `torch.save`. After an odd first byte it is the pickle alone, and the target adds the archive around it.
+pub fn pickle(data: &[u8]) {
+    let Some((&kind, rest)) = data.split_first() else { return };
+    let file = if kind & 1 == 0 { rest.to_vec() } else { packed(rest) };
+    load(&write("w.pt", &file), kind & 2 == 0);
+}
+
+/// Returns an archive of a pickle and of ten storages of 64 bytes.
+fn packed(pickle: &[u8]) -> Vec<u8> {
+    let storage = [0x3d; 64];
+    let names: Vec<String> = (0..10).map(|number| format!("w/data/{number}")).collect();
+    let mut members: Vec<(&str, &[u8])> = vec![("w/data.pkl", pickle), ("w/byteorder", b"little")];
+    members.extend(names.iter().map(|name| (name.as_str(), &storage[..])));
+    archive(CompressionMethod::Stored, &members)
+}
