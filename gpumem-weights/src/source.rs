@@ -73,6 +73,9 @@ pub(crate) struct View {
     strides: Vec<u64>,
 }
 
+/// The most dimensions of a tensor: PyTorch and numpy have no more.
+pub(crate) const MOST_DIMENSIONS: usize = 64;
+
 /// Returns the product of the dimensions; `None` if it exceeds 64 bits.
 pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
@@ -91,6 +94,9 @@ impl View {
         shape: Vec<u64>,
         strides: Option<Vec<u64>>,
     ) -> Result<View, String> {
+        if shape.len() > MOST_DIMENSIONS {
+            return Err(format!("it has {} dimensions, and at most {MOST_DIMENSIONS} are read", shape.len()));
+        }
         let large = || "its shape exceeds 64 bits".to_string();
         let count = elements(&shape).ok_or_else(large)?;
         let strides = strides.unwrap_or_else(|| dense(&shape));

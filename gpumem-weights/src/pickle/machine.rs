@@ -1,10 +1,14 @@
 //! Pickle's machine as far as a state dict needs it. It builds dicts, lists, tuples and tensors, and calls nothing.
 
-use crate::source::Kind;
+use crate::source::{Kind, MOST_DIMENSIONS};
 use std::collections::{BTreeSet, HashMap};
 
 /// The most values that a pickle may make: 20 for each of 200 000 tensors.
 const MOST_VALUES: usize = 4 << 20;
+
+/// The most names of refused globals that are kept, and the most characters of one: each can be made of long texts again and again.
+const MOST_REFUSED: usize = 20;
+const LONGEST_NAME: usize = 200;
 
 /// A value. What contains others is a number into the lists of [`Machine`], so that no value is deep or in a circle.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -242,6 +246,9 @@ impl<'p> Machine<'p> {
     fn remember(&mut self, key: u64) -> Step<()> {
         let last = *self.stack.last().ok_or(EMPTY)?;
         self.memo.insert(key, last);
+        if self.memo.len() > self.values {
+            return Err("it remembers more values than it makes".into());
+        }
         Ok(())
     }
 
@@ -253,7 +260,10 @@ impl<'p> Machine<'p> {
     fn global(&mut self, module: &str, name: &str) -> Value<'p> {
         global(module, name).map_or_else(
             || {
-                self.refused.insert(format!("{module}.{name}"));
+                if self.refused.len() < MOST_REFUSED {
+                    let letters = module.chars().chain(['.']).chain(name.chars());
+                    self.refused.insert(letters.take(LONGEST_NAME).collect());
+                }
                 Value::Refused
             },
             Value::Global,
@@ -347,6 +357,9 @@ impl<'p> Machine<'p> {
         let (Ok(offset), Some(shape), Some(strides)) = (u64::try_from(offset), shape, strides) else {
             return Err("a tensor has a negative size, stride or offset".into());
         };
+        if shape.len().max(strides.len()) > MOST_DIMENSIONS {
+            return Err(format!("a tensor has more than {MOST_DIMENSIONS} dimensions"));
+        }
         self.values += shape.len() + strides.len();
         self.tensors.push(Tensor { storage, offset, shape, strides });
         Ok(Value::Tensor(self.tensors.len() - 1))

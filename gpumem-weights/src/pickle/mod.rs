@@ -16,6 +16,8 @@ const LONGEST_PICKLE: u64 = 32 << 20;
 const LEGACY: [u8; 4] = [0x80, 0x02, 0x8a, 0x0a];
 /// Keys under which training scripts keep the model, the likeliest first.
 const USUAL: [&str; 6] = ["state_dict", "model_state_dict", "model", "module", "net", "network"];
+/// The most entries of a state dict. One takes a kilobyte in memory, and few bytes in a file.
+const MOST_TENSORS: usize = 200_000;
 /// Dicts inside dicts that are searched.
 const DEEPEST: usize = 3;
 
@@ -67,6 +69,10 @@ pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result
                 storage.elements
             )));
         };
+        if views.len() == MOST_TENSORS {
+            let what = format!("has more than {MOST_TENSORS} tensors; save them in several files");
+            return Err(Error::file(path, what));
+        }
         views.push((name.to_string(), (storage.kind, used), record, tensor.clone()));
     }
     let file = source.keep(map);
