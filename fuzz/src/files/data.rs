@@ -1,6 +1,6 @@
 //! Files that data sets read. Epochs run through the loader, so that what a worker does counts too.
 
-use super::{READ, archive, assert_names_a_file, keep, seeds, write};
+use super::{READ, archive, assert_names_a_file, keep, path, seeds, write};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use gpumem::{D, Tensor};
@@ -122,8 +122,8 @@ pub fn csv(data: &[u8]) {
 /// A PNG or JPEG. The first byte chooses the channels of the network.
 pub fn images(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
-    let root = write("images/class/a.png", rest).with_file_name("");
-    let Some(set) = checked(ImageFolder::open(root.with_file_name("").parent().expect("a folder"))) else { return };
+    write("images/class/a.png", rest);
+    let Some(set) = checked(ImageFolder::open(path("images"))) else { return };
     let transforms = Transforms::new().random_resized_crop(6).random_horizontal_flip(0.5).center_crop(4);
     let colors = transforms.clone().color_jitter(0.4, 0.4, 0.4, 0.1);
     let set = set.limit(1 << 20);

@@ -61,7 +61,7 @@ pub fn idx() -> Vec<Vec<u8>> {
         file(8, &[2, 3, 4, 4], &elements[..96]),
         file(8, &[3], &[1, 9, 0]),
         file(0x0b, &[2, 3, 4, 4], &elements),
-        file(0x0d, &[2, 1], &[0x3f, 0x80, 0, 0, 0x7f, 0xc0, 0, 0]),
+        file(0x0d, &[2, 3, 4, 4], &[0x3f, 0x80, 0, 0, 0x7f, 0xc0, 0, 0].repeat(48)),
     ];
     files.iter().flat_map(|file| [with(0, file), with(1, file)]).collect()
 }
