@@ -166,9 +166,8 @@ fn unreadable_images_are_errors() {
     let set = || ImageFolder::open(root).unwrap().transforms(Transforms::new().resize_to(2, 2));
     let mut flipped = whole.clone();
     flipped[60] ^= 0xff;
-    for bytes in
-        [&b""[..], b"hello", &whole[..20], &whole[..whole.len() / 2], &flipped, b"\xff\xd8\xff\xe0\0\x10JFIF\0"]
-    {
+    let no_jpeg = b"\xff\xd8\xff\xe0\0\x10JFIF\0\xff\xd9";
+    for bytes in [&b""[..], b"hello", &whole[..20], &whole[..whole.len() / 2], &flipped, no_jpeg] {
         fs::write(&path, bytes).unwrap();
         let error = message(&path, read(set()));
         assert!(error.starts_with("FILE, sample 0: is no image that can be read ("), "{error}");
@@ -179,6 +178,32 @@ fn unreadable_images_are_errors() {
     let gone = set();
     fs::remove_file(&opened).unwrap();
     assert!(message(&path, read(gone)).starts_with("FILE, sample 0: cannot be read (No such file"));
+}
+
+/// A decoder of JPEG would fill the rest with what it likes.
+#[test]
+fn jpegs_that_are_cut_off_are_errors() {
+    type Pixels = Tensor<u8, (D<1>, D<3>, D<12>, D<16>)>;
+    let goldens = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/images");
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
+    let path = folder.path().join("a/0.jpg");
+    for name in ["jpeg.jpg", "jpeg_progressive.jpg", "jpeg_turned.jpg", "jpeg_cmyk.jpg"] {
+        let whole = fs::read(goldens.join(name)).unwrap();
+        let of = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            collect(&mut Loader::<Pixels, Tensor<u32, (D<1>,)>>::new(ImageFolder::open(folder.path()).unwrap()))
+        };
+        for length in (4..whole.len()).rev() {
+            let error = message(&path, of(&whole[..length]));
+            assert_eq!(
+                error, "FILE, sample 0: is a JPEG that is cut off; copy or download it again, or remove it",
+                "{name} {length}"
+            );
+        }
+        // What stands after the end is not looked at.
+        assert!(of(&[&whole[..], b"more \xff\xd8"].concat()).is_ok(), "{name}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::{Canvas, too_large};
 use crate::error::{Error, Result};
 use image::error::{ImageError, LimitErrorKind};
-use image::{ColorType, ImageDecoder, ImageReader, Limits};
+use image::{ColorType, ImageDecoder, ImageFormat, ImageReader, Limits};
 use std::io::{Cursor, Read};
 use std::path::Path;
 
@@ -24,6 +24,9 @@ impl Canvas {
 
     fn decode(&mut self, file: &[u8], channels: usize, limit: u64) -> Result<()> {
         let format = image::guess_format(file).map_err(|error| unreadable(&error, limit))?;
+        if format == ImageFormat::Jpeg && !has_end(file) {
+            return Err(Error::format("is a JPEG that is cut off; copy or download it again, or remove it"));
+        }
         let mut reader = ImageReader::with_format(Cursor::new(file), format);
         let mut limits = Limits::default();
         limits.max_alloc = Some(limit);
@@ -36,6 +39,7 @@ impl Canvas {
         if decoder.total_bytes() > limit {
             return Err(too_large(Some(decoder.total_bytes()), limit));
         }
+        // Nothing of an earlier image is seen where a decoder passes over damage.
         self.spare.clear();
         self.spare.resize(decoder.total_bytes() as usize, 0);
         decoder.read_image(&mut self.spare).map_err(|error| unreadable(&error, limit))?;
@@ -73,6 +77,27 @@ impl Canvas {
         }
         Ok(())
     }
+}
+
+/// True if a JPEG has its end marker. Its decoder takes one that is cut off for whole, and the rest of the image is no image.
+fn has_end(jpeg: &[u8]) -> bool {
+    if jpeg.ends_with(&[0xff, 0xd9]) {
+        return true;
+    }
+    let mut rest = jpeg.get(2..).unwrap_or_default();
+    // Among coded pixels, a marker is 0xff and neither 0 nor a restart marker.
+    while let Some(start) =
+        rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff | 0xd0..=0xd7))
+    {
+        if rest[start + 1] == 0xd9 {
+            return true;
+        }
+        // A segment has its length after the marker, which counts the two bytes of the length.
+        let Some(&[high, low]) = rest.get(start + 2..start + 4) else { return false };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        rest = rest.get(start + 2 + length.max(2)..).unwrap_or_default();
+    }
+    false
 }
 
 /// Returns the channels of a pixel and the bytes of a channel.

@@ -94,13 +94,12 @@ impl Canvas {
         slot.put_pixels(&self.pixels, [self.height, self.width, self.channels])
     }
 
-    /// Begins the next image in `spare`, all black.
+    /// Begins the next image in `spare`, whose pixels are those of an earlier one.
     fn begin(&mut self, height: usize, width: usize) -> Result<()> {
         let bytes = (height as u64).saturating_mul(width as u64).saturating_mul(self.channels as u64);
         if bytes > self.limit {
             return Err(too_large(Some(bytes), self.limit));
         }
-        self.spare.clear();
         self.spare.resize(bytes as usize, 0);
         Ok(())
     }
@@ -123,6 +122,9 @@ impl Canvas {
             (first.max(0) as usize).min(end)..end
         };
         let (rows, columns) = (inside(top, height, self.height), inside(left, width, self.width));
+        if (rows.len(), columns.len()) != (height, width) {
+            self.spare.fill(0);
+        }
         let channels = self.channels;
         for row in rows {
             let from = (row * self.width + columns.start) * channels..(row * self.width + columns.end) * channels;
@@ -174,9 +176,14 @@ impl Canvas {
     fn flip_horizontally(&mut self) {
         let channels = self.channels.max(1);
         for row in self.pixels.chunks_exact_mut((self.width * channels).max(1)) {
-            for column in 0..self.width / 2 {
-                let (left, right) = row.split_at_mut((self.width - 1 - column) * channels);
-                left[column * channels..(column + 1) * channels].swap_with_slice(&mut right[..channels]);
+            match channels {
+                1 => row.reverse(),
+                3 => row.as_chunks_mut::<3>().0.reverse(),
+                _ => {
+                    // All bytes of the row, and those of each pixel back again.
+                    row.reverse();
+                    row.chunks_exact_mut(channels).for_each(<[u8]>::reverse);
+                }
             }
         }
     }

@@ -262,7 +262,10 @@ mod tests {
     #[test]
     fn crops_take_the_middle_and_are_black_beyond_the_edges() {
         assert_eq!(applied(counted(3, 3), &Transforms::new().center_crop(1), 0), (vec![5], 1, 1));
-        let padded = applied(counted(1, 2), &Transforms::new().center_crop(4), 0);
+        // What an earlier image left beyond the edges is not seen.
+        let mut used = counted(1, 2);
+        used.spare = vec![9; 40];
+        let padded = applied(used, &Transforms::new().center_crop(4), 0);
         assert_eq!(padded, ([vec![0; 4], vec![0, 1, 2, 0], vec![0; 8]].concat(), 4, 4));
     }
 
@@ -288,6 +291,9 @@ mod tests {
         let mut canvas = Canvas::default();
         canvas.load_planes(&[1, 2, 3, 4, 5, 6], [3, 1, 2]).unwrap();
         assert_eq!(applied(canvas, &flip, 0).0, [2, 4, 6, 1, 3, 5]);
+        let mut canvas = Canvas::default();
+        canvas.load_pixels(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], [4, 1, 3]).unwrap();
+        assert_eq!(applied(canvas, &flip, 0).0, [9, 10, 11, 12, 5, 6, 7, 8, 1, 2, 3, 4]);
     }
 
     #[test]
