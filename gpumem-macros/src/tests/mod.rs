@@ -12,6 +12,7 @@ mod messages;
 mod modes;
 mod modules;
 mod mutations;
+mod names;
 mod networks;
 mod operations;
 mod optimizers;

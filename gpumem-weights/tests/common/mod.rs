@@ -3,8 +3,9 @@
 
 use gpumem::prelude::*;
 use gpumem::{Cpu, Device, Kind};
-use gpumem_weights::Mapping;
-use std::path::PathBuf;
+use gpumem_weights::{Error, Mapping, Weights};
+use safetensors::tensor::{Dtype as Type, TensorView, serialize};
+use std::path::{Path, PathBuf};
 
 network! {
     /// `SmallResNet` of the script: torchvision's blocks.
@@ -193,4 +194,42 @@ pub fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? << 10)
+}
+
+/// The message with the folder left out.
+pub fn text(error: Error, folder: &Path) -> String {
+    error.to_string().replace(&format!("{}/", folder.display()), "")
+}
+
+#[track_caller]
+pub fn opens_with(folder: &Path, name: &str, expected: &str) {
+    let error = Weights::open(folder.join(name)).expect_err(name);
+    assert_eq!(text(error, folder), expected);
+}
+
+pub type Tensors<'a> = &'a [(&'a str, &'a [usize], f32)];
+
+/// A file of tensors, each of one value.
+pub fn file(tensors: Tensors<'_>) -> Vec<u8> {
+    let data: Vec<(&str, &[usize], Vec<u8>)> = tensors
+        .iter()
+        .map(|&(name, shape, value)| (name, shape, value.to_le_bytes().repeat(shape.iter().product())))
+        .collect();
+    let views =
+        data.iter().map(|(name, shape, bytes)| (*name, TensorView::new(Type::F32, shape.to_vec(), bytes).unwrap()));
+    serialize(views, None).unwrap()
+}
+
+pub const TINY: [(&str, &[usize], f32); 7] = [
+    ("bn.bias", &[2], 0.0),
+    ("bn.running_mean", &[2], 0.5),
+    ("bn.running_var", &[2], 2.0),
+    ("bn.weight", &[2], 1.0),
+    ("conv.weight", &[2, 3, 3, 3], 0.25),
+    ("fc.bias", &[5], 0.125),
+    ("fc.weight", &[5, 2], 3.0),
+];
+
+pub fn tiny() -> Vec<(&'static str, &'static [usize], f32)> {
+    TINY.to_vec()
 }
