@@ -239,9 +239,7 @@ fn what_the_hub_does_not_give() {
         ("lost", Answer::Text(format!("302 Found\r\n{named}"))),
         (
             "outside",
-            Answer::Text(format!(
-                "206 Partial Content\r\nContent-Range: bytes 0-0/9\r\nETag: \"../../x\"\r\nX-Repo-Commit: c\r\nContent-Length: 0"
-            )),
+            Answer::Text("206 Partial Content\r\nContent-Range: bytes 0-0/9\r\nETag: \"../../x\"\r\nX-Repo-Commit: c\r\nContent-Length: 0".into()),
         ),
         ("size", Answer::Text(format!("206 Partial Content\r\nContent-Range: bytes 0-0/x\r\n{named}"))),
         ("long", Answer::Other(bytes.clone(), [&bytes[..], b"more"].concat())),
