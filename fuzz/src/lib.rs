@@ -21,7 +21,7 @@ mod numbers;
 mod runner;
 mod seeds;
 
-pub use files::{cifar, csv, idx, images, npy, npz, pickle, safetensors, shards, tokens};
+pub use files::{cifar, csv, events, idx, images, npy, npz, pickle, safetensors, shards, states, tokens};
 pub use runner::main;
 
 use gpumem_core::cards::{ALL, find, parse_vram};
@@ -78,7 +78,7 @@ impl Target {
 }
 
 /// All targets, by name.
-const TARGETS: [Target; 16] = [
+const TARGETS: [Target; 18] = [
     Target::text("network", network, seeds::networks, mutate::tokens),
     Target::text("items", items, seeds::items, mutate::tokens),
     Target::text("record", record, seeds::records, mutate::record),
@@ -95,6 +95,8 @@ const TARGETS: [Target; 16] = [
     Target::file("images", images, files::seeds::images),
     Target::file("cifar", cifar, files::seeds::cifar),
     Target::file("tokens", tokens, files::seeds::tokens),
+    Target::file("states", states, files::seeds::states),
+    Target::file("events", events, files::seeds::events),
 ];
 
 /// The tokens of a text, if its brackets match.

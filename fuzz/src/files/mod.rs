@@ -1,10 +1,14 @@
 //! Files of others: sets of data and weights. An input is written to a file, which is opened and read as a training would.
 
 mod data;
+mod events;
 pub mod seeds;
+mod states;
 mod weights;
 
 pub use data::{cifar, csv, idx, images, npy, npz, tokens};
+pub use events::events;
+pub use states::states;
 pub use weights::{pickle, safetensors, shards};
 
 use std::cell::Cell;
@@ -64,7 +68,7 @@ mod tests {
     /// Each seed is read as far as a training would, but for those that name files outside of their folders.
     #[test]
     fn seeds_are_good_files() {
-        let targets: [(fn(&[u8]), Vec<Vec<u8>>); 10] = [
+        let targets: [(fn(&[u8]), Vec<Vec<u8>>); 12] = [
             (safetensors, seeds::safetensors()),
             (shards, seeds::shards()),
             (pickle, seeds::pickle()),
@@ -75,6 +79,8 @@ mod tests {
             (images, seeds::images()),
             (cifar, seeds::cifar()),
             (tokens, seeds::tokens()),
+            (states, seeds::states()),
+            (events, seeds::events()),
         ];
         for (number, (run, seeds)) in targets.into_iter().enumerate() {
             let count = seeds.len();
@@ -84,8 +90,8 @@ mod tests {
                 READ.get() > before
             };
             let read = seeds.iter().filter(|seed| is_read(seed)).count();
-            // Whole numbers are no parameter; an index and a list lead out of the folder.
-            let refused = [1, 1, 0, 0, 0, 0, 1, 0, 0, 0][number];
+            // Whole numbers are no parameter; an index and a list lead out of the folder; a state has no checksum.
+            let refused = [1, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0][number];
             assert_eq!(read + refused, count, "of the files of target {number}");
         }
     }

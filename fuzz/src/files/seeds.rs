@@ -1,6 +1,6 @@
 //! Small good files that the targets of this folder begin with, each with the first byte that its target takes.
 
-use super::{archive, path, weights};
+use super::{archive, path, states, weights};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use gpumem_weights::NetWeights;
@@ -197,4 +197,22 @@ pub fn pickle() -> Vec<Vec<u8>> {
     };
     let pickles = files.iter().map(|file| with(3, pickle(file)));
     files.iter().map(|file| with(0, file)).chain(pickles).collect()
+}
+
+pub fn states() -> Vec<Vec<u8>> {
+    let [lines, tensors] = states::saved();
+    let file = [&lines[..], b"\0", &tensors].concat();
+    [0, 2, 3, 6, 7].map(|kind| with(kind, &file)).to_vec()
+}
+
+pub fn events() -> Vec<Vec<u8>> {
+    let call = |kind: u8, name: &str, numbers: &[u8]| {
+        // The low half of the byte is the length of the name.
+        let length = (numbers.len() / 16 * 16) as u8 + name.len() as u8;
+        [&[kind, length], name.as_bytes(), numbers].concat()
+    };
+    let floats: Vec<u8> = [0.5_f32, -1.0, f32::NAN, f32::INFINITY, 3e38].iter().flat_map(|x| x.to_le_bytes()).collect();
+    let picture = [4, 3, 3].into_iter().chain(0..29).collect::<Vec<u8>>();
+    let calls = [call(0, "loss", &floats), call(1, "weight", &floats), call(2, "", &[]), call(3, "image", &picture)];
+    calls.iter().cloned().chain([calls.concat()]).collect()
 }
