@@ -3,11 +3,16 @@
 //!
 //! ```text
 //! cargo run --release --example char_gpt
+//! cargo run --release --example char_gpt -- --resume FOLDER
 //! ```
+//!
+//! With a folder it saves its state there each 100 steps, and goes on from the newest one: exactly, for the texts of a step depend on its
+//! number alone.
 
 mod shared;
 
 use gpumem::prelude::*;
+use gpumem::state::{Progress, Saver};
 use indicatif::{ProgressBar, ProgressStyle};
 use shared::{Random, warm_and_cosine};
 use std::error::Error;
@@ -65,16 +70,32 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
     let (train, test) = text.split_at(text.len() / 10 * 9);
 
     let mut net = CharGpt::on(device)?;
-    let mut random = Random::new(2);
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let folder = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => None,
+        ["--resume", folder] => Some(folder.to_string()),
+        _ => return Err("expected nothing, or `--resume FOLDER`".into()),
+    };
+    let mut saver = folder.as_ref().map(|folder| Saver::open(folder)).transpose()?.map(|saver| saver.keep(2));
+    if let Some(resumed) = folder.map(|folder| net.resume_if_any(folder)).transpose()?.flatten() {
+        println!("goes on after step {}", resumed.steps);
+    }
     let bar = ProgressBar::new(STEPS as u64).with_style(ProgressStyle::with_template("{bar:40} {msg}  {elapsed}")?);
-    for step in 0..STEPS {
+    let first = net.steps()? as usize;
+    bar.set_position(first as u64);
+    for step in first..STEPS {
         net.set_lr(4e-3 * warm_and_cosine(step, STEPS))?;
+        let mut random = Random::new(1000 + step as u64);
         let (texts, next) = batch(train, || random.below(train.len() - CONTEXT - 1));
         let loss = net.train_step(&texts, &next)?;
         bar.inc(1);
         bar.set_message(format!("step {} of {STEPS}, loss {loss:.3}", step + 1));
+        if let Some(saver) = saver.as_mut().filter(|_| (step + 1) % 100 == 0) {
+            saver.save(&mut net, &Progress::default())?;
+        }
     }
     bar.finish();
+    saver.map(|mut saver| saver.wait()).transpose()?;
 
     // The same texts, whatever the seed of the training.
     let (mut random, mut sum, batches) = (Random::new(3), 0.0, 8);

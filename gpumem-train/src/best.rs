@@ -90,11 +90,13 @@ impl Follow {
         }
         let number = |name: &str| saved.get(name).and_then(Value::as_u64);
         self.since = number("since").unwrap_or(0);
-        let best = || {
-            let value = f64::from_bits(number("bits")?);
-            Some(Best { name: self.name.clone(), value, step: number("step")?, epoch: number("epoch")? })
-        };
-        self.best = best();
+        let place = number("step").zip(number("epoch"));
+        self.best = number("bits").zip(place).map(|(bits, (step, epoch))| Best {
+            name: self.name.clone(),
+            value: f64::from_bits(bits),
+            step,
+            epoch,
+        });
     }
 }
 

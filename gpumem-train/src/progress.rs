@@ -162,6 +162,14 @@ impl<'c> Display<'c> {
         Display::Plain { to, next: Instant::now() + LINE_EVERY }
     }
 
+    /// Ends the display. Returns what lines were written to. `None` if there were none.
+    pub fn into_lines(self) -> Option<Box<dyn Write + 'c>> {
+        match self {
+            Display::Plain { to, .. } => Some(to),
+            Display::Quiet | Display::Bar { .. } => None,
+        }
+    }
+
     /// Shows the status if it is time to.
     pub fn step(&mut self, status: &Status<'_>) {
         let now = Instant::now();

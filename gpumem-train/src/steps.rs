@@ -43,6 +43,8 @@ where
     epoch: u64,
     /// The learning rate before a schedule.
     rate: f64,
+    /// True if the network may have changed otherwise than by steps.
+    is_touched: bool,
     counts: Counts,
     run: Run,
     /// Why the training is to stop after the current step. `None` if it is not.
@@ -139,8 +141,9 @@ where
             step: numbers.steps,
             epoch: loader.position().epoch,
             rate: numbers.lr,
+            is_touched: false,
             run: Run::default(),
-            asked: None,
+            asked: follow.as_ref().filter(|follow| follow.has_stalled()).map(|_| Stop::Stalled),
             report: None,
             has_ended: false,
             trainer,
@@ -155,7 +158,7 @@ where
 
     /// Returns the network, between two steps.
     pub fn net(&mut self) -> &mut Net<N, D> {
-        self.replay.touch();
+        self.is_touched = true;
         self.trainer.net
     }
 
@@ -186,7 +189,7 @@ where
         if !matches!(result, Ok(Some(_))) {
             self.has_ended = true;
             self.guard = None;
-            self.display = Display::Quiet;
+            self.trainer.progress = std::mem::replace(&mut self.display, Display::Quiet).into_lines();
         }
         if let Err(error) = &result {
             tracing::error!(step = self.step, %error, "training failed");
@@ -251,6 +254,11 @@ where
             return Err(Error::Padding { samples: batch.len, batch: room });
         }
         let net = &mut *self.trainer.net;
+        if std::mem::take(&mut self.is_touched) {
+            let numbers = net.state_numbers().map_err(Error::compute(self.step))?;
+            (self.step, self.rate) = (numbers.steps, numbers.lr);
+            self.replay.touch();
+        }
         self.replay.prepare(net, before, self.step)?;
         let loss = net.train_step(&batch.input, &batch.target).map_err(Error::compute(self.step))?;
         self.step += 1;
@@ -316,9 +324,7 @@ where
             self.rate = rate;
             self.replay.set_rate(self.step, rate);
         }
-        if asked.is_touched {
-            self.replay.touch();
-        }
+        self.is_touched |= asked.is_touched;
         if asked.stops {
             self.asked = Some(Stop::Asked);
         }

@@ -132,8 +132,8 @@ pub(crate) struct Settings {
 ///
 /// # Ctrl-C
 ///
-/// The first Ctrl-C ends the training after its step, saves a checkpoint if there is a folder for them, and returns a report with
-/// [`Stop::Interrupted`](crate::Stop::Interrupted). A second one ends the process.
+/// The first Ctrl-C ends the training after its step and the evaluation that follows it, if one is due. It saves a checkpoint if there is a
+/// folder for them, and `run` returns a report with [`Stop::Interrupted`](crate::Stop::Interrupted). A second one ends the process.
 pub struct Trainer<'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
@@ -426,11 +426,10 @@ where
             ));
         }
         let names = self.names();
-        if let Some((index, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
+        if let Some((_, name)) = names.iter().enumerate().find(|(index, name)| names[..*index].contains(name)) {
             return Err(Error::setting(format!(
-                "two values have the name `{name}`, number {} and another; give one metric a name of its own, as \
-                 `select(metric, |outputs| outputs, |targets| targets).named(\"other\")` does",
-                index + 1
+                "two values have the name `{name}`; give one metric a name of its own, as \
+                 `select(metric, |outputs| outputs, |targets| targets).named(\"other\")` does"
             )));
         }
         if settings.patience == Some(0) {

@@ -29,7 +29,7 @@ fn settings_that_are_not_possible_are_refused_before_the_first_step() {
     );
     assert_eq!(
         refused(|trainer| trainer.epochs(1).validate(points(8, 2)).metrics(Accuracy::new()).metrics(Accuracy::top(1))),
-        "two values have the name `val_accuracy`, number 6 and another; give one metric a name of its own, as \
+        "two values have the name `val_accuracy`; give one metric a name of its own, as \
          `select(metric, |outputs| outputs, |targets| targets).named(\"other\")` does"
     );
     let interval = "an interval of 0 steps or minutes is none; take `Every::Steps(1)` or more";

@@ -60,6 +60,7 @@ fn names_and_directions() {
     assert_eq!(about(&Perplexity::new()), ("perplexity".into(), Goal::Lowest));
     assert_eq!(about(&MeanIou::new()), ("mean_iou".into(), Goal::Highest));
     assert_eq!(about(&F1::mean()), ("f1".into(), Goal::Highest));
+    assert_eq!(about(&F1::of(2)), ("f1_class2".into(), Goal::Highest));
     assert_eq!(about(&ConfusionMatrix::new()), ("confusion".into(), Goal::Highest));
     let error: &dyn Metric<Logits, Logits> = &MeanAbsoluteError::new();
     assert_eq!((error.name(), error.goal()), ("mae".into(), Goal::Lowest));

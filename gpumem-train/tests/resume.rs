@@ -162,3 +162,21 @@ fn a_new_training_leaves_an_earlier_one_alone() {
     // All steps have been made.
     assert_eq!(run(true, &states).unwrap().resumed, Some(4));
 }
+
+#[test]
+fn a_training_that_stalled_makes_no_further_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = || {
+        let mut net = Points::on(&Cpu::new()).unwrap();
+        let trainer = Trainer::new(&mut net).checkpoint(folder.path(), Every::Epoch).resume_if_any().quiet();
+        let mut trainer = trainer.best_by_highest("x").early_stop(2).on_epoch(|context| {
+            context.log("x", 1.0 / (context.epoch() + 1) as f64);
+            Ok(())
+        });
+        trainer.run(&mut loader(16)).unwrap()
+    };
+    let (first, again) = (run(), run());
+    assert_eq!((first.stop, first.epochs, first.resumed), (Stop::Stalled, 3, None));
+    assert_eq!((again.stop, again.epochs, again.resumed), (Stop::Stalled, 3, Some(first.steps)));
+    assert_eq!(again.best, first.best);
+}

@@ -255,6 +255,29 @@ fn plain_lines_tell_what_happens() {
     assert!(lines[4].starts_with("  best: val_accuracy "), "{text}");
 }
 
+#[test]
+fn a_writer_of_progress_serves_every_run() {
+    let mut trained = net::<Points>();
+    let mut text = Vec::new();
+    let mut trainer = Trainer::new(&mut trained).epochs(1).progress_to(&mut text);
+    trainer.run(&mut loader(16)).unwrap();
+    trainer.run(&mut loader(16)).unwrap();
+    drop(trainer);
+    assert_eq!(String::from_utf8(text).unwrap().matches("finished after 1 epoch and").count(), 2);
+}
+
+#[test]
+fn a_network_that_a_loop_changes_is_followed() {
+    let mut trained = net::<Strict>();
+    let mut batches = loader_of(16);
+    let mut trainer = Trainer::new(&mut trained).max_steps(20).quiet();
+    let mut steps = trainer.steps(&mut batches).unwrap();
+    assert_eq!(steps.advance().unwrap().unwrap().step, 1);
+    steps.net().set_steps(10).unwrap();
+    assert_eq!(steps.advance().unwrap().unwrap().step, 11);
+    assert_eq!(steps.finish().unwrap().steps, 20);
+}
+
 fn loader_of<I: Batched, T: Batched>(len: usize) -> Loader<I, T> {
     Loader::new(points(len, 1)).shuffle().seed(5).workers(1)
 }

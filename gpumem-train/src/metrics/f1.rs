@@ -22,7 +22,7 @@ impl F1 {
         F1 { options: Options::DEFAULT, class: None, counts: ClassCounts::default() }
     }
 
-    /// Makes the score of one class: `val_f1` in logs. It is 0 if the class is neither a label nor a prediction.
+    /// Makes the score of one class: `val_f1_class1` of class 1 in logs. It is 0 if the class is neither a label nor a prediction.
     ///
     /// scikit-learn: `f1_score(labels, predictions, pos_label=class)`.
     pub fn of(class: u32) -> F1 {
@@ -33,7 +33,7 @@ class_options!(F1);
 
 impl<S: HostShape, L: HostShape> Metric<Tensor<f32, S>, Tensor<u32, L>> for F1 {
     fn name(&self) -> String {
-        "f1".into()
+        self.class.map_or("f1".into(), |class| format!("f1_class{class}"))
     }
 
     fn goal(&self) -> Goal {
@@ -41,12 +41,13 @@ impl<S: HostShape, L: HostShape> Metric<Tensor<f32, S>, Tensor<u32, L>> for F1 {
     }
 
     fn add(&mut self, outputs: &Tensor<f32, S>, labels: &Tensor<u32, L>, len: usize) -> Result<()> {
-        let counts = &mut self.counts;
+        let F1 { counts, options, class } = self;
+        let name = class.map_or("f1".into(), |class| format!("f1_class{class}"));
         let labels = (labels.as_slice(), L::DIMS);
-        for_each_label((outputs.as_slice(), S::DIMS), labels, len, self.options, |label, logits| {
+        for_each_label((outputs.as_slice(), S::DIMS), labels, len, *options, |label, logits| {
             counts.add(label, logits.argmax());
         })
-        .map_err(|what| Error::measure("f1", what))
+        .map_err(|what| Error::measure(name, what))
     }
 
     fn value(&self) -> Option<f64> {
