@@ -19,7 +19,7 @@ const KEY: &str = "trainer";
 /// The mark of the best state.
 const BEST: &str = "best";
 
-/// Whether a training goes on from a state.
+/// The way a training begins: anew or from a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
     /// It starts anew. Its folder must have no state.

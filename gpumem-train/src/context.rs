@@ -1,4 +1,4 @@
-//! What callbacks see of a training, and what they may change.
+//! The view that callbacks have of a training, and the changes that they may ask for.
 
 use crate::report::StepReport;
 use gpumem_core::error::Error;
@@ -6,7 +6,7 @@ use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 
-/// What callbacks ask of a training.
+/// The requests of callbacks.
 #[derive(Debug, Default)]
 pub(crate) struct Asked {
     /// Values to log.

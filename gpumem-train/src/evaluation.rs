@@ -45,7 +45,7 @@ pub(crate) type Metrics<'n, N> = Vec<
     Box<dyn Metric<<N as gpumem_core::network::Network>::Output, <N as gpumem_core::network::Network>::Target> + 'n>,
 >;
 
-/// What an evaluation found.
+/// The result of an evaluation.
 #[derive(Debug, Default)]
 pub(crate) struct Scores {
     /// `val_loss` and the metrics, under their names in logs.

@@ -13,7 +13,7 @@ pub enum Every {
     Minutes(u64),
 }
 
-/// What an interval is measured by after a step.
+/// The measures of intervals after a step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
     pub step: u64,

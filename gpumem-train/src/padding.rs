@@ -7,7 +7,7 @@ use gpumem_core::program::loss::Compares;
 use gpumem_core::{LossTerm, Reduction};
 use gpumem_data::Batched;
 
-/// What the loss of a network leaves out.
+/// The padding that the loss of a network leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
     /// The label that every term of the loss leaves out. `None` if there is none.
@@ -36,7 +36,9 @@ impl Padding {
         self.label.is_some()
     }
 
-    /// True if the loss leaves out the samples from number `len` on of a batch of `batch`, so that a training step is as without them.
+    /// True if the loss leaves out all samples of a batch of `batch` but the first `len`.
+    ///
+    /// A training step is then as without them.
     pub fn is_left_out<T: Batched>(&self, target: &T, len: usize, batch: usize) -> bool {
         let Some(label) = self.label.filter(|_| T::is_ignorable() && batch > 0) else { return false };
         let mut is_left_out = true;

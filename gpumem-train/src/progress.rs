@@ -45,7 +45,7 @@ pub(crate) fn memory<N: Trains>() -> String {
     }
 }
 
-/// What there is to say of a training after a step.
+/// The state of a training after a step, for a display.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Status<'a> {
     /// The epoch of the last batch; the first is 0.
@@ -134,7 +134,7 @@ impl Drop for Bar {
     }
 }
 
-/// Where progress is shown.
+/// A place that progress is shown in.
 pub(crate) enum Display<'c> {
     /// Nowhere.
     Quiet,
@@ -226,12 +226,12 @@ fn template(has_color: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::{Status, Unit, duration, evaluation_line, has_color, rounded, style, template};
+    use super::{Bar, Display, Status, Unit, duration, evaluation_line, has_color, rounded, style, template};
     use gpumem_core::run::tensor::Tensor;
     use gpumem_core::typed::D;
-    use indicatif::ProgressStyle;
+    use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
     use std::ffi::OsStr;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     const STATUS: Status<'_> = Status {
         epoch: 2,
@@ -280,6 +280,31 @@ mod tests {
             "epoch 1  step 7  train_loss 0.5000  val_accuracy 0.9100  (best)"
         );
         assert_eq!(evaluation_line(1, 7, &[], false), "epoch 2  step 7");
+    }
+
+    #[test]
+    fn a_bar_follows_the_steps() {
+        let hidden = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+        let mut display = Display::Bar { bar: Bar(hidden.clone()), next: Instant::now() };
+        display.step(&STATUS);
+        assert_eq!((hidden.position(), hidden.length(), hidden.message()), (120, Some(400), STATUS.line()));
+        // It is not drawn for each step.
+        display.step(&Status { step: 121, ..STATUS });
+        assert_eq!(hidden.position(), 120);
+        display.line("a line that stays");
+        assert!(display.into_lines().is_none() && hidden.is_finished());
+    }
+
+    #[test]
+    fn lines_come_from_time_to_time() {
+        let mut text = Vec::new();
+        let mut display = Display::Plain { to: Box::new(&mut text), next: Instant::now() };
+        display.step(&STATUS);
+        display.step(&Status { step: 121, ..STATUS });
+        display.line("end");
+        assert!(display.into_lines().is_some());
+        assert_eq!(String::from_utf8(text).unwrap(), format!("{}\nend\n", STATUS.line()));
+        Display::Quiet.line("nothing");
     }
 
     #[test]

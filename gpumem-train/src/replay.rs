@@ -1,4 +1,4 @@
-//! Where a loss that is not finite comes from: the steps since a snapshot are made again, and the last one is looked into.
+//! The origin of a loss that is not finite: steps since a snapshot are made again, and looked into.
 
 use crate::error::{Error, Origin, Result};
 use gpumem_core::network::Trains;
@@ -84,7 +84,7 @@ impl Replay {
     }
 }
 
-/// What a replay works on.
+/// The network and the loader of a replay.
 struct Stage<'a, N: Trains, D: Device>
 where
     N::Input: Batched,
@@ -124,7 +124,9 @@ impl Safe {
         Ok(found.map_or(Origin::Vanished, |(found, step)| Origin::Found { tensor: found.to_string(), step }))
     }
 
-    /// Looks into each step up to step `last`, and returns the first tensor with NaN, or with the infinity that stayed in the network.
+    /// Looks into each step up to step `last`, and returns the first tensor that broke the network, with its step.
+    ///
+    /// It has a NaN, or an infinity that stayed in the network.
     fn search<N: Trains, D: Device>(&self, stage: &mut Stage<'_, N, D>, last: u64) -> Result<Option<(NonFinite, u64)>>
     where
         N::Input: Batched,
@@ -145,7 +147,7 @@ impl Safe {
         Ok(found)
     }
 
-    /// Restores the copy, and calls `run` for the batch of each step up to step `last`, or until it returns false.
+    /// Restores the copy, and calls `run` for each batch up to step `last`, or until it returns false.
     fn each_step<N: Trains, D: Device>(
         &self,
         stage: &mut Stage<'_, N, D>,

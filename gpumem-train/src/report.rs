@@ -1,4 +1,4 @@
-//! What a training tells while it runs and when it ends.
+//! Reports of a training: of a step, of an evaluation, of its end.
 
 use crate::best::Best;
 use std::fmt;
@@ -104,5 +104,40 @@ impl fmt::Display for TrainReport {
             Some(path) => write!(f, "\n  saved: {}", path.display()),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Best, EvaluationReport, Stop, TrainReport};
+    use std::time::Duration;
+
+    #[test]
+    fn a_report_is_a_few_lines() {
+        let report = TrainReport {
+            stop: Stop::Interrupted,
+            steps: 120,
+            epochs: 1,
+            resumed: None,
+            last: None,
+            best: None,
+            checkpoint: None,
+            elapsed: Duration::from_millis(1250),
+            waited: Duration::ZERO,
+        };
+        let first = "interrupted by Ctrl-C after 1 epoch and 120 steps, in 1.2 s (0.0 s of them waiting for data)";
+        assert_eq!(report.to_string(), first);
+        let values = vec![("train_loss".to_string(), 0.5), ("val_loss".to_string(), 0.25)];
+        let best = Best { name: "val_loss".into(), value: 0.125, step: 90, epoch: 0 };
+        let whole = TrainReport {
+            last: Some(EvaluationReport { values, is_best: false }),
+            best: Some(best),
+            checkpoint: Some("run/step-00000120".into()),
+            ..report
+        };
+        let others = "\n  last: train_loss 0.5000 val_loss 0.2500\n  best: val_loss 0.1250 in epoch 1, step 90\n  saved: run/step-00000120";
+        assert_eq!(whole.to_string(), format!("{first}{others}"));
+        let texts = [Stop::Finished, Stop::Stalled, Stop::Asked].map(|stop| stop.to_string());
+        assert_eq!(texts, ["finished", "stopped early", "stopped as asked"]);
     }
 }

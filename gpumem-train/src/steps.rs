@@ -20,9 +20,9 @@ use gpumem_core::run::net::{Kind, Net};
 use gpumem_data::{Batch, Batched, Loader, Position};
 use std::time::{Duration, Instant};
 
-/// The steps of a training: an iterator that makes one at a time, with all that the trainer's settings ask for after it.
+/// The steps of a training, as an iterator that makes one at a time.
 ///
-/// It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
+/// After each step it does what the trainer's settings ask for. It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
 pub struct TrainSteps<'t, 'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
@@ -55,7 +55,7 @@ where
     has_ended: bool,
 }
 
-/// What does not change in a run.
+/// The facts that do not change in a run.
 #[derive(Debug)]
 struct Facts {
     padding: Padding,
@@ -67,13 +67,13 @@ struct Facts {
     steps: Option<u64>,
     resumed: Option<u64>,
     start: Instant,
-    /// What the loader had waited for data before.
+    /// Time that the loader had waited for data before.
     waited: Duration,
     /// Seconds of earlier runs.
     seconds: f64,
 }
 
-/// What a run counts for its display and its report.
+/// The counts of a run, for its display and its report.
 #[derive(Debug, Default)]
 struct Run {
     samples: u64,

@@ -337,7 +337,9 @@ where
         self
     }
 
-    /// Takes a copy of the training state each so many steps, 100 unless this sets it, to find the origin of a NaN. 0 takes none.
+    /// Copies the training state to host memory each so many steps, to find the origin of a NaN.
+    ///
+    /// The default is 100, and 0 takes no copies.
     ///
     /// A copy takes as much host memory as parameters, statistics and optimizer state take on the device, and the time to copy them. After a
     /// NaN, at most so many steps are made again.

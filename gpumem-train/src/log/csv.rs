@@ -6,9 +6,9 @@ use crate::error::{Error, Result};
 use std::fmt::Write;
 use std::path::PathBuf;
 
-/// A log with a row for each step that is logged and for each evaluation: `step`, `epoch`, `seconds`, and a column for each value.
+/// A log with a row for each step that is logged and for each evaluation.
 ///
-/// A value that a row does not have is empty; tables are left out. A training that starts anew keeps an earlier file under another name,
+/// Columns are `step`, `epoch`, `seconds`, and one for each value. A value that a row does not have is empty; tables are left out. A training that starts anew keeps an earlier file under another name,
 /// as `log.1.csv`.
 #[derive(Debug)]
 pub struct Csv {

@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 
-/// A log with a JSON object in each line: `{"step":10,"epoch":0,"seconds":1.5,"loss":0.25}`.
+/// A log with a JSON object in each line: `{"epoch":0,"loss":0.25,"lr":0.001,"seconds":1.5,"step":10}`.
 ///
 /// Lines of steps have `loss`; those of evaluations have `train_loss`, `val_loss` and the metrics, tables as arrays of rows. NaN and
 /// infinite values are `null`. A training that starts anew keeps an earlier file under another name, as `log.1.jsonl`.

@@ -44,7 +44,7 @@ impl Lines {
         names.into_iter().find(|path| !path.exists()).unwrap_or_default()
     }
 
-    /// Opens the file to append to it, after removing the first line for which `is_kept` is false and all lines after it.
+    /// Opens the file to append to it, and removes its end: from the first line for which `is_kept` is false.
     ///
     /// `is_kept` is given the number of the line, from 0, and its text. A last line without its end is removed, too: it was cut off.
     pub fn resume(&mut self, mut is_kept: impl FnMut(u64, &str) -> Result<bool>) -> Result<()> {

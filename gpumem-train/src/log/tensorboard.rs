@@ -9,9 +9,9 @@ use std::path::PathBuf;
 /// The least and the most pixels of a side of a table's image, unless it has more rows.
 const SIDE: usize = 512;
 
-/// A log for TensorBoard: a folder of event files with scalars, tables as images, and histograms of parameters if asked for.
+/// A log for TensorBoard: a folder of event files.
 ///
-/// Each run writes a file of its own. TensorBoard shows a resumed training without the steps that were made twice, and of a training that
+/// Values are scalars, tables are images, and parameters are histograms if asked for. Each run writes a file of its own. TensorBoard shows a resumed training without the steps that were made twice, and of a training that
 /// starts anew in the same folder the new one alone.
 ///
 /// ```text
@@ -74,7 +74,7 @@ impl Logger for TensorBoard {
     }
 }
 
-/// Returns width, height and grey pixels of a table: each count as its share of its row, black for all of it.
+/// Returns width, height and grey pixels of a table. Black is a count that is its whole row, white is 0.
 fn picture(table: &Table) -> (usize, usize, Vec<u8>) {
     let rows = table.rows().count();
     let cell = (SIDE / rows.max(table.columns).max(1)).max(1);

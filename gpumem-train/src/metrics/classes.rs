@@ -124,7 +124,9 @@ fn beats(value: f32, other: f32) -> bool {
     value > other || (value.is_nan() && !other.is_nan())
 }
 
-/// Calls `each` with label and logits of every position of the first `len` samples that counts, or says what is wrong.
+/// Calls `each` with label and logits of every position that counts, or says what is wrong.
+///
+/// The first `len` samples count, but for positions with the ignored label.
 pub(super) fn for_each_label(
     outputs: (&[f32], &[usize]),
     labels: (&[u32], &[usize]),

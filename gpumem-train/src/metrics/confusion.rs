@@ -8,9 +8,9 @@ use gpumem_core::run::tensor::{HostShape, Tensor};
 /// The most classes of a confusion matrix, which then takes 128 MiB.
 const MOST_CLASSES: usize = 4096;
 
-/// Counts of label and prediction: row `i`, column `j` has the positions of label `i` whose largest logit is that of class `j`.
+/// Counts of labels and predictions.
 ///
-/// It is a table, `val_confusion` in logs, and no number. It has at most 4096 classes.
+/// Row `i`, column `j` has the positions of label `i` whose largest logit is that of class `j`. It is a table, `val_confusion` in logs, and no number. It has at most 4096 classes.
 #[derive(Clone, Debug)]
 pub struct ConfusionMatrix {
     pub(super) options: Options,

@@ -14,7 +14,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The begin of every event file's name.
+/// The first part of every event file's name.
 const PREFIX: &str = "events.out.tfevents.";
 
 /// The most pixels of an image.
@@ -128,7 +128,9 @@ fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |time| time.as_secs_f64())
 }
 
-/// Creates a file whose name comes after those of all event files in the folder: TensorBoard reads them in the order of their names.
+/// Creates a file whose name comes after those of all event files in the folder.
+///
+/// TensorBoard reads them in the order of their names.
 fn create_file(folder: &Path) -> std::io::Result<(PathBuf, File)> {
     let mut second = now() as u64;
     for entry in fs::read_dir(folder)? {

@@ -79,7 +79,9 @@ pub(super) fn summary(tag: &str, put: impl FnOnce(Message) -> Message) -> Messag
     Message::new().message(1, &put(Message::new().bytes(1, tag.as_bytes())))
 }
 
-/// Returns a `SessionLog` that says that a run starts: what an earlier one wrote of this step and later ones no longer counts.
+/// Returns a `SessionLog` that says that a run starts.
+///
+/// TensorBoard then drops what earlier files have of the event's step and later ones.
 pub(super) fn start() -> Message {
     Message::new().integer(1, 1)
 }
