@@ -48,6 +48,10 @@ pub(crate) struct Counts {
     pub loss_samples: u64,
     /// Seconds of training.
     pub seconds: f64,
+    /// The loss of the last step.
+    pub last_loss: f32,
+    /// True if an evaluation after the last step was broken off.
+    pub owes_evaluation: bool,
 }
 
 /// The checkpoints of one run.
@@ -133,12 +137,14 @@ impl Checkpoints {
 
 impl Place<'_> {
     fn progress(&self) -> Progress {
-        let Counts { loss_sum, loss_samples, seconds } = self.counts;
+        let Counts { loss_sum, loss_samples, seconds, last_loss, owes_evaluation } = self.counts;
         let mut own = Map::new();
         // The bits: numbers are read as they were written.
         own.insert("loss_sum_bits".into(), loss_sum.to_bits().into());
         own.insert("loss_samples".into(), loss_samples.into());
         own.insert("seconds".into(), seconds.into());
+        own.insert("last_loss_bits".into(), last_loss.to_bits().into());
+        own.insert("owes_evaluation".into(), owes_evaluation.into());
         if let Some(follow) = self.follow {
             own.insert("best".into(), follow.save());
         }
@@ -156,6 +162,8 @@ pub(crate) fn read(progress: &Progress, follow: Option<&mut Follow>) -> (Positio
         loss_sum: f64::from_bits(number("loss_sum_bits")),
         loss_samples: number("loss_samples"),
         seconds: own.get("seconds").and_then(Value::as_f64).unwrap_or(0.0),
+        last_loss: f32::from_bits(number("last_loss_bits") as u32),
+        owes_evaluation: own.get("owes_evaluation").and_then(Value::as_bool).unwrap_or(false),
     };
     if let Some((follow, best)) = follow.zip(own.get("best")) {
         follow.resume(best);
@@ -175,7 +183,8 @@ mod tests {
     fn a_place_is_read_as_it_was_written() {
         let mut follow = Follow::new("x".into(), Goal::Lowest, None);
         follow.look(&[("x".into(), 0.1)], 3, 0).unwrap();
-        let counts = Counts { loss_sum: 0.1 + 0.2, loss_samples: 7, seconds: 1.5 };
+        let counts =
+            Counts { loss_sum: 0.1 + 0.2, loss_samples: 7, seconds: 1.5, last_loss: 0.3, owes_evaluation: true };
         let place = Place { step: 9, position: Position { epoch: 2, sample: 64 }, counts, follow: Some(&follow) };
         let text = serde_json::to_string(&place.progress()).unwrap();
         let progress: Progress = serde_json::from_str(&text).unwrap();

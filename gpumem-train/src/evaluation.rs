@@ -53,13 +53,14 @@ pub(crate) struct Scores {
     pub tables: Vec<Table>,
 }
 
-/// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start.
+/// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start. `None` if `is_asked` to stop before the end.
 pub(crate) fn evaluate<N: Trains, D: Device>(
     net: &mut Net<N, D>,
     loader: &mut Loader<N::Input, N::Target>,
     metrics: &mut Metrics<'_, N>,
     step: u64,
-) -> Result<Scores>
+    is_asked: &dyn Fn() -> bool,
+) -> Result<Option<Scores>>
 where
     N::Input: Batched,
     N::Target: Batched,
@@ -71,6 +72,9 @@ where
     let (mut sum, mut samples) = (0.0, 0u64);
     for batch in loader.epoch()? {
         let batch = batch?;
+        if is_asked() {
+            return Ok(None);
+        }
         let is_whole = batch.len == room;
         if batch.len > 0 && (is_whole || padding.has_mean(&batch.target, batch.len, room)) {
             let loss = net.eval_loss(&batch.input, &batch.target).map_err(Error::compute(step))?;
@@ -93,7 +97,7 @@ where
         scores.values.extend(metric.value().map(|value| (logged(&metric.name()), value)));
         scores.tables.extend(metric.table().map(|table| Table { name: logged(&table.name), ..table }));
     }
-    Ok(scores)
+    Ok(Some(scores))
 }
 
 /// Returns the name of a metric in logs.

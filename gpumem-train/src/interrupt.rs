@@ -13,6 +13,11 @@ impl Stopper {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// True if there was a request to stop.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
     /// Returns true if there was a request to stop, and forgets it.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(false, Ordering::SeqCst)

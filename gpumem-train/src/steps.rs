@@ -139,7 +139,7 @@ where
             replay: Replay::new(settings.snapshot_every),
             guard: settings.catches_ctrl_c.then(Guard::new).flatten(),
             step: numbers.steps,
-            epoch: loader.position().epoch,
+            epoch: last_epoch(loader.position()),
             rate: numbers.lr,
             is_touched: false,
             run: Run::default(),
@@ -199,6 +199,10 @@ where
 
     fn next_step(&mut self) -> Result<Option<StepReport>> {
         loop {
+            if self.counts.owes_evaluation && !self.is_asked() {
+                let mut report = self.step_report(self.counts.last_loss, 0);
+                self.evaluate(&mut report)?;
+            }
             if let Some(stop) = self.due_stop() {
                 self.end(stop)?;
                 return Ok(None);
@@ -208,7 +212,7 @@ where
             let batch = self.loader.next_batch()?;
             let (position, samples) = (batch.position, batch.len);
             let ends_epoch = position.sample == 0;
-            self.epoch = if ends_epoch { position.epoch.saturating_sub(1) } else { position.epoch };
+            self.epoch = last_epoch(position);
             // A batch of padding alone, where other shards have more samples.
             if samples == 0 {
                 drop(batch);
@@ -226,6 +230,11 @@ where
             self.after(&mut report, ends_epoch)?;
             return Ok(Some(report));
         }
+    }
+
+    /// True if Ctrl-C or a stopper asks the training to stop.
+    fn is_asked(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_interrupted) || self.trainer.stopper.is_asked()
     }
 
     fn step_report(&self, loss: f32, samples: usize) -> StepReport {
@@ -265,6 +274,7 @@ where
         self.run.steps += 1;
         self.run.samples += batch.len as u64;
         if loss.is_finite() {
+            self.counts.last_loss = loss;
             self.counts.loss_sum += f64::from(loss) * batch.len as f64;
             self.counts.loss_samples += batch.len as u64;
             return Ok(loss);
@@ -352,15 +362,20 @@ where
         if self.counts.loss_samples > 0 {
             values.push(("train_loss".to_string(), self.counts.loss_sum / self.counts.loss_samples as f64));
         }
-        (self.counts.loss_sum, self.counts.loss_samples) = (0.0, 0);
-        let Trainer { net, validation, metrics, on_epoch, .. } = &mut *self.trainer;
+        let Trainer { net, validation, metrics, on_epoch, stopper, .. } = &mut *self.trainer;
         let mut tables = Vec::new();
         if let Some(validation) = validation {
-            let scores = evaluate(net, validation, metrics, self.step)?;
+            let guard = self.guard.as_ref();
+            let is_asked = || guard.is_some_and(Guard::is_interrupted) || stopper.is_asked();
+            let Some(scores) = evaluate(net, validation, metrics, self.step, &is_asked)? else {
+                self.counts.owes_evaluation = true;
+                return Ok(());
+            };
             let Scores { values: found, tables: counted } = scores;
             values.extend(found);
             tables = counted;
         }
+        (self.counts.loss_sum, self.counts.loss_samples, self.counts.owes_evaluation) = (0.0, 0, false);
         report.evaluation = Some(EvaluationReport { values, is_best: false });
         let mut asked = Asked::default();
         for call in on_epoch {
@@ -465,6 +480,11 @@ where
     fn next(&mut self) -> Option<Result<StepReport>> {
         self.advance().transpose()
     }
+}
+
+/// Returns the epoch of the last batch before a position.
+fn last_epoch(position: Position) -> u64 {
+    if position.sample == 0 { position.epoch.saturating_sub(1) } else { position.epoch }
 }
 
 /// Returns the epochs that a loader has given out whole.

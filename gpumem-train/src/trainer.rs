@@ -132,8 +132,9 @@ pub(crate) struct Settings {
 ///
 /// # Ctrl-C
 ///
-/// The first Ctrl-C ends the training after its step and the evaluation that follows it, if one is due. It saves a checkpoint if there is a
-/// folder for them, and `run` returns a report with [`Stop::Interrupted`](crate::Stop::Interrupted). A second one ends the process.
+/// The first Ctrl-C ends the training after its step. It saves a checkpoint if there is a folder for them, and `run` returns a report with
+/// [`Stop::Interrupted`](crate::Stop::Interrupted). An evaluation is broken off, and made again when the training is resumed. A second
+/// Ctrl-C ends the process.
 pub struct Trainer<'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
@@ -415,7 +416,7 @@ where
             return Err(Error::setting("there is nothing to evaluate on; add `.validate(set)`"));
         };
         let step = self.net.steps().map_err(Error::compute(0))?;
-        let scores = evaluate(self.net, validation, &mut self.metrics, step)?;
+        let scores = evaluate(self.net, validation, &mut self.metrics, step, &|| false)?.unwrap_or_default();
         Ok(EvaluationReport { values: scores.values, is_best: false })
     }
 

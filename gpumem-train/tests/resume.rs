@@ -166,7 +166,7 @@ fn a_new_training_leaves_an_earlier_one_alone() {
 #[test]
 fn a_training_that_stalled_makes_no_further_step() {
     let folder = tempfile::tempdir().unwrap();
-    let mut run = || {
+    let run = || {
         let mut net = Points::on(&Cpu::new()).unwrap();
         let trainer = Trainer::new(&mut net).checkpoint(folder.path(), Every::Epoch).resume_if_any().quiet();
         let mut trainer = trainer.best_by_highest("x").early_stop(2).on_epoch(|context| {
@@ -179,4 +179,52 @@ fn a_training_that_stalled_makes_no_further_step() {
     assert_eq!((first.stop, first.epochs, first.resumed), (Stop::Stalled, 3, None));
     assert_eq!((again.stop, again.epochs, again.resumed), (Stop::Stalled, 3, Some(first.steps)));
     assert_eq!(again.best, first.best);
+}
+
+#[test]
+fn an_evaluation_that_was_broken_off_is_made_again() {
+    use gpumem_data::{Draw, from_fn};
+    use gpumem_train::Stopper;
+    use std::sync::{Arc, Mutex};
+
+    let run = |folder: &Path, breaks: bool| {
+        let asks: Arc<Mutex<Option<Stopper>>> = Arc::default();
+        let held = asks.clone();
+        let set = from_fn(40, move |index, _, sample| {
+            if let Some(stopper) = held.lock().unwrap().as_ref().filter(|_| index == 20) {
+                stopper.stop();
+            }
+            sample.input(0)?.put_numbers(&[Draw::new(9, 0, index).uniform() as f32, 0.5])?;
+            sample.target(0)?.put_label(1)
+        });
+        let validation = gpumem_data::LoaderOf::<Points>::new(set).workers(1).prefetch(1);
+        let mut seen = Vec::new();
+        let mut net = Points::on(&Cpu::new()).unwrap();
+        let trainer = Trainer::new(&mut net)
+            .epochs(2)
+            .validate(validation)
+            .log(JsonLines::new(folder.join("log.jsonl")))
+            .log_every(1)
+            .checkpoint(folder.join("states"), Every::Epoch)
+            .best_by("val_loss")
+            .on_epoch(|context| {
+                seen.push((context.step(), context.loss()));
+                Ok(())
+            })
+            .resume_if_any()
+            .quiet();
+        let mut trainer = trainer;
+        *asks.lock().unwrap() = breaks.then(|| trainer.stopper());
+        let report = trainer.run(&mut loader(61)).unwrap();
+        drop(trainer);
+        (seen, report, state(&mut net))
+    };
+    let [whole, parts] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (seen, report, expected) = run(whole.path(), false);
+    let (none, broken, _) = run(parts.path(), true);
+    assert_eq!((none.len(), broken.stop, broken.steps, broken.last), (0, Stop::Asked, 8, None));
+    let (again, last, found) = run(parts.path(), false);
+    assert_eq!((again, last.best, last.stop), (seen, report.best, Stop::Finished));
+    assert!(found == expected);
+    assert_eq!(lines(&parts.path().join("log.jsonl")), lines(&whole.path().join("log.jsonl")));
 }
