@@ -24,7 +24,7 @@ network! {
     const TRAIN: Train = Train { batch: 32, optimizer: AdamW { lr: 2e-3 }, loss: CrossEntropy { ignore_index: -100 } };
 
     fn forward(image: Images<u8, 3, 32, 32>) -> Logits<3> {
-        [Normalize, conv(16), MaxPool2d(2), conv(32), MaxPool2d(2), conv(32), GlobalAvgPool, Linear(3)]
+        [Normalize, conv(16), MaxPool2d(2), conv(32), MaxPool2d(2), conv(32), MaxPool2d(2), Flatten, Linear(3)]
     }
 
     fn conv(channels: usize) -> Block {
@@ -38,7 +38,7 @@ fn train(folder: &Path) -> Result<(), Box<dyn Error>> {
     let flips = Transforms::new().random_horizontal_flip(0.5);
     let set = ImageFolder::open(folder.join("train"))?.transforms(flips);
     let mut loader = LoaderOf::<Shapes>::new(set).shuffle().seed(1);
-    let report = Trainer::new(&mut net)
+    Trainer::new(&mut net)
         .epochs(8)
         .validate(ImageFolder::open(folder.join("val"))?)
         .metrics(Accuracy::new())
@@ -49,7 +49,6 @@ fn train(folder: &Path) -> Result<(), Box<dyn Error>> {
         .best_by("val_accuracy")
         .resume_if_any()
         .run(&mut loader)?;
-    println!("{report}");
     Ok(())
 }
 
@@ -63,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     train(&folder)
 }
 
-/// Draws `count` pictures of each class: a disc, a square and a triangle, of any size, place and colour, with noise.
+/// Draws `count` pictures of each class: a disc, a square or a triangle of any size, place and colour, with noise.
 fn draw(folder: &Path, count: usize, seed: u64) -> Result<(), Box<dyn Error>> {
     let inside: [(&str, fn(f64, f64) -> bool); 3] = [
         ("disc", |x, y| x * x + y * y < 1.0),
@@ -77,7 +76,9 @@ fn draw(folder: &Path, count: usize, seed: u64) -> Result<(), Box<dyn Error>> {
             let mut draw = gpumem::data::Draw::new(seed, class as u64, number);
             let [radius, x, y] =
                 [(5.0, 9.0), (11.0, 21.0), (11.0, 21.0)].map(|(from, to)| from + (to - from) * draw.uniform());
-            let colors = [(); 6].map(|()| 200.0 * draw.uniform());
+            // Red, green and blue of a bright shape, and of a dark ground.
+            let colors: [f64; 6] =
+                std::array::from_fn(|color| 70.0 * draw.uniform() + if color < 3 { 130.0 } else { 0.0 });
             let mut pixels = Vec::with_capacity(32 * 32 * 3);
             for place in 0..32 * 32 {
                 let (column, row) = (f64::from(place % 32), f64::from(place / 32));

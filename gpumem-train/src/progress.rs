@@ -70,23 +70,33 @@ pub(crate) struct Status<'a> {
 impl Status<'_> {
     /// Returns the status in one line.
     pub fn line(&self) -> String {
+        format!("{}  {}", self.place(), self.pace())
+    }
+
+    /// Returns epoch, step and loss.
+    fn place(&self) -> String {
         let of = |total: Option<u64>| total.map(|total| format!("/{total}")).unwrap_or_default();
-        let mut line = format!("epoch {}{}", self.epoch + 1, of(self.epochs));
-        line += &format!("  step {}{}  loss {:.4}", self.step, of(self.steps), self.loss);
+        let Status { epoch, epochs, step, steps, loss, .. } = *self;
+        format!("epoch {}{}  step {step}{}  loss {loss:.4}", epoch + 1, of(epochs), of(steps))
+    }
+
+    /// Returns speed, time left, memory, and the share of time in which the training waited for data.
+    fn pace(&self) -> String {
+        let mut text = String::new();
         let seconds = self.busy.as_secs_f64();
         if seconds > 0.0 && self.samples > 0 {
             let speed = (self.samples * self.unit.each) as f64 / seconds;
-            line += &format!("  {} {}/s", rounded(speed), self.unit.name);
+            text += &format!("{} {}/s  ", rounded(speed), self.unit.name);
             if let Some(left) = self.left() {
-                line += &format!("  {} left", duration(left));
+                text += &format!("{} left  ", duration(left));
             }
         }
-        line += &format!("  memory {}", self.memory);
+        text += &format!("memory {}", self.memory);
         let share = if seconds > 0.0 { 100.0 * self.waited.as_secs_f64() / seconds } else { 0.0 };
         if share >= 1.0 {
-            line += &format!("  waiting for data {:.0} %", share.min(100.0));
+            text += &format!("  waiting for data {:.0} %", share.min(100.0));
         }
-        line
+        text
     }
 
     /// Returns the time that the steps that are left will take. `None` if it is not known.
@@ -185,7 +195,8 @@ impl<'c> Display<'c> {
                     bar.set_length(steps);
                     bar.set_position(status.step);
                 }
-                bar.set_message(status.line());
+                bar.set_prefix(status.place());
+                bar.set_message(status.pace());
                 bar.tick();
             }
             Display::Plain { next, .. } => {
@@ -221,7 +232,8 @@ fn style(has_color: bool) -> ProgressStyle {
 }
 
 fn template(has_color: bool) -> &'static str {
-    if has_color { "[{bar:24.green}] {wide_msg}" } else { "[{bar:24}] {wide_msg}" }
+    // On a narrow terminal, only the end of the second line is cut off.
+    if has_color { "[{bar:24.green}] {prefix}\n{wide_msg}" } else { "[{bar:24}] {prefix}\n{wide_msg}" }
 }
 
 #[cfg(test)]
@@ -287,7 +299,8 @@ mod tests {
         let hidden = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
         let mut display = Display::Bar { bar: Bar(hidden.clone()), next: Instant::now() };
         display.step(&STATUS);
-        assert_eq!((hidden.position(), hidden.length(), hidden.message()), (120, Some(400), STATUS.line()));
+        assert_eq!((hidden.position(), hidden.length()), (120, Some(400)));
+        assert_eq!(format!("{}  {}", hidden.prefix(), hidden.message()), STATUS.line());
         // It is not drawn for each step.
         display.step(&Status { step: 121, ..STATUS });
         assert_eq!(hidden.position(), 120);
