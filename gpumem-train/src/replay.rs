@@ -20,6 +20,17 @@ pub(crate) struct Safe {
     rates: Vec<(u64, f64)>,
 }
 
+/// Steps between copies unless the program says otherwise.
+const STEPS: u64 = 100;
+
+/// The most bytes of a copy that is taken unasked.
+const MOST_BYTES: u64 = 4 << 30;
+
+/// Returns the steps between copies of a state of so many bytes: those that were asked for, or a default.
+pub(crate) fn interval(asked: Option<u64>, bytes: u64) -> u64 {
+    asked.unwrap_or(if bytes <= MOST_BYTES { STEPS } else { 0 })
+}
+
 /// Copies of the training state from time to time.
 #[derive(Debug)]
 pub(crate) struct Replay {
@@ -193,5 +204,16 @@ where
                 return Ok(batch);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::interval;
+
+    #[test]
+    fn a_large_state_is_copied_only_if_asked() {
+        assert_eq!([interval(None, 1 << 20), interval(None, 5 << 30)], [100, 0]);
+        assert_eq!([interval(Some(7), 5 << 30), interval(Some(0), 1)], [7, 0]);
     }
 }

@@ -11,7 +11,7 @@ use crate::log::{Begin, Entry};
 use crate::metrics::Table;
 use crate::padding::Padding;
 use crate::progress::{Display, Status, Unit, evaluation_line, memory};
-use crate::replay::Replay;
+use crate::replay::{Replay, interval};
 use crate::report::{EvaluationReport, StepReport, Stop, TrainReport};
 use crate::trainer::Trainer;
 use gpumem_core::network::Trains;
@@ -83,6 +83,53 @@ struct Run {
     last: Option<EvaluationReport>,
 }
 
+/// The checkpoints of a run, and the numbers that it goes on with.
+struct Opened {
+    checkpoints: Option<Checkpoints>,
+    counts: Counts,
+    /// Steps of the checkpoint. `None` if the training starts anew.
+    resumed: Option<u64>,
+}
+
+impl Opened {
+    /// Opens the folder of checkpoints if there is one, and resumes network, loader and the best value if the settings say so.
+    fn new<N: Trains, D: Device>(
+        trainer: &mut Trainer<'_, '_, N, D>,
+        loader: &mut Loader<N::Input, N::Target>,
+        follow: Option<&mut Follow>,
+        start: Instant,
+    ) -> Result<Opened>
+    where
+        N::Input: Batched,
+        N::Target: Batched,
+    {
+        let anew = Opened { checkpoints: None, counts: Counts::default(), resumed: None };
+        let Some(settings) = trainer.checkpoint_settings() else { return Ok(anew) };
+        let (opened, state) = checkpoint::open(&settings, trainer.net, start)?;
+        let checkpoints = Some(opened);
+        let Some(state) = state else { return Ok(Opened { checkpoints, ..anew }) };
+        let (position, counts) = checkpoint::read(&state.progress, follow);
+        loader.resume(position);
+        Ok(Opened { checkpoints, counts, resumed: Some(state.steps) })
+    }
+}
+
+/// Returns the display that the settings ask for.
+fn display<'c, N: Trains, D: Device>(trainer: &mut Trainer<'_, 'c, N, D>, resumed: Option<u64>) -> Display<'c>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    if trainer.settings.is_quiet {
+        return Display::Quiet;
+    }
+    let mut display = trainer.progress.take().map_or_else(Display::on_stderr, Display::lines);
+    if let Some(step) = resumed {
+        display.line(&format!("goes on after step {step}"));
+    }
+    display
+}
+
 impl<'t, 'n, 'c, N: Trains, D: Device> TrainSteps<'t, 'n, 'c, N, D>
 where
     N::Input: Batched,
@@ -94,25 +141,17 @@ where
         loader: &'t mut Loader<N::Input, N::Target>,
     ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
         trainer.check()?;
-        let padding = Padding::of::<N>();
-        let room = room::<N>();
+        let (padding, room) = (Padding::of::<N>(), room::<N>());
         check_padding(loader, padding, room)?;
         let start = Instant::now();
         let mut follow = trainer.follow()?;
-        let (mut checkpoints, mut counts, mut resumed) = (None, Counts::default(), None);
-        if let Some(settings) = trainer.checkpoint_settings() {
-            let (opened, state) = checkpoint::open(&settings, trainer.net, start)?;
-            if let Some(state) = state {
-                let (position, read) = checkpoint::read(&state.progress, follow.as_mut());
-                loader.resume(position);
-                (counts, resumed) = (read, Some(state.steps));
-            }
-            checkpoints = Some(opened);
-        }
+        let Opened { checkpoints, counts, resumed } = Opened::new(trainer, loader, follow.as_mut(), start)?;
         let numbers = trainer.net.state_numbers().map_err(Error::compute(0))?;
         let names = trainer.names();
         let begin = Begin { network: N::NAME, resumed, names: &names };
         trainer.logs.iter_mut().try_for_each(|log| log.begin(&begin))?;
+        let display = display(trainer, resumed);
+        let bytes = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();
         let settings = &trainer.settings;
         let facts = Facts {
             padding,
@@ -125,18 +164,10 @@ where
             waited: loader.waited(),
             seconds: counts.seconds,
         };
-        let mut display = match trainer.progress.take() {
-            _ if settings.is_quiet => Display::Quiet,
-            Some(writer) => Display::lines(writer),
-            None => Display::on_stderr(),
-        };
-        if let Some(step) = resumed {
-            display.line(&format!("goes on after step {step}"));
-        }
         tracing::info!(network = N::NAME, step = numbers.steps, resumed = resumed.is_some(), "training starts");
         Ok(TrainSteps {
             evaluation: Due::new(settings.evaluate_every, start),
-            replay: Replay::new(settings.snapshot_every),
+            replay: Replay::new(interval(settings.snapshot_every, bytes)),
             guard: settings.catches_ctrl_c.then(Guard::new).flatten(),
             step: numbers.steps,
             epoch: last_epoch(loader.position()),
@@ -269,7 +300,12 @@ where
             self.replay.touch();
         }
         self.replay.prepare(net, before, self.step)?;
-        let loss = net.train_step(&batch.input, &batch.target).map_err(Error::compute(self.step))?;
+        let stepped = net.train_step(&batch.input, &batch.target);
+        if stepped.is_err() {
+            // The network is as before the batch, and so is the loader.
+            self.loader.resume(before);
+        }
+        let loss = stepped.map_err(Error::compute(self.step))?;
         self.step += 1;
         self.run.steps += 1;
         self.run.samples += batch.len as u64;

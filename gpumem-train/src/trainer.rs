@@ -37,7 +37,8 @@ pub(crate) struct Settings {
     pub max_steps: Option<u64>,
     pub evaluate_every: Every,
     pub log_every: u64,
-    pub snapshot_every: u64,
+    /// `None` for the default.
+    pub snapshot_every: Option<u64>,
     by: Option<By>,
     patience: Option<u64>,
     pub keep: Option<usize>,
@@ -163,7 +164,7 @@ where
             max_steps: None,
             evaluate_every: Every::Epoch,
             log_every: 10,
-            snapshot_every: 100,
+            snapshot_every: None,
             by: None,
             patience: None,
             keep: None,
@@ -340,13 +341,13 @@ where
 
     /// Copies the training state to host memory each so many steps, to find the origin of a NaN.
     ///
-    /// The default is 100, and 0 takes no copies.
+    /// The default is 100, or none if the state is larger than 4 GiB. 0 takes no copies.
     ///
     /// A copy takes as much host memory as parameters, statistics and optimizer state take on the device, and the time to copy them. After a
     /// NaN, at most so many steps are made again.
     #[must_use]
     pub fn snapshot_every(mut self, steps: u64) -> Self {
-        self.settings.snapshot_every = steps;
+        self.settings.snapshot_every = Some(steps);
         self
     }
 

@@ -99,7 +99,8 @@ fn errors_of_data_and_network_leave_the_network_trained_so_far() {
     let error = Trainer::new(&mut net).epochs(1).quiet().run(&mut loader).unwrap_err();
     assert_eq!(error.to_string(), "after step 1: label 7 at position 4 is too large: it must be below 3");
     assert!(std::error::Error::source(&error).is_some());
-    assert_eq!(net.steps().unwrap(), 1);
+    assert_eq!((net.steps().unwrap(), loader.position()), (1, Position { epoch: 0, sample: 8 }));
+    loader.resume(Position { epoch: 0, sample: 16 });
     let error = Trainer::new(&mut net).max_steps(9).quiet().run(&mut loader).unwrap_err();
     assert_eq!(error.to_string(), "sample 20: the sample is damaged; remove it");
     assert!(std::error::Error::source(&error).is_some());

@@ -256,6 +256,21 @@ fn plain_lines_tell_what_happens() {
 }
 
 #[test]
+fn a_batch_of_padding_alone_is_no_step() {
+    // Of 17 samples, the second of two ranks has 8, and the first one has a ninth.
+    let mut trained = net::<Points>();
+    let mut evaluations = 0;
+    let mut trainer = Trainer::new(&mut trained).epochs(2).quiet().on_epoch(|_| {
+        evaluations += 1;
+        Ok(())
+    });
+    let report = trainer.run(&mut loader(17).shard(1, 2)).unwrap();
+    drop(trainer);
+    assert_eq!((report.steps, report.epochs, evaluations), (2, 2, 2));
+    assert!(report.last.unwrap().get("train_loss").unwrap().is_finite());
+}
+
+#[test]
 fn a_writer_of_progress_serves_every_run() {
     let mut trained = net::<Points>();
     let mut text = Vec::new();
