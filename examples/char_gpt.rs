@@ -76,7 +76,7 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
         ["--resume", folder] => Some(folder.to_string()),
         _ => return Err("expected nothing, or `--resume FOLDER`".into()),
     };
-    let mut saver = folder.as_ref().map(|folder| Saver::open(folder)).transpose()?.map(|saver| saver.keep(2));
+    let mut saver = folder.as_ref().map(Saver::open).transpose()?.map(|saver| saver.keep(2));
     if let Some(resumed) = folder.map(|folder| net.resume_if_any(folder)).transpose()?.flatten() {
         println!("goes on after step {}", resumed.steps);
     }
