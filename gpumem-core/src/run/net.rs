@@ -28,6 +28,9 @@ use core::marker::PhantomData;
 /// How inputs or targets `T` are handed in: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` where there are several.
 pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 
+/// Runs one part of a batch that was handed in: one before the last by its number, and `None` for the last.
+pub(super) type RunPart<'r, R> = dyn FnMut(&mut R, Option<u64>) -> Result<(), Error> + 'r;
+
 /// The first number of training steps that double precision cannot tell from the next.
 pub(super) const MOST_STEPS: u64 = 1 << 53;
 
@@ -244,7 +247,7 @@ impl<N: Network, D: Device> Net<N, D> {
         &mut self,
         input: Given<'_, N::Input>,
         target: Given<'_, N::Target>,
-        run: &mut dyn FnMut(&mut D::Runner, Option<u64>) -> Result<(), Error>,
+        run: &mut RunPart<'_, D::Runner>,
     ) -> Result<(), Error> {
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
