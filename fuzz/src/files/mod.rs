@@ -65,10 +65,13 @@ fn assert_names_a_file(error: &dyn std::fmt::Display, file: Option<&Path>) {
 mod tests {
     use super::*;
 
+    /// A target and its seeds.
+    type Case = (fn(&[u8]), Vec<Vec<u8>>);
+
     /// Each seed is read as far as a training would, but for those that name files outside of their folders.
     #[test]
     fn seeds_are_good_files() {
-        let targets: [(fn(&[u8]), Vec<Vec<u8>>); 12] = [
+        let targets: [Case; 12] = [
             (safetensors, seeds::safetensors()),
             (shards, seeds::shards()),
             (pickle, seeds::pickle()),
