@@ -1,6 +1,6 @@
 //! Small good files that the targets of this folder begin with, each with the first byte that its target takes.
 
-use super::{archive, path, states, weights};
+use super::{archive, path, weights};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use gpumem_weights::NetWeights;
@@ -200,7 +200,7 @@ pub fn pickle() -> Vec<Vec<u8>> {
 }
 
 pub fn states() -> Vec<Vec<u8>> {
-    let [lines, tensors] = states::saved();
+    let [lines, tensors] = super::states::saved();
     let file = [&lines[..], b"\0", &tensors].concat();
     [0, 2, 3, 6, 7].map(|kind| with(kind, &file)).to_vec()
 }
