@@ -148,7 +148,7 @@ where
         let Opened { checkpoints, counts, resumed } = Opened::new(trainer, loader, follow.as_mut(), start)?;
         let numbers = trainer.net.state_numbers().map_err(Error::compute(0))?;
         let names = trainer.names();
-        let begin = Begin { network: N::NAME, resumed, names: &names };
+        let begin = Begin { network: N::NAME, resumed, step: numbers.steps, names: &names };
         trainer.logs.iter_mut().try_for_each(|log| log.begin(&begin))?;
         let display = display(trainer, resumed);
         let bytes = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();

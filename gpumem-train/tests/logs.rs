@@ -106,6 +106,28 @@ fn each_run_has_an_event_file() {
     }
 }
 
+#[test]
+fn a_network_that_trains_on_keeps_its_curves() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut net = Points::on(&Cpu::new()).unwrap();
+    for steps in [3, 5] {
+        Trainer::new(&mut net)
+            .max_steps(steps)
+            .log(TensorBoard::new(folder.path()))
+            .quiet()
+            .run(&mut loader(61))
+            .unwrap();
+    }
+    let mut files: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    // Of an event, the field of the step and a session that starts: TensorBoard drops this step and later ones.
+    for (file, first) in files.iter().zip([0, 4]) {
+        let start = [0x10, first, 0x3a, 2, 8, 1];
+        let bytes = fs::read(file).unwrap();
+        assert!(bytes.windows(start.len()).any(|window| window == start), "{first}");
+    }
+}
+
 /// Trains four steps with a log and a checkpoint, and four more that go on.
 fn resumed(folder: &Path, damage: impl Fn()) -> Result<(), gpumem_train::Error> {
     for steps in [4, 8] {

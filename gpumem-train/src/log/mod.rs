@@ -22,6 +22,8 @@ pub struct Begin<'a> {
     ///
     /// A log drops what it has of later steps, since these are made again.
     pub resumed: Option<u64>,
+    /// Training steps that the network has made. Those of earlier trainings of the network count, too.
+    pub step: u64,
     /// Names of all values that records will have, but for those of callbacks.
     pub names: &'a [String],
 }

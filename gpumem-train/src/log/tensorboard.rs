@@ -11,8 +11,8 @@ const SIDE: usize = 512;
 
 /// A log for TensorBoard: a folder of event files.
 ///
-/// Values are scalars, tables are images, and parameters are histograms if asked for. Each run writes a file of its own. TensorBoard shows a resumed training without the steps that were made twice, and of a training that
-/// starts anew in the same folder the new one alone.
+/// Values are scalars, tables are images, and parameters are histograms if asked for. Each run writes a file of its own. TensorBoard shows a
+/// resumed training without the steps that were made twice, and of another network in the same folder the newest training alone.
 ///
 /// ```text
 /// tensorboard --logdir runs
@@ -48,7 +48,7 @@ impl TensorBoard {
 impl Logger for TensorBoard {
     fn begin(&mut self, begin: &Begin<'_>) -> Result<()> {
         let writer = self.writer.insert(EventWriter::create(&self.folder)?);
-        writer.start(begin.resumed.map_or(0, |step| step.saturating_add(1)))
+        writer.start(if begin.step == 0 { 0 } else { begin.step.saturating_add(1) })
     }
 
     fn record(&mut self, record: &Entry<'_>) -> Result<()> {
