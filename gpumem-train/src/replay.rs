@@ -1,7 +1,7 @@
 //! The origin of a loss that is not finite: steps since a snapshot are made again, and looked into.
 
 use crate::error::{Error, Origin, Result};
-use gpumem_core::network::Trains;
+use gpumem_core::network::{Network, Trains};
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 use gpumem_core::run::non_finite::NonFinite;
@@ -95,6 +95,14 @@ impl Replay {
     }
 }
 
+/// Runs one step of a replay, and returns true if the next one is to follow.
+type RunStep<'a, N, D> = dyn FnMut(
+        &mut Net<N, D>,
+        &<N as Network>::Input,
+        &<N as Network>::Target,
+    ) -> std::result::Result<bool, gpumem_core::error::Error>
+    + 'a;
+
 /// The network and the loader of a replay.
 struct Stage<'a, N: Trains, D: Device>
 where
@@ -163,11 +171,7 @@ impl Safe {
         &self,
         stage: &mut Stage<'_, N, D>,
         last: u64,
-        run: &mut dyn FnMut(
-            &mut Net<N, D>,
-            &N::Input,
-            &N::Target,
-        ) -> std::result::Result<bool, gpumem_core::error::Error>,
+        run: &mut RunStep<'_, N, D>,
     ) -> Result<()>
     where
         N::Input: Batched,
