@@ -62,9 +62,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     train(&folder)
 }
 
+/// True if a point is inside a shape, whose middle is 0 and whose radius is 1.
+type Inside = fn(f64, f64) -> bool;
+
 /// Draws `count` pictures of each class: a disc, a square or a triangle of any size, place and colour, with noise.
 fn draw(folder: &Path, count: usize, seed: u64) -> Result<(), Box<dyn Error>> {
-    let inside: [(&str, fn(f64, f64) -> bool); 3] = [
+    let inside: [(&str, Inside); 3] = [
         ("disc", |x, y| x * x + y * y < 1.0),
         ("square", |x, y| x.abs().max(y.abs()) < 0.9),
         ("triangle", |x, y| y < 0.8 && y > 2.0 * x.abs() - 1.0),
