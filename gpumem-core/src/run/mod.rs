@@ -9,6 +9,7 @@ mod divisors;
 pub mod generate;
 mod in_parts;
 mod merged;
+mod named;
 pub mod net;
 pub mod non_finite;
 mod shared;

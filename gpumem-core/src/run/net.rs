@@ -12,6 +12,7 @@ use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::divisors::Divisors;
 use crate::run::generate::Kept;
+pub use crate::run::named::{Kind, Named};
 use crate::run::shared::beside;
 use crate::run::states::{States, of_another};
 use crate::run::tensor::{Give, Hosts};
@@ -571,45 +572,6 @@ fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Er
 
 fn is_named(tensor: &Tensor) -> bool {
     Kind::of(tensor).is_some()
-}
-
-/// A tensor that lasts from step to step: see [`Net::tensors`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Named<'n> {
-    /// Its name, such as `stage[0].conv2d[1].weight`.
-    pub name: &'n str,
-    /// Its dimensions, as PyTorch lays them out.
-    pub shape: &'n [u64],
-    /// What it is.
-    pub kind: Kind,
-}
-
-/// What a tensor that lasts from step to step is. A model for others is its parameters and statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Kind {
-    /// A weight, bias, scale or shift.
-    Parameter,
-    /// A running statistic.
-    Statistic,
-    /// Optimizer state of a parameter.
-    OptimizerState,
-    /// A gradient that is held until the end of the step.
-    Gradient,
-}
-
-impl Kind {
-    /// That of a tensor. The scales of codes are a part of the weight that these are.
-    fn of(tensor: &Tensor) -> Option<Kind> {
-        match tensor.class {
-            _ if tensor.role == Role::Scale => None,
-            Class::Parameter => Some(Kind::Parameter),
-            Class::Buffer => Some(Kind::Statistic),
-            Class::Moment => Some(Kind::OptimizerState),
-            Class::Gradient => Some(Kind::Gradient),
-            Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient | Class::Host => None,
-        }
-    }
 }
 
 /// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it

@@ -1,0 +1,43 @@
+//! Tensors that last from step to step, and their kinds.
+
+use crate::number::Role;
+use crate::program::{Class, Tensor};
+
+/// A tensor that lasts from step to step: see [`Net::tensors`](crate::run::net::Net::tensors).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Named<'n> {
+    /// Its name, such as `stage[0].conv2d[1].weight`.
+    pub name: &'n str,
+    /// Its dimensions, as PyTorch lays them out.
+    pub shape: &'n [u64],
+    /// What it is.
+    pub kind: Kind,
+}
+
+/// What a tensor that lasts from step to step is. A model for others is its parameters and statistics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Kind {
+    /// A weight, bias, scale or shift.
+    Parameter,
+    /// A running statistic.
+    Statistic,
+    /// Optimizer state of a parameter.
+    OptimizerState,
+    /// A gradient that is held until the end of the step.
+    Gradient,
+}
+
+impl Kind {
+    /// That of a tensor. The scales of codes are a part of the weight that these are.
+    pub(super) fn of(tensor: &Tensor) -> Option<Kind> {
+        match tensor.class {
+            _ if tensor.role == Role::Scale => None,
+            Class::Parameter => Some(Kind::Parameter),
+            Class::Buffer => Some(Kind::Statistic),
+            Class::Moment => Some(Kind::OptimizerState),
+            Class::Gradient => Some(Kind::Gradient),
+            Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient | Class::Host => None,
+        }
+    }
+}
