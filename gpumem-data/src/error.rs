@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// An error of a data set or of the loader, with the file that it comes from. Every message says what to do next.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+#[derive(Clone, PartialEq)]
 pub struct Error {
     file: Option<PathBuf>,
     place: Option<Place>,
@@ -209,6 +211,12 @@ impl fmt::Display for ErrorKind {
                 write!(f, "the data set panicked (\"{message}\"); correct its `get`, which runs in a worker thread")
             }
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

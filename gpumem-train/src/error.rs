@@ -8,7 +8,8 @@ use std::path::PathBuf;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// An error of a training. Every message says what to do next. The network stays where it is, trained as far as it was.
-#[derive(Debug)]
+///
+/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
 #[non_exhaustive]
 pub enum Error {
     /// A failure of the network or its device in a step, in validation or between steps.
@@ -182,6 +183,12 @@ impl fmt::Display for NotFinite {
             Origin::NoSnapshot => f.write_str(". The network is as after this step"),
             Origin::Failed(_) => f.write_str(". Load the last checkpoint before the training goes on"),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -4,7 +4,9 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What can go wrong with a file of weights. Every message names the file and says what to do next.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+#[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
     /// A file that cannot be read or written, or that is damaged.
@@ -159,6 +161,12 @@ impl fmt::Display for Error {
             Error::Mismatch(mismatch) => mismatch.fmt(f),
             Error::Set { path, error } => write!(f, "{}: {error}", path.display()),
         }
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
