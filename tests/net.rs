@@ -1,12 +1,14 @@
 //! Networks at run time: parameters by name, errors as values, reproducible training.
 
+mod storage;
+
 use gpumem::__private::Role;
-use gpumem::__private::run::device::{Device, Job, Runner};
+use gpumem::__private::run::device::Job;
 use gpumem::Line;
 use gpumem::Net;
-use gpumem::optim::Optimizer;
 use gpumem::prelude::*;
 use gpumem::{AnyDevice, Cpu, Error, Kind};
+use storage::Storage;
 
 network! {
     /// Every kind of state: weights, running statistics, moments, dropout.
@@ -442,47 +444,6 @@ fn a_validation_loss_has_every_term() {
     // What is tapped is 1 + 0.5 * (a sample's sum), without dropout.
     let expected = 0.5 * (1.0 + 0.5 * features.as_slice().iter().sum::<f32>() / 4.0);
     assert!((loss - expected).abs() < 1e-5, "{loss} {expected}");
-}
-
-/// A device that holds the arena, and what it was asked for, and computes nothing.
-struct Storage;
-
-struct Held(Vec<u8>, Job);
-
-impl Device for Storage {
-    type Runner = Held;
-
-    fn load(&self, job: Job) -> Result<Held, Error> {
-        Ok(Held(vec![0xff; job.arena as usize], job))
-    }
-}
-
-impl Runner for Held {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        Ok(())
-    }
-
-    fn train(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn infer(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn set_optimizer(&mut self, _: Optimizer) -> Result<(), Error> {
-        Ok(())
-    }
 }
 
 /// 1 + 2^-9 is no bfloat16.

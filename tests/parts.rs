@@ -1,48 +1,20 @@
 //! Tensors that are set and read some elements at a time.
 
-use gpumem::__private::run::device::{Device, Job, Runner};
-use gpumem::optim::Optimizer;
+mod storage;
+
 use gpumem::prelude::*;
 use gpumem::{Error, Net};
+use std::ops::ControlFlow;
+use storage::Storage;
 
-/// A device that holds the arena and computes nothing.
-struct Storage;
+network! {
+    /// A convolution whose weight is of several parts.
+    struct Wide;
 
-struct Held(Vec<u8>);
+    const INFER: Infer = Infer { batch: 1 };
 
-impl Device for Storage {
-    type Runner = Held;
-
-    fn load(&self, job: Job) -> Result<Held, Error> {
-        Ok(Held(vec![0xff; job.arena as usize]))
-    }
-}
-
-impl Runner for Held {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        self.0[offset as usize..][..bytes.len()].copy_from_slice(bytes);
-        Ok(())
-    }
-
-    fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
-        bytes.copy_from_slice(&self.0[offset as usize..][..bytes.len()]);
-        Ok(())
-    }
-
-    fn train(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn evaluate(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn infer(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn set_optimizer(&mut self, _: Optimizer) -> Result<(), Error> {
-        Ok(())
+    fn forward(map: Image<250, 3, 3>) -> Map<130, 1, 1> {
+        [Conv2d(130, 3, bias = false, name = "conv")]
     }
 }
 
@@ -68,10 +40,9 @@ network! {
     }
 }
 
-/// What is set and read in parts is what is set and read whole, and parts have at most 1 MiB of f32.
+/// Tensors that are set and read in parts are as set and read whole, and parts have at most 1 MiB of f32.
 #[test]
 fn tensors_are_set_and_read_in_parts() {
-    use std::ops::ControlFlow;
     let mut net = Net::<Large, Storage>::load(&Storage).unwrap();
     let number = |at: usize| at as f32 / 4096.0;
     let mut starts = Vec::new();
@@ -134,4 +105,22 @@ fn tensors_are_set_and_read_in_parts() {
     .unwrap()
     .is_continue();
     assert_eq!(parts, whole);
+}
+
+/// A device may keep the channels of each filter last, so that it can be read and written in whole filters alone.
+#[test]
+fn parts_of_a_convolution_are_whole_filters() {
+    let mut net = Net::<Wide, Storage>::load(&Storage).unwrap();
+    let filter = 250 * 3 * 3;
+    let mut starts = Vec::new();
+    net.set_with("conv.weight", |first, part| starts.push((first, part.len()))).unwrap();
+    // 2^18 / 2250 filters, rounded down.
+    assert_eq!(starts, [(0, 116 * filter), (116 * filter, 14 * filter)]);
+    let mut lengths = Vec::new();
+    let end = net.get_with("conv.weight", |part| {
+        lengths.push(part.len());
+        ControlFlow::<()>::Continue(())
+    });
+    assert!(end.unwrap().is_continue());
+    assert_eq!(lengths, [116 * filter, 14 * filter]);
 }

@@ -201,7 +201,7 @@ fn jpegs_that_are_cut_off_are_errors() {
                 "{name} {length}"
             );
         }
-        // What stands after the end is not looked at.
+        // Bytes after the end are not looked at.
         assert!(of(&[&whole[..], b"more \xff\xd8"].concat()).is_ok(), "{name}");
     }
 }

@@ -319,7 +319,7 @@ fn batches_one_by_one_are_those_of_epochs() {
         let batch = single.next_batch().unwrap();
         assert_eq!(&(batch.input.clone(), batch.target.clone(), batch.len), expected, "batch {number}");
         assert_eq!((batch.position.sample == 0, batch.position), (number % 11 == 10, single.position()));
-        // What is asked between two calls changes nothing.
+        // Questions between two calls change nothing.
         assert_eq!(single.batches().unwrap(), 11);
     }
     // A position, and an epoch in between.

@@ -49,7 +49,9 @@ fn headers_that_promise_too_much() {
     ];
     for (bytes, message) in cases {
         let path = write(folder.path(), "x.npy", &bytes);
-        assert_eq!(Array::npy(&path).unwrap_err().to_string(), format!("`{}`: {message}", path.display()));
+        let error = Array::npy(&path).unwrap_err();
+        assert_eq!(error.to_string(), format!("`{}`: {message}", path.display()));
+        assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` that returns it prints");
     }
     // No sample at all is an empty set, whatever the other axes are.
     let path = write(folder.path(), "x.npy", &npy("'|u1'", "0, 1152921504606846976", &[]));

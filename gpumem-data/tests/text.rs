@@ -86,7 +86,7 @@ fn bad_text_and_bad_tokenizers_are_errors() {
     let missing = path("missing.txt");
     assert!(message(&missing, tokenize_u16(&missing, &model, &out)).starts_with("FILE: cannot be read (No such file"));
 
-    // What is read is not written over.
+    // The file that is read is not written over.
     for own in [&text, &model] {
         let error = message(own, tokenize_u16(&text, &model, own));
         assert_eq!(error, "FILE: is read and would be written over; give the tokens a file of their own");

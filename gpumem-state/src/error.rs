@@ -1,9 +1,9 @@
-//! What can go wrong with a training state.
+//! Errors of training states.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong with a training state. Every message names the file or folder and says what to do next.
+/// An error of a training state. Every message names the file or folder and says what to do next.
 ///
 /// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
 #[derive(Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub enum Error {
     File {
         /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The fault, and what to do.
         what: String,
     },
     /// A state of another network. Nothing was set.

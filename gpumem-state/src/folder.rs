@@ -62,6 +62,15 @@ pub(crate) fn is_state(folder: &Path) -> bool {
     folder.join(NUMBERS).is_file() && folder.join(TENSORS).is_file()
 }
 
+/// The longest name of a mark.
+pub(crate) const LONGEST_NAME: usize = 64;
+
+/// True if a text may be a mark: a file's name in any system, and none of a state.
+pub(crate) fn is_mark(text: &str) -> bool {
+    let is_simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_simple) && !text.starts_with(STEP)
+}
+
 /// Returns the state that a mark names. `None` if there is no such mark, or no such state any more.
 pub(crate) fn marked(folder: &Path, mark: &str) -> Result<Option<Name>, Error> {
     let path = folder.join(mark);
@@ -80,6 +89,14 @@ pub(crate) fn newest(folder: &Path) -> Result<Option<Name>, Error> {
         Some(name) => Ok(Some(name)),
         None => Ok(states(folder)?.pop()),
     }
+}
+
+/// Returns the folder of the newest state in `folder`, or of the state that `folder` is. `None` if there is none.
+pub(crate) fn find(folder: &Path) -> Result<Option<PathBuf>, Error> {
+    if is_state(folder) {
+        return Ok(Some(folder.to_path_buf()));
+    }
+    Ok(newest(folder)?.map(|name| path(folder, name)))
 }
 
 /// Returns the marks of a folder with the states that they name.

@@ -58,7 +58,7 @@ mod write;
 pub use error::{Differences, Error};
 pub use gpumem_core::run::state::StateNumbers;
 pub use open::{Resumed, SavedState};
-pub use saver::{NetState, Saver};
+pub use saver::{NetState, Saver, has_state};
 
 use serde::{Deserialize, Serialize};
 

@@ -61,8 +61,7 @@ impl SavedState {
     /// As for [`SavedState::open`], or a mark that is not there.
     pub fn open_marked(folder: impl AsRef<Path>, mark: &str) -> Result<SavedState, Error> {
         let folder = folder.as_ref();
-        let is_name = !mark.is_empty() && !mark.contains(['/', '\\', '.']);
-        let name = if is_name { folder::marked(folder, mark)? } else { None };
+        let name = if folder::is_mark(mark) { folder::marked(folder, mark)? } else { None };
         match name {
             Some(name) => Self::read(&folder::path(folder, name)),
             None => {

@@ -2,10 +2,11 @@
 
 use crate::Progress;
 use crate::error::Error;
-use crate::folder;
+use crate::folder::{self, LONGEST_NAME};
+use crate::format::Numbers;
 use crate::lock::Lock;
 use crate::open::{Resumed, SavedState};
-use crate::write::{Order, numbers};
+use crate::write::Order;
 use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
@@ -42,6 +43,19 @@ pub trait NetState: sealed::Sealed {
     fn resume_if_any(&mut self, folder: impl AsRef<Path>) -> Result<Option<Resumed>, Error>;
 }
 
+/// Returns true if a folder has a state, or is one. Returns false if it does not exist.
+///
+/// # Errors
+/// [`Error::File`] if it cannot be read.
+pub fn has_state(folder: impl AsRef<Path>) -> Result<bool, Error> {
+    let folder = folder.as_ref();
+    match fs::metadata(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::system(folder, "read", &error)),
+        Ok(_) => Ok(folder::find(folder)?.is_some()),
+    }
+}
+
 mod sealed {
     pub trait Sealed {}
     impl<N: gpumem_core::network::Trains, D: gpumem_core::run::device::Device> Sealed for gpumem_core::run::net::Net<N, D> {}
@@ -61,20 +75,9 @@ impl<N: Trains, D: Device> NetState for Net<N, D> {
 
     fn resume_if_any(&mut self, folder: impl AsRef<Path>) -> Result<Option<Resumed>, Error> {
         let folder = folder.as_ref();
-        match fs::metadata(folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(Error::system(folder, "read", &error)),
-            Ok(_) => {}
-        }
-        if !folder::is_state(folder) && folder::newest(folder)?.is_none() {
-            return Ok(None);
-        }
-        self.resume(folder).map(Some)
+        if has_state(folder)? { self.resume(folder).map(Some) } else { Ok(None) }
     }
 }
-
-/// The longest name of a mark.
-const LONGEST_MARK: usize = 64;
 
 /// Saves states to a folder in a thread, while training goes on.
 ///
@@ -152,13 +155,11 @@ impl Saver {
         progress: &Progress,
         mark: &str,
     ) -> Result<(), Error> {
-        let is_simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
-        let is_long = mark.is_empty() || mark.len() > LONGEST_MARK;
-        if is_long || !mark.bytes().all(is_simple) || mark.starts_with("step-") {
+        if !folder::is_mark(mark) {
             return Err(Error::file(
                 &self.folder,
                 format!(
-                    "cannot have the mark `{mark}`; use 1 to {LONGEST_MARK} letters, digits, `_` and `-`, not beginning with `step-`"
+                    "cannot have the mark `{mark}`; use 1 to {LONGEST_NAME} letters, digits, `_` and `-`, not beginning with `step-`"
                 ),
             ));
         }
@@ -177,7 +178,7 @@ impl Saver {
             None => net.snapshot(),
         };
         let snapshot = copied.map_err(|error| Error::copy(&self.folder, error))?;
-        let numbers = numbers::<N>(&snapshot, progress);
+        let numbers = Numbers::of::<N>(snapshot.numbers(), progress.clone());
         let order = Order { folder: self.folder.clone(), keep: self.keep, marks, numbers };
         let write = move || {
             let written = order.write(&snapshot);

@@ -1,6 +1,5 @@
 //! From a snapshot to a folder on the disk.
 
-use crate::Progress;
 use crate::error::Error;
 use crate::folder::{self, LATEST, Name, TEMPORARY};
 use crate::format::{NUMBERS, Numbers, TENSORS, checksum, dtype, shape};
@@ -101,9 +100,4 @@ fn write_numbers(path: &Path, numbers: &Numbers) -> Result<(), Error> {
         file.sync_all()
     };
     write().map_err(|error| Error::system(path, "written", &error))
-}
-
-/// Returns the numbers of a snapshot of network `N`.
-pub(crate) fn numbers<N: gpumem_core::network::Network>(snapshot: &Snapshot, progress: &Progress) -> Numbers {
-    Numbers::of::<N>(snapshot.numbers(), progress.clone())
 }

@@ -1,4 +1,4 @@
-//! What goes wrong: damaged files, states of other networks, full disks, processes that are killed.
+//! Failures: damaged files, states of other networks, full disks, processes that are killed.
 
 use gpumem::prelude::*;
 use gpumem::{Cpu, Snapshot};
@@ -101,6 +101,7 @@ fn refused(folder: &Path, words: &[&str]) {
 #[track_caller]
 fn assert_words(error: &Error, words: &[&str]) {
     let text = error.to_string();
+    assert_eq!(format!("{error:?}"), text, "what a `main` that returns it prints");
     for word in words {
         assert!(text.contains(word), "`{word}` is not in: {text}");
     }

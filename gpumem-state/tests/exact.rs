@@ -233,7 +233,7 @@ fn a_training_that_went_back_keeps_its_own_states() {
     save(&mut net);
     (1..5).for_each(|number| _ = step(&mut net, number));
     save(&mut net);
-    // The same steps once more: the state has another name, and `latest` names it.
+    // As many steps once more: the state has another name, and `latest` names it.
     assert!(save(&mut net).ends_with("step-00000005-1"));
     net.resume(folder.path().join("step-00000005")).unwrap();
     net.set_steps(2).unwrap();

@@ -7,10 +7,9 @@ use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 use gpumem_data::Position;
-use gpumem_state::{NetState, Progress, Resumed, Saver};
+use gpumem_state::{NetState, Progress, Resumed, Saver, has_state};
 use serde_json::{Map, Value};
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// The key of the trainer's numbers among those that a program adds to a state.
@@ -79,7 +78,7 @@ pub(crate) fn open<N: Trains, D: Device>(
     start: Instant,
 ) -> Result<(Checkpoints, Option<Resumed>)> {
     let Settings { folder, every, keep, resume } = settings;
-    if *resume == Resume::No && has_states(folder) {
+    if *resume == Resume::No && has_state(folder)? {
         let what = "has states of an earlier training; go on from the newest with `.resume_if_any()`, or choose another folder";
         return Err(Error::file(folder, what));
     }
@@ -94,12 +93,6 @@ pub(crate) fn open<N: Trains, D: Device>(
     };
     let last = resumed.as_ref().map(|resumed| resumed.steps);
     Ok((Checkpoints { saver, due: Due::new(*every, start), last }, resumed))
-}
-
-/// True if a folder has states.
-fn has_states(folder: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(folder) else { return false };
-    entries.flatten().any(|entry| entry.file_name().to_string_lossy().starts_with("step-"))
 }
 
 impl Checkpoints {

@@ -14,6 +14,7 @@ fn refused(set: impl for<'n> FnOnce(Trainer<'n, 'static, Points, Cpu>) -> Traine
     let mut net = Points::on(&Cpu::new()).unwrap();
     let error = set(Trainer::new(&mut net).quiet()).run(&mut loader(61)).unwrap_err();
     assert_eq!(net.steps().unwrap(), 0);
+    assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` that returns it prints");
     error.to_string()
 }
 

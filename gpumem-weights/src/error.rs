@@ -22,7 +22,7 @@ pub enum Error {
         repo: String,
         /// The file in it.
         file: String,
-        /// What is wrong, and what to do.
+        /// The fault, and what to do.
         what: String,
     },
     /// A pickle that asks for Python's code, which this reader does not run.

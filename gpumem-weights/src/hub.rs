@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How long the hub may send nothing.
+/// The longest time for which the hub may send nothing.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where files of the hub come from and where they are kept: a cache, an address, a token, a revision.
+/// The source and the cache of files of the hub: a folder, an address, a token, a revision.
 ///
 /// [`Hub::new`] takes all of them from where Python's `huggingface_hub` takes them. A file that is in the cache is used without asking the hub, so
 /// that what was loaded once loads offline too. A branch such as `main` may have moved since; a commit as the revision never does.
@@ -156,7 +156,7 @@ impl Hub {
         let cache = request.check().map_err(failed)?;
         let named = Repo::with_revision(repo.into(), RepoType::Model, revision.into());
         let cached = cache.repo(named.clone());
-        // What Python cached has a reference for branches and tags alone.
+        // Python's cache has references for branches and tags alone.
         let by_commit = cached.pointer_path(revision).join(file);
         let known = cached.get(file).or_else(|| by_commit.is_file().then_some(by_commit));
         if let Some(known) = known.filter(|path| path.is_file()) {

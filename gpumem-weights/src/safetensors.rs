@@ -111,7 +111,7 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// How an index is made again.
+/// The advice for an index that cannot be read.
 const AGAIN: &str = "write it as `save_pretrained` of transformers does";
 
 /// Reads an index as Hugging Face writes it, and the tensors that it names.

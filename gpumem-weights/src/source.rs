@@ -277,7 +277,7 @@ pub(crate) struct Source {
     /// What was opened, for messages.
     pub(crate) path: PathBuf,
     maps: Vec<Mmap>,
-    /// Where archives have checksums, by map and first byte.
+    /// Checksums of records of archives, by map and first byte.
     #[cfg(feature = "pickle")]
     records: BTreeMap<(usize, u64), Record>,
     pub(crate) tensors: BTreeMap<String, View>,

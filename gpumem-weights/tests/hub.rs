@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 
-/// What the server does when it is asked for a path.
+/// The answer of the server to a request for a path.
 #[derive(Clone)]
 enum Answer {
     /// A file, as the hub has it.
@@ -171,7 +171,7 @@ fn a_file_is_fetched_once() {
         // The token is for the hub.
         let asked = server.asked();
         assert!(asked.iter().all(|asked| asked.token == "Bearer hf_secret"), "{asked:?}");
-        // Where Python's libraries look for it.
+        // Python's libraries look for it there.
         let path = cache.join(format!("models--owner--name/snapshots/{COMMIT}/model.safetensors"));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         assert_eq!(std::fs::read_to_string(cache.join("models--owner--name/refs/main")).unwrap(), COMMIT);

@@ -71,17 +71,21 @@ impl Turned {
         Ok(Turned { weights })
     }
 
-    /// The weight at these bytes of the arena.
+    /// Returns the weight at these bytes of the arena: whole filters of one. `None` if there is none.
     ///
     /// # Errors
-    /// A part of one.
+    /// A part of a filter.
     fn find(&self, offset: u64, length: usize) -> Result<Option<Weight>, Error> {
         let end = offset.saturating_add(length as u64);
         let Some((&start, weight)) = self.weights.range(..end).next_back() else { return Ok(None) };
         if start.saturating_add(weight.bytes) <= offset {
             return Ok(None);
         }
-        if (start, weight.bytes) != (offset, length as u64) {
+        let filter = (weight.channels * weight.taps * weight.width) as u64;
+        let is_inside = start <= offset && end <= start.saturating_add(weight.bytes);
+        // Each filter is turned by itself.
+        let is_whole = |bytes: u64| bytes.checked_rem(filter) == Some(0);
+        if !(is_inside && is_whole(offset - start) && is_whole(length as u64)) {
             return Err(Error::Damaged("a weight that lies channels last is read or written in part"));
         }
         Ok(Some(*weight))
@@ -90,7 +94,7 @@ impl Turned {
     /// What the host writes at `offset`, as it lies there.
     ///
     /// # Errors
-    /// A part of a weight.
+    /// A part of a filter.
     pub fn stored<'a>(&self, offset: u64, bytes: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
         Ok(match self.find(offset, bytes.len())? {
             Some(Weight { channels, taps, width, .. }) => Cow::Owned(turned(bytes, [channels, taps], width)),
@@ -101,7 +105,7 @@ impl Turned {
     /// Turns what was read at `offset` into what the host expects.
     ///
     /// # Errors
-    /// A part of a weight.
+    /// A part of a filter.
     pub fn seen(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         if let Some(Weight { channels, taps, width, .. }) = self.find(offset, bytes.len())? {
             let seen = turned(bytes, [taps, channels], width);
@@ -160,6 +164,14 @@ mod tests {
         let mut seen = last.clone();
         all.seen(512, &mut seen).unwrap();
         assert_eq!(seen, first);
+        // One filter, of two.
+        let filter = first.len() / 2;
+        assert_eq!(*all.stored(512 + bytes / 2, &first[filter..]).unwrap(), last[filter..]);
+        let mut seen = last[..filter].to_vec();
+        all.seen(512, &mut seen).unwrap();
+        assert_eq!(seen, first[..filter]);
+        let beyond = all.stored(512 + bytes / 2, &first).unwrap_err();
+        assert!(beyond.to_string().contains("in part"), "{beyond}");
         // Whatever else there is stays as it is.
         assert_eq!(all.stored(256, &first).unwrap(), first);
         assert_eq!(all.stored(512 + bytes, &first).unwrap(), first);

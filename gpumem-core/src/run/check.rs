@@ -2,8 +2,6 @@
 
 use crate::error::Error;
 use crate::network::Network;
-use crate::number::Role;
-use crate::program::TensorId;
 use crate::run::device::Device;
 use crate::run::net::Net;
 
@@ -18,7 +16,6 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = alloc::format!("`{name}`");
             return Err(Error::Length { what, expected: elements, found: values.len() as u64 });
         }
-        let has_codes = self.main().program.tensors[id].role == Role::Code;
-        self.states.check(id as TensorId, name, has_codes, values)
+        self.check_part(id, name, 0, values)
     }
 }

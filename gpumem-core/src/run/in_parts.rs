@@ -2,17 +2,31 @@
 
 use crate::error::Error;
 use crate::network::Network;
-use crate::number::Format;
+use crate::number::{Format, Role};
 use crate::program::TensorId;
 use crate::run::coded::Coded;
 use crate::run::device::{Device, Runner};
 use crate::run::net::Net;
 use crate::run::transfer::{Spot, exact, spot};
+use crate::shape::Shape;
 use alloc::vec;
 use core::ops::ControlFlow;
 
-/// Elements of a part: 1 MiB of f32.
+/// The most elements of a part: 1 MiB of f32.
 const PART: usize = 1 << 18;
+
+/// Returns the elements of a part of a tensor of this shape.
+///
+/// Parts of a convolution's weight are whole filters, for a device may keep the channels of each last.
+fn part_of(shape: Shape) -> usize {
+    match *shape.dims() {
+        [_, channels, height, width] => {
+            let filter = (channels * height * width).max(1) as usize;
+            (PART / filter).max(1) * filter
+        }
+        _ => PART,
+    }
+}
 
 impl<N: Network, D: Device> Net<N, D> {
     /// Sets a tensor as [`Net::set`] does, from numbers that `fill(first, part)` writes: those from element `first` on, as many as `part` has.
@@ -24,18 +38,19 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn set_with(&mut self, name: &str, mut fill: impl FnMut(usize, &mut [f32])) -> Result<(), Error> {
         let (id, elements) = self.find(name)?;
         let elements = elements as usize;
-        if Coded::of(self.main(), id)?.is_some() {
+        // The cache of a sequence was computed with the numbers before.
+        self.kept.steps = 0;
+        if let Some(coded) = Coded::of(self.main(), id)? {
             let mut values = vec![0.0; elements];
             fill(0, &mut values);
-            return self.set(name, &values);
+            self.check_part(id, name, 0, &values)?;
+            return coded.write(&mut self.runner, &values);
         }
-        // What is kept of a sequence was computed with the numbers before.
-        self.kept.steps = 0;
+        let most = part_of(self.main().program.tensors[id].shape).min(elements);
         let own = spot(self.main(), id, self.precision);
         let master = self.main().masters[id].map(|offset| Spot { offset, format: Format::F32 });
-        let most = elements.min(PART);
         let (mut values, mut bytes) = (vec![0.0; most], vec![0; most * 4]);
-        for first in (0..elements).step_by(PART) {
+        for first in (0..elements).step_by(most.max(1)) {
             let part = &mut values[..most.min(elements - first)];
             fill(first, part);
             self.check_part(id, name, first, part)?;
@@ -61,14 +76,15 @@ impl<N: Network, D: Device> Net<N, D> {
         mut take: impl FnMut(&[f32]) -> ControlFlow<B>,
     ) -> Result<ControlFlow<B>, Error> {
         let (id, elements) = self.find(name)?;
-        if Coded::of(self.main(), id)?.is_some() {
-            return Ok(take(&self.get(name)?));
+        if let Some(coded) = Coded::of(self.main(), id)? {
+            return Ok(take(&coded.read(&mut self.runner)?));
         }
         let Spot { offset, format } = exact(self.main(), id, self.precision);
         let (elements, size) = (elements as usize, format.bytes() as usize);
-        let mut bytes = vec![0; elements.min(PART) * size];
-        for first in (0..elements).step_by(PART) {
-            let bytes = &mut bytes[..PART.min(elements - first) * size];
+        let most = part_of(self.main().program.tensors[id].shape).min(elements);
+        let mut bytes = vec![0; most * size];
+        for first in (0..elements).step_by(most.max(1)) {
+            let bytes = &mut bytes[..most.min(elements - first) * size];
             self.runner.read(offset + (first * size) as u64, bytes)?;
             if let broken @ ControlFlow::Break(_) = take(&format.decode(bytes)) {
                 return Ok(broken);
@@ -78,8 +94,8 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Refuses values that the tensor cannot have from element `first` on.
-    fn check_part(&self, id: usize, name: &str, first: usize, part: &[f32]) -> Result<(), Error> {
-        let has_codes = self.main().program.tensors[id].role == crate::number::Role::Code;
+    pub(super) fn check_part(&self, id: usize, name: &str, first: usize, part: &[f32]) -> Result<(), Error> {
+        let has_codes = self.main().program.tensors[id].role == Role::Code;
         self.states.check(id as TensorId, name, has_codes, part).map_err(|error| match error {
             Error::Value { name, position, value, rule } => {
                 Error::Value { name, position: position + first as u64, value, rule }

@@ -10,11 +10,11 @@ pub struct Named<'n> {
     pub name: &'n str,
     /// Its dimensions, as PyTorch lays them out.
     pub shape: &'n [u64],
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
 }
 
-/// What a tensor that lasts from step to step is. A model for others is its parameters and statistics.
+/// A kind of tensor that lasts from step to step. A model for others is its parameters and statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -29,7 +29,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// That of a tensor. The scales of codes are a part of the weight that these are.
+    /// Returns the kind of a tensor. `None` if it does not last, or is the scales of codes, which are a part of their weight.
     pub(super) fn of(tensor: &Tensor) -> Option<Kind> {
         match tensor.class {
             _ if tensor.role == Role::Scale => None,

@@ -16,7 +16,7 @@ pub use crate::run::named::{Kind, Named};
 use crate::run::shared::beside;
 use crate::run::states::{States, of_another};
 use crate::run::tensor::{Give, Hosts};
-use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, exact, give, nth_of, spot};
+use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::optim::Optimizer;
 use crate::train::{Train, single_value};
@@ -25,6 +25,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::ControlFlow;
 
 /// How inputs or targets `T` are handed in: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` where there are several.
 pub type Given<'a, T> = <T as Hosts>::Given<'a>;
@@ -33,7 +34,7 @@ pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 pub(super) type RunPart<'r, R> = dyn FnMut(&mut R, Option<u64>) -> Result<(), Error> + 'r;
 
 /// The first number of training steps that double precision cannot tell from the next.
-pub(super) const MOST_STEPS: u64 = 1 << 53;
+const MOST_STEPS: u64 = 1 << 53;
 
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 ///
@@ -418,14 +419,13 @@ impl<N: Network, D: Device> Net<N, D> {
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer.
     #[doc(alias = "weight")]
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
-        let (id, elements) = self.find(name)?;
-        if let Some(coded) = Coded::of(self.main(), id)? {
-            return coded.read(&mut self.runner);
-        }
-        let Spot { offset, format } = exact(self.main(), id, self.precision);
-        let mut bytes = vec![0; elements as usize * format.bytes() as usize];
-        self.runner.read(offset, &mut bytes)?;
-        Ok(format.decode(&bytes))
+        let mut values = Vec::new();
+        let take = |part: &[f32]| {
+            values.extend_from_slice(part);
+            ControlFlow::<()>::Continue(())
+        };
+        let _ = self.get_with(name, take)?;
+        Ok(values)
     }
 
     /// Sets a parameter, a running statistic or an optimizer state, in row-major order. A weight that is kept in codes has the nearest ones.
@@ -435,17 +435,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// another number of elements, [`Error::Value`] for a negative variance and other values that it cannot have. Nothing is set then.
     pub fn set(&mut self, name: &str, values: &[f32]) -> Result<(), Error> {
         self.check(name, values)?;
-        let (id, _) = self.find(name)?;
-        // What is kept of a sequence was computed with the numbers before.
-        self.kept.steps = 0;
-        if let Some(coded) = Coded::of(self.main(), id)? {
-            return coded.write(&mut self.runner, values);
-        }
-        let Spot { offset, format } = spot(self.main(), id, self.precision);
-        if let Some(master) = self.main().masters[id] {
-            self.runner.write(master, &encode(Format::F32, values))?;
-        }
-        self.runner.write(offset, &encode(format, values))
+        self.set_with(name, |first, part| part.copy_from_slice(&values[first..first + part.len()]))
     }
 
     /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
@@ -454,7 +444,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// A network without `TRAIN`, or a failure of the device.
     pub fn steps(&mut self) -> Result<u64, Error> {
-        let offset = self.state()?;
+        let offset = self.state_place(StateWord::Step as usize)?;
         let mut bytes = [0; 8];
         self.runner.read(offset, &mut bytes)?;
         Ok(u64::from_le_bytes(bytes))
@@ -465,18 +455,30 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// As for [`Net::steps`], or a number that is too large.
     pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
-        let offset = self.state()?;
-        if steps >= MOST_STEPS {
-            return Err(Error::Unsupported { device: N::NAME, what: Self::too_many(steps) });
-        }
+        let offset = self.state_place(StateWord::Step as usize)?;
+        Self::check_steps(steps)?;
         self.runner.write(offset, &steps.to_le_bytes())
     }
 
-    pub(super) fn too_many(steps: u64) -> String {
-        alloc::format!(
+    /// Refuses a number of training steps that cannot have been made.
+    pub(super) fn check_steps(steps: u64) -> Result<(), Error> {
+        if steps < MOST_STEPS {
+            return Ok(());
+        }
+        let what = alloc::format!(
             "{steps} training steps cannot have been made: their number is below {MOST_STEPS}; the file that says so is damaged, or the \
              number was read at another place than it was written"
-        )
+        );
+        Err(Error::Unsupported { device: N::NAME, what })
+    }
+
+    /// Refuses a learning rate that no training has.
+    pub(super) fn check_lr(lr: f64) -> Result<(), Error> {
+        if (0.0..=f64::from(f32::MAX)).contains(&lr) {
+            return Ok(());
+        }
+        let what = alloc::format!("a learning rate must be 0 or more and finite, not {lr}");
+        Err(Error::Unsupported { device: N::NAME, what })
     }
 
     fn trained(&self) -> Result<&Placed, Error> {
@@ -488,9 +490,10 @@ impl<N: Network, D: Device> Net<N, D> {
         Error::Unsupported { device: N::NAME, what }
     }
 
-    fn state(&self) -> Result<u64, Error> {
+    /// Returns the place of a word of the state.
+    pub(super) fn state_place(&self, word: usize) -> Result<u64, Error> {
         let state = nth_of(self.trained()?, Class::State, 0, self.precision)?;
-        Ok(state.offset + 4 * StateWord::Step as u64)
+        Ok(state.offset + 4 * word as u64)
     }
 
     /// What runs the network, for what is special to a device.
@@ -519,10 +522,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.trained()?;
-        if !(0.0..=f64::from(f32::MAX)).contains(&lr) {
-            let what = alloc::format!("a learning rate must be 0 or more and finite, not {lr}");
-            return Err(Error::Unsupported { device: N::NAME, what });
-        }
+        Self::check_lr(lr)?;
         let optimizer = self.optimizer.with_lr(lr);
         self.runner.set_optimizer(optimizer)?;
         self.optimizer = optimizer;

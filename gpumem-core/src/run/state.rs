@@ -3,11 +3,11 @@
 use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::network::{Network, Trains};
-use crate::number::Format;
-use crate::program::{Class, StateWord, TensorId};
+use crate::number::{Format, Role};
+use crate::program::{StateWord, TensorId};
 use crate::run::device::{Device, Runner};
-use crate::run::net::{Kind, MOST_STEPS, Net};
-use crate::run::transfer::{Spot, encode, exact, nth_of, spot};
+use crate::run::net::{Kind, Net};
+use crate::run::transfer::{Spot, encode, exact, spot};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -91,22 +91,18 @@ impl<N: Network, D: Device> Net<N, D> {
 
     fn state_tensor(&self, placed: &Placed, id: usize) -> Option<StateTensor> {
         let tensor = &placed.program.tensors[id];
-        let kind = match tensor.class {
-            Class::Parameter => Kind::Parameter,
-            Class::Buffer => Kind::Statistic,
-            Class::Moment => Kind::OptimizerState,
-            _ => return None,
+        let kind = match Kind::of(tensor) {
+            Some(Kind::Gradient) => return None,
+            Some(kind) => kind,
+            // The scales of codes are a part of their weight, but bytes of their own.
+            None if tensor.role == Role::Scale => Kind::Parameter,
+            None => return None,
         };
-        let own = spot(placed, id, self.precision);
-        let Spot { offset, format } = exact(placed, id, self.precision);
-        let elements = tensor.elements(1).unwrap_or(0);
+        let format = exact(placed, id, self.precision).format;
+        let stored = tensor.stored(1).unwrap_or(0);
         // Codes of 4 bits share bytes.
-        let is_packed = offset == own.offset && placed.bytes[id] != elements.saturating_mul(format.bytes());
-        let (shape, bytes) = if is_packed {
-            (vec![placed.bytes[id] / format.bytes()], placed.bytes[id])
-        } else {
-            (tensor.shape.dims().to_vec(), elements.saturating_mul(format.bytes()))
-        };
+        let shape = if tensor.role.packed() > 1 { vec![stored] } else { tensor.shape.dims().to_vec() };
+        let bytes = stored.saturating_mul(format.bytes());
         Some(StateTensor { name: tensor.name.clone(), shape, kind, format, bytes, id })
     }
 
@@ -206,18 +202,14 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// # Errors
     /// As for [`Net::set_state_numbers`], but none of the device.
     pub fn check_state_numbers(&self, numbers: StateNumbers) -> Result<(), Error> {
-        let refuse = |what: String| Err(Error::Unsupported { device: N::NAME, what });
-        if numbers.steps >= MOST_STEPS {
-            return refuse(Self::too_many(numbers.steps));
-        }
-        if !(0.0..=f64::from(f32::MAX)).contains(&numbers.lr) {
-            return refuse(alloc::format!("a learning rate must be 0 or more and finite, not {}", numbers.lr));
-        }
+        Self::check_steps(numbers.steps)?;
+        Self::check_lr(numbers.lr)?;
         if !(numbers.loss_scale > 0.0 && numbers.loss_scale.is_finite()) {
-            return refuse(alloc::format!(
+            let what = alloc::format!(
                 "a loss scale must be above 0 and finite, not {}; take the one of a step whose loss was finite",
                 numbers.loss_scale
-            ));
+            );
+            return Err(Error::Unsupported { device: N::NAME, what });
         }
         Ok(())
     }
@@ -266,11 +258,6 @@ impl<N: Trains, D: Device> Net<N, D> {
             self.write_state(tensor, bytes)?;
         }
         self.set_state_numbers(snapshot.numbers)
-    }
-
-    fn state_place(&self, word: usize) -> Result<u64, Error> {
-        let Spot { offset, .. } = nth_of(self.main(), Class::State, 0, self.precision)?;
-        Ok(offset + 4 * word as u64)
     }
 
     fn state_word(&mut self, word: usize) -> Result<u32, Error> {

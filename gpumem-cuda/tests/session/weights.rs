@@ -127,7 +127,38 @@ fn copies_of_weights_are_turned_alike() {
     }
 }
 
-/// A weight cannot be read in part, and two programs must keep it alike.
+/// Filters are exchanged one by one as the weight is whole.
+#[test]
+fn filters_are_turned_one_by_one() {
+    if !on_a_simulated_card("weights::filters_are_turned_one_by_one", &[]) {
+        return;
+    }
+    let job = arranged(plain(Precision::F32), WAYS - 1);
+    let mut card = load(&job);
+    let placed = job.train.as_ref().unwrap();
+    let mut weights = 0;
+    for (tensor, &offset) in placed.program.tensors.iter().zip(&placed.offsets) {
+        if tensor.class != Class::Parameter || !tensor.is_turned() {
+            continue;
+        }
+        let whole = bytes(&spread(tensor.elements(1).unwrap() as usize, 3));
+        let filter = whole.len() / tensor.shape.dims()[0] as usize;
+        for (at, bytes) in whole.chunks(filter).enumerate() {
+            card.write(offset + (at * filter) as u64, bytes).unwrap();
+        }
+        let mut read = vec![0; whole.len()];
+        card.read(offset, &mut read).unwrap();
+        assert_eq!(read, whole, "{}", tensor.name);
+        for (at, bytes) in whole.chunks(filter).enumerate() {
+            card.read(offset + (at * filter) as u64, &mut read[..filter]).unwrap();
+            assert_eq!(read[..filter], *bytes, "filter {at} of {}", tensor.name);
+        }
+        weights += 1;
+    }
+    assert_eq!(weights, 5);
+}
+
+/// A filter cannot be read in part, and two programs must keep a weight alike.
 #[test]
 fn what_cannot_be_turned_is_refused() {
     if !on_a_simulated_card("weights::what_cannot_be_turned_is_refused", &[]) {

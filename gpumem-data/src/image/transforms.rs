@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn crops_take_the_middle_and_are_black_beyond_the_edges() {
         assert_eq!(applied(counted(3, 3), &Transforms::new().center_crop(1), 0), (vec![5], 1, 1));
-        // What an earlier image left beyond the edges is not seen.
+        // Pixels of an earlier image beyond the edges are not seen.
         let mut used = counted(1, 2);
         used.spare = vec![9; 40];
         let padded = applied(used, &Transforms::new().center_crop(4), 0);

@@ -445,7 +445,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// What a name is chosen for.
+/// An element that a name is chosen for.
 #[derive(Clone, Copy)]
 pub(super) enum Named {
     Layer,
@@ -473,8 +473,10 @@ fn is_name(name: &str) -> bool {
 /// True if a text may be a segment of a path: an identifier in any script, which may also begin with a digit and have `-` inside.
 fn is_segment(name: &str) -> bool {
     let has_inner_dashes = !name.starts_with('-') && !name.ends_with('-');
-    let behind = format!("_{}", name.replace('-', "_"));
-    has_inner_dashes && !name.is_empty() && syn::parse_str::<syn::Ident>(&behind).is_ok_and(|parsed| parsed == behind)
+    let identifier = format!("_{}", name.replace('-', "_"));
+    has_inner_dashes
+        && !name.is_empty()
+        && syn::parse_str::<syn::Ident>(&identifier).is_ok_and(|parsed| parsed == identifier)
 }
 
 /// Whether a layer takes numbers in nested brackets.

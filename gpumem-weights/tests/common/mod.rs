@@ -198,6 +198,7 @@ pub fn peak() -> Option<u64> {
 
 /// The message with the folder left out.
 pub fn text(error: Error, folder: &Path) -> String {
+    assert_eq!(format!("{error:?}"), error.to_string(), "what a `main` that returns it prints");
     error.to_string().replace(&format!("{}/", folder.display()), "")
 }
 
