@@ -57,6 +57,9 @@ const NO_LAYER: Here = Says("the input is a parameter of `forward`, as `fn forwa
 const DEVICE: Here = Passes("where a network runs is said where it is loaded, as `Net::on(&device)`; leave it out");
 const TRANSFORMER: Here =
     Says("an encoder's layer is `TransformerBlock(512, 8)`, a decoder's has `Attention(q, k, v)` as well");
+const INITIALIZER: Here = Says(
+    "how weights begin is an option of their layer, as `Linear(64, init = XavierUniform)`, or `init(TruncatedNormal(0.02), [..])` around layers",
+);
 const RECURRENT: Here = Family("Lstm", "of the recurrent layers there are", false);
 const ATTENTION: Here = Attention("of the attentions there are");
 
@@ -135,8 +138,10 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["bidirectional"], Says("it is an option, as `Lstm(128, bidirectional = true)`")),
     (&["convlstm2d", "recurrent", "qrnn", "sru", "indrnn"], RECURRENT),
     (&["sequential", "modulelist", "moduledict"], List),
-    (&["parameterlist", "parameterdict", "parameter", "param", "variable"],
-        Says("parameters are those of layers, as the table of `Embedding` and the weight of `Linear`")),
+    (&["parameterlist", "parameterdict", "param", "variable"],
+        Says("learned numbers of one's own are `Parameter((100, 256), init = Normal(0.02))`")),
+    (&["xavieruniform", "xaviernormal", "glorotuniform", "glorotnormal", "kaiminguniform", "kaimingnormal", "heuniform", "henormal"], INITIALIZER),
+    (&["truncnormal", "truncatednormal", "randomnormal", "randomuniform", "orthogonal", "variancescaling"], INITIALIZER),
     (&["identity", "noop", "passthrough"], Passes("what passes its input on is `[]`")),
     (&["input", "inputlayer", "placeholder"], NO_LAYER),
     (&["lambda", "module"], Says("code cannot stand in a network; what layers can compute is a block, as `fn name() -> Block { [..] }`")),
@@ -232,6 +237,7 @@ mod tests {
     use super::{COMPOSITES, Here, Optimizer, TABLE, loss, plain};
     use gpumem_core::layers::Entry;
     use gpumem_core::layers::composite::is_composite;
+    use gpumem_core::layers::initializer::Initializer;
     use std::collections::HashSet;
 
     #[test]
@@ -261,7 +267,11 @@ mod tests {
                 for word in words.filter(|word| word.starts_with(char::is_uppercase)) {
                     let is_optimizer = Optimizer::ROWS.iter().any(|row| row.name == word);
                     let is_known = [&others[..], &loss::names()].iter().any(|names| names.contains(&word));
-                    let is_known = is_known || is_optimizer || is_composite(word) || Entry::find(word).is_some();
+                    let is_known = is_known
+                        || is_optimizer
+                        || Initializer::names().contains(&word)
+                        || is_composite(word)
+                        || Entry::find(word).is_some();
                     assert!(is_known, "the hint for {names:?} names `{word}` (part {index}): {hint}");
                 }
             }

@@ -2,6 +2,7 @@
 
 use super::builder::{Builder, Finished, Scope, Value};
 use super::guess::{Guess, Guessed};
+use super::initializer::Initial;
 use super::mistake::{At, Mistake};
 use super::{Entry, Written};
 use crate::graph::{Graph, NodeId, RowId, Source, Type};
@@ -23,7 +24,7 @@ pub struct Built {
 }
 
 /// A use of a layer: what the network says of it where it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Use {
     /// The row whose parameters it shares, if any.
     pub owner: Option<RowId>,
@@ -31,6 +32,10 @@ pub struct Use {
     pub frozen: bool,
     /// True inside `eval`: in training, too, it computes what it computes without.
     pub eval: bool,
+    /// How its own arguments say that its parameters begin.
+    pub init: Initial,
+    /// How the elements around it say so.
+    pub init_around: Initial,
 }
 
 impl Use {
@@ -41,7 +46,7 @@ impl Use {
 }
 
 /// Where a layer that is tied to another one has its parameters from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tie {
     /// The row whose weight it uses.
     pub tied_to: RowId,

@@ -3,6 +3,7 @@
 use super::Layer;
 use super::add::Use;
 use super::guess::{Guess, Guessed};
+use super::initializer::{Initial, is_bias};
 use super::mistake::{Kind, Mistake, Shared};
 use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;
@@ -76,6 +77,8 @@ pub struct Builder<'g> {
     /// A mistake after which nobody knows what the layer produces.
     open: Option<Mistake>,
     in_place: bool,
+    /// True if a parameter of each kind took what the layer's own `init` and `bias_init` say.
+    began: [bool; 2],
 }
 
 impl<'g> Builder<'g> {
@@ -93,6 +96,7 @@ impl<'g> Builder<'g> {
             guessed: Guessed::default(),
             open: None,
             in_place: false,
+            began: [false; 2],
         }
     }
 
@@ -108,6 +112,9 @@ impl<'g> Builder<'g> {
             (None, Ok(value)) => (None, Some(value)),
         };
         self.mistakes.extend(open);
+        if value.is_some() {
+            self.check_init();
+        }
         let value = value.map(|value| self.own(value));
         let row = value.map(|value| {
             let parameters = || self.parameters.iter().map(|&id| &self.graph.parameters[id]);
@@ -167,9 +174,42 @@ impl<'g> Builder<'g> {
         format!("{}{parts}.{name}", self.scope.path)
     }
 
+    /// Reports an `init` or `bias_init` of this layer that no parameter took.
+    fn check_init(&mut self) {
+        let Initial { weights, biases } = self.scope.used.init;
+        let said = [(weights, "init", "weight"), (biases, "bias_init", "bias")];
+        for ((init, option, what), began) in said.into_iter().zip(self.began) {
+            if init.is_some() && !began {
+                self.report(Mistake::of(option, format!("has no {what} to begin so; remove `{option}`")));
+            }
+        }
+    }
+
+    /// Returns how a parameter begins that would be filled as `usual`: as `init` says, here or around.
+    fn begins(&mut self, name: &str, shape: Shape, role: Role, usual: Init) -> Init {
+        let is_bias = is_bias(name);
+        // Lengths belong to directions. A norm's scale of its own begins as its `init` says, and that of a part as ever.
+        let is_weight = role == Role::Weight || name == "weight" && self.parts.is_empty();
+        if usual == Init::Lengths || !(is_bias || is_weight) {
+            return usual;
+        }
+        let (own, around) = (self.scope.used.init, self.scope.used.init_around);
+        // Elements around decide about what begins at random: no factor of 1 and no shift of 0 is meant.
+        let is_random = matches!(usual, Init::Uniform(_) | Init::Normal(_) | Init::NormalWithZeros { .. });
+        let around = if role == Role::Weight && is_random { around } else { Initial::default() };
+        let Initial { weights, biases } = own.within(around);
+        self.began[usize::from(is_bias)] = true;
+        let Some(initializer) = (if is_bias { biases } else { weights }) else { return usual };
+        initializer.of(shape, usual).unwrap_or_else(|mistake| {
+            self.report(mistake);
+            usual
+        })
+    }
+
     /// A parameter: the layer's own, or that of the layer whose parameters it shares.
     pub fn parameter(&mut self, name: &str, shape: &[u64], role: Role, init: Init) -> Value {
         let shape = Shape::new(shape);
+        let init = self.begins(name, shape, role, init);
         let id = match self.scope.used.owner {
             Some(owner) => self.shared_parameter(owner, shape),
             None => {
@@ -283,23 +323,33 @@ impl<'g> Builder<'g> {
         Ok(Value::of(self.graph, node))
     }
 
-    /// Values as an operation takes them that makes the gradient of each by itself: no two of them are the same. The first `each`
-    /// differ between samples. `None` where no value does.
+    /// Values as an operation takes them that makes the gradient of each by itself: no two of them are the same. If one of all differs between
+    /// samples, each of the first `each` is repeated for them.
     ///
     /// # Errors
     /// As for [`Builder::op`].
-    pub fn apart(&mut self, x: &[Value], each: usize) -> Result<Option<Vec<Value>>, Mistake> {
-        let Some(&like) = x.iter().find(|value| value.batched) else { return Ok(None) };
-        let mut apart = Vec::new();
-        for (index, &value) in x.iter().enumerate() {
-            let is_there = x[..index].iter().any(|other| other.node == value.node);
-            apart.push(match value.batched || index >= each {
-                false => self.op(Expand { shape: value.shape }, &[value, like])?,
-                true if is_there => self.view(value, value.shape),
-                true => value,
-            });
+    pub fn apart(&mut self, x: &[Value], each: usize) -> Result<Vec<Value>, Mistake> {
+        let mut apart = self.repeated(x, each)?;
+        for index in 1..apart.len() {
+            let value = apart[index];
+            if apart[..index].iter().any(|other| other.node == value.node) {
+                apart[index] = self.view(value, value.shape);
+            }
         }
-        Ok(Some(apart))
+        Ok(apart)
+    }
+
+    /// Values of which the first `each` are repeated for the samples if they are shared, and one of all is not.
+    ///
+    /// # Errors
+    /// As for [`Builder::op`].
+    pub fn repeated(&mut self, x: &[Value], each: usize) -> Result<Vec<Value>, Mistake> {
+        let Some(&like) = x.iter().find(|value| value.batched) else { return Ok(x.to_vec()) };
+        let repeat = |(index, &value): (usize, &Value)| match value.batched || index >= each {
+            true => Ok(value),
+            false => self.op(Expand { shape: value.shape }, &[value, like]),
+        };
+        x.iter().enumerate().map(repeat).collect()
     }
 
     /// A weight that is computed from parameters. A layer that shares another one's parameters takes what was made of them there, so

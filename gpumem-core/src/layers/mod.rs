@@ -7,19 +7,20 @@
 //! Arguments come in PyTorch's order, without the sizes that are known from what arrives; options are `name = value` in any order,
 //! and one that is yes or no may be written as a flag, `inplace`. Each layer's page has its options with their defaults, shapes,
 //! parameters, what its backward pass keeps, and PyTorch's name for it. Every layer takes `name = "fc"`, its name in paths, and
-//! `freeze`. A layer of one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an
+//! `freeze`. `init` and `bias_init` say how its weights and biases begin, by an [initialiser](initializer) as `init = XavierUniform`, or by
+//! a number. A layer of one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an
 //! `nn.Parameter` of the module around, and not `cls_token.weight`.
 //!
 //! | family | layers |
 //! | --- | --- |
-//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`], [`Conv3d`], [`ConvTranspose3d`] |
+//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`], [`Conv3d`], [`ConvTranspose3d`], [`Convolve1d`], [`Convolve2d`], [`Convolve3d`] |
 //! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
 //! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`], [`BatchNorm3d`], [`InstanceNorm3d`], [`L2Norm`], [`InplaceAbn`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool1d`], [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] |
 //! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Norm`], [`Glu`], [`Upsample`], [`Pad`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Hardtanh`], [`Hardshrink`], [`Softshrink`], [`Tanhshrink`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Sin`], [`Cos`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`], [`Dropout3d`] |
-//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`ArgMax`] |
+//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`Parameter`], [`ArgMax`] |
 //! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`AlibiBias`], [`Rotary`] |
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
@@ -41,6 +42,7 @@ pub mod convolution;
 pub mod dropout;
 pub mod embedding;
 pub mod guess;
+pub mod initializer;
 mod input;
 pub mod join;
 pub mod linear;

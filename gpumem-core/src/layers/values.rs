@@ -68,7 +68,8 @@ pub(super) fn sizes_text<const N: usize>(sizes: [u64; N]) -> String {
 /// What lengths of axes are called in messages.
 pub(super) const LENGTHS: &str = "a whole number, or one for each axis as `(4, 6)`";
 
-pub(super) fn lengths(value: &Argument) -> Option<Vec<u64>> {
+/// The lengths of axes of an argument, one or several.
+pub fn lengths(value: &Argument) -> Option<Vec<u64>> {
     match value {
         Argument::Integer(length) => Some(vec![*length]),
         Argument::Pair(pair) => Some(pair.to_vec()),

@@ -1,7 +1,8 @@
 //! How tensors begin.
 
 use super::encoding::{Reader, Wire};
-use crate::number::random::{Stream, exp, ln};
+use crate::number::random::{Stream, exp, ln, sqrt};
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// How a tensor is filled before the first step.
@@ -35,15 +36,62 @@ pub enum Init {
     /// The lengths of the parts of the parameter before it, which are those along the axis that both have: a weight that is the
     /// product of a length and a direction then begins as its direction was drawn. See [`Program::initial`](super::Program::initial).
     Lengths,
+    /// Uniform on `[low, high)`.
+    Between {
+        /// The lower bound.
+        low: f64,
+        /// The upper bound.
+        high: f64,
+    },
+    /// Normal with this mean and standard deviation.
+    NormalAround {
+        /// The mean.
+        mean: f64,
+        /// The standard deviation.
+        deviation: f64,
+    },
+    /// Normal with mean 0, but only values within `[low, high]`.
+    TruncatedNormal {
+        /// The standard deviation before truncation.
+        deviation: f64,
+        /// The least value.
+        low: f64,
+        /// The largest value.
+        high: f64,
+    },
+    /// A matrix with orthogonal rows, or columns where those are fewer, each of this length.
+    Orthogonal {
+        /// The length of each.
+        gain: f64,
+        /// The rows of the matrix; all other axes are its columns.
+        rows: u64,
+    },
 }
 
 impl Init {
+    /// Draws all elements of a tensor, first to last.
+    pub(super) fn fill(self, stream: &mut Stream, count: u64) -> Vec<f32> {
+        match self {
+            Init::TruncatedNormal { deviation, low, high } => {
+                let shares = [low, high].map(|bound| share_below(bound / deviation));
+                let mut draw = || shares[0] + stream.uniform() * (shares[1] - shares[0]);
+                (0..count).map(|_| (deviation * normal_at(draw())).clamp(low, high) as f32).collect()
+            }
+            Init::Orthogonal { gain, rows } if rows > 0 && count.is_multiple_of(rows) => {
+                orthogonal(stream, [rows as usize, (count / rows) as usize], gain)
+            }
+            _ => (0..count).map(|index| self.draw(stream, index)).collect(),
+        }
+    }
+
     /// Element `index` of a tensor that is filled from first to last.
-    pub(super) fn draw(self, stream: &mut Stream, index: u64) -> f32 {
+    fn draw(self, stream: &mut Stream, index: u64) -> f32 {
         match self {
             Init::Constant(value) => value as f32,
-            // Of what there is not, where a program is damaged.
-            Init::Lengths => 1.0,
+            // Only a damaged program comes here: `fill` draws these.
+            Init::Lengths | Init::TruncatedNormal { .. } | Init::Orthogonal { .. } => 1.0,
+            Init::Between { low, high } => (low + stream.uniform() * (high - low)) as f32,
+            Init::NormalAround { mean, deviation } => (mean + stream.normal() * deviation) as f32,
             Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
             Init::Normal(deviation) => (stream.normal() * deviation) as f32,
             Init::NormalWithZeros { deviation, zeros: [first, count] } => {
@@ -60,6 +108,92 @@ impl Init {
     }
 }
 
+/// Returns the share of a normal distribution that lies below `x` deviations, by a series of positive terms.
+fn share_below(x: f64) -> f64 {
+    if !(-8.0..8.0).contains(&x) {
+        return if x < 0.0 { 0.0 } else { 1.0 };
+    }
+    // `exp(-x^2 / 2) / sqrt(2 pi) * (x + x^3 / 3 + x^5 / 15 + ..)` is the share between 0 and x.
+    let (mut term, mut sum, mut odd) = (x, x, 1.0);
+    while term.abs() > 1e-18 * sum.abs() {
+        odd += 2.0;
+        term *= x * x / odd;
+        sum += term;
+    }
+    0.5 + sum * exp(-0.5 * x * x) * 0.398_942_280_401_432_7
+}
+
+/// Returns the number of deviations that a share `p` of a normal distribution lies below, to nine digits: the rational functions of
+/// Acklam, "An algorithm for computing the inverse normal cumulative distribution function" (2003).
+fn normal_at(p: f64) -> f64 {
+    let within = |numbers: &[f64], x: f64| numbers.iter().fold(0.0, |sum, number| sum * x + number);
+    let centre = [-39.696_830_286_653_76, 220.946_098_424_520_5, -275.928_510_446_968_7, 138.357_751_867_269];
+    let centre_below = [-54.476_098_798_224_06, 161.585_836_858_040_9, -155.698_979_859_886_6, 66.801_311_887_719_72];
+    let tail = [-0.007_784_894_002_430_293, -0.322_396_458_041_136_5, -2.400_758_277_161_838, -2.549_732_539_343_734];
+    let tail_below = [0.007_784_695_709_041_462, 0.322_467_129_070_039_8, 2.445_134_137_142_996, 3.754_408_661_907_416];
+    if (0.024_25..=0.975_75).contains(&p) {
+        let (q, square) = (p - 0.5, (p - 0.5) * (p - 0.5));
+        let above = (within(&centre, square) * square - 30.664_798_066_147_16) * square + 2.506_628_277_459_239;
+        return q * above / ((within(&centre_below, square) * square - 13.280_681_552_885_72) * square + 1.0);
+    }
+    let (share, sign) = if p < 0.5 { (p, 1.0) } else { (1.0 - p, -1.0) };
+    let q = sqrt(-2.0 * ln(share.max(f64::MIN_POSITIVE)));
+    let above = (within(&tail, q) * q + 4.374_664_141_464_968) * q + 2.938_163_982_698_783;
+    sign * above / (within(&tail_below, q) * q + 1.0)
+}
+
+/// Returns a matrix of `rows` x `columns`, row by row, whose rows are orthogonal and `gain` long, or its columns where those are fewer.
+///
+/// Normal vectors, each less its projections on those before it: the Q of a QR decomposition whose R has a positive diagonal, which is what
+/// `torch.nn.init.orthogonal_` takes. It costs `2 * most * least^2` multiplications for sides of `most` and `least`.
+fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Vec<f32> {
+    let (count, length) = (rows.min(columns), rows.max(columns));
+    let mut vectors = vec![0.0f64; count * length];
+    for index in 0..count {
+        let (before, own) = vectors.split_at_mut(index * length);
+        let own = &mut own[..length];
+        loop {
+            own.fill_with(|| stream.normal());
+            let drawn = dot(own, own);
+            // The second round takes away what rounding left in the first.
+            for _ in 0..2 {
+                for other in before.chunks_exact(length) {
+                    let share = dot(own, other);
+                    own.iter_mut().zip(other).for_each(|(own, other)| *own -= share * other);
+                }
+            }
+            let left = dot(own, own);
+            // A vector that lies among those before it has no direction of its own: another is drawn.
+            if left > 1e-20 * drawn {
+                let factor = 1.0 / sqrt(left);
+                own.iter_mut().for_each(|own| *own *= factor);
+                break;
+            }
+        }
+    }
+    let at = |row: usize, column: usize| {
+        let [vector, element] = if rows <= columns { [row, column] } else { [column, row] };
+        (gain * vectors[vector * length + element]) as f32
+    };
+    (0..rows)
+        .flat_map(|row| (0..columns).map(move |column| (row, column)))
+        .map(|(row, column)| at(row, column))
+        .collect()
+}
+
+/// Returns the sum of products, as eight sums that a processor makes side by side.
+fn dot(left: &[f64], right: &[f64]) -> f64 {
+    let mut sums = [0.0f64; 8];
+    let (left, right) = (left.chunks_exact(8), right.chunks_exact(8));
+    let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(left, right)| left * right).sum();
+    for (left, right) in left.zip(right) {
+        for lane in 0..8 {
+            sums[lane] += left[lane] * right[lane];
+        }
+    }
+    sums.iter().sum::<f64>() + rest
+}
+
 impl Wire for Init {
     fn put(&self, out: &mut Vec<u8>) {
         let (kind, value) = match *self {
@@ -73,12 +207,23 @@ impl Wire for Init {
             Init::Normal(deviation) => (2, deviation),
             Init::NormalWithZeros { deviation, .. } => (3, deviation),
             Init::Lengths => (6, 0.0),
+            Init::Between { low, .. } => (7, low),
+            Init::NormalAround { mean, .. } => (8, mean),
+            Init::TruncatedNormal { deviation, .. } => (9, deviation),
+            Init::Orthogonal { gain, .. } => (10, gain),
         };
         kind.put(out);
         value.put(out);
         match self {
             Init::NormalWithZeros { zeros, .. } => zeros.put(out),
             Init::StepSizes { max, .. } => max.put(out),
+            Init::Between { high, .. } => high.put(out),
+            Init::NormalAround { deviation, .. } => deviation.put(out),
+            Init::TruncatedNormal { low, high, .. } => {
+                low.put(out);
+                high.put(out);
+            }
+            Init::Orthogonal { rows, .. } => rows.put(out),
             _ => {}
         }
     }
@@ -96,6 +241,10 @@ impl Wire for Init {
             3 => Some(Init::NormalWithZeros { deviation: value, zeros: Wire::take(from)? }),
             5 => Some(Init::StepSizes { min: value, max: Wire::take(from)? }),
             6 => Some(Init::Lengths),
+            7 => Some(Init::Between { low: value, high: Wire::take(from)? }),
+            8 => Some(Init::NormalAround { mean: value, deviation: Wire::take(from)? }),
+            9 => Some(Init::TruncatedNormal { deviation: value, low: Wire::take(from)?, high: Wire::take(from)? }),
+            10 => Some(Init::Orthogonal { gain: value, rows: Wire::take(from)? }),
             _ => None,
         }
     }
@@ -122,12 +271,64 @@ mod tests {
         assert!((mean - (low + high) / 2.0).abs() < 0.1, "{mean}");
     }
 
+    /// Against `scipy.stats.norm.cdf` and `ppf`.
+    #[test]
+    fn shares_of_a_normal_distribution_are_right() {
+        let known =
+            [(-7.0, 1.279_812_543_885_835e-12), (-2.0, 0.022_750_131_948_179_21), (0.5, 0.691_462_461_274_013_1)];
+        for (x, share) in known {
+            assert!((share_below(x) - share).abs() < 1e-15, "{x}: {}", share_below(x));
+        }
+        for (p, x) in
+            [(0.001, -3.090_232_306_167_813_5), (0.4, -0.253_347_103_135_799_7), (0.99, 2.326_347_874_040_840_8)]
+        {
+            assert!((normal_at(p) - x).abs() < 1e-8, "{p}: {}", normal_at(p));
+        }
+    }
+
+    /// The deviation of a normal distribution within two of its own is 0.8796 of it: `scipy.stats.truncnorm(-2, 2).std()`.
+    #[test]
+    fn truncated_normals_stay_within_their_bounds() {
+        let mut stream = Stream::new(3, 1);
+        let drawn = Init::TruncatedNormal { deviation: 0.5, low: -1.0, high: 1.0 }.fill(&mut stream, 20_000);
+        assert!(drawn.iter().all(|number| (-1.0..=1.0).contains(number)));
+        let mean = drawn.iter().map(|&number| f64::from(number)).sum::<f64>() / 20_000.0;
+        let square = drawn.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>() / 20_000.0;
+        assert!(mean.abs() < 0.01 && (square.sqrt() - 0.5 * 0.879_6).abs() < 0.005, "{mean} {square}");
+        // Bounds far from all values: the nearer one, as PyTorch clamps.
+        let far = Init::TruncatedNormal { deviation: 0.01, low: 3.0, high: 4.0 }.fill(&mut stream, 10);
+        assert!(far.iter().all(|number| (3.0..=4.0).contains(number)), "{far:?}");
+    }
+
+    #[test]
+    fn orthogonal_matrices_have_orthogonal_sides() {
+        for [rows, columns] in [[5, 12], [12, 5], [9, 9], [1, 7], [7, 1]] {
+            let filled = Init::Orthogonal { gain: 1.5, rows }.fill(&mut Stream::new(1, 4), rows * columns);
+            let at = |row: u64, column: u64| f64::from(filled[(row * columns + column) as usize]);
+            let (count, length) = (rows.min(columns), rows.max(columns));
+            let element = |vector, index| if rows <= columns { at(vector, index) } else { at(index, vector) };
+            for first in 0..count {
+                for second in 0..count {
+                    let product: f64 = (0..length).map(|index| element(first, index) * element(second, index)).sum();
+                    let expected = if first == second { 2.25 } else { 0.0 };
+                    assert!((product - expected).abs() < 1e-6, "{rows} x {columns}: {first} {second}: {product}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn initialisations_are_read_as_they_were_written() {
         let zeros = Init::NormalWithZeros { deviation: 0.5, zeros: [3, 4] };
         let all = [Init::Constant(1.0), Init::Uniform(0.25), Init::Normal(2.0), zeros];
         let scans = [Init::Logarithms { most: 16 }, Init::StepSizes { min: 0.001, max: 0.1 }];
-        for init in all.into_iter().chain(scans) {
+        let named = [
+            Init::Between { low: -0.5, high: 2.0 },
+            Init::NormalAround { mean: 1.0, deviation: 0.02 },
+            Init::TruncatedNormal { deviation: 0.02, low: -2.0, high: 1.5 },
+            Init::Orthogonal { gain: 1.5, rows: 7 },
+        ];
+        for init in all.into_iter().chain(scans).chain(named) {
             let mut bytes = Vec::new();
             init.put(&mut bytes);
             let mut reader = Reader::new(&bytes);

@@ -487,7 +487,7 @@ impl Program {
             return lengths;
         }
         let mut stream = Stream::new(seed, id);
-        (0..tensor.elements(1).unwrap_or(0)).map(|index| tensor.init.draw(&mut stream, index)).collect()
+        tensor.init.fill(&mut stream, tensor.elements(1).unwrap_or(0))
     }
 
     /// The lengths of the parts of the tensor before `id`, along the only axis on which `id` has more than one element; `None` if the

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 121;
+pub const KINDS: usize = 124;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -440,6 +440,7 @@ impl Drawing {
                 ];
                 self.sequences.push(layer(g, sequence[0], texts[second % 2]));
             }
+            121..124 => self.add_shared(kind, [map[0], sequence[0]], (first, second)),
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
@@ -447,6 +448,51 @@ impl Drawing {
 }
 
 impl Drawing {
+    /// Learned values that all samples share, in joins with those that differ, and as weights.
+    fn add_shared(&mut self, kind: usize, [map, sequence]: [NodeId; 2], (first, second): (usize, usize)) {
+        let g = &mut self.graph;
+        match (kind, second % 4) {
+            (121, which) => {
+                let texts = [
+                    "Parameter([2; 4; 3])",
+                    "Parameter([2; 2; 3]) | Upsample(size = [4; 3], mode = \"bilinear\")",
+                    "Parameter([2; 4; 3]) | Conv2d(2, 3, padding = 1) | Gelu | AvgPool2d(3, 1, padding = 1)",
+                    "Parameter([2; 5; 4]) | Conv2d(2, 2) | Permute([0; 2; 3; 1]) | Softmax | Permute([0; 3; 1; 2])",
+                ];
+                let shared = chain(g, map, texts[which]);
+                let joins = ["Add", "Mul", "Concat", "Sub"];
+                let joined = join(g, &[map, shared], joins[first % 4]);
+                self.maps.push(layer(g, joined, "Conv2d(2, 1)"));
+            }
+            (122, which) => {
+                let texts = [
+                    "Parameter([2; 2; 3; 3]) | Tanh",
+                    "Parameter([2; 1; 3; 3])",
+                    "Parameter([2; 18]) | Softmax | Reshape([2; 2; 3; 3])",
+                ];
+                let weight = chain(g, map, texts[which % 3]);
+                let groups = if which % 3 == 1 { 2 } else { 1 };
+                self.maps.push(join(g, &[map, weight], &format!("Convolve2d(padding = 1, groups = {groups})")));
+            }
+            (_, 0) => self.sequences.push(layer(g, sequence, "Parameter([3; 8])")),
+            (_, 1) => {
+                let (left, right) = (layer(g, sequence, "Parameter([8; 2])"), layer(g, sequence, "Parameter([2; 8])"));
+                let weight = join(g, &[left, right], "MatMul");
+                let text = if first % 2 == 0 { "MatMul" } else { "MatMul(transpose_b = true)" };
+                self.sequences.push(join(g, &[sequence, weight], text));
+            }
+            (_, 2) => {
+                let graph = chain(g, sequence, "Parameter([3; 3]) | Softmax");
+                self.sequences.push(join(g, &[graph, sequence], "MatMul"));
+            }
+            _ => {
+                let prompt = layer(g, sequence, "Parameter([2; 8])");
+                let longer = join(g, &[prompt, sequence], "Concat(dim = 1)");
+                self.sequences.push(chain(g, longer, "CausalSelfAttention(2) | Slice(1, 4)"));
+            }
+        }
+    }
+
     /// Tables that are written or counted, rows that tokens choose, and norms along an axis.
     fn add_table(&mut self, map: NodeId, sequence: NodeId, which: usize) {
         let g = &mut self.graph;

@@ -10,7 +10,7 @@ use gpumem_core::program::{Class, Op, Operation, Program, Slot};
 
 /// A layer that is frozen in this use, with the parameters of a row, if that is given.
 fn frozen(graph: &mut Graph, input: NodeId, name: &str, written: &[Written], owner: Option<usize>) -> NodeId {
-    let (entry, used) = (Entry::find(name).unwrap(), Use { owner, frozen: true, eval: false });
+    let (entry, used) = (Entry::find(name).unwrap(), Use { frozen: true, ..Use::of(owner) });
     let path = format!("frozen{}", graph.rows.len());
     let built = graph.layer_as(Default::default(), used, &entry, written, &[input], path);
     assert!(built.mistakes.is_empty(), "{:?}", built.mistakes);

@@ -17,8 +17,8 @@ use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-pub(super) const KEYWORDS: [&str; 10] =
-    ["repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint", "lora", "Outputs"];
+pub(super) const KEYWORDS: [&str; 11] =
+    ["repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint", "lora", "init", "Outputs"];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -69,6 +69,7 @@ impl<'s> Resolver<'s, '_> {
                 written.first().and_then(|argument| self.element(&argument.value, frame, current, None))
             }
             "checkpoint" => self.checkpoint(element, written, frame, current, segment),
+            "init" => self.begin_inside(element, written, frame, current, segment),
             "lora" => self.lora(element, written, frame, current, segment),
             "Tied" => self.tied(element, written, frame, current, segment),
             _ => match Entry::find(&text) {

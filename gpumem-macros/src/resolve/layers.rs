@@ -7,6 +7,7 @@ use crate::syntax::{Argument as Written, Expression, Kind, Place};
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, RowId};
 use gpumem_core::layers::arguments::{Argument, Arguments};
+use gpumem_core::layers::initializer::Initial;
 use gpumem_core::layers::mistake::{At, Kind as Wrong, Mistake, Shared, in_place_of};
 use gpumem_core::layers::{self, Built, Entry, Tie};
 use gpumem_core::suggest::nearest;
@@ -26,6 +27,8 @@ pub(super) struct Given {
     is_parameter: bool,
     /// `freeze`, `freeze = true`
     pub(super) frozen: bool,
+    /// `init = ..`, `bias_init = ..`
+    pub(super) init: Initial,
 }
 
 /// A layer as it was written.
@@ -309,6 +312,9 @@ impl<'s> Resolver<'s, '_> {
                 given.frozen = self.freezes(argument, call.frame);
                 continue;
             }
+            if self.reads_init(&mut given, argument, call, options) {
+                continue;
+            }
             let is_option = |name: &syn::Ident| options.contains(&name.to_string().as_str());
             let is_flag = matches!(&argument.value.kind, Kind::Name(name) if is_option(name));
             if is_join && argument.name.is_none() && !is_flag {
@@ -372,7 +378,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// The value of an argument, which is unknown after a mistake.
-    fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Argument {
+    pub(super) fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Argument {
         match self.value(value, frame) {
             Some(known) => self.as_argument(value, known, frame),
             None => Argument::Unknown,

@@ -6,6 +6,7 @@ pub(crate) mod check;
 mod formulas;
 pub(crate) mod frame;
 mod guesses;
+mod initializers;
 mod joined;
 mod layers;
 mod lora;
@@ -21,6 +22,7 @@ use crate::errors::{Error, Errors};
 use crate::syntax::{Expression, Function, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
+use gpumem_core::layers::initializer::Initial;
 use guesses::Guesses;
 pub(crate) use layers::{BLOCK_NAME, is_block_name};
 use lora::Adapted;
@@ -94,6 +96,8 @@ pub(crate) struct Resolver<'s, 'e> {
     /// The outermost `freeze` around the element that is being resolved, and what the innermost `eval` or `train` says.
     frozen: Option<At<'s>>,
     mode: Option<Mode>,
+    /// What the `init` around it say.
+    init_around: Initial,
     /// The `detach`es that have been resolved.
     detached: Vec<Detached<'s>>,
     /// The `lora`s that have been resolved.
@@ -205,6 +209,7 @@ impl<'s, 'e> Resolver<'s, 'e> {
             open_conditions: HashSet::new(),
             frozen: None,
             mode: None,
+            init_around: Initial::default(),
             detached: Vec::new(),
             adapted: Vec::new(),
             is_adapted: false,

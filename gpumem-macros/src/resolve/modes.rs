@@ -111,7 +111,8 @@ impl<'s> Resolver<'s, '_> {
     /// Returns the use of a layer with these arguments here.
     pub(super) fn used(&self, given: &Given) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
-        Use { owner: self.sharing.owner(), frozen, eval: self.mode == Some(Mode::Eval) }
+        let (init, init_around) = (given.init, self.init_around);
+        Use { owner: self.sharing.owner(), frozen, eval: self.mode == Some(Mode::Eval), init, init_around }
     }
 
     /// Reports a layer that is frozen and would still do what layers do in training alone, unless `train` says that this is meant.

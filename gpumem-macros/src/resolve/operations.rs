@@ -207,8 +207,9 @@ impl<'s> Resolver<'s, '_> {
         let mut parameters = Vec::new();
         for Tensor { name, axes, init } in &operation.parameters {
             let shape = self.shape(axes, rest, &inner)?;
-            let init = self.init(init.as_ref()?, &inner)?;
-            parameters.push(OwnParameter { name: name.to_string(), shape, init });
+            let name = name.to_string();
+            let init = self.own_init(&name, init.as_ref()?, &inner, shape)?;
+            parameters.push(OwnParameter { name, shape, init });
         }
         let op = self.functions(operation, module, &inner, rest, (value.shape, output), &parameters)?;
         Some(Own { kind, op, parameters })
@@ -291,37 +292,27 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// `1.0`, `Uniform(0.1)`, `Normal(0.02)`, `Kaiming(inputs)`
-    fn init(&mut self, written: &'s Expression, inner: &Rc<Frame<'s>>) -> Option<Init> {
-        let (kind, number) = match call_of_one(written) {
-            Some((name, number)) => (name.to_string(), number),
-            None => (String::new(), written),
+    /// Returns how parameter `name` begins: `1.0`, an initialiser as `Normal(0.02)`, or `Kaiming(inputs)`, uniform within `1 / sqrt(inputs)`.
+    fn own_init(&mut self, name: &str, written: &'s Expression, inner: &Rc<Frame<'s>>, shape: Shape) -> Option<Init> {
+        let Some((_, inputs)) = call_of_one(written).filter(|(name, _)| *name == "Kaiming") else {
+            let initializer = self.initializer(name, written, inner)?;
+            return match initializer.of(shape, Init::Constant(0.0)) {
+                Ok(init) => Some(init),
+                Err(mistake) => {
+                    self.report(written.id, written.place, inner, &format!("`{name}` {mistake}"));
+                    None
+                }
+            };
         };
-        if matches!(written.kind, Kind::Call { .. }) && !["Uniform", "Normal", "Kaiming"].contains(&kind.as_str()) {
-            let message = format!(
-                "a parameter begins as a number, `Uniform(bound)`, `Normal(deviation)` or `Kaiming(inputs)`, not as `{written}`"
-            );
-            self.report(written.id, written.place, inner, &message);
-            return None;
+        let found = self.value(inputs, inner)?;
+        match found.number().filter(|value| value.is_finite() && *value > 0.0) {
+            Some(value) => Some(Init::Uniform(1.0 / value.sqrt())),
+            None => {
+                let message = format!("expected a number above 0, found {}", found.describe());
+                self.report(inputs.id, inputs.place, inner, &message);
+                None
+            }
         }
-        let found = self.value(number, inner)?;
-        let Some(value) = found.number() else {
-            let message = format!("expected a number, found {}", found.describe());
-            self.report(number.id, number.place, inner, &message);
-            return None;
-        };
-        let is_right = value.is_finite() && (kind.is_empty() || value > 0.0 || value == 0.0 && kind != "Kaiming");
-        if !is_right {
-            let message = format!("expected a number above 0, found `{value:?}`");
-            self.report(number.id, number.place, inner, &message);
-            return None;
-        }
-        Some(match kind.as_str() {
-            "Uniform" => Init::Uniform(value),
-            "Normal" => Init::Normal(value),
-            "Kaiming" => Init::Uniform(1.0 / value.sqrt()),
-            _ => Init::Constant(value),
-        })
     }
 
     /// An operation with functions of its own.

@@ -6,6 +6,7 @@ mod expansion;
 mod going_on;
 mod habits;
 mod images;
+mod initializers;
 mod limits;
 mod lora;
 mod messages;

@@ -93,10 +93,7 @@ impl Layer for Attention {
             );
             return Err(Mistake::of("window", text));
         }
-        let Some(inputs) = b.apart(x, parts.len())? else {
-            let text = "attends to what is the same for all samples; let one of its branches begin at an input";
-            return Err(Mistake::new(text));
-        };
+        let inputs = b.apart(x, parts.len())?;
         b.op(op, &inputs)
     }
 }

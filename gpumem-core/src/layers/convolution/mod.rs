@@ -6,6 +6,7 @@ mod conv3d;
 mod conv_transpose1d;
 mod conv_transpose2d;
 mod conv_transpose3d;
+mod convolve;
 mod plain;
 mod transposed;
 
@@ -15,6 +16,7 @@ pub use conv_transpose3d::ConvTranspose3d;
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
 pub use conv3d::Conv3d;
+pub use convolve::{Convolve1d, Convolve2d, Convolve3d};
 use plain::Plain;
 use transposed::Transposed;
 
@@ -35,6 +37,9 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<ConvTranspose1d>(),
     Entry::of::<Conv3d>(),
     Entry::of::<ConvTranspose3d>(),
+    Entry::of::<Convolve1d>(),
+    Entry::of::<Convolve2d>(),
+    Entry::of::<Convolve3d>(),
 ];
 
 /// Along which axes a convolution slides. One that slides along one is that of maps of one row; its weight has no axis

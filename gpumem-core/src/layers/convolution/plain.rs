@@ -49,6 +49,17 @@ impl<const N: usize> Plain<N> {
     where
         Op: From<Convolution<N>>,
     {
+        let op = self.operation(b, in_channels, input)?;
+        convolve(b, x, axes, op, &self.made)
+    }
+
+    /// The operation on so many channels of this size.
+    pub(super) fn operation(
+        &self,
+        b: &mut Builder<'_>,
+        in_channels: u64,
+        input: [u64; N],
+    ) -> Result<Convolution<N>, Mistake> {
         let Plain { out_channels, kernel_size, stride, dilation, bias, .. } = *self;
         let groups = checked_groups(b, self.groups, in_channels, out_channels);
         let window = Window { kernel_size, stride, padding: [0; N], dilation };
@@ -70,13 +81,6 @@ impl<const N: usize> Plain<N> {
                 (window, window.positions(input, false)?)
             }
         };
-        let transposed = false;
-        convolve(
-            b,
-            x,
-            axes,
-            Convolution { in_channels, out_channels, window, groups, bias, transposed, input, output },
-            &self.made,
-        )
+        Ok(Convolution { in_channels, out_channels, window, groups, bias, transposed: false, input, output })
     }
 }

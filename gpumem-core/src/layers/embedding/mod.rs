@@ -5,6 +5,7 @@ mod class_token;
 mod constant;
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod embedding;
+mod parameter;
 mod position_embedding;
 mod sinusoidal;
 
@@ -12,6 +13,7 @@ pub use arg_max::ArgMax;
 pub use class_token::ClassToken;
 pub use constant::Constant;
 pub use embedding::Embedding;
+pub use parameter::Parameter;
 pub use position_embedding::PositionEmbedding;
 pub use sinusoidal::{SinusoidalEmbedding, SinusoidalPositions};
 
@@ -25,5 +27,6 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<SinusoidalPositions>(),
     Entry::of::<ClassToken>(),
     Entry::of::<Constant>(),
+    Entry::of::<Parameter>(),
     Entry::of::<ArgMax>(),
 ];

@@ -11,11 +11,12 @@ use alloc::vec::Vec;
 /// the last axis of vectors and sequences.
 ///
 /// * Option: `dim`, the axis as PyTorch counts them: the batch is 0, and -1 is the last.
-/// * Every branch gets the layer's input; their outputs agree in all other dimensions.
+/// * Every branch gets the layer's input; their outputs agree in all other dimensions. One that all samples share, as a [`Parameter`](crate::layers::Parameter), is put
+///   beside each of them.
 /// * Parameters: none.
 /// * Backward keeps nothing: each branch gets its part of the gradient.
 ///
-/// PyTorch: `torch.cat((x, y), dim)`; by itself `dim=1` for feature maps and vectors, `dim=-1` for sequences.
+/// PyTorch: `torch.cat((x, y), dim)`, where a shared `x` is `x.expand(batch, ..)`; by itself `dim=1` for feature maps and vectors, `dim=-1` for sequences.
 #[derive(Clone, Debug)]
 pub struct Concat {
     dim: Option<i64>,
@@ -31,9 +32,8 @@ impl Layer for Concat {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         super::check_bytes(x)?;
-        if x.iter().any(|value| value.elements != Elements::Numbers || !value.batched) {
-            let text = "joins numbers that differ between samples; embed tokens and add positions first";
-            return Err(Mistake::new(text));
+        if x.iter().any(|value| value.elements != Elements::Numbers) {
+            return Err(Mistake::new("joins numbers; embed tokens first"));
         }
         let first = x[0].shape;
         let axis = match self.dim {
@@ -67,6 +67,8 @@ impl Layer for Concat {
         }
         let lengths: Vec<u64> = x.iter().map(|value| value.shape.dims()[axis]).collect();
         let length = lengths.iter().fold(0u64, |sum, &length| sum.saturating_add(length));
-        b.op(ops::Concat { axis: axis as u64, lengths, shape: shape.with(axis, length) }, x)
+        let op = ops::Concat { axis: axis as u64, lengths, shape: shape.with(axis, length) };
+        let x = b.repeated(x, x.len())?;
+        b.op(op, &x)
     }
 }

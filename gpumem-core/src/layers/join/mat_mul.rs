@@ -3,7 +3,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops;
+use crate::program::ops::{self, Product};
 use crate::shape::{Shape, product};
 use alloc::format;
 
@@ -12,10 +12,13 @@ use alloc::format;
 /// * Option: `transpose_b = false`, whether y is taken transposed.
 /// * Both branches get the layer's input. x `[.., M, K]` and y `[.., K, N]`, or `[.., N, K]` with `transpose_b`, agree in all axes
 ///   before their last two; the output is `[.., M, N]`.
+/// * A y `[K, N]` that all samples share, as a [`Parameter`](crate::layers::Parameter) or what is computed from some, is the weight of an affine map: x may then be of
+///   any shape `[.., K]`, and the product costs no more than a `Linear`. Any other shared branch is repeated for each sample: an x `[M, K]`
+///   takes `4 * M * K` bytes a sample in f32, while it is multiplied.
 /// * Parameters: none.
 /// * Backward keeps both branches' outputs.
 ///
-/// PyTorch: `x @ y`, or `x @ y.transpose(-2, -1)`.
+/// PyTorch: `x @ y`, or `x @ y.transpose(-2, -1)`; of a shared y `F.linear(x, y)` with `transpose_b`.
 #[derive(Clone, Debug)]
 pub struct MatMul {
     transpose_b: bool,
@@ -31,9 +34,8 @@ impl Layer for MatMul {
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         check_numbers(x)?;
-        if let Some(branch) = x.iter().position(|value| !value.batched) {
-            let text = "multiplies values that differ between samples; a matrix that all samples share is `Linear`";
-            return Err(Mistake::of_input(branch, text));
+        if let Some(made) = self.by_shared(b, x) {
+            return made;
         }
         let transpose_b = self.transpose_b;
         let (left, right) = (x[0].shape, x[1].shape);
@@ -53,6 +55,26 @@ impl Layer for MatMul {
         }
         let count = product(leading);
         let shape: Shape = left.with_last(columns);
-        b.op(ops::MatMul { count, rows, depth, columns, transpose_b, shape }, x)
+        let x = b.apart(x, x.len())?;
+        b.op(ops::MatMul { count, rows, depth, columns, transpose_b, shape }, &x)
+    }
+}
+
+impl MatMul {
+    /// The product with a matrix that all samples share, as the affine map whose weight it is. `None` if the branches are others.
+    fn by_shared(&self, b: &mut Builder<'_>, x: &[Value]) -> Option<Result<Value, Mistake>> {
+        let (&[first, second], false) = (x[1].shape.dims(), x[1].batched) else { return None };
+        let (in_features, out_features) = if self.transpose_b { (second, first) } else { (first, second) };
+        let (&last, others) = x[0].shape.dims().split_last()?;
+        if last != in_features || others.is_empty() {
+            return None;
+        }
+        let (rows, shape) = (product(others), x[0].shape.with_last(out_features));
+        // A matrix by itself is two values, each with a gradient of its own.
+        let x = match b.apart(x, 0) {
+            Ok(x) => x,
+            Err(mistake) => return Some(Err(mistake)),
+        };
+        Some(b.op(Product { rows, in_features, out_features, bias: false, transposed: !self.transpose_b, shape }, &x))
     }
 }

@@ -51,10 +51,7 @@ impl Layer for SelectiveScan {
                 format!("has {states} states for each channel, but there are at most {most}; use narrower b and c");
             return Err(Mistake::of_input(2, text));
         }
-        let Some(values) = b.apart(x, x.len())? else {
-            let text = "scans what is the same for all samples; let one of its branches begin at an input";
-            return Err(Mistake::new(text));
-        };
+        let values = b.apart(x, x.len())?;
         let a = b.parameter("A_log", &[channels, states], Role::Norm, Init::Logarithms { most: states });
         let skip = b.parameter("D", &[channels], Role::Norm, Init::Constant(1.0));
         b.op(op, &[values[0], values[1], a, values[2], values[3], skip])
