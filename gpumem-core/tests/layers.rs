@@ -267,27 +267,32 @@ fn guesses() {
     }
 }
 
+/// A matrix that all samples share multiplies from either side, and needs no axes before its own.
 #[test]
-fn a_matrix_for_all_samples_is_no_branch() {
+fn a_matrix_for_all_samples_is_a_branch() {
     let mut graph = Graph::default();
     let nodes = inputs(&mut graph, "5x3, tokens 3");
     let places = join(&mut graph, &nodes[1..], "PositionEmbedding(3, 4)");
-    let mistake = try_join(&mut graph, &[nodes[0], places], "MatMul").unwrap_err();
-    let expected = "multiplies values that differ between samples; a matrix that all samples share is `Linear`";
+    let product = join(&mut graph, &[nodes[0], places], "MatMul");
+    assert_eq!(graph.value(product), numbers(&[5, 4]));
+    let square = join(&mut graph, &nodes[1..], "Parameter([5; 5])");
+    let product = join(&mut graph, &[square, nodes[0]], "MatMul");
+    assert_eq!(graph.value(product), numbers(&[5, 3]));
+    let mistake = try_join(&mut graph, &[nodes[0], square], "MatMul").unwrap_err();
+    let expected = "multiplies [.., M, K] and [.., K, N], but the branches produce [5, 3] and [5, 5]";
     assert_eq!(mistake.to_string(), expected);
 }
 
-/// Learned queries, for which there is one value, are those of each sample.
+/// Learned queries, for which there is one value, are those of each sample; among themselves they are computed once for all.
 #[test]
-fn attention_begins_at_an_input() {
+fn attention_takes_shared_values() {
     let mut graph = Graph::default();
     let nodes = inputs(&mut graph, "5x4, tokens 3");
     let queries = join(&mut graph, &nodes[1..], "PositionEmbedding(3, 4)");
     let attended = join(&mut graph, &[queries, nodes[0], nodes[0]], "Attention");
     assert_eq!(graph.value(attended), numbers(&[3, 4]));
-    let mistake = try_join(&mut graph, &[queries; 3], "Attention").unwrap_err();
-    let expected = "attends to what is the same for all samples; let one of its branches begin at an input";
-    assert_eq!(mistake.to_string(), expected);
+    let among = join(&mut graph, &[queries; 3], "Attention");
+    assert_eq!(graph.value(among), gpumem_core::graph::Type { batched: false, ..numbers(&[3, 4]) });
 }
 
 #[test]

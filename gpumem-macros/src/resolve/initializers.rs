@@ -52,7 +52,9 @@ impl<'s> Resolver<'s, '_> {
         let ([init, inner], true, true) = (&unnamed[..], named.len() <= 1, named.iter().all(is_bias_init)) else {
             let message = "`init` takes an initialiser and one element, as `init(Normal(0.02), [Conv2d(64, 3), Relu])`, and \
                            maybe `bias_init = Zeros`";
-            return self.not_one(element, message, arguments, frame, current);
+            self.report(element.id, element.place, frame, message);
+            let layers = unnamed.iter().filter(|argument| !is_named_initializer(&argument.value));
+            return layers.fold(current, |current, layer| self.element(&layer.value, frame, current, None));
         };
         let weights = self.initializer("init", &init.value, frame);
         let biases = named.first().and_then(|argument| self.initializer("bias_init", &argument.value, frame));
@@ -135,6 +137,10 @@ impl<'s> Resolver<'s, '_> {
 
 fn is_initializer(name: &str) -> bool {
     Initializer::names().contains(&name)
+}
+
+fn is_named_initializer(value: &Expression) -> bool {
+    matches!(&value.kind, Kind::Name(name) | Kind::Call { name, .. } if is_initializer(&name.to_string()))
 }
 
 /// True if an expression names an initialiser, rather than a number.
