@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 wire_enum!(Elements { Numbers, Indices, Bytes });
 wire_struct!(Type { shape, elements, batched });
 wire_struct!(Parameter { name, row, shape, role, init });
-wire_struct!(Buffer { name, row, shape, value });
+wire_struct!(Buffer { name, row, shape, init });
 wire_struct!(Node { value, source, row, detached });
 wire_struct!(Row { path, kind, output, parameters, parameter_ids, buffer_ids });
 

@@ -99,8 +99,8 @@ pub struct Buffer {
     pub row: RowId,
     /// Its dimensions.
     pub shape: Shape,
-    /// The value of every element before the first step.
-    pub value: f64,
+    /// How it is filled before the first step.
+    pub init: Init,
 }
 
 /// Where a value comes from.

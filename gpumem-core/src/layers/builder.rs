@@ -264,7 +264,7 @@ impl<'g> Builder<'g> {
     }
 
     /// A running statistic, by its number.
-    pub fn buffer(&mut self, name: &'static str, shape: &[u64], value: f64) -> usize {
+    pub fn buffer(&mut self, name: &str, shape: &[u64], init: Init) -> usize {
         let shape = Shape::new(shape);
         let id = match self.scope.used.owner {
             Some(owner) => {
@@ -278,7 +278,7 @@ impl<'g> Builder<'g> {
             }
             None => {
                 let name = self.name(name);
-                self.graph.buffers.push(graph::Buffer { name, row: self.row, shape, value });
+                self.graph.buffers.push(graph::Buffer { name, row: self.row, shape, init });
                 self.graph.buffers.len() - 1
             }
         };
@@ -358,7 +358,17 @@ impl<'g> Builder<'g> {
     /// # Errors
     /// A weight of more elements than a tensor can have.
     pub fn made_of_parameters(&mut self, op: impl Into<Op>, parameters: &[Value]) -> Result<Value, Mistake> {
-        let op = op.into();
+        self.made_with(op, parameters, &[])
+    }
+
+    /// A weight that is computed from parameters and running statistics: see [`Builder::made_of_parameters`]. Uses in `eval` and others
+    /// each have their own.
+    ///
+    /// # Errors
+    /// A weight of more elements than a tensor can have.
+    pub fn made_with(&mut self, op: impl Into<Op>, parameters: &[Value], buffers: &[usize]) -> Result<Value, Mistake> {
+        let op: Op = op.into();
+        let op = if self.scope.used.eval { op.clone().in_eval().unwrap_or(op) } else { op };
         let number = |id: NodeId| match self.graph.nodes[id] {
             graph::Node { source: Source::Parameter(number), detached, .. } => Some((number, detached)),
             _ => None,
@@ -371,7 +381,7 @@ impl<'g> Builder<'g> {
         };
         match self.graph.nodes.iter().position(is_it) {
             Some(made) => Ok(Value::of(self.graph, made)),
-            None => self.op(op, parameters),
+            None => self.op_with(op, parameters, buffers),
         }
     }
 
@@ -449,7 +459,7 @@ impl<'g> Builder<'g> {
         };
         let (first, op) = reader(&|input| nodes[input].source == Source::Parameter(id))?;
         // What is made of the parameter is the weight, then.
-        let made = matches!(op, Op::Reparametrize(_)).then_some(first);
+        let made = matches!(op, Op::Reparametrize(_) | Op::SpectralNorm(_)).then_some(first);
         let op = if made.is_some() { reader(&|input| made == Some(input))?.1 } else { op };
         self.parameters.push(id);
         // It is the first of its parameters, also where another layer shares those.
@@ -462,7 +472,7 @@ impl<'g> Builder<'g> {
 
     /// The weight that node `made` has of parameters, of uses of them that are frozen or not as this layer is.
     fn made_as(&mut self, made: NodeId) -> Option<Value> {
-        let Source::Op { op, inputs, .. } = self.graph.nodes[made].source.clone() else { return None };
+        let Source::Op { op, inputs, buffers, .. } = self.graph.nodes[made].source.clone() else { return None };
         if inputs.iter().all(|&input| self.graph.nodes[input].detached == self.scope.used.frozen) {
             return Some(Value::of(self.graph, made));
         }
@@ -473,7 +483,7 @@ impl<'g> Builder<'g> {
         let parameters: Vec<usize> = inputs.iter().map(parameter).collect::<Option<_>>()?;
         let uses: Vec<Value> =
             parameters.into_iter().map(|id| self.use_of(id, self.graph.parameters[id].shape)).collect();
-        self.made_of_parameters(op, &uses).ok()
+        self.made_with(op, &uses, &buffers).ok()
     }
 
     /// The name in the language of the layer that this one is tied to.

@@ -297,7 +297,8 @@ impl Builder<'_> {
         }
         writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
         // Running statistics pass no gradient on: a normalisation that uses them sums for its own trained parameters alone.
-        let adds_up = node.op.moves_statistics() || of.iter().any(|(input, _)| *input > 0);
+        let rests = matches!(node.op, crate::program::Op::BatchNorm(norm) if norm.eval);
+        let adds_up = !rests || of.iter().any(|(input, _)| *input > 0);
         if adds_up {
             writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
         }

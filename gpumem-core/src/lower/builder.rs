@@ -220,7 +220,7 @@ impl<'g> Builder<'g> {
             }
         }
         for (index, buffer) in graph.buffers.iter().enumerate().filter(|(index, _)| buffers[*index]) {
-            let (name, row, init) = (buffer.name.clone(), buffer.row as u32, Init::Constant(buffer.value));
+            let (name, row, init) = (buffer.name.clone(), buffer.row as u32, buffer.init);
             let id = self.persistent(Class::Buffer, Role::Statistic, name, row, buffer.shape, init);
             self.buffers[index] = Some(id);
         }

@@ -1,7 +1,7 @@
 //! The loss without an update: the forward half of a training step, as without training.
 
 use super::op::{Inference, Work};
-use super::ops::{Attention, BatchNorm};
+use super::ops::{Attention, BatchNorm, SpectralNorm};
 use super::{Action, Class, Op, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::train::Descent;
 use alloc::vec;
@@ -44,6 +44,7 @@ impl Op {
         match self {
             op if op.inference() == Inference::PassesOn => None,
             Op::BatchNorm(norm) => Some(BatchNorm { eval: true, ..norm }.into()),
+            Op::SpectralNorm(norm) => Some(SpectralNorm { eval: true, ..norm }.into()),
             Op::Attention(attention) => Some(Attention { dropout: 0.0, ..attention }.into()),
             op => Some(op),
         }
@@ -51,14 +52,20 @@ impl Op {
 
     /// Makes it the operation that it is where nothing is trained: there is one way to normalise.
     pub(crate) fn leave_eval(&mut self) {
-        if let Op::BatchNorm(norm) = self {
-            norm.eval = false;
+        match self {
+            Op::BatchNorm(norm) => norm.eval = false,
+            Op::SpectralNorm(norm) => norm.eval = false,
+            _ => {}
         }
     }
 
     /// True if training changes its running statistics.
     pub fn moves_statistics(&self) -> bool {
-        !matches!(self, Op::BatchNorm(norm) if norm.eval)
+        match self {
+            Op::BatchNorm(norm) => !norm.eval,
+            Op::SpectralNorm(norm) => !norm.eval,
+            _ => true,
+        }
     }
 }
 

@@ -66,6 +66,14 @@ pub enum Init {
         /// The rows of the matrix; all other axes are its columns.
         rows: u64,
     },
+    /// A singular vector for the largest singular value of the first parameter of the layer: the left one, or the right one. What 15 steps of
+    /// the power iteration make of a random one, as PyTorch's `spectral_norm` begins. See [`Program::initial`](super::Program::initial).
+    Singular {
+        /// Elements of the axes before the one of the rows, of that one, and of those after it.
+        sizes: [u64; 3],
+        /// True for the right one, which has an element for each column.
+        right: bool,
+    },
 }
 
 impl Init {
@@ -89,7 +97,7 @@ impl Init {
         match self {
             Init::Constant(value) => value as f32,
             // Only a damaged program comes here: `fill` draws these.
-            Init::Lengths | Init::TruncatedNormal { .. } | Init::Orthogonal { .. } => 1.0,
+            Init::Lengths | Init::TruncatedNormal { .. } | Init::Orthogonal { .. } | Init::Singular { .. } => 1.0,
             Init::Between { low, high } => (low + stream.uniform() * (high - low)) as f32,
             Init::NormalAround { mean, deviation } => (mean + stream.normal() * deviation) as f32,
             Init::Uniform(bound) => ((2.0 * stream.uniform() - 1.0) * bound) as f32,
@@ -181,6 +189,44 @@ fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Ve
         .collect()
 }
 
+/// Returns what 15 steps of the power iteration make of a random singular vector of a matrix `w[a, r, b]`, whose columns are `(a, b)`.
+/// `None` if the sizes are not those of `w`.
+pub(super) fn singular_vector(
+    stream: &mut Stream,
+    w: &[f32],
+    [outer, rows, inner]: [u64; 3],
+    right: bool,
+) -> Option<Vec<f32>> {
+    let elements = outer.checked_mul(rows)?.checked_mul(inner)?;
+    if elements != w.len() as u64 || elements == 0 {
+        return None;
+    }
+    let [outer, rows, inner] = [outer, rows, inner].map(|size| size as usize);
+    let (mut u, mut v) = (vec![0.0f64; rows], vec![0.0f64; outer * inner]);
+    v.fill_with(|| stream.normal());
+    let normalize = |x: &mut [f64]| {
+        let length = sqrt(dot(x, x)).max(1e-12);
+        x.iter_mut().for_each(|x| *x /= length);
+    };
+    normalize(&mut v);
+    for _ in 0..15 {
+        u.fill(0.0);
+        for (index, part) in w.chunks_exact(inner).enumerate() {
+            let of_columns = &v[index / rows * inner..][..inner];
+            u[index % rows] += part.iter().zip(of_columns).map(|(w, v)| f64::from(*w) * v).sum::<f64>();
+        }
+        normalize(&mut u);
+        v.fill(0.0);
+        for (index, part) in w.chunks_exact(inner).enumerate() {
+            let of_columns = &mut v[index / rows * inner..][..inner];
+            of_columns.iter_mut().zip(part).for_each(|(v, w)| *v += f64::from(*w) * u[index % rows]);
+        }
+        normalize(&mut v);
+    }
+    let vector = if right { v } else { u };
+    Some(vector.into_iter().map(|x| x as f32).collect())
+}
+
 /// Returns the sum of products, as eight sums that a processor makes side by side.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     let mut sums = [0.0f64; 8];
@@ -211,6 +257,7 @@ impl Wire for Init {
             Init::NormalAround { mean, .. } => (8, mean),
             Init::TruncatedNormal { deviation, .. } => (9, deviation),
             Init::Orthogonal { gain, .. } => (10, gain),
+            Init::Singular { right, .. } => (11, f64::from(u8::from(right))),
         };
         kind.put(out);
         value.put(out);
@@ -224,6 +271,7 @@ impl Wire for Init {
                 high.put(out);
             }
             Init::Orthogonal { rows, .. } => rows.put(out),
+            Init::Singular { sizes, .. } => sizes.put(out),
             _ => {}
         }
     }
@@ -244,6 +292,7 @@ impl Wire for Init {
             7 => Some(Init::Between { low: value, high: Wire::take(from)? }),
             8 => Some(Init::NormalAround { mean: value, deviation: Wire::take(from)? }),
             9 => Some(Init::TruncatedNormal { deviation: value, low: Wire::take(from)?, high: Wire::take(from)? }),
+            11 => Some(Init::Singular { right: value != 0.0, sizes: Wire::take(from)? }),
             10 => Some(Init::Orthogonal { gain: value, rows: Wire::take(from)? }),
             _ => None,
         }
@@ -327,6 +376,7 @@ mod tests {
             Init::NormalAround { mean: 1.0, deviation: 0.02 },
             Init::TruncatedNormal { deviation: 0.02, low: -2.0, high: 1.5 },
             Init::Orthogonal { gain: 1.5, rows: 7 },
+            Init::Singular { sizes: [1, 4, 9], right: true },
         ];
         for init in all.into_iter().chain(scans).chain(named) {
             let mut bytes = Vec::new();

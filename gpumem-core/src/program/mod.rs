@@ -486,6 +486,16 @@ impl Program {
         {
             return lengths;
         }
+        if let Init::Singular { sizes, right } = tensor.init
+            && let Some(weight) = self.of_class(Class::Parameter).find(|&weight| self.tensor(weight).row == tensor.row)
+        {
+            // Both vectors are those of one iteration.
+            let weights = self.initial(weight, seed);
+            let drawn = init::singular_vector(&mut Stream::new(!seed, weight), &weights, sizes, right);
+            if let Some(drawn) = drawn.filter(|drawn| Some(drawn.len() as u64) == tensor.elements(1)) {
+                return drawn;
+            }
+        }
         let mut stream = Stream::new(seed, id);
         tensor.init.fill(&mut stream, tensor.elements(1).unwrap_or(0))
     }

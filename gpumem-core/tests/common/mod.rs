@@ -16,7 +16,7 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::memory::tables::{Tables, Workspaces};
-use gpumem_core::program::{Op, Program};
+use gpumem_core::program::{Init, Op, Program};
 use gpumem_core::shape::Shape;
 use gpumem_core::{Precision, Update};
 
@@ -138,7 +138,7 @@ pub fn in_eval(graph: &mut Graph) {
         }
     }
     for buffer in &mut graph.buffers {
-        buffer.value = if buffer.name.ends_with("mean") { 0.3 } else { 0.6 };
+        buffer.init = Init::Constant(if buffer.name.ends_with("mean") { 0.3 } else { 0.6 });
     }
 }
 

@@ -423,10 +423,11 @@ impl Drawing {
                 ];
                 self.maps.push(layer(g, map[0], texts[second % 3]));
             }
-            118 => match second % 4 {
+            118 => match second % 5 {
                 0 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = true)")),
                 1 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = 1, bias = false)")),
                 2 => self.sequences.push(share(g, sequence[0], "Linear(8, weight_norm = true)", first)),
+                3 => self.sequences.push(layer(g, sequence[0], "Linear(8, spectral_norm = true)")),
                 _ => self.sequences.push(layer(g, sequence[0], "Conv1d(3, 3, padding = 1, weight_norm = 2)")),
             },
             119 => match second % 2 {

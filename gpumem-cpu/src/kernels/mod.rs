@@ -56,6 +56,7 @@ mod selective_scan;
 mod sinusoid;
 mod slice;
 mod softmax;
+mod spectral_norm;
 mod standardize;
 mod sum;
 mod take;
@@ -164,6 +165,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::AveragePool3d(op) => average_pool::forward(op, operands),
         Op::SelectiveScan(op) => selective_scan::forward(op, operands),
         Op::Reparametrize(op) => reparametrize::forward(op, operands),
+        Op::SpectralNorm(op) => spectral_norm::forward(op, operands),
         Op::CachedScan(op) => cached_scan::forward(op, operands),
         Op::CachedConvolution(op) => cached_convolution::forward(op, operands),
         Op::CachedRecurrence(op) => recurrence::cached(op, operands),
@@ -226,6 +228,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::AveragePool3d(op) => average_pool::backward(op, operands),
         Op::SelectiveScan(op) => selective_scan::backward(op, operands),
         Op::Reparametrize(op) => reparametrize::backward(op, operands),
+        Op::SpectralNorm(op) => spectral_norm::backward(op, operands),
         Op::Rectifier(op) => rectifier::backward(op, operands),
         Op::CodedProduct(op) => coded_product::backward(op, operands),
         Op::NormalizedConvolution(op) => normalized_convolution::backward(op, operands),

@@ -118,6 +118,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("window_mask.cu", include_str!("../../kernels/window_mask.cu")),
     ("sinusoid.cu", include_str!("../../kernels/sinusoid.cu")),
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
+    ("spectral_norm.cu", include_str!("../../kernels/spectral_norm.cu")),
     ("standardize.cu", include_str!("../../kernels/standardize.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),

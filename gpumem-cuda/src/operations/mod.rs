@@ -51,6 +51,7 @@ mod selective_scan;
 mod sinusoid;
 mod slice;
 mod softmax;
+mod spectral_norm;
 mod standardize;
 pub(crate) mod sum;
 mod take;
@@ -159,6 +160,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool3d(op) => own(pools3d::average_forward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::forward(context, op)),
         Op::Reparametrize(op) => own(reparametrize::forward(context, op)),
+        Op::SpectralNorm(op) => own(spectral_norm::forward(context, op)),
         Op::CachedScan(op) => own(selective_scan::cached(context, op)),
         Op::CachedConvolution(op) => own(cached_convolution::forward(context, op)),
         Op::CachedRecurrence(op) => own(recurrence::cached(context, op)),
@@ -221,6 +223,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AveragePool3d(op) => own(pools3d::average_backward(context, op)),
         Op::SelectiveScan(op) => own(selective_scan::backward(context, op)),
         Op::Reparametrize(op) => own(reparametrize::backward(context, op)),
+        Op::SpectralNorm(op) => own(spectral_norm::backward(context, op)),
         Op::Rectifier(op) => own(rectifier::backward(context, op)),
         Op::CodedProduct(op) => own(coded_product::backward(context, op)),
         Op::NormalizedConvolution(op) => normalized_convolution::backward(context, op),

@@ -30,8 +30,23 @@ fn a_block_for_each_part() {
 }
 
 #[test]
+fn weights_over_their_largest_singular_value() {
+    check("rows", 3, along(&[37], "Linear(19, spectral_norm = true)"));
+    check("columns", 3, along(&[37], "Linear(19, spectral_norm = 1)"));
+    check("filters", 2, along(&[4, 5, 6], "Conv2d(70, 3, spectral_norm = true) | Tanh"));
+    check("input channels", 2, along(&[6, 4, 3], "ConvTranspose2d(5, 3, stride = 2, spectral_norm = true)"));
+    check("many rows", 1, along(&[3], "Linear(1100, spectral_norm = true)"));
+    check_narrow("filters in 16 bits", 2, along(&[4, 5, 5], "Conv2d(8, 3, spectral_norm = true)"));
+    check_mixed("filters, mixed", 2, along(&[4, 5, 5], "Conv2d(8, 3, spectral_norm = true)"));
+}
+
+#[test]
 fn gradients_of_all_uses() {
-    for text in ["Linear(20, weight_norm = true)", "Linear(20, standardized = true, gamma = 1.25)"] {
+    for text in [
+        "Linear(20, weight_norm = true)",
+        "Linear(20, spectral_norm = true)",
+        "Linear(20, standardized = true, gamma = 1.25)",
+    ] {
         check(text, 3, |graph| {
             let input = graph.input(numbers(&[20])).unwrap();
             let once = chain(graph, input, &format!("Tanh | {text}"));

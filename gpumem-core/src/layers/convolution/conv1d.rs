@@ -10,7 +10,7 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`. `padding = "same"` gives the output
 ///   the input's length, where `stride` is 1; `"valid"` is none.
-/// * Options of a weight that is made of other parameters: [`weight_norm`, and `standardized` with `gamma` and
+/// * Options of a weight that is made of other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and
 ///   `eps`](crate::layers::linear).
 /// * Input `[in_channels, L]`, output `[out_channels, L']` with
 ///   `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`.

@@ -45,7 +45,7 @@ impl<const N: usize> Transposed<N> {
             output_padding: from.option("output_padding").sizes([0; N]),
             groups: from.option("groups").positive(1),
             bias: from.option("bias").flag(true),
-            made: Reparametrization::norm(from),
+            made: Reparametrization::norm(from, 1),
         }
     }
 

@@ -11,7 +11,7 @@ use crate::shape::{Shape, product};
 /// out_features)`, what arrives is checked.
 ///
 /// * Options: `bias = true`; `transposed = false`, whether the weight is stored as `[in_features, out_features]`, as GPT-2 has it.
-/// * Options of a weight that is made of other parameters: [`weight_norm`, and `standardized` with `gamma` and `eps`](super).
+/// * Options of a weight that is made of other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and `eps`](super).
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, a
 ///   value of more axes may arrive too, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]`, or with `transposed` `[in_features, out_features]`, and, with `bias`, `bias` `[out_features]`, both uniform

@@ -10,6 +10,11 @@
 //! * `standardized`: each row, or filter, with mean 0 and variance 1, `eps = 1e-6` added to the variance. Parameter: `weight`, drawn as
 //!   ever. timm: `StdConv2d`. `gamma = 1.0` scales each by a learned factor, `gain` `[out_channels, 1, 1, 1]` = 1, times
 //!   `gamma / sqrt(fan_in)`: timm's `ScaledStdConv2d(.., gamma, eps)`.
+//! * `spectral_norm`: the weight over an estimate of its largest singular value, whose singular vectors move by one step of the power iteration
+//!   in each training step (with `micro_batches` in each part), and rest in `eval` and without training. The rows of the matrix are the output
+//!   channels; `spectral_norm = 1` takes another axis of the weight. Parameter: `parametrizations.weight.original`, drawn as the weight would be;
+//!   buffers: `parametrizations.weight.0._u` and `_v`, f32 for each row and column. Backward keeps those again.
+//!   PyTorch: `torch.nn.utils.parametrizations.spectral_norm(module)`.
 
 #[expect(clippy::module_inception, reason = "a layer has a file of its name, in the folder of its family")]
 mod linear;

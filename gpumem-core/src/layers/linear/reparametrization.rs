@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
-use crate::program::ops::Reparametrize;
+use crate::program::ops::{Reparametrize, SpectralNorm};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::vec;
@@ -23,14 +23,16 @@ pub(in crate::layers) struct Reparametrization {
     gamma: Option<f64>,
     /// Added to the variance.
     eps: Option<f64>,
+    /// The axis of the weight whose places are the rows of a matrix, whose largest singular value divides the weight.
+    spectral_norm: Option<u64>,
 }
 
 /// What is added to the variance where nothing else is said.
 const EPS: f64 = 1e-6;
 
 impl Reparametrization {
-    /// The option of weight norm.
-    pub(in crate::layers) fn norm(from: &mut Arguments<'_>) -> Reparametrization {
+    /// The options of weight norm and of spectral norm, whose rows are along axis `usual`.
+    pub(in crate::layers) fn norm(from: &mut Arguments<'_>, usual: u64) -> Reparametrization {
         let axis = |value: &Argument| match value {
             Argument::Flag(is_wanted) => Some(is_wanted.then_some(0)),
             Argument::Integer(axis) => Some(Some(*axis)),
@@ -40,7 +42,16 @@ impl Reparametrization {
         let weight_norm =
             from.option("weight_norm").take_if_any(wanted, axis, ("", |_: &_| true), [Some(0), None]).flatten();
         let older_names = from.option("weight_norm_names").choice(&["original", "weight_g"]) == 1;
-        Reparametrization { weight_norm, older_names, ..Reparametrization::default() }
+        let wanted = "`true`, or the axis of the weight that is the rows of a matrix";
+        // `usual` stands for the axis that is usual for the layer.
+        let axis = |value: &Argument| match value {
+            Argument::Flag(is_wanted) => Some(is_wanted.then_some(usual)),
+            Argument::Integer(axis) => Some(Some(*axis)),
+            _ => None,
+        };
+        let spectral_norm =
+            from.option("spectral_norm").take_if_any(wanted, axis, ("", |_: &_| true), [Some(0), None]).flatten();
+        Reparametrization { weight_norm, older_names, spectral_norm, ..Reparametrization::default() }
     }
 
     /// The options of weight norm and of weight standardisation.
@@ -49,7 +60,7 @@ impl Reparametrization {
             standardized: from.option("standardized").flag(false),
             gamma: from.option("gamma").number_above_if_any(0.0),
             eps: from.option("eps").number_from_if_any(0.0),
-            ..Reparametrization::norm(from)
+            ..Reparametrization::norm(from, 0)
         }
     }
 
@@ -60,6 +71,20 @@ impl Reparametrization {
             let text = "has `standardized` and `weight_norm`, but a weight is made of its parameters in one way; remove one of them";
             b.report(Mistake::of("weight_norm", text));
             checked.weight_norm = None;
+        }
+        let is_made = self.standardized || self.weight_norm.is_some();
+        if self.spectral_norm.is_some() && is_made {
+            let other = if self.standardized { "standardized" } else { "weight_norm" };
+            let text = format!(
+                "has `{other}` and `spectral_norm`, but a weight is made of its parameters in one way; remove one of them"
+            );
+            b.report(Mistake::of("spectral_norm", text));
+            checked.spectral_norm = None;
+        }
+        if let Some(axis) = self.spectral_norm.filter(|&axis| axis >= rank as u64) {
+            let text = format!("has spectral_norm = {axis}, but its weight has {rank} axes; use a number below {rank}");
+            b.report(Mistake::of("spectral_norm", text));
+            checked.spectral_norm = Some(0);
         }
         let needs = [("gamma", self.gamma.is_some()), ("eps", self.eps.is_some())];
         for (name, _) in needs.into_iter().filter(|&(_, is_given)| is_given && !self.standardized) {
@@ -80,7 +105,11 @@ impl Reparametrization {
 
     /// A weight of these dimensions with the parameters that it is made of, the first of which is drawn as `init` says.
     pub(super) fn weight(&self, b: &mut Builder<'_>, shape: Shape, init: Init) -> Result<Value, Mistake> {
-        let Reparametrization { weight_norm, older_names, standardized, gamma, eps } = self.checked(b, shape.rank());
+        let Reparametrization { weight_norm, older_names, standardized, gamma, eps, spectral_norm } =
+            self.checked(b, shape.rank());
+        if let Some(axis) = spectral_norm {
+            return spectral(b, axis as usize, shape, init);
+        }
         let (first, second) = match (weight_norm, older_names) {
             (None, _) => ("weight", "gain"),
             (Some(_), false) => ("parametrizations.weight.original1", "parametrizations.weight.original0"),
@@ -107,4 +136,20 @@ impl Reparametrization {
         }
         b.made_of_parameters(op, &inputs)
     }
+}
+
+/// What is divided by at least, as in PyTorch.
+const SPECTRAL_EPS: f64 = 1e-12;
+
+/// A weight over its largest singular value, with the singular vectors as running statistics. The rows are along `axis`.
+fn spectral(b: &mut Builder<'_>, axis: usize, shape: Shape, init: Init) -> Result<Value, Mistake> {
+    let weight = b.parameter("parametrizations.weight.original", shape.dims(), Role::Weight, init);
+    let Reparametrize { sizes, .. } = Reparametrize::along(axis, shape);
+    let op = SpectralNorm { sizes, eps: SPECTRAL_EPS, eval: false, shape };
+    let mut vector = |name: &str, length: u64, right: bool| b.buffer(name, &[length], Init::Singular { sizes, right });
+    let buffers = [
+        vector("parametrizations.weight.0._u", op.rows(), false),
+        vector("parametrizations.weight.0._v", op.columns(), true),
+    ];
+    b.made_with(op, &[weight], &buffers)
 }

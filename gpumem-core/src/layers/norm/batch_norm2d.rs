@@ -2,6 +2,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
+use crate::program::Init;
 use crate::program::ops::BatchNorm;
 use alloc::vec;
 
@@ -57,7 +58,10 @@ impl BatchNorm2d {
         if affine {
             inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }
-        let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
+        let buffers = [
+            b.buffer("running_mean", &[channels], Init::Constant(0.0)),
+            b.buffer("running_var", &[channels], Init::Constant(1.0)),
+        ];
         b.op_with(
             BatchNorm {
                 channels,

@@ -2,6 +2,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
+use crate::program::Init;
 use crate::program::ops::InplaceNorm;
 use alloc::format;
 use alloc::vec;
@@ -54,7 +55,10 @@ impl Layer for InplaceAbn {
         if affine {
             inputs.extend([b.scale(&[channels]), b.shift(&[channels])]);
         }
-        let buffers = [b.buffer("running_mean", &[channels], 0.0), b.buffer("running_var", &[channels], 1.0)];
+        let buffers = [
+            b.buffer("running_mean", &[channels], Init::Constant(0.0)),
+            b.buffer("running_var", &[channels], Init::Constant(1.0)),
+        ];
         let op = InplaceNorm { channels, size: [height, width], eps, momentum, affine, slope };
         b.op_with(op, &inputs, &buffers)
     }
