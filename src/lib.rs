@@ -69,8 +69,8 @@ pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, NoCon
 pub use gpumem_core::train::{Clip, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{
-    Checkpoint, ConvNorm, Half, Infer, Loss, LossOptions, LossTerm, Offload, Precision, Reduction, Train, Update,
-    cards, layers, operation, report,
+    Checkpoint, ConvNorm, Half, Infer, Loss, LossOptions, LossTerm, Measurement, Offload, Precision, Reduction, Skip,
+    Train, Update, cards, layers, operation, report,
 };
 #[cfg(feature = "cpu")]
 pub use gpumem_cpu::Cpu;

@@ -36,4 +36,6 @@ pub mod train;
 pub mod typed;
 
 pub use number::{Format, Half, Precision, Role};
-pub use train::{Checkpoint, ConvNorm, Infer, Loss, LossOptions, LossTerm, Offload, Reduction, Train, Update};
+pub use train::{
+    Checkpoint, ConvNorm, Infer, Loss, LossOptions, LossTerm, Measurement, Offload, Reduction, Skip, Train, Update,
+};

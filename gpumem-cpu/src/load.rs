@@ -114,8 +114,9 @@ impl Loaded {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
         let accumulators: Vec<TensorId> = program.accumulators().collect();
-        // What is added up is there from the first part on.
-        let transients = program.transients().filter(|tensor| !accumulators.contains(tensor));
+        // What is added up is there from the first part on, and so are the running statistics of before the step.
+        let lasting: Vec<TensorId> = program.outlives_parts().collect();
+        let transients = program.transients().filter(|tensor| !lasting.contains(tensor));
         let transients: Vec<_> = transients.map(|tensor| ranges[tensor as usize].clone()).collect();
         let part = if accumulators.is_empty() { None } else { part(program, &ranges)? };
         let staging = Staging::new(program, batch)?;

@@ -6,6 +6,7 @@ mod harness;
 use gpumem_core::Update;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::StateWord;
 use gpumem_core::run::device::Runner;
 use gpumem_core::train::optim::{
     Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Group, Lion, Muon, NAdam, Optimizer, RAdam, RmsProp, Sgd,
@@ -562,6 +563,24 @@ fn rates_of_schedules() {
     }
 }
 
+/// Numbers that the state says, and not those that the program was made with, are those of a step: to the bit as if they were written.
+#[test]
+fn numbers_of_a_schedule_are_those_of_the_state() {
+    for (name, schedule) in schedules().into_iter().filter(|(_, schedule)| schedule.total().is_some()) {
+        let mut written = by_bias(Descent { schedule, ..Descent::PLAIN }, 0.1);
+        let mut set = by_bias(Descent { schedule: schedule.with_total(0), ..Descent::PLAIN }, 0.1);
+        let mut words: Vec<u32> = set.get("state").unwrap().into_iter().map(f32::to_bits).collect();
+        words[StateWord::Schedule as usize..][..8].copy_from_slice(&schedule.words());
+        set.set("state", &words);
+        for step in 0..50 {
+            written.step().unwrap();
+            set.step().unwrap();
+            let [expected, found] = [&mut written, &mut set].map(|loaded| loaded.get("linear0.bias").unwrap());
+            assert_eq!(found, expected, "{name}, step {step}");
+        }
+    }
+}
+
 /// Those of `clip.py`.
 fn schedules() -> [(&'static str, Schedule); 11] {
     let cycle = Schedule::OneCycle { total: 50, pct_start: 0.3, div_factor: 25.0, final_div_factor: 1e4 };
@@ -591,8 +610,9 @@ fn rates_of_groups_and_of_later_steps() {
     let mut loaded = by_bias(Descent { schedule, ..Descent::PLAIN }, 0.1);
     let sgd = |lr| Optimizer::Sgd(Sgd { lr, groups, ..Sgd::DEFAULT });
     for (lr, step) in [(0.1, 0u32), (0.1, 7), (0.4, 8), (0.4, 30)] {
-        let mut words = vec![0u32; gpumem_core::program::StateWord::COUNT];
+        let mut words = vec![0u32; StateWord::COUNT];
         words[0] = step;
+        words[StateWord::Schedule as usize..][..8].copy_from_slice(&schedule.words());
         loaded.set("state", &words);
         loaded.runner_mut().set_optimizer(sgd(lr)).unwrap();
         loaded.set("linear0.bias", &[0, 0]);

@@ -12,7 +12,11 @@ constexpr float LARGEST_SCALE = 16777216.0f;
 static __device__ __forceinline__ void advance_state(u32 *state) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
     state[STATE_OVERFLOW] = 0;
-    if (!is_skipped && ++state[STATE_STEP] == 0) state[STATE_STEP + 1]++;
+    if (is_skipped) {
+        state[STATE_SKIPPED]++;
+    } else if (++state[STATE_STEP] == 0) {
+        state[STATE_STEP + 1]++;
+    }
     if (!SAME<real, F16>) return;
     const float scale = from_bits(state[STATE_LOSS_SCALE]);
     if (is_skipped) {

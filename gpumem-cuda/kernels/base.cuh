@@ -52,6 +52,18 @@ __device__ __forceinline__ float from_bits(u32 bits) {
 #endif
 }
 
+// A number of 64 bits in two words, low word first.
+__device__ __forceinline__ double from_two_words(const u32 *words) {
+#ifdef __CUDA_ARCH__
+    return __hiloint2double((int)words[1], (int)words[0]);
+#else
+    const u64 bits = (u64)words[1] << 32 | words[0];
+    double x;
+    memcpy(&x, &bits, 8);
+    return x;
+#endif
+}
+
 __device__ __forceinline__ float widen(float x) { return x; }
 
 __device__ __forceinline__ float widen(Bf16 x) { return from_bits((u32)x.bits << 16); }
@@ -182,6 +194,9 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_LOSSES 12
 #define STATE_RATE 13
 #define STATE_CLIP 14
+#define STATE_NORM 15
+#define STATE_SCHEDULE 16
+#define STATE_SKIPPED 24
 // In the same place: StateWord::PART.
 #define STATE_PART 14
 

@@ -13,7 +13,7 @@
 // SUM      whether the loss is added to what is there: the losses before this one
 // BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
 // CORRECTIONS, VALUES  where the optimizer has others, its rule and numbers: see corrections.cuh
-// SCHEDULE, SCHEDULE_VALUES  where the learning rate changes from step to step: see schedule.cuh
+// SCHEDULE  where the learning rate changes from step to step: see schedule.cuh
 //
 // Of losses that have such:
 //
@@ -441,7 +441,7 @@ static __device__ __forceinline__ void finish(float sum, float divisor, float *l
 #endif
     if (threadIdx.x != 0) return;
 #ifdef SCHEDULE
-    state[STATE_RATE] = bits_of(scheduled(from_bits(state[STATE_LEARNING_RATE]), steps_before(state)));
+    state[STATE_RATE] = bits_of(scheduled(state));
 #endif
     float total = sum / divisor * (float)(WEIGHT);
 #if SUM

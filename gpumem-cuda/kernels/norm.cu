@@ -1,14 +1,15 @@
-// The norm of all gradients of a step, by which they are clipped:
+// The norm of all gradients of a step, by which they may be clipped:
 //
 // norm_squares  the root of the mean square of each 1024 elements of gradients: of one parameter, or of many in one launch
-// norm_total    what updates multiply gradients with, in the state
+// norm_total    the norm, and what updates multiply gradients with, in the state
 //
-// All sums are made in an order that depends on shapes alone. Gradients are squared in f32 and without the loss scale. Where one of them is not
-// finite in a step that is skipped then, nothing is done.
+// All sums are made in an order that depends on shapes alone. Gradients are squared in f32 and without the loss scale. The norm is not finite
+// where one of them is not.
 //
 // FIELDS, MOST  see many.cuh. Of each gradient a launch says, behind its first block, how far behind the pointer it begins, in units of
 //               256 bytes; the bit is set where its elements are f32 rather than REAL. Its number for all is where its sums begin
-// LARGEST       the norm that gradients have at most
+// LARGEST       where gradients are clipped, the norm that they have at most
+// SKIPS         where a step with a norm that is not finite is skipped
 #include "base.cuh"
 #include "real.cuh"
 #include "many.cuh"
@@ -19,7 +20,6 @@ static_assert(ROOT_OF_BLOCK * ROOT_OF_BLOCK == BLOCK, "the root of the elements 
 template <u32 LIMIT>
 static __device__ __forceinline__ void squares(const char *gradients, float *roots, const u32 *state, const Tensors<LIMIT> &tensors,
                                                float *shared) {
-    if (state[STATE_OVERFLOW] != 0) return;
     const Part part = part_of_thread(tensors);
     const char *from = gradients + tensors.words[1][part.tensor] * 256ull;
     const float scale = from_bits(state[STATE_LOSS_SCALE]);
@@ -55,7 +55,6 @@ struct Given {
 // One block of 1024 threads. In f32 the sum would lose digits in a large network, and squares could be infinite.
 KERNEL(__launch_bounds__(1024) norm_total)(const float *roots, u32 *state, IN_PLACE Given given) {
     __shared__ double shared[1024];
-    if (state[STATE_OVERFLOW] != 0) return;
     double sum = 0.0;
     for (u32 i = threadIdx.x; i < given.count; i += 1024) sum += (double)roots[i] * (double)roots[i];
     shared[threadIdx.x] = sum;
@@ -64,7 +63,16 @@ KERNEL(__launch_bounds__(1024) norm_total)(const float *roots, u32 *state, IN_PL
         if (threadIdx.x < step) shared[threadIdx.x] += shared[threadIdx.x + step];
     }
     if (threadIdx.x != 0) return;
-    const double factor = (double)(LARGEST) / (sqrt(shared[0] * BLOCK) + 1e-6);
+    const double norm = sqrt(shared[0] * BLOCK);
+    state[STATE_NORM] = bits_of((float)norm);
+#ifdef SKIPS
+    if (!(norm <= 1.7976931348623157e308)) state[STATE_OVERFLOW] = 1;
+#endif
+#ifdef LARGEST
+    // A step that is skipped leaves what gradients were multiplied with.
+    if (state[STATE_OVERFLOW] != 0) return;
+    const double factor = (double)(LARGEST) / (norm + 1e-6);
     // What is no number stays none.
     state[STATE_CLIP] = bits_of(factor > 1.0 ? 1.0f : (float)factor);
+#endif
 }

@@ -1,11 +1,9 @@
 // The learning rate of a step, which its first loss computes once, in double precision: see gpumem_core::train::Schedule.
 //
-// SCHEDULE         which: one of the structs below
-// SCHEDULE_VALUES  its numbers, in the order of gpumem_core::train::Schedule; those that it has not are 0
+// SCHEDULE  which: one of the structs below. Its numbers are in the state, in the order of gpumem_core::train::Schedule, so that a
+//           running program may change them; those that it has not are 0
 //
 // No include guard: the tests include it once for each kernel they compile.
-
-constexpr double schedule[4] = SCHEDULE_VALUES;
 
 // cos(pi x) for x from 0 to 1: Taylor's series, of no more than a quarter of a turn. The library's has a part for large angles that takes
 // memory of the stack.
@@ -27,42 +25,58 @@ static __device__ __forceinline__ double between(double from, double to, double 
     return to + (from - to) * (0.5 * (1.0 + cos_of_pi(share < 1.0 ? share : 1.0)));
 }
 
-// What comes behind a warm-up, in step s from its end.
+// The four numbers.
+struct Numbers {
+    double at[4];
+};
+
+// What comes after a warm-up, in step s from its end.
 
 struct ConstantRate {
-    static constexpr double warmup = schedule[0];
-    static __device__ __forceinline__ double at(double lr, double) { return lr; }
+    static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
+    static __device__ __forceinline__ double at(double lr, double, const Numbers &) { return lr; }
 };
 
+// warmup, total, min
 struct CosineRate {
-    static constexpr double warmup = schedule[0], total = schedule[1], least = schedule[2];
-    static __device__ __forceinline__ double at(double lr, double s) { return between(lr, least, s / (total - warmup)); }
+    static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
+    static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
+        return between(lr, n.at[2], s / (n.at[1] - n.at[0]));
+    }
 };
 
+// warmup, total, min
 struct LinearRate {
-    static constexpr double warmup = schedule[0], total = schedule[1], least = schedule[2];
-    static __device__ __forceinline__ double at(double lr, double s) {
-        const double share = s / (total - warmup);
-        return lr + (least - lr) * (share < 1.0 ? share : 1.0);
+    static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
+    static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
+        const double share = s / (n.at[1] - n.at[0]);
+        return lr + (n.at[2] - lr) * (share < 1.0 ? share : 1.0);
     }
 };
 
+// warmup, every, factor
 struct StepRate {
-    static constexpr double warmup = schedule[0], every = schedule[1], factor = schedule[2];
-    static __device__ __forceinline__ double at(double lr, double s) { return lr * pow(factor, (double)(u64)(s / every)); }
-};
-
-struct OneCycleRate {
-    static constexpr double warmup = 0.0, total = schedule[0], highest = schedule[1] * total - 1.0;
-    static __device__ __forceinline__ double at(double lr, double s) {
-        const double first = lr / schedule[2];
-        if (s <= highest) return between(first, lr, s / highest);
-        return between(lr, first / schedule[3], (s - highest) / (total - 1.0 - highest));
+    static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
+    static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
+        return lr * pow(n.at[2], (double)(u64)(s / n.at[1]));
     }
 };
 
-// The rate where so many steps were made before.
-static __device__ __forceinline__ float scheduled(float lr, u64 step) {
-    const double s = (double)step, warmup = SCHEDULE::warmup;
-    return (float)(s < warmup ? lr * ((s + 1.0) / (warmup + 1.0)) : SCHEDULE::at(lr, s - warmup));
+// total, pct_start, div_factor, final_div_factor
+struct OneCycleRate {
+    static __device__ __forceinline__ double warmup(const Numbers &) { return 0.0; }
+    static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
+        const double total = n.at[0], highest = n.at[1] * total - 1.0, first = lr / n.at[2];
+        if (s <= highest) return between(first, lr, s / highest);
+        return between(lr, first / n.at[3], (s - highest) / (total - 1.0 - highest));
+    }
+};
+
+// The rate of the step that a state says is next.
+static __device__ __forceinline__ float scheduled(const u32 *state) {
+    Numbers numbers;
+#pragma unroll
+    for (u32 which = 0; which < 4; which++) numbers.at[which] = from_two_words(&state[STATE_SCHEDULE + 2 * which]);
+    const double lr = from_bits(state[STATE_LEARNING_RATE]), s = (double)steps_before(state), warmup = SCHEDULE::warmup(numbers);
+    return (float)(s < warmup ? lr * ((s + 1.0) / (warmup + 1.0)) : SCHEDULE::at(lr, s - warmup, numbers));
 }

@@ -4,11 +4,11 @@ use crate::errors::Errors;
 use crate::loss;
 use crate::names;
 use crate::syntax::{Constant, Place};
-use crate::train::{Reading, last_name, plain, text};
+use crate::train::{Reading, last_name, one_of, plain, text};
 use gpumem_core::Update;
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::suggest::nearest;
-use gpumem_core::train::{Clip, Field, Schedule};
+use gpumem_core::train::{Clip, Field, Measurement, Schedule, Skip};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
@@ -18,7 +18,8 @@ const DEEPEST: usize = 16;
 
 /// The numbers that a schedule or a clip may have.
 const READABLE: &str = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
-                        `+ - * / %` of these; a rate that only the running program knows is set with `set_lr`";
+                        `+ - * / %` of these; what only the running program knows is set there, a rate with `set_lr`, and a `total` that is \
+                        left out with `set_total`";
 
 /// Reports the part of a number that cannot be read.
 fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
@@ -190,17 +191,25 @@ pub(crate) fn clip(
 
 /// Where gradients are clipped by their norm, or added up over parts of a batch, updates wait for that: an error where that was refused, and the field where it was left out.
 pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors: &mut Errors) -> Option<TokenStream> {
-    let waits = reading.descent.needs_norm() || reading.descent.accumulates();
-    if !waits || reading.update == Update::Separate {
+    let descent = reading.descent;
+    let waits = descent.needs_norm() || descent.accumulates();
+    if !(waits || descent.skips) || reading.update == Update::Separate {
         return None;
     }
     if let Some(value) = written {
-        let message = match reading.descent.needs_norm() {
-            true => {
+        let message = match () {
+            () if descent.clips_by_norm() => {
                 "`clip: GlobalNorm` needs all gradients before the first update, so that updates are `Separate`; remove \
                  `update: Fused`, or clip each number by itself, as `clip: Value(0.5)`"
             }
-            false => {
+            () if descent.measures_norm => {
+                "`measure: GradientNorm` holds all gradients until their norm is known, so that updates are `Separate`; remove \
+                 `update: Fused`"
+            }
+            () if !descent.accumulates() => {
+                "`skip: NonFinite` looks at all gradients before the first update; remove `update: Fused`"
+            }
+            () => {
                 "`micro_batches` adds up the gradients of all of them before the first update, so that updates are `Separate`; \
                  remove `update: Fused`"
             }
@@ -208,8 +217,28 @@ pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors
         errors.add(Place::of(value), message);
         return None;
     }
+    // What is only looked at need not be held until the end of the step.
+    if !waits {
+        return None;
+    }
     reading.update = Update::Separate;
     Some(quote!(update: __gpumem::__private::Update::Separate,))
+}
+
+/// Reads `measure`.
+pub(crate) fn measure(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let chosen = one_of(value, "value of `measure`", &Measurement::NAMES, errors);
+    reading.descent.measures_norm = Measurement::ALL[chosen] == Measurement::GradientNorm;
+    let name = Ident::new(Measurement::NAMES[chosen], Span::call_site());
+    quote!(__gpumem::__private::train::Measurement::#name)
+}
+
+/// Reads `skip`.
+pub(crate) fn skip(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let chosen = one_of(value, "value of `skip`", &Skip::NAMES, errors);
+    reading.descent.skips = Skip::ALL[chosen] == Skip::NonFinite;
+    let name = Ident::new(Skip::NAMES[chosen], Span::call_site());
+    quote!(__gpumem::__private::train::Skip::#name)
 }
 
 /// Reads `schedule`.
@@ -255,7 +284,12 @@ pub(crate) fn schedule(
         let at = fields.iter().position(|known| known.name == field);
         at.and_then(|at| places[at]).unwrap_or(Place::of(value))
     };
-    if let Some((field, rule)) = schedule.mistake() {
+    let is_written = |field: &str| fields.iter().zip(&places).any(|(known, at)| known.name == field && at.is_some());
+    let mistake = match schedule.total().filter(|_| is_written("total")) {
+        Some(total) => schedule.mistake_of_total(total),
+        None => schedule.mistake(),
+    };
+    if let Some((field, rule)) = mistake {
         errors.add(place(field), format!("`{field}` {rule}"));
         return plain_schedule;
     }
@@ -273,9 +307,9 @@ pub(crate) fn schedule(
     quote!(__gpumem::__private::train::Schedule::#named { #(#each)* })
 }
 
-/// How a schedule is written: with what it needs.
+/// How a schedule is written: with what it needs, or is rarely without.
 fn example(name: &str, fields: &[Field]) -> String {
-    let needed = fields.iter().filter(|field| field.default.is_none());
+    let needed = fields.iter().filter(|field| field.default.is_none() || field.name == "total");
     let needed: Vec<String> = needed.map(|field| format!("{}: 1000", field.name)).collect();
     if needed.is_empty() { name.to_string() } else { format!("{name} {{ {} }}", needed.join(", ")) }
 }

@@ -105,7 +105,8 @@ use proc_macro2::TokenStream;
 /// (`Norms`, the default, `None`, `Cheap`, `Auto`, `Budget(0.6)`, see `gpumem::Checkpoint`), `conv_norm` (`Fused`, the default, `Separate`, see
 /// `gpumem::ConvNorm`), `offload`
 /// (`OptimizerState`, `Activations` or `All`, see `gpumem::Offload`), `clip`
-/// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
+/// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `measure` (`GradientNorm`, see
+/// `gpumem::Measurement`), `skip` (`NonFinite`, see `gpumem::Skip`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
 /// computed at a time. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its

@@ -20,7 +20,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 17] = [
+const TRAIN_FIELDS: [&str; 19] = [
     "batch",
     "micro_batches",
     "precision",
@@ -33,6 +33,8 @@ const TRAIN_FIELDS: [&str; 17] = [
     "offload",
     "clip",
     "schedule",
+    "measure",
+    "skip",
     "conv_workspace",
     "headroom",
     "tf32",
@@ -140,6 +142,8 @@ pub(crate) fn train<'s>(
             }
             "clip" => descent::clip(value, constants, &mut reading, errors),
             "schedule" => descent::schedule(value, constants, &mut reading, errors),
+            "measure" => descent::measure(value, &mut reading, errors),
+            "skip" => descent::skip(value, &mut reading, errors),
             _ => literals::field("Train", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
@@ -327,6 +331,12 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
         }
         "lr_scheduler" | "scheduler" if trains => {
             return "did you mean `schedule`, as `schedule: Cosine { warmup: 100, total: 5000 }`?".to_string();
+        }
+        "grad_scaler" | "scaler" | "skip_nan" | "skip_non_finite" | "detect_anomaly" if trains => {
+            return "did you mean `skip`, as `skip: NonFinite`?".to_string();
+        }
+        "log_grad_norm" | "track_grad_norm" | "grad_norm" if trains => {
+            return "did you mean `measure`, as `measure: GradientNorm`?".to_string();
         }
         "criterion" if trains => return "did you mean `loss`?".to_string(),
         _ => {}

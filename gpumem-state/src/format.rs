@@ -38,6 +38,11 @@ pub(crate) struct Numbers {
     pub(crate) lr: f64,
     pub(crate) loss_scale: f32,
     pub(crate) good_steps: u32,
+    #[serde(default)]
+    pub(crate) skipped: u32,
+    /// The `total` of the schedule if the program had set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) total: Option<u64>,
     pub(crate) progress: Progress,
     /// The checksum of the header of the file of tensors.
     pub(crate) header: String,
@@ -69,7 +74,7 @@ fn optimizer<N: Network>() -> &'static str {
 
 impl Numbers {
     pub(crate) fn of<N: Network>(numbers: StateNumbers, progress: Progress) -> Numbers {
-        let StateNumbers { steps, seed, lr, loss_scale, good_steps } = numbers;
+        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total } = numbers;
         Numbers {
             version: VERSION,
             gpumem: env!("CARGO_PKG_VERSION").to_string(),
@@ -83,6 +88,8 @@ impl Numbers {
             lr,
             loss_scale,
             good_steps,
+            skipped,
+            total,
             progress,
             header: String::new(),
             tensors: BTreeMap::new(),
@@ -90,8 +97,8 @@ impl Numbers {
     }
 
     pub(crate) fn state_numbers(&self) -> StateNumbers {
-        let &Numbers { steps, seed, lr, loss_scale, good_steps, .. } = self;
-        StateNumbers { steps, seed, lr, loss_scale, good_steps }
+        let &Numbers { steps, seed, lr, loss_scale, good_steps, skipped, total, .. } = self;
+        StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total }
     }
 
     /// True if the state is of the network's optimizer.

@@ -263,3 +263,39 @@ fn the_first_run_of_a_program_has_nothing_to_resume() {
     assert_eq!(net.resume_if_any(folder.path()).unwrap().unwrap().steps, 0);
     assert_eq!(net.resume_if_any(folder.path().join("step-00000000")).unwrap().unwrap().steps, 0);
 }
+
+/// A schedule whose end the program says, and steps that were skipped before the state is saved.
+#[test]
+fn a_total_that_was_set_and_skipped_steps_are_saved() {
+    network! {
+        pub struct Guarded;
+
+        const TRAIN: Train = Train {
+            batch: 4, loss: Mse, optimizer: AdamW { lr: 0.01 }, schedule: Cosine { warmup: 3 }, skip: NonFinite,
+        };
+
+        fn forward(image: Image<2, 6, 6>) -> Features<5> {
+            [Conv2d(4, 3), BatchNorm2d, Relu, Flatten, Linear(5)]
+        }
+    }
+    fn train(net: &mut Net<Guarded, Cpu>, steps: std::ops::Range<u64>) {
+        for step in steps {
+            let target = Tensor::from_fn(|index| if step % 5 == 4 { f32::NAN } else { index as f32 / 9.0 });
+            net.train_step(&features(step), &target).unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut whole = Guarded::on(&Cpu::new()).unwrap();
+    whole.set_total(20).unwrap();
+    train(&mut whole, 0..12);
+    whole.save_state(folder.path()).unwrap();
+    let mut resumed = Guarded::on(&Cpu::new()).unwrap();
+    let state = resumed.resume(folder.path()).unwrap();
+    assert_eq!((state.steps, resumed.skipped().unwrap()), (10, 2));
+    assert_eq!((resumed.schedule(), resumed.lr().unwrap()), (whole.schedule(), whole.lr().unwrap()));
+    for net in [&mut whole, &mut resumed] {
+        train(net, 12..24);
+    }
+    assert_eq!(resumed.snapshot().unwrap(), whole.snapshot().unwrap());
+    assert_eq!(resumed.skipped().unwrap(), 4);
+}

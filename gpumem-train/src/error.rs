@@ -75,6 +75,8 @@ pub struct NotFinite {
     pub position: Position,
     /// Samples of the batch.
     pub samples: usize,
+    /// Steps in a row that were skipped, this one included. 0 unless `TRAIN` has `skip: NonFinite`.
+    pub skipped: u64,
     /// The first tensor that was not finite.
     pub origin: Origin,
 }
@@ -162,8 +164,11 @@ impl fmt::Display for Error {
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NotFinite { step, loss, position: Position { epoch, sample }, samples, origin } = self;
-        write!(f, "the loss of step {step} is {loss}")?;
+        let NotFinite { step, loss, position: Position { epoch, sample }, samples, skipped, origin } = self;
+        match skipped {
+            0 => write!(f, "the loss of step {step} is {loss}")?,
+            skipped => write!(f, "{skipped} steps in a row were skipped, and the loss of the last is {loss}")?,
+        }
         match origin {
             Origin::Found { tensor, step: of } if of == step => write!(f, ": {tensor}")?,
             Origin::Found { tensor, step: of } => write!(f, ", and its origin is step {of}: {tensor}")?,

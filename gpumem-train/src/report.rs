@@ -17,6 +17,8 @@ pub struct StepReport {
     pub loss: f32,
     /// Samples of the batch, without padding.
     pub samples: usize,
+    /// True if the step updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`. It is no part of `step`.
+    pub is_skipped: bool,
     /// The evaluation after the step. `None` if none was due.
     pub evaluation: Option<EvaluationReport>,
 }

@@ -55,6 +55,9 @@ where
     has_ended: bool,
 }
 
+/// Steps in a row that may be skipped before a training fails: with so many the network or its data is broken.
+const MOST_SKIPPED: u64 = 100;
+
 /// The facts that do not change in a run.
 #[derive(Debug)]
 struct Facts {
@@ -78,6 +81,8 @@ struct Facts {
 struct Run {
     samples: u64,
     steps: u64,
+    /// Steps in a row that were skipped.
+    skipped: u64,
     /// Time of steps, without evaluations.
     busy: Duration,
     last: Option<EvaluationReport>,
@@ -153,12 +158,14 @@ where
         let display = display(trainer, resumed);
         let bytes = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();
         let settings = &trainer.settings;
+        let steps = last_step(loader, numbers.steps, settings.epochs, settings.max_steps)?;
+        end_schedule(trainer.net, steps)?;
         let facts = Facts {
             padding,
             room,
             unit: Unit::of::<N::Input>(),
             memory: memory::<N>(),
-            steps: last_step(loader, numbers.steps, settings.epochs, settings.max_steps)?,
+            steps,
             resumed,
             start,
             waited: loader.waited(),
@@ -256,9 +263,13 @@ where
             let loss = self.train(&batch, before)?;
             drop(batch);
             self.run.busy += start.elapsed();
-            let mut report = self.step_report(loss, samples);
+            let is_skipped = self.run.skipped > 0;
+            let mut report = StepReport { is_skipped, ..self.step_report(loss, samples) };
             self.after_step(&report)?;
-            self.after(&mut report, ends_epoch)?;
+            // What is due after this number of steps was done when the last of them was made.
+            if !is_skipped || ends_epoch {
+                self.after(&mut report, ends_epoch)?;
+            }
             return Ok(Some(report));
         }
     }
@@ -269,7 +280,7 @@ where
     }
 
     fn step_report(&self, loss: f32, samples: usize) -> StepReport {
-        StepReport { step: self.step, epoch: self.epoch, loss, samples, evaluation: None }
+        StepReport { step: self.step, epoch: self.epoch, loss, samples, is_skipped: false, evaluation: None }
     }
 
     /// Returns why there is to be no further step. `None` if there is to be one.
@@ -299,13 +310,21 @@ where
             (self.step, self.rate) = (numbers.steps, numbers.lr);
             self.replay.touch();
         }
-        self.replay.prepare(net, before, self.step)?;
+        let skips = net.skips_non_finite();
+        // A step that is skipped leaves the network as it was: no copy is needed to look into it.
+        if !skips {
+            self.replay.prepare(net, before, self.step)?;
+        }
         let stepped = net.train_step(&batch.input, &batch.target);
         if stepped.is_err() {
             // The network is as before the batch, and so is the loader.
             self.loader.resume(before);
         }
         let loss = stepped.map_err(Error::compute(self.step))?;
+        if skips && net.steps().map_err(Error::compute(self.step))? == self.step {
+            return self.skipped(batch, before, loss);
+        }
+        self.run.skipped = 0;
         self.step += 1;
         self.run.steps += 1;
         self.run.samples += batch.len as u64;
@@ -316,10 +335,29 @@ where
             return Ok(loss);
         }
         let origin = self.replay.explain(net, self.loader, self.step, before);
-        let not_finite = NotFinite { step: self.step, loss, position: before, samples: batch.len, origin };
+        let not_finite = NotFinite { step: self.step, loss, position: before, samples: batch.len, skipped: 0, origin };
         if matches!(not_finite.origin, Origin::Found { .. } | Origin::Vanished) {
             self.step -= 1;
         }
+        Err(Error::NotFinite(Box::new(not_finite)))
+    }
+
+    /// Counts a step that was skipped.
+    fn skipped(&mut self, batch: &Batch<N::Input, N::Target>, before: Position, loss: f32) -> Result<f32> {
+        self.run.skipped += 1;
+        tracing::warn!(step = self.step, loss, "step skipped: a gradient is not finite");
+        if self.run.skipped < MOST_SKIPPED {
+            return Ok(loss);
+        }
+        let step = self.step + 1;
+        let origin = match self.trainer.net.first_non_finite(&batch.input, &batch.target) {
+            Ok(Some(found)) => Origin::Found { tensor: found.to_string(), step },
+            Ok(None) => Origin::Vanished,
+            Err(error) => Origin::Failed(error.to_string()),
+        };
+        self.loader.resume(before);
+        let not_finite =
+            NotFinite { step, loss, position: before, samples: batch.len, skipped: self.run.skipped, origin };
         Err(Error::NotFinite(Box::new(not_finite)))
     }
 
@@ -327,7 +365,7 @@ where
     fn after_step(&mut self, report: &StepReport) -> Result<()> {
         // The rate of the step itself, before a callback changes it.
         let made = self.step.saturating_sub(1);
-        let rate = N::TRAIN.map_or(self.rate, |train| train.schedule.rate(self.rate, made));
+        let rate = self.trainer.net.schedule().rate(self.rate, made);
         let mut asked = Asked::default();
         for call in &mut self.trainer.on_step {
             let called = call(&mut Context::new(self.trainer.net, report, &mut asked));
@@ -335,11 +373,12 @@ where
         }
         let is_due = match self.trainer.settings.log_every {
             0 => false,
-            every => self.step.is_multiple_of(every),
+            every => self.step.is_multiple_of(every) && !report.is_skipped,
         };
         let mut values = Vec::new();
         if is_due {
             values.extend([("loss".to_string(), f64::from(report.loss)), ("lr".to_string(), rate)]);
+            values.extend(self.guards()?);
         }
         values.append(&mut asked.values);
         self.heed(&asked);
@@ -362,6 +401,20 @@ where
         };
         self.display.step(&status);
         Ok(())
+    }
+
+    /// Returns what `TRAIN` has each step measure: the norm of its gradients, and the steps that were skipped.
+    fn guards(&mut self) -> Result<Vec<(String, f64)>> {
+        let (net, step) = (&mut *self.trainer.net, self.step);
+        let mut values = Vec::new();
+        // There is none before the first step of a run.
+        if net.measures_gradient_norm() && self.run.steps > 0 {
+            values.push(("gradient_norm".to_string(), net.gradient_norm().map_err(Error::compute(step))?));
+        }
+        if net.skips_non_finite() {
+            values.push(("skipped".to_string(), net.skipped().map_err(Error::compute(step))? as f64));
+        }
+        Ok(values)
     }
 
     /// Does what a callback asked for.
@@ -536,6 +589,20 @@ fn check_padding<I: Batched, T: Batched>(loader: &Loader<I, T>, padding: Padding
         return Err(Error::Padding { samples: samples % room.max(1), batch: room });
     }
     Ok(())
+}
+
+/// Sets the `total` of a schedule that `TRAIN` leaves open, and nothing has set, to the steps of the training.
+fn end_schedule<N: Trains, D: Device>(net: &mut Net<N, D>, steps: Option<u64>) -> Result<()> {
+    if !net.schedule().is_open() {
+        return Ok(());
+    }
+    let Some(steps) = steps else {
+        return Err(Error::setting(
+            "the schedule in `TRAIN` has no `total`, and nothing says how many steps the training has; give the trainer `.epochs(n)` or \
+             `.max_steps(n)`, or call `net.set_total(steps)`",
+        ));
+    };
+    net.set_total(steps).map_err(Error::compute(0))
 }
 
 /// Returns the number of steps at the end of a training. `None` if nothing but early stopping ends it.

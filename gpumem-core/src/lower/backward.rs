@@ -61,7 +61,7 @@ impl Builder<'_> {
             self.begins.push(self.operations.len());
             self.piece(training, piece);
         }
-        if training.skips_overflow {
+        if training.checks_gradients() {
             (0..self.parameters.len()).for_each(|parameter| self.check(parameter));
         }
         if training.descent.needs_norm() {

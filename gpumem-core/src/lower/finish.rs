@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::recompute::Draft;
-use super::{Training, held, micro, offload, pitch, updates};
+use super::{Training, guard, held, micro, offload, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Descent;
@@ -66,6 +66,9 @@ impl Draft {
         };
         let accumulates = training.is_some_and(|training| training.descent.accumulates());
         updates::with_scratch(&mut operations, &mut tensors, moments);
+        if training.is_some_and(|training| training.descent.skips) {
+            operations = guard::guard_statistics(operations, &mut tensors);
+        }
 
         let mut used = vec![false; tensors.len()];
         for (index, operation) in operations.iter().enumerate() {
@@ -85,6 +88,7 @@ impl Draft {
         }
         if accumulates {
             micro::keep_loss(&mut operations, &mut tensors, &results);
+            guard::keep_statistics(&operations, &mut tensors, end);
         }
 
         let keep = |id: &usize| tensors[*id].class != Class::Transient || used[*id];

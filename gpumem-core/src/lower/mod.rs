@@ -13,6 +13,7 @@ mod finish;
 mod fitted;
 mod forward;
 mod front;
+mod guard;
 mod held;
 mod largest;
 mod merged;
@@ -162,7 +163,12 @@ impl Training<'_> {
 
     /// Whether updates come when all gradients are there.
     fn defers_updates(&self) -> bool {
-        self.holds_gradients() || self.skips_overflow
+        self.holds_gradients() || self.checks_gradients()
+    }
+
+    /// True if each gradient is looked at before the first update.
+    fn checks_gradients(&self) -> bool {
+        self.skips_overflow || self.descent.checks()
     }
 }
 

@@ -45,8 +45,9 @@ pub enum Action {
     /// leaves in `Workspace`, from this number on, for each piece the root of its sum of squares over that number of elements: the sum itself
     /// could be infinite. All gradients have one workspace.
     Squares(u64),
-    /// From what all [squares](Action::Squares) left in `Workspace`, the norm of all gradients, and what updates multiply them with, in `State`: see
-    /// [`StateWord::Clip`](super::StateWord::Clip).
+    /// From what all [squares](Action::Squares) left in `Workspace`, the norm of all gradients, and where they are clipped by it what updates
+    /// multiply them with, in `State`: see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). In a
+    /// program that [skips](crate::train::Descent::skips) steps it notes there, too, if the norm is not finite: the step then updates nothing.
     Norm,
     /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
     /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
@@ -73,6 +74,11 @@ pub enum Action {
     Settle,
     /// A step of an activation on its way to host memory and back.
     Park(Leg),
+    /// Copies the running statistic `Buffer(0)` to `Saved(0)`, from element number this on, before the first operation of a step that may be
+    /// skipped; where a batch is split, before that of its first part. All running statistics have one such tensor.
+    SaveStatistics(u64),
+    /// Copies from there, from element number this on, to the running statistic `Buffer(0)`, if `State` says that the step is skipped.
+    RestoreStatistics(u64),
 }
 
 /// A step of an activation on its way to host memory and back: see [`Action::Park`].
@@ -168,6 +174,14 @@ impl Wire for Action {
                 15u64.put(out);
                 leg.put(out);
             }
+            Action::SaveStatistics(first) => {
+                16u64.put(out);
+                first.put(out);
+            }
+            Action::RestoreStatistics(first) => {
+                17u64.put(out);
+                first.put(out);
+            }
         }
     }
 
@@ -189,6 +203,8 @@ impl Wire for Action {
             13 => Action::Settle,
             14 => Action::Collect,
             15 => Action::Park(Wire::take(from)?),
+            16 => Action::SaveStatistics(Wire::take(from)?),
+            17 => Action::RestoreStatistics(Wire::take(from)?),
             _ => return None,
         })
     }

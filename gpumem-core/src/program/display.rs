@@ -62,6 +62,8 @@ impl Program {
             Action::Copy => format!("{path} gradient copy"),
             Action::SumBatch => format!("{path} gradient sum over batch{plus}"),
             Action::Advance => "step += 1".to_string(),
+            Action::SaveStatistics(_) => format!("{path} statistics saved"),
+            Action::RestoreStatistics(_) => format!("{path} statistics restored"),
         }
     }
 

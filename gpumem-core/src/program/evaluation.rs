@@ -132,7 +132,7 @@ fn untrained(operation: &Operation) -> Option<Operation> {
         Action::Run { op: Op::Rectifier(rectifier), pass } => {
             Action::Run { op: rectifier.of.clone().into(), pass: *pass }
         }
-        Action::Park(_) => return None,
+        Action::Park(_) | Action::SaveStatistics(_) => return None,
         action => action.clone(),
     };
     if let Action::Run { op, .. } = &mut action {

@@ -153,7 +153,12 @@ impl Program {
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])
             }
-            Action::Loss(_) | Action::Norm | Action::Advance | Action::Settle => Layouts::Dense,
+            Action::Loss(_)
+            | Action::Norm
+            | Action::Advance
+            | Action::Settle
+            | Action::SaveStatistics(_)
+            | Action::RestoreStatistics(_) => Layouts::Dense,
         };
         match layouts {
             Layouts::Dense => false,

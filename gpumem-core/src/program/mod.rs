@@ -126,11 +126,18 @@ pub enum StateWord {
     Rate = 13,
     /// What gradients are multiplied with where they are clipped by their norm, as the bits of an f32: [`Action::Norm`] computes it.
     Clip = 14,
+    /// The norm of all gradients of the last step, before they were clipped, as the bits of an f32: [`Action::Norm`] computes it.
+    Norm = 15,
+    /// The four numbers of the schedule in the order of its row, each as the bits of an f64, low word first; those that it has not are 0. The
+    /// host may change them between two steps. See [`Schedule::words`](crate::train::Schedule::words).
+    Schedule = 16,
+    /// Steps that updated nothing, because a gradient was not finite.
+    Skipped = 24,
 }
 
 impl StateWord {
     /// Words of the tensor.
-    pub const COUNT: usize = 15;
+    pub const COUNT: usize = 26;
 
     /// Where there is a cache: how many of the steps at hand are of the sequence; what lies behind them fills the pass up. In the place of the
     /// seed, for without training nothing is drawn.
@@ -401,6 +408,8 @@ impl Operation {
             Action::Run { pass: Pass::Chunk, .. } | Action::Loss(_) => Phase::Loss,
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
+            Action::SaveStatistics(_) => Phase::Forward,
+            Action::RestoreStatistics(_) => Phase::Update,
             Action::Park(Leg::Leave | Leg::Left) => Phase::Forward,
             Action::Park(Leg::Return | Leg::Returned) => Phase::Backward,
             Action::Run { pass: Pass::Backward, .. }
@@ -549,6 +558,14 @@ impl Program {
     pub fn accumulators(&self) -> impl Iterator<Item = TensorId> + '_ {
         let results = self.results.iter().copied();
         self.of_class(Class::Gradient).chain(results).filter(|_| self.training && self.descent.accumulates())
+    }
+
+    /// Tensors that live from one part of a batch to the next, where it has several: [accumulators](Program::accumulators), and the running
+    /// statistics of before the step.
+    pub fn outlives_parts(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let saves = |operation: &&Operation| matches!(operation.action, Action::SaveStatistics(_));
+        let saved = self.operations.iter().find(saves).and_then(|operation| operation.written(Slot::Saved(0)));
+        self.accumulators().chain(saved.filter(|_| self.descent.accumulates()))
     }
 
     /// The tensors that share the activations' part of the arena, in the order of the plan's offsets.

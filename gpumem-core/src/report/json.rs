@@ -75,6 +75,7 @@ fn descent(train: &Train) -> String {
     };
     let schedule = train.schedule;
     let numbers = schedule.fields().iter().zip(schedule.numbers()).map(|(field, number)| match field.is_whole {
+        true if field.name == "total" && number == 0.0 => format!(",{}:null", quoted(field.name)),
         true => format!(",{}:{}", quoted(field.name), number as u64),
         false => format!(",{}:{number:?}", quoted(field.name)),
     });

@@ -15,5 +15,6 @@ pub mod non_finite;
 mod shared;
 pub mod state;
 mod states;
+mod step_numbers;
 pub mod tensor;
 mod transfer;

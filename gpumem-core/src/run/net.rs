@@ -19,7 +19,7 @@ use crate::run::tensor::{Give, Hosts};
 use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::optim::Optimizer;
-use crate::train::{Train, single_value};
+use crate::train::{Schedule, Train, single_value};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -55,10 +55,14 @@ pub struct Net<N, D: Device> {
     pub(super) precision: Precision,
     pub(super) seed: u64,
     pub(super) optimizer: Optimizer,
+    /// The schedule with the numbers that the state has.
+    pub(super) schedule: Schedule,
+    /// The `total` that `TRAIN` has, 0 where it is left out. `None` for a schedule without one.
+    pub(super) written_total: Option<u64>,
     pub(super) states: States,
     pub(super) buffer: Vec<u8>,
     /// Whether there has been a training step, and so a loss.
-    has_stepped: bool,
+    pub(super) has_stepped: bool,
     network: PhantomData<fn() -> N>,
 }
 
@@ -142,6 +146,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let (seed, optimizer) = (settings.seed, settings.optimizer);
         let divisors = train.as_ref().map(Divisors::new).transpose()?.unwrap_or_default();
         let (buffer, has_stepped, network) = (Vec::new(), false, PhantomData);
+        let schedule = train.as_ref().map_or(Schedule::PLAIN, |train| train.program.descent.schedule);
         let mut net = Net {
             runner,
             train,
@@ -152,6 +157,8 @@ impl<N: Network, D: Device> Net<N, D> {
             precision,
             seed,
             optimizer,
+            schedule,
+            written_total: schedule.total(),
             states,
             buffer,
             has_stepped,
@@ -194,6 +201,8 @@ impl<N: Network, D: Device> Net<N, D> {
                     words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
                     words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
                     words[StateWord::LossScale as usize] = loss_scale(self.precision).to_bits();
+                    let schedule = StateWord::Schedule as usize;
+                    words[schedule..schedule + Schedule::WORDS].copy_from_slice(&self.schedule.words());
                     words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
                 Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
@@ -251,6 +260,7 @@ impl<N: Network, D: Device> Net<N, D> {
         target: Given<'_, N::Target>,
         run: &mut RunPart<'_, D::Runner>,
     ) -> Result<(), Error> {
+        self.check_schedule()?;
         let Some(train) = &self.train else { return Err(Self::untrained()) };
         let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
         check_parts::<N::Input>(train, Class::Input, parts, input, &mut self.buffer)?;
@@ -348,6 +358,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     .into();
             return Err(Error::Unsupported { device: N::NAME, what });
         }
+        self.check_schedule()?;
         self.runner.train()?;
         self.has_stepped = true;
         Ok(())
@@ -506,12 +517,12 @@ impl<N: Network, D: Device> Net<N, D> {
     /// PyTorch: `scheduler.get_last_lr()[0]`.
     ///
     /// # Errors
-    /// A network without `TRAIN`, or a failure of the device.
+    /// A network without `TRAIN`, a schedule whose `total` was left out and is not set, or a failure of the device.
     #[doc(alias = "get_last_lr")]
     pub fn lr(&mut self) -> Result<f64, Error> {
+        self.check_schedule()?;
         let steps = self.steps()?;
-        let schedule = self.trained()?.program.descent.schedule;
-        Ok(schedule.rate(self.optimizer.lr(), steps))
+        Ok(self.schedule.rate(self.optimizer.lr(), steps))
     }
 
     /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. Where `TRAIN` has a

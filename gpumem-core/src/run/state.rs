@@ -42,6 +42,10 @@ pub struct StateNumbers {
     pub loss_scale: f32,
     /// Steps in a row whose gradients were finite, since the loss scale changed.
     pub good_steps: u32,
+    /// Steps that updated nothing, because a gradient was not finite.
+    pub skipped: u32,
+    /// The `total` of the schedule that [`Net::set_total`] has set. `None` if it is that of `TRAIN`, or if there is none.
+    pub total: Option<u64>,
 }
 
 /// A copy of a training state in host memory: see [`Net::snapshot`].
@@ -167,32 +171,39 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// A failure of the device.
     pub fn state_numbers(&mut self) -> Result<StateNumbers, Error> {
         let (steps, lr) = (self.steps()?, self.optimizer.lr());
-        let [low, high, scale, good] = [
+        let [low, high, scale, good, skipped] = [
             StateWord::Seed as usize,
             StateWord::Seed as usize + 1,
             StateWord::LossScale as usize,
             StateWord::GoodSteps as usize,
+            StateWord::Skipped as usize,
         ]
         .map(|word| self.state_word(word));
         let seed = u64::from(low?) | u64::from(high?) << 32;
-        Ok(StateNumbers { steps, seed, lr, loss_scale: f32::from_bits(scale?), good_steps: good? })
+        let total = self.schedule.total().filter(|_| self.schedule.total() != self.written_total);
+        let (loss_scale, good_steps, skipped) = (f32::from_bits(scale?), good?, skipped?);
+        Ok(StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total })
     }
 
     /// Sets the numbers of the training state that are no tensors.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for 2^53 steps or more, a learning rate that [`Net::set_lr`] refuses, or a loss scale that is not a positive
-    /// number: nothing is set then. A failure of the device.
+    /// [`Error::Unsupported`] for 2^53 steps or more, a learning rate that [`Net::set_lr`] refuses, a `total` that [`Net::set_total`] does, or a
+    /// loss scale that is not a positive number: nothing is set then. A failure of the device.
     pub fn set_state_numbers(&mut self, numbers: StateNumbers) -> Result<(), Error> {
         self.check_state_numbers(numbers)?;
         self.set_steps(numbers.steps)?;
         self.set_lr(numbers.lr)?;
+        if let Some(total) = numbers.total {
+            self.set_total(total)?;
+        }
         self.seed = numbers.seed;
         let words = [
             (StateWord::Seed as usize, numbers.seed as u32),
             (StateWord::Seed as usize + 1, (numbers.seed >> 32) as u32),
             (StateWord::LossScale as usize, numbers.loss_scale.to_bits()),
             (StateWord::GoodSteps as usize, numbers.good_steps),
+            (StateWord::Skipped as usize, numbers.skipped),
         ];
         words.into_iter().try_for_each(|(word, value)| self.set_state_word(word, value))
     }
@@ -204,6 +215,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     pub fn check_state_numbers(&self, numbers: StateNumbers) -> Result<(), Error> {
         Self::check_steps(numbers.steps)?;
         Self::check_lr(numbers.lr)?;
+        numbers.total.map_or(Ok(()), |total| self.check_total(total))?;
         if !(numbers.loss_scale > 0.0 && numbers.loss_scale.is_finite()) {
             let what = alloc::format!(
                 "a loss scale must be above 0 and finite, not {}; take the one of a step whose loss was finite",
@@ -260,7 +272,7 @@ impl<N: Trains, D: Device> Net<N, D> {
         self.set_state_numbers(snapshot.numbers)
     }
 
-    fn state_word(&mut self, word: usize) -> Result<u32, Error> {
+    pub(super) fn state_word(&mut self, word: usize) -> Result<u32, Error> {
         let place = self.state_place(word)?;
         let mut bytes = [0; 4];
         self.runner.read(place, &mut bytes)?;

@@ -60,6 +60,10 @@ pub struct Train {
     /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
     /// `Constant` if left out.
     pub schedule: Schedule,
+    /// Number that each step computes beside its update: `GradientNorm`. None if left out. See [`Measurement`].
+    pub measure: Measurement,
+    /// Steps that update nothing: `NonFinite`, those with a gradient that is infinite or no number. None if left out. See [`Skip`].
+    pub skip: Skip,
     /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
     /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
@@ -87,6 +91,8 @@ impl Train {
         clip: None,
         offload: Offload::None,
         schedule: Schedule::PLAIN,
+        measure: Measurement::None,
+        skip: Skip::None,
         conv_workspace: 256 << 20,
         headroom: 0,
         tf32: false,
@@ -201,6 +207,55 @@ impl ConvNorm {
 }
 wire_enum!(ConvNorm { Fused, Separate });
 
+/// Number that each training step computes beside its update: `measure: GradientNorm` in `TRAIN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Measurement {
+    /// None.
+    #[default]
+    None,
+    /// The norm of all gradients together, before they are clipped: [`Net::gradient_norm`](crate::run::net::Net::gradient_norm) returns it.
+    /// `clip: GlobalNorm` computes it anyway. All gradients are held until it is known, so that updates are `Separate`, and the budget has
+    /// a line of gradients.
+    ///
+    /// PyTorch: `torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])`.
+    GradientNorm,
+}
+
+impl Measurement {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Measurement; 2] = [Measurement::None, Measurement::GradientNorm];
+
+    /// Their names.
+    pub const NAMES: [&'static str; 2] = ["None", "GradientNorm"];
+}
+
+/// Training steps that update nothing: `skip: NonFinite` in `TRAIN`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skip {
+    /// None, but where the loss is scaled, in `F16` and `Mixed(F16)`, those with a gradient that is not finite. Running statistics move in
+    /// these too.
+    #[default]
+    None,
+    /// Those with a gradient that is infinite or no number, at every precision. Parameters, optimizer state and running statistics are then
+    /// as before the step, which does not count; [`Net::skipped`](crate::run::net::Net::skipped) counts it.
+    ///
+    /// All gradients are alive before the first update, and a second copy of the running statistics during the step.
+    ///
+    /// PyTorch: `if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()`, with the running statistics of before the
+    /// step otherwise.
+    NonFinite,
+}
+
+impl Skip {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Skip; 2] = [Skip::None, Skip::NonFinite];
+
+    /// Their names.
+    pub const NAMES: [&'static str; 2] = ["None", "NonFinite"];
+}
+
 /// Where what belongs to a training step lies: `offload: OptimizerState`, `offload: Activations` or `offload: All` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -248,12 +303,23 @@ pub struct Descent {
     pub wide_sums: bool,
     /// What lies in host memory.
     pub offload: Offload,
+    /// True if the norm of all gradients is computed, clipped by it or not.
+    pub measures_norm: bool,
+    /// True if a step with a gradient that is not finite changes nothing, at any precision.
+    pub skips: bool,
 }
 
 impl Descent {
     /// Nothing.
-    pub const PLAIN: Descent =
-        Descent { clip: None, schedule: Schedule::PLAIN, micro_batches: 1, wide_sums: false, offload: Offload::None };
+    pub const PLAIN: Descent = Descent {
+        clip: None,
+        schedule: Schedule::PLAIN,
+        micro_batches: 1,
+        wide_sums: false,
+        offload: Offload::None,
+        measures_norm: false,
+        skips: false,
+    };
 
     /// Whether optimizer state and master copies lie in host memory.
     pub const fn offloads(self) -> bool {
@@ -277,7 +343,17 @@ impl Descent {
 
     /// Whether the norm of all gradients is needed before the first update.
     pub const fn needs_norm(self) -> bool {
+        self.clips_by_norm() || self.measures_norm
+    }
+
+    /// True if gradients are clipped by the norm of all of them.
+    pub const fn clips_by_norm(self) -> bool {
         matches!(self.clip, Some(Clip::GlobalNorm(_)))
+    }
+
+    /// True if each gradient is looked at before the first update: the norm of all of them would say as well if one is not finite.
+    pub const fn checks(self) -> bool {
+        self.skips && !self.needs_norm()
     }
 }
 
@@ -288,13 +364,16 @@ impl Wire for Descent {
         self.micro_batches.put(out);
         self.wide_sums.put(out);
         self.offload.put(out);
+        self.measures_norm.put(out);
+        self.skips.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
         let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
         let (micro_batches, wide_sums) = (Wire::take(from)?, Wire::take(from)?);
         let offload = Wire::take(from)?;
-        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload };
+        let (measures_norm, skips) = (Wire::take(from)?, Wire::take(from)?);
+        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload, measures_norm, skips };
         Some(descent).filter(|descent| descent.micro_batches > 0)
     }
 }

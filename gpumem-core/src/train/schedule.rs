@@ -11,6 +11,9 @@ use alloc::{format, vec};
 /// where its schedule was. A step that is skipped does not count. Rates of groups of parameters change in the same proportion.
 /// [`set_lr`](crate::run::net::Net::set_lr) sets the `lr` that the schedule begins with, from the next step on.
 ///
+/// A `total` that only the running program knows is left out, and [`set_total`](crate::run::net::Net::set_total) sets it before the first
+/// step. One that is written may still be set.
+///
 /// The first `warmup` steps come before everything else and rise to `lr`: `lr * (s + 1) / (warmup + 1)`. What follows counts its steps
 /// from there. It is 0 if left out. In PyTorch each schedule is an object whose `step()` is called after the optimizer's, and the
 /// warm-up is
@@ -36,7 +39,7 @@ pub enum Schedule {
     Cosine {
         /// Steps in which the rate rises to `lr`.
         warmup: u64,
-        /// Steps until the rate is `min`, those of the warm-up among them.
+        /// Steps until the rate is `min`, those of the warm-up among them. 0 if left out: it is set before the first step.
         total: u64,
         /// The last rate. 0 if left out.
         min: f64,
@@ -47,7 +50,7 @@ pub enum Schedule {
     Linear {
         /// Steps in which the rate rises to `lr`.
         warmup: u64,
-        /// Steps until the rate is `min`, those of the warm-up among them.
+        /// Steps until the rate is `min`, those of the warm-up among them. 0 if left out: it is set before the first step.
         total: u64,
         /// The last rate. 0 if left out.
         min: f64,
@@ -69,7 +72,7 @@ pub enum Schedule {
     /// PyTorch: `torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=total, pct_start, div_factor, final_div_factor,
     /// cycle_momentum=False)`.
     OneCycle {
-        /// Steps of the cycle.
+        /// Steps of the cycle. 0 if left out: it is set before the first step.
         total: u64,
         /// The share of them in which the rate rises. 0.3 if left out.
         pct_start: f64,
@@ -109,7 +112,8 @@ impl Schedule {
     /// The name of each, with its numbers.
     pub const ROWS: &'static [(&'static str, &'static [Field])] = {
         const WARMUP: Field = steps("warmup", Some(0.0));
-        const TO_MIN: &[Field] = &[WARMUP, steps("total", None), number("min", 0.0)];
+        const TOTAL: Field = steps("total", Some(0.0));
+        const TO_MIN: &[Field] = &[WARMUP, TOTAL, number("min", 0.0)];
         &[
             ("Constant", &[WARMUP]),
             ("Cosine", TO_MIN),
@@ -117,12 +121,7 @@ impl Schedule {
             ("Step", &[WARMUP, steps("every", None), number("factor", 0.1)]),
             (
                 "OneCycle",
-                &[
-                    steps("total", None),
-                    number("pct_start", 0.3),
-                    number("div_factor", 25.0),
-                    number("final_div_factor", 1e4),
-                ],
+                &[TOTAL, number("pct_start", 0.3), number("div_factor", 25.0), number("final_div_factor", 1e4)],
             ),
         ]
     };
@@ -177,7 +176,62 @@ impl Schedule {
         })
     }
 
-    /// What is wrong with it: which number, and why.
+    /// Words of the numbers in the state: two for each.
+    pub const WORDS: usize = 8;
+
+    /// Returns its numbers as [`StateWord::Schedule`](crate::program::StateWord::Schedule) has them.
+    pub fn words(self) -> [u32; Schedule::WORDS] {
+        let mut words = [0; Schedule::WORDS];
+        for (pair, number) in words.chunks_exact_mut(2).zip(self.numbers()) {
+            let bits = number.to_bits();
+            (pair[0], pair[1]) = (bits as u32, (bits >> 32) as u32);
+        }
+        words
+    }
+
+    /// Returns the schedule of this kind with the numbers of a state, of which `words` are the words of the schedule.
+    pub fn with_words(self, words: &[u32]) -> Schedule {
+        let number = |pair: &[u32]| f64::from_bits(u64::from(pair[0]) | u64::from(pair[1]) << 32);
+        let numbers: Vec<f64> = words.chunks_exact(2).take(self.fields().len()).map(number).collect();
+        Schedule::named(self.name(), &numbers).unwrap_or(self)
+    }
+
+    /// Returns its `total`, 0 where it was left out. `None` if it has no `total`.
+    pub const fn total(self) -> Option<u64> {
+        match self {
+            Schedule::Cosine { total, .. } | Schedule::Linear { total, .. } | Schedule::OneCycle { total, .. } => {
+                Some(total)
+            }
+            Schedule::Constant { .. } | Schedule::Step { .. } => None,
+        }
+    }
+
+    /// True if its `total` was left out, and nothing has set it.
+    pub const fn is_open(self) -> bool {
+        matches!(self.total(), Some(0))
+    }
+
+    /// Returns the schedule with this `total`; unchanged if it has none.
+    #[must_use]
+    pub const fn with_total(mut self, steps: u64) -> Schedule {
+        match &mut self {
+            Schedule::Cosine { total, .. } | Schedule::Linear { total, .. } | Schedule::OneCycle { total, .. } => {
+                *total = steps;
+            }
+            Schedule::Constant { .. } | Schedule::Step { .. } => {}
+        }
+        self
+    }
+
+    /// What is wrong with this `total`, which was written or set: which number, and why.
+    pub fn mistake_of_total(self, total: u64) -> Option<(&'static str, String)> {
+        if total == 0 {
+            return Some(("total", "is 0 steps; use at least 1, or leave it out and call `set_total`".to_string()));
+        }
+        self.with_total(total).mistake()
+    }
+
+    /// What is wrong with it: which number, and why. A `total` of 0 was left out.
     pub fn mistake(self) -> Option<(&'static str, String)> {
         let rows = self.fields().iter().zip(self.numbers());
         let large = rows.into_iter().find(|(field, number)| field.is_whole && *number >= MOST_STEPS);
@@ -187,7 +241,9 @@ impl Schedule {
         let is_factor = |number: f64| number > 0.0 && number <= f64::from(f32::MAX);
         let is_divisor = |number: f64| number >= 1.0 && number <= f64::from(f32::MAX);
         match self {
-            Schedule::Cosine { warmup, total, .. } | Schedule::Linear { warmup, total, .. } if total <= warmup => {
+            Schedule::Cosine { warmup, total, .. } | Schedule::Linear { warmup, total, .. }
+                if total > 0 && total <= warmup =>
+            {
                 let rule = format!("is {total} steps, the {warmup} of `warmup` among them; it must be more than these");
                 Some(("total", rule))
             }
@@ -200,8 +256,14 @@ impl Schedule {
             Schedule::Step { factor, .. } if !is_factor(factor) => {
                 Some(("factor", "must be above 0 and finite".to_string()))
             }
-            Schedule::OneCycle { total: 0..2, .. } => Some(("total", "must be at least 2 steps".to_string())),
-            Schedule::OneCycle { total, pct_start, .. } if !(pct_start * total as f64 > 1.0 && pct_start < 1.0) => {
+            Schedule::OneCycle { total: 1, .. } => Some(("total", "must be at least 2 steps".to_string())),
+            Schedule::OneCycle { total: 0, pct_start, .. } if !(pct_start > 0.0 && pct_start < 1.0) => {
+                Some(("pct_start", "is a share of the steps; it must be above 0 and below 1".to_string()))
+            }
+            Schedule::OneCycle { total: 1.., pct_start, .. }
+                if !(pct_start * self.total().unwrap_or(0) as f64 > 1.0 && pct_start < 1.0) =>
+            {
+                let total = self.total().unwrap_or(0);
                 let rule = format!("is a share of the {total} steps; it must be more than one of them, and below 1");
                 Some(("pct_start", rule))
             }
@@ -334,13 +396,14 @@ mod tests {
         };
         for (schedule, field) in [
             (cosine(5, 5, 0.0), "total"),
-            (cosine(0, 0, 0.0), "total"),
             (cosine(0, 5, -1.0), "min"),
             (cosine(u64::MAX, 5, 0.0), "warmup"),
             (Schedule::Linear { warmup: 0, total: 5, min: f64::NAN }, "min"),
             (Schedule::Step { warmup: 0, every: 0, factor: 0.5 }, "every"),
             (Schedule::Step { warmup: 0, every: 1, factor: 0.0 }, "factor"),
             (cycle(1, 0.3, 25.0), "total"),
+            (cycle(0, 1.0, 25.0), "pct_start"),
+            (cycle(0, f64::NAN, 25.0), "pct_start"),
             (cycle(3, 0.3, 25.0), "pct_start"),
             (cycle(30, 1.0, 25.0), "pct_start"),
             (cycle(30, 0.5, 0.5), "div_factor"),
@@ -351,6 +414,32 @@ mod tests {
             schedule.put(&mut bytes);
             assert_eq!(Schedule::take(&mut Reader::new(&bytes)), None);
         }
+    }
+
+    #[test]
+    fn a_total_is_set_later() {
+        for schedule in ALL {
+            let has_total = schedule.total().is_some();
+            let open = schedule.with_total(0);
+            assert_eq!(open.is_open(), has_total);
+            assert_eq!(open.mistake(), None, "{open:?}");
+            assert_eq!(open.with_total(schedule.total().unwrap_or(7)), schedule);
+            let zero = schedule.mistake_of_total(0).map(|(field, rule)| format!("`{field}` {rule}"));
+            let rule = "`total` is 0 steps; use at least 1, or leave it out and call `set_total`";
+            assert_eq!(zero.as_deref(), Some(rule));
+        }
+        let cosine = Schedule::Cosine { warmup: 10, total: 0, min: 0.0 };
+        assert_eq!(cosine.mistake_of_total(10).map(|(field, _)| field), Some("total"));
+        assert_eq!(cosine.mistake_of_total(11), None);
+    }
+
+    #[test]
+    fn a_schedule_is_read_from_the_words_of_a_state() {
+        for schedule in ALL {
+            let other = schedule.with_total(1000);
+            assert_eq!(other.with_words(&schedule.words()), schedule, "{schedule:?}");
+        }
+        assert_eq!(ALL[3].words()[2..4], [0, 0x401c_0000], "7 as the bits of an f64, low word first");
     }
 
     #[test]

@@ -58,6 +58,7 @@ mod slice;
 mod softmax;
 mod spectral_norm;
 mod standardize;
+mod statistics;
 mod sum;
 mod take;
 mod taps;
@@ -116,6 +117,8 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::Collect => movement::collect(operands),
         Action::Copy => movement::copy(operands),
         Action::SumBatch => movement::sum_batch(operands),
+        Action::SaveStatistics(first) => statistics::save(*first, operands),
+        Action::RestoreStatistics(first) => statistics::restore(*first, operands),
     }
 }
 

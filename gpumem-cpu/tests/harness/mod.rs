@@ -105,6 +105,7 @@ impl<R: Runner> Loaded<R> {
                 Class::State => {
                     words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
                     words[StateWord::LossScale as usize] = 1f32.to_bits();
+                    words[StateWord::Schedule as usize..][..8].copy_from_slice(&program.descent.schedule.words());
                 }
                 Class::Moment | Class::Buffer => {}
                 _ => continue,

@@ -120,6 +120,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("softmax.cu", include_str!("../../kernels/softmax.cu")),
     ("spectral_norm.cu", include_str!("../../kernels/spectral_norm.cu")),
     ("standardize.cu", include_str!("../../kernels/standardize.cu")),
+    ("statistics.cu", include_str!("../../kernels/statistics.cu")),
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
     ("take.cu", include_str!("../../kernels/take.cu")),

@@ -53,6 +53,7 @@ const PATTERNS: &[Pattern] = &[
     sum::sum,
     updates::checks,
     updates::squares,
+    updates::statistics,
     updates::updates,
 ];
 

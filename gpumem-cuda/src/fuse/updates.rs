@@ -2,7 +2,7 @@
 //! all gradients, and where these are clipped by their norm, the squares of all.
 
 use super::{Fused, calls, is_apart_from_earlier};
-use crate::operations::{Setting, norm, optimizer};
+use crate::operations::{Setting, norm, optimizer, statistics};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Action;
 
@@ -18,6 +18,12 @@ pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused 
 
 pub(super) fn checks(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let found = optimizer::checks(placed, first, setting)?;
+    Ok(found.map(|(count, launches)| (count, calls(launches))))
+}
+
+/// Running statistics that are saved before a step, or put back, in one launch.
+pub(super) fn statistics(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let found = statistics::all(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }
 

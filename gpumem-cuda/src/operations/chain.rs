@@ -116,7 +116,9 @@ impl<'a> Chain<'a> {
             | Action::UpdatePiece(_)
             | Action::Store(_)
             | Action::Settle
-            | Action::Park(_) => None,
+            | Action::Park(_)
+            | Action::SaveStatistics(_)
+            | Action::RestoreStatistics(_) => None,
         }
     }
 

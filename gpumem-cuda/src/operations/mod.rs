@@ -53,6 +53,7 @@ mod slice;
 mod softmax;
 mod spectral_norm;
 mod standardize;
+pub(crate) mod statistics;
 pub(crate) mod sum;
 mod take;
 mod vector_norm;
@@ -91,6 +92,7 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Store(piece) => offload::store(context, *piece),
         Action::Settle => Ok(offload::settle()),
         Action::Park(leg) => offload::park(context, *leg),
+        Action::SaveStatistics(_) | Action::RestoreStatistics(_) => own(statistics::launches(context)),
     }
 }
 

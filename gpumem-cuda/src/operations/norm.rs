@@ -1,9 +1,9 @@
-//! The norm of all gradients, by which they are clipped: `kernels/norm.cu`.
+//! The norm of all gradients, by which they may be clipped: `kernels/norm.cu`.
 
 use super::context::{Context, Setting, other_layout};
 use super::grid::small;
 use super::optimizer::{distances, many, most};
-use crate::calls::Launch;
+use crate::calls::{Kernel, Launch};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -73,7 +73,7 @@ fn square(context: &Context<'_>, all: &[Operation], first: u64) -> Result<Launch
     let names = ["norm.cu", "norm_squares", "norm_squares_many"];
     let mut launch = many(context, names, &ids, (&[distances], &whole), arguments)?;
     launch.numbers[1] = small(first)?;
-    launch.kernel = launch.kernel.with_float("LARGEST", largest(context)?);
+    launch.kernel = clipping(launch.kernel, context)?;
     Ok(launch)
 }
 
@@ -82,15 +82,20 @@ pub(super) fn total(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let sums = context.read(Slot::Workspace)?;
     let numbers = vec![small(context.elements(sums))?];
     let kernel = context.kernel("norm.cu", "norm_total").with("FIELDS", FIELDS).with("MOST", most(POINTERS, FIELDS));
-    let kernel = kernel.with_float("LARGEST", largest(context)?);
+    let kernel = clipping(kernel, context)?;
     let arguments = vec![Some(sums), Some(context.written(Slot::State)?)];
     Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [THREADS, 1, 1], arguments, numbers }])
 }
 
-/// The norm that gradients have at most.
-fn largest(context: &Context<'_>) -> Result<f64, Error> {
-    match context.placed.program.descent.clip {
-        Some(Clip::GlobalNorm(most)) => Ok(most),
-        _ => Err(Error::Damaged("a program that does not clip gradients by their norm computes it")),
+/// The kernel, with what follows from the norm.
+fn clipping(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
+    let descent = context.placed.program.descent;
+    if !descent.needs_norm() {
+        return Err(Error::Damaged("a program that needs no norm of gradients computes it"));
     }
+    let kernel = match descent.clip {
+        Some(Clip::GlobalNorm(most)) => kernel.with_float("LARGEST", most),
+        _ => kernel,
+    };
+    Ok(if descent.skips { kernel.with("SKIPS", 1) } else { kernel })
 }

@@ -422,7 +422,7 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
 /// An update's kernel, with where its learning rate comes from and what is done to its gradient: see `descent.cuh`.
 pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
     let Descent { clip, schedule, wide_sums, .. } = context.placed.program.descent;
-    let kernel = if schedule == Schedule::PLAIN { kernel } else { kernel.with("SCHEDULED", 1) };
+    let kernel = if is_constant(schedule) { kernel } else { kernel.with("SCHEDULED", 1) };
     let kernel = if wide_sums { kernel.with("WIDE", 1) } else { kernel };
     match clip {
         Some(Clip::GlobalNorm(_)) => kernel.with("CLIP_NORM", 1),
@@ -431,10 +431,15 @@ pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
     }
 }
 
+/// True if the rate is the same in every step. No number of such a schedule can be set while a program runs.
+fn is_constant(schedule: Schedule) -> bool {
+    schedule == Schedule::PLAIN
+}
+
 /// Fails where nothing computes the corrections of a rule that has some, or a rate that changes.
 pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
     let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
-    let is_scheduled = context.placed.program.descent.schedule != Schedule::PLAIN;
+    let is_scheduled = !is_constant(context.placed.program.descent.schedule);
     let needs = is_scheduled || context.setting.optimizer.row().corrections != Corrections::None;
     if needs && !context.placed.program.operations.iter().any(is_loss) {
         return Err(Error::Damaged("an update without a loss, which prepares it"));
@@ -459,12 +464,9 @@ pub(super) fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 
 /// What the first loss of a step is told to prepare of its updates.
 pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
     let schedule = context.placed.program.descent.schedule;
-    let kernel = if schedule == Schedule::PLAIN {
-        kernel
-    } else {
-        let values: Vec<String> = schedule.numbers().iter().map(|number| format!("{number:e}")).collect();
-        let kernel = kernel.with("SCHEDULE", format!("{}Rate", schedule.name()));
-        kernel.with("SCHEDULE_VALUES", format!("{{{}}}", values.join(",")))
+    let kernel = match is_constant(schedule) {
+        true => kernel,
+        false => kernel.with("SCHEDULE", format!("{}Rate", schedule.name())),
     };
     // Those of a matrix need none.
     let optimizer = context.setting.optimizer.rule(false);

@@ -58,7 +58,9 @@ fn of_descent(
         let lr = f64::from(optimizer.lr() as f32);
         expected[StateWord::Rate as usize] = (schedule.rate(lr, step) as f32).to_bits();
     }
-    for (word, tolerance) in [(StateWord::Rate as usize, 1e-6), (StateWord::Clip as usize, tolerance)] {
+    for (word, tolerance) in
+        [(StateWord::Rate as usize, 1e-6), (StateWord::Clip as usize, tolerance), (StateWord::Norm as usize, tolerance)]
+    {
         let [now, there] = [found[word], expected[word]].map(|word| f64::from(f32::from_bits(word)));
         assert!((now - there).abs() <= tolerance * there.abs(), "{label}: word {word} is {now:e}, not {there:e}");
         expected[word] = found[word];

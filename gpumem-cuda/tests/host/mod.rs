@@ -66,11 +66,19 @@ pub fn is_apart() -> bool {
     std::env::var_os("GPUMEM_HOST_APART").is_some()
 }
 
+/// True if one launch takes many operations of this kind.
+fn is_of_many(action: &Action) -> bool {
+    matches!(
+        action,
+        Action::Update | Action::Check | Action::Squares(_) | Action::SaveStatistics(_) | Action::RestoreStatistics(_)
+    )
+}
+
 /// The calls of a step. Where each tensor has an allocation of its own, updates and checks have a launch each: one for many
 /// parameters finds them by their distances.
 fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
     let operations = &placed.program.operations[step.first..step.first + step.count];
-    if !is_apart() || !matches!(operations[0].action, Action::Update | Action::Check | Action::Squares(_)) {
+    if !is_apart() || !is_of_many(&operations[0].action) {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
@@ -404,8 +412,8 @@ impl Simulated {
     /// So many of the first operations.
     fn run(&mut self, count: usize, mut see: impl FnMut(&mut Simulated, usize, &[bool])) {
         let program = &self.placed.program;
-        let accumulators: Vec<u32> = program.accumulators().collect();
-        let transients = program.transients().filter(|id| !accumulators.contains(id));
+        let lasting: Vec<u32> = program.outlives_parts().collect();
+        let transients = program.transients().filter(|id| !lasting.contains(id));
         let transients: Vec<usize> = transients.map(|id| id as usize).collect();
         let mut touching: Vec<Vec<usize>> = program.tensors.iter().map(|it| vec![it.last as usize]).collect();
         for (index, operation) in program.operations.iter().enumerate() {
@@ -512,6 +520,10 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
             words[StateWord::Seed as usize] = 42;
             words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
             words[StateWord::LossScale as usize] = 1f32.to_bits();
+            // A forward pass with a cache has fewer words.
+            if let Some(schedule) = words.get_mut(StateWord::Schedule as usize..StateWord::Skipped as usize) {
+                schedule.copy_from_slice(&program.descent.schedule.words());
+            }
             words
         }
         (Class::Moment, _) => vec![0; count],

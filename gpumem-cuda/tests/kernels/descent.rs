@@ -204,7 +204,7 @@ fn what_updates_need_is_there() {
     let mut changed = placed.clone();
     changed.program.descent.clip = None;
     let found = gpumem_cuda::steps::steps(&changed, setting).err();
-    assert_eq!(found, Some(Error::Damaged("a program that does not clip gradients by their norm computes it")));
+    assert_eq!(found, Some(Error::Damaged("a program that needs no norm of gradients computes it")));
     let mut changed = placed.clone();
     for operation in &mut changed.program.operations {
         if let Action::Squares(first) = &mut operation.action {

@@ -23,6 +23,7 @@ mod factored;
 mod fronts;
 mod functions;
 mod fusions;
+mod guards;
 mod joins;
 mod known_values;
 mod layouts;

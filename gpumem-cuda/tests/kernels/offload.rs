@@ -111,6 +111,7 @@ fn trained_in(
                 let mut words = vec![0; count];
                 words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
                 words[StateWord::LossScale as usize] = 256f32.to_bits();
+                words[StateWord::Schedule as usize..][..8].copy_from_slice(&program.descent.schedule.words());
                 simulated.write(id, &words);
             }
             _ => {}

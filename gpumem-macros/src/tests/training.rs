@@ -52,7 +52,8 @@ fn clipping_and_schedules() {
         forward("Features<4>", "Logits<4>", "[Linear(4)]", &format!("{train} {constants}"))
     };
     let readable = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
-                    `+ - * / %` of these; a rate that only the running program knows is set with `set_lr`";
+                    `+ - * / %` of these; what only the running program knows is set there, a rate with `set_lr`, and a `total` that is \
+                    left out with `set_total`";
     let unknown = |name: &str| format!("no constant of the network is called `{name}`; {readable}");
     let unread = |part: &str| format!("`{part}` is no number that can be read; {readable}");
     let (limit, total, epochs) = (unknown("LIMIT"), unknown("TOTAL"), unknown("OUTER"));
@@ -100,7 +101,29 @@ fn clipping_and_schedules() {
             "Cosine(total = 3)",
             "numbers of a schedule stand in braces; write `Cosine { total: 1000 }`",
         ),
-        ("schedule: Cosine", "Cosine", "`Cosine` needs `total`, a number of steps; write `Cosine { total: 1000 }`"),
+        (
+            "schedule: Cosine { total: 0 }",
+            "0",
+            "`total` is 0 steps; use at least 1, or leave it out and call `set_total`",
+        ),
+        (
+            "schedule: OneCycle { pct_start: 1.5 }",
+            "1.5",
+            "`pct_start` is a share of the steps; it must be above 0 and below 1",
+        ),
+        ("measure: Norm", "Norm", "no value of `measure` is called `Norm`; did you mean `None`?"),
+        (
+            "measure: GradientNorm, update: Fused",
+            "Fused",
+            "`measure: GradientNorm` holds all gradients until their norm is known, so that updates are `Separate`; remove \
+             `update: Fused`",
+        ),
+        ("skip: 3", "3", "the value of `skip` is read by the macro as it stands; write `None` or `NonFinite`"),
+        (
+            "skip: NonFinite, update: Fused",
+            "Fused",
+            "`skip: NonFinite` looks at all gradients before the first update; remove `update: Fused`",
+        ),
         (
             "schedule: Step { factor: 0.5 }",
             "Step { factor: 0.5 }",
@@ -154,6 +177,8 @@ fn clipping_and_schedules() {
         "clip: Value(-(NORM - 3.0)), schedule: Cosine { total: EPOCHS * 100, warmup: (0.1 * STEPS as f64) as u64 }",
         "schedule: Step { every: STEPS % 100 + 1 as u64, factor: 1.0 / EPOCHS as f64 }",
         "clip: GlobalNorm(1), update: Separate, schedule: OneCycle { total: 100 }",
+        "schedule: Cosine, measure: GradientNorm, skip: NonFinite",
+        "schedule: OneCycle { pct_start: 0.1 }, skip: NonFinite, update: Separate",
     ] {
         assert_mistakes(&net(fields), &[]);
     }

@@ -147,7 +147,7 @@ impl Model {
             parameters: vec![Vec::new(); nodes],
             gradients: Vec::with_capacity(nodes),
             parameter_bytes: Vec::new(),
-            is_fused: !training.holds_gradients() && !training.skips_overflow,
+            is_fused: !training.defers_updates(),
             start: State {
                 live: 0,
                 held: builder.tensors.iter().map(|tensor| Held::of(tensor, setting)).collect(),

@@ -34,16 +34,24 @@ pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Boun
 
 /// Binds the norm of all gradients, from the roots of the mean squares of all pieces.
 pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
-    let Some(clip) = operands.descent().clip else {
-        return Err(Error::Damaged("a program that clips nothing has a norm of gradients"));
-    };
+    let descent = operands.descent();
+    if !descent.needs_norm() {
+        return Err(Error::Damaged("a program that needs no norm of gradients has one"));
+    }
     let length = operands.length(Slot::Workspace)?;
     let sums = operands.source(Slot::Workspace, length)?;
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
     kernel(move |_| {
         let squares: f64 = sums.get().iter().map(|&root| f64::from(root) * f64::from(root)).sum();
         let norm = (squares * PIECE as f64).sqrt();
-        state.get()[StateWord::Clip as usize] = (clip.factor(norm) as f32).to_bits();
+        let words = state.get();
+        words[StateWord::Norm as usize] = (norm as f32).to_bits();
+        if let Some(clip @ Clip::GlobalNorm(_)) = descent.clip {
+            words[StateWord::Clip as usize] = (clip.factor(norm) as f32).to_bits();
+        }
+        if descent.skips && !norm.is_finite() {
+            words[StateWord::Overflow as usize] = 1;
+        }
     })
 }
 

@@ -20,6 +20,11 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratch};
 use rayon::prelude::*;
+use std::ops::Range;
+
+/// The words of the state with the numbers of the schedule.
+const SCHEDULE: Range<usize> =
+    StateWord::Schedule as usize..StateWord::Schedule as usize + gpumem_core::train::Schedule::WORDS;
 
 /// Whether there is a rule for an optimizer.
 pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
@@ -144,6 +149,7 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
             return;
         }
         let (step, _) = step_and_seed(words);
+        let schedule = schedule.with_words(&words[SCHEDULE]);
         let optimizer = frame.optimizer.with_lr(schedule.rate(frame.optimizer.lr(), step));
         let optimizer = optimizer.rule(is_matrix).of(optimizer.own_as(is_matrix, &name));
         let gradient = match clip.map(|clip| Clipped::new(clip, words)) {
@@ -180,6 +186,8 @@ pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
     kernel(move |_| {
         let words = state.get();
         if std::mem::take(&mut words[StateWord::Overflow as usize]) != 0 {
+            let skipped = &mut words[StateWord::Skipped as usize];
+            *skipped = skipped.wrapping_add(1);
             return;
         }
         let next = step_and_seed(words).0.wrapping_add(1);

@@ -22,6 +22,8 @@ network! {
         conv_norm: Separate,
         clip: GlobalNorm(RATE * 100.0),
         schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 },
+        measure: GradientNorm,
+        skip: NonFinite,
         conv_workspace: 128 << 20,
         headroom: 512 << 20,
         tf32: true,

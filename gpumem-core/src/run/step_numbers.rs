@@ -1,0 +1,112 @@
+//! Numbers of training steps that a running program sets or reads: the steps of a schedule, the norm of gradients, steps that were skipped.
+
+use crate::error::Error;
+use crate::network::{Network, Trains};
+use crate::program::StateWord;
+use crate::run::device::{Device, Runner};
+use crate::run::net::Net;
+use crate::train::{Descent, Schedule};
+use alloc::format;
+use alloc::string::String;
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// The error of a schedule whose `total` nothing has said.
+    pub(super) fn check_schedule(&self) -> Result<(), Error> {
+        if !self.schedule.is_open() {
+            return Ok(());
+        }
+        let what = "its schedule has no `total`; call `net.set_total(steps)` before the first step".into();
+        Err(Error::Unsupported { device: N::NAME, what })
+    }
+
+    /// Writes the numbers of the schedule to the state.
+    pub(super) fn write_schedule(&mut self) -> Result<(), Error> {
+        let place = self.state_place(StateWord::Schedule as usize)?;
+        let bytes: alloc::vec::Vec<u8> = self.schedule.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.runner.write(place, &bytes)
+    }
+
+    /// Checks that [`Net::set_total`] would take this `total`.
+    pub(super) fn check_total(&self, total: u64) -> Result<(), Error> {
+        let schedule = self.schedule;
+        let what: String = if schedule.total().is_none() {
+            format!(
+                "its schedule is `{}`, which has no `total`; give it one that ends, as `schedule: Cosine {{ warmup: 100 }}`",
+                schedule.name()
+            )
+        } else if let Some((field, rule)) = schedule.mistake_of_total(total) {
+            match field {
+                "total" => format!("the `total` of its schedule {rule}"),
+                field => format!("with a `total` of {total}, the `{field}` of its schedule {rule}"),
+            }
+        } else {
+            return Ok(());
+        };
+        Err(Error::Unsupported { device: N::NAME, what })
+    }
+}
+
+impl<N: Trains, D: Device> Net<N, D> {
+    /// Sets the `total` of the schedule, from the next step on: the step at which the learning rate is the last one. Nothing is compiled or
+    /// captured again. A `total` that `TRAIN` leaves out must be set before the first step; one that is written may be.
+    ///
+    /// PyTorch: the `T_max`, `total_iters` or `total_steps` of `torch.optim.lr_scheduler`, which a program computes before it makes the
+    /// scheduler.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a schedule without a `total`, for 0 steps, and for no more than those of its warm-up: nothing is set then.
+    /// A failure of the device.
+    pub fn set_total(&mut self, total: u64) -> Result<(), Error> {
+        self.check_total(total)?;
+        self.schedule = self.schedule.with_total(total);
+        self.write_schedule()
+    }
+
+    /// Returns the schedule with the numbers that the next step has. Its `total` is 0 if nothing has said it yet.
+    pub fn schedule(&self) -> Schedule {
+        self.schedule
+    }
+
+    /// Returns the norm of all gradients of the last training step, before they were clipped, and without the loss scale.
+    ///
+    /// It is infinite or no number if a gradient was.
+    ///
+    /// PyTorch: what `torch.nn.utils.clip_grad_norm_(model.parameters(), c)` returns.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if `TRAIN` has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure of
+    /// the device.
+    pub fn gradient_norm(&mut self) -> Result<f64, Error> {
+        let what = if !self.descent().needs_norm() {
+            "the norm of its gradients is not computed; write `measure: GradientNorm` in `TRAIN`, or `clip: GlobalNorm(1.0)`"
+        } else if !self.has_stepped {
+            "there has been no training step whose gradients this could be the norm of; call `train_step`"
+        } else {
+            return Ok(f32::from_bits(self.state_word(StateWord::Norm as usize)?).into());
+        };
+        Err(Error::Unsupported { device: N::NAME, what: what.into() })
+    }
+
+    /// Returns the number of training steps that updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`, or
+    /// where the loss is scaled. They are no part of [`Net::steps`].
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn skipped(&mut self) -> Result<u64, Error> {
+        self.state_word(StateWord::Skipped as usize).map(u64::from)
+    }
+
+    /// True if `TRAIN` has `skip: NonFinite`, so that a loss that is not finite changes nothing.
+    pub fn skips_non_finite(&self) -> bool {
+        self.descent().skips
+    }
+
+    /// True if [`Net::gradient_norm`] returns a norm after each step.
+    pub fn measures_gradient_norm(&self) -> bool {
+        self.descent().needs_norm()
+    }
+
+    fn descent(&self) -> Descent {
+        self.main().program.descent
+    }
+}

@@ -1,0 +1,44 @@
+// Running statistics of a step that may be skipped: of one tensor, or of many in one launch.
+//
+// statistics_save     copies them before the step
+// statistics_restore  copies them back if the step is skipped
+//
+// FIELDS, MOST  see many.cuh. Of each tensor a launch says, after its first block, where it and its copy begin after the pointers of their
+//               names, in units of 256 bytes
+// SPLIT         where a batch is split into parts, of which the first alone saves
+#include "base.cuh"
+#include "real.cuh"
+#include "many.cuh"
+
+template <u32 LIMIT> static __device__ __forceinline__ void copy(const float *from, float *to, const Tensors<LIMIT> &tensors, u32 source) {
+    const Part part = part_of_thread(tensors);
+    if (part.many == 0) return;
+    float values[FOUR];
+    load(from + tensors.words[source][part.tensor] * 64ull + part.first, part.many, values);
+    save(values, part.many, to + tensors.words[3 - source][part.tensor] * 64ull + part.first);
+}
+
+static __device__ __forceinline__ bool is_saved(const u32 *state) {
+#ifdef SPLIT
+    return state[STATE_PART] == 0;
+#else
+    return true;
+#endif
+}
+
+// Blocks of 256 threads.
+KERNEL(statistics_save)(const float *statistics, float *saved, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
+    if (is_saved(state)) copy(statistics, saved, tensors, 1);
+}
+
+KERNEL(statistics_save_many)(const float *statistics, float *saved, const u32 *state, IN_PLACE Tensors<MOST> tensors) {
+    if (is_saved(state)) copy(statistics, saved, tensors, 1);
+}
+
+KERNEL(statistics_restore)(float *statistics, const float *saved, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
+    if (state[STATE_OVERFLOW] != 0) copy(saved, statistics, tensors, 2);
+}
+
+KERNEL(statistics_restore_many)(float *statistics, const float *saved, const u32 *state, IN_PLACE Tensors<MOST> tensors) {
+    if (state[STATE_OVERFLOW] != 0) copy(saved, statistics, tensors, 2);
+}
