@@ -105,6 +105,11 @@ pub(crate) enum Pair {
 }
 
 impl Pair {
+    /// True if the output overwrites the input.
+    pub(crate) fn is_in_place(&self) -> bool {
+        matches!(self, Pair::InPlace(_))
+    }
+
     /// The input and the output; `None` for the input if the output holds it.
     pub(crate) fn get(&mut self) -> (Option<&[f32]>, &mut [f32]) {
         match self {

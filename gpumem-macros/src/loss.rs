@@ -1,5 +1,6 @@
 //! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
 
+mod learned;
 mod options;
 mod shapes;
 
@@ -50,6 +51,8 @@ struct Written {
     weight: f64,
     /// What it measures; of two values both, or neither.
     from: Vec<Ident>,
+    /// True if there was a mistake in `from`: what it measures is then not known.
+    is_lost: bool,
     target: Option<Ident>,
     input_lengths: Option<Ident>,
     options: options::Reading,
@@ -79,6 +82,7 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
         loss: Loss::CrossEntropy,
         weight: 1.0,
         from: Vec::new(),
+        is_lost: false,
         target: None,
         input_lengths: None,
         options: Default::default(),
@@ -173,7 +177,8 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     };
     let options = fields.map(|fields| options::read(loss, fields, errors)).unwrap_or_default();
     let (name, from) = (name.span(), Vec::new());
-    let mut written = Written { name, loss, weight: 1.0, from, target: None, input_lengths: None, options, place };
+    let mut written =
+        Written { name, loss, weight: 1.0, from, is_lost: false, target: None, input_lengths: None, options, place };
     if loss.row().compares == Compares::Labels && !written.options.has_length {
         let message = format!(
             "`{text}` has to know how many labels a target has at most; write `{text} {{ target_length: 32 }}`"
@@ -189,7 +194,11 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
 pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
     let name = names::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
-    Loss::ALL.iter().copied().find(|loss| loss.name().to_lowercase() == bare)
+    match bare {
+        "clip" => Some(Loss::Contrastive),
+        "infonce" | "simclr" => Some(Loss::NtXent),
+        _ => Loss::ALL.iter().copied().find(|loss| loss.name().to_lowercase() == bare),
+    }
 }
 
 /// Whether a name is that of a loss of PyTorch's that is none of these, however near their names are.
@@ -217,13 +226,16 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     }
     let (Some(option), Some(values)) = option(argument) else {
         let from = if is_of_pairs(loss) { "from = (x, y)" } else { "from = name" };
-        let message = format!("expected `{from}` or `target = name`, as `{text}({})`", source_of(loss));
+        let or = if sources(loss).contains(&"target") { " or `target = name`" } else { "" };
+        let message = format!("expected `{from}`{or}, as `{text}({})`", source_of(loss));
+        written.is_lost = is_of_pairs(loss);
         return errors.add(Place::of(argument), message);
     };
     let known = sources(loss);
     let name = option.to_string();
-    if name == "target" && loss == Loss::Mean {
-        return errors.add(Place::of(argument), "`Mean` compares with nothing; remove `target`");
+    if name == "target" && loss.row().compares == Compares::Nothing {
+        let with = if loss == Loss::Mean { "nothing" } else { "no target" };
+        return errors.add(Place::of(argument), format!("`{text}` compares with {with}; remove `target`"));
     }
     if !known.contains(&name.as_str()) {
         let hint = match nearest(&name, &known) {
@@ -231,8 +243,11 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
             None => {
                 let sources: Vec<String> = known.iter().map(|known| format!("`{known}`")).collect();
                 let (last, before) = sources.split_last().expect("`from` is always there");
-                let sources = format!("{} and {last}", before.join(", "));
-                format!("{sources} stand here, and in braces behind the name {}", listed(&loss.row().options()))
+                let sources = match before {
+                    [] => format!("{last} stands"),
+                    before => format!("{} and {last} stand", before.join(", ")),
+                };
+                format!("{sources} here, and in braces behind the name {}", listed(&loss.row().options()))
             }
         };
         return errors.add(&option, format!("`{text}` has no option `{name}`; {hint}"));
@@ -250,6 +265,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
         ("from", [first, second]) if is_of_pairs(loss) => written.from = vec![first.clone(), second.clone()],
         ("from", _) if is_of_pairs(loss) => {
             errors.add(place, format!("`{text}` compares two values; write `from = (x, y)`"));
+            written.is_lost = true;
         }
         ("from", [value]) => written.from = vec![value.clone()],
         ("target", [value]) => written.target = Some(value.clone()),
@@ -263,7 +279,10 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
 
 /// What stands in parentheses behind a loss.
 fn sources(loss: Loss) -> Vec<&'static str> {
-    let mut known = vec!["from", "target"];
+    let mut known = vec!["from"];
+    if loss.row().compares != Compares::Nothing || loss == Loss::Mean {
+        known.push("target");
+    }
     if loss.row().compares == Compares::Labels {
         known.push("input_lengths");
     }
@@ -276,7 +295,7 @@ fn source_of(loss: Loss) -> &'static str {
 }
 
 fn is_of_pairs(loss: Loss) -> bool {
-    loss.row().over == Over::Pairs
+    matches!(loss.row().over, Over::Pairs | Over::Batch)
 }
 
 /// The name and the names of `from = aux` and `from = (x, y)`.
@@ -294,7 +313,7 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
     let mut reading = Reading::default();
     let mut names: Vec<Option<String>> = Vec::new();
     let mut chunks = Vec::new();
-    for term in written {
+    for term in written.iter().filter(|term| !term.is_lost) {
         check_handed_in(term, resolved, errors);
         let Some(measured) = all_measured(term, resolved, errors) else { continue };
         let (node, value) = measured[0];
@@ -321,9 +340,10 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let lengths = term.input_lengths.as_ref().map(|lengths| numbered(Some(name(lengths)), each));
         let [from, and] =
             [0, 1].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
+        let [scale, bias] = [0, 1].map(|number| learned::node(term, number, resolved, errors));
         let options = term.options.options.clone();
         let measure = term.loss.into();
-        reading.terms.push(Term { measure, weight: term.weight, from, and, target, lengths, options });
+        reading.terms.push(Term { measure, weight: term.weight, from, and, scale, bias, target, lengths, options });
         reading.tokens.extend(tokens(term));
         chunks.push(term.options.chunks);
     }
@@ -376,23 +396,7 @@ fn measured(
                 return None;
             }
         },
-        Some(name) => {
-            let text = name.to_string();
-            match resolved.taps.get(&text) {
-                // What is known of a tap after a mistake has been reported.
-                Some(tapped) => (*tapped)?,
-                None => {
-                    let mut known: Vec<&str> = resolved.taps.keys().map(String::as_str).collect();
-                    known.sort_unstable();
-                    let hint = match nearest(&text, &known) {
-                        Some(near) => format!("did you mean `{near}`?"),
-                        None => format!("put `tap({text})` into `forward` where the value is"),
-                    };
-                    errors.add(name, format!("`forward` taps no value as `{text}`; {hint}"));
-                    return None;
-                }
-            }
-        }
+        Some(name) => tapped(name, resolved, errors)?,
     };
     let value = resolved.graph.value(node);
     let what = shapes::what(term, side);
@@ -407,6 +411,25 @@ fn measured(
         return None;
     }
     Some((node, value))
+}
+
+/// The value that is tapped under a name, if it is known.
+fn tapped(name: &Ident, resolved: &Resolved, errors: &mut Errors) -> Option<NodeId> {
+    let text = name.to_string();
+    match resolved.taps.get(&text) {
+        // What is known of a tap after a mistake has been reported.
+        Some(tapped) => *tapped,
+        None => {
+            let mut known: Vec<&str> = resolved.taps.keys().map(String::as_str).collect();
+            known.sort_unstable();
+            let hint = match nearest(&text, &known) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("put `tap({text})` into `forward` where the value is"),
+            };
+            errors.add(name, format!("`forward` taps no value as `{text}`; {hint}"));
+            None
+        }
+    }
 }
 
 /// Losses of positions compare classes.
@@ -573,6 +596,7 @@ fn tokens(term: &Written) -> TokenStream {
     };
     let options = options::tokens(&term.options.options);
     let [from, and] = [0, 1].map(|side| name(term.from.get(side)));
+    let [scale, bias] = term.options.learned.each_ref().map(|learned| name(learned.as_ref()));
     let [target, input_lengths] = [name(term.target.as_ref()), name(term.input_lengths.as_ref())];
     let weight = Literal::f64_unsuffixed(term.weight);
     quote! {
@@ -581,6 +605,8 @@ fn tokens(term: &Written) -> TokenStream {
             weight: #weight,
             from: #from,
             and: #and,
+            scale: #scale,
+            bias: #bias,
             target: #target,
             input_lengths: #input_lengths,
             options: #options,

@@ -4,6 +4,7 @@ use crate::errors::Errors;
 use crate::literals::is_negative;
 use crate::syntax::Place;
 use crate::train::{Reading, literal};
+use gpumem_core::lower::{Term, not_in_parts};
 use gpumem_core::train::not_split;
 use proc_macro2::TokenStream;
 use quote::quote;
@@ -25,6 +26,9 @@ pub(crate) fn check(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors
     let parts = reading.descent.micro_batches;
     if parts < 2 {
         return;
+    }
+    if let Some(term) = reading.loss.terms.iter().find(|term| Term::compares_samples(term)) {
+        return errors.add(Place::of(value), not_in_parts(term.measure.name()));
     }
     let batch = reading.batch.map(|field| literal(&field.value));
     match batch {

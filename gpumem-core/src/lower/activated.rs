@@ -62,16 +62,14 @@ impl Blueprint {
 
     /// The values that are read when the network has run: its outputs, and what the loss measures by name.
     pub(super) fn ends(&self) -> Vec<NodeId> {
-        let terms = |steps: &Steps| -> Vec<NodeId> {
-            steps.loss.iter().flat_map(|term| [term.from, term.and]).flatten().collect()
-        };
+        let terms = |steps: &Steps| -> Vec<NodeId> { steps.loss.iter().flat_map(Term::nodes).collect() };
         [self.outputs.clone(), self.training.as_ref().map(terms).unwrap_or_default()].concat()
     }
 
     /// Reads those from nodes that took their places.
     pub(super) fn move_ends(&mut self, places: &[NodeId]) {
         let terms = self.training.iter_mut().flat_map(|steps| &mut steps.loss);
-        let measured = terms.flat_map(|Term { from, and, .. }| [from, and]).flatten();
+        let measured = terms.flat_map(Term::nodes_mut);
         self.outputs.iter_mut().chain(measured).for_each(|node| *node = places[*node]);
     }
 }

@@ -61,6 +61,15 @@ impl Builder<'_> {
             self.begins.push(self.operations.len());
             self.piece(training, piece);
         }
+        for parameter in self.measured_parameters() {
+            self.uses[parameter] -= 1;
+            if self.uses[parameter] == 0 {
+                self.collect(parameter);
+                if !training.defers_updates() {
+                    self.update(parameter);
+                }
+            }
+        }
         if training.checks_gradients() {
             (0..self.parameters.len()).for_each(|parameter| self.check(parameter));
         }
@@ -107,9 +116,21 @@ impl Builder<'_> {
         self.waiting.range(all).map(|piece| piece.rule)
     }
 
-    /// How many nodes' backward passes touch each parameter.
+    /// The trained parameters that the loss itself reads, as a learned scale: their gradients are complete when the backward pass is over.
+    fn measured_parameters(&self) -> Vec<usize> {
+        let terms = self.training.map_or(&[][..], |training| training.loss);
+        let nodes = terms.iter().filter_map(|term| term.values(self.outputs)).flatten();
+        let mut found: Vec<usize> =
+            nodes.filter(|&id| self.needs_gradient(id)).filter_map(|id| self.parameter(id)).collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+
+    /// How many nodes' backward passes touch each parameter; the loss counts as one.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.parameters.len()];
+        self.measured_parameters().into_iter().for_each(|parameter| uses[parameter] += 1);
         for id in (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id)) {
             let parameters = self.node(id).inputs().iter().filter_map(|&input| self.parameter(input));
             parameters.for_each(|parameter| uses[parameter] += 1);
@@ -170,7 +191,7 @@ impl Builder<'_> {
     fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
         let parts = self.training.map_or(1, |training| training.descent.micro_batches);
         let options = LossOptions { chunks: 1, ..term.options.clone() };
-        Criterion::new(term.measure, micro::weight(term, parts), options, shape)
+        Criterion::new(term.measure, micro::weight(term, parts), options, shape).with_learned(term.learned())
     }
 
     /// The target of this number. It is as the first term that names it needs it.
@@ -221,7 +242,8 @@ impl Builder<'_> {
             }
             let value = self.held(measured);
             let measurements = values.iter().flatten().filter(|&&other| self.held(other) == value).count();
-            let is_free = self.tensors[value as usize].class == Class::Transient
+            let is_free = criterion.overwrites()
+                && self.tensors[value as usize].class == Class::Transient
                 && measurements == 1
                 && !self.is_kept(value)
                 && !self.feeds_chunks(value)

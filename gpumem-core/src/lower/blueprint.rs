@@ -52,6 +52,8 @@ impl Wire for Term {
         self.weight.put(out);
         self.from.put(out);
         self.and.put(out);
+        self.scale.put(out);
+        self.bias.put(out);
         self.target.put(out);
         self.lengths.put(out);
     }
@@ -63,6 +65,8 @@ impl Wire for Term {
             weight: Wire::take(from)?,
             from: Wire::take(from)?,
             and: Wire::take(from)?,
+            scale: Wire::take(from)?,
+            bias: Wire::take(from)?,
             target: Wire::take(from)?,
             lengths: Wire::take(from)?,
             options,
@@ -314,7 +318,7 @@ impl Blueprint {
         let outputs = Vec::<NodeId>::take(&mut from)?;
         let training = <Option<Steps> as Wire>::take(&mut from)?;
         let cached = <Option<Cached> as Wire>::take(&mut from)?;
-        let terms = training.iter().flat_map(|steps| &steps.loss).flat_map(|term| [term.from, term.and]).flatten();
+        let terms = training.iter().flat_map(|steps| &steps.loss).flat_map(Term::nodes);
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
         (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training, cached })
     }

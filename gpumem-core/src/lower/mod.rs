@@ -71,6 +71,10 @@ pub struct Term {
     pub from: Option<NodeId>,
     /// The value with which a loss of pairs compares it; `None` for the network's second output.
     pub and: Option<NodeId>,
+    /// The value whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
+    pub scale: Option<NodeId>,
+    /// The value that a loss of a batch adds to products; `None` for a number.
+    pub bias: Option<NodeId>,
     /// The number of the target that it compares with. [`Measure::Mean`] looks at none.
     pub target: usize,
     /// The number of the target with the lengths of sequences; `None` where all of their steps count.
@@ -86,6 +90,8 @@ impl Term {
         weight: 1.0,
         from: None,
         and: None,
+        scale: None,
+        bias: None,
         target: 0,
         lengths: None,
         options: LossOptions::DEFAULT,
@@ -98,14 +104,40 @@ impl Term {
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
         let options = LossOptions::DEFAULT;
-        Term { measure, weight: 1.0, from: None, and: None, target: 0, lengths: None, options }
+        Term { measure, weight: 1.0, from: None, and: None, scale: None, bias: None, target: 0, lengths: None, options }
     }
 
-    /// The values that it measures, if the network has them.
+    /// The values that it names.
+    pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let Term { from, and, scale, bias, .. } = *self;
+        [from, and, scale, bias].into_iter().flatten()
+    }
+
+    /// The values that it names, to be replaced.
+    pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut NodeId> {
+        let Term { from, and, scale, bias, .. } = self;
+        [from, and, scale, bias].into_iter().flatten()
+    }
+
+    /// True if it compares all samples of a batch with each other.
+    pub fn compares_samples(&self) -> bool {
+        self.measure.row().over == Over::Batch
+    }
+
+    /// True if its scale, and if its bias, is a value of the network.
+    fn learned(&self) -> [bool; 2] {
+        [self.scale, self.bias].map(|value| value.is_some())
+    }
+
+    /// The values that it measures, and its learned numbers, if the network has them.
     fn values(&self, outputs: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut values = Vec::from([self.from.or(outputs.first().copied())?]);
-        if self.measure.row().over == Over::Pairs {
+        let over = self.measure.row().over;
+        if matches!(over, Over::Pairs | Over::Batch) {
             values.push(self.and.or(outputs.get(1).copied())?);
+        }
+        if over == Over::Batch {
+            values.extend([self.scale, self.bias].into_iter().flatten());
         }
         Some(values)
     }
@@ -114,14 +146,23 @@ impl Term {
     fn measured(&self, graph: &Graph, outputs: &[NodeId]) -> Result<Vec<NodeId>, LowerError> {
         let values =
             self.values(outputs).ok_or_else(|| LowerError::of_all("the loss compares two values, and there is one"))?;
-        let shapes: Vec<Shape> = values.iter().map(|&node| graph.value(node).shape).collect();
+        let (measured, learned) = values.split_at(values.len().min(2));
+        let shapes: Vec<Shape> = measured.iter().map(|&node| graph.value(node).shape).collect();
         let ranks = match self.measure.row().over {
             Over::Elements | Over::Positions => 0..=usize::MAX,
             Over::Pairs => 1..=2,
+            Over::Batch => 1..=1,
             Over::Sequences => 2..=2,
         };
         if !shapes.iter().all(|shape| *shape == shapes[0] && ranks.contains(&shape.rank())) {
             return Err(LowerError::of_all("the loss measures values of another shape"));
+        }
+        let is_number = |&node: &NodeId| {
+            let value = graph.value(node);
+            !value.batched && value.elements.no_numbers().is_none() && value.shape.elements() == Some(1)
+        };
+        if !learned.iter().all(is_number) {
+            return Err(LowerError::of_all("the scale or the bias of the loss is not one number for all samples"));
         }
         if values.len() > 1 && values[0] == values[1] {
             return Err(LowerError::of_all("the loss compares a value with itself"));
@@ -179,6 +220,13 @@ pub struct LowerError {
     pub row: Option<RowId>,
     /// What is wrong and what to do, to be read after the layer's name if there is a row.
     pub message: String,
+}
+
+/// Says that a loss that compares all samples of a batch cannot be computed of a part of it.
+pub fn not_in_parts(loss: &str) -> String {
+    alloc::format!(
+        "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `micro_batches`, or use `checkpoint: Auto`"
+    )
 }
 
 impl LowerError {
@@ -295,6 +343,12 @@ fn draft(
 ) -> Result<(Draft, Graph), LowerError> {
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
+    }
+    if let Some(training) = options.training
+        && training.descent.accumulates()
+        && let Some(term) = training.loss.iter().find(|term| term.compares_samples())
+    {
+        return Err(LowerError { row: None, message: not_in_parts(term.measure.name()) });
     }
     let Chunked { graph, terms: chunks } = chunks::chunked(graph, outputs, options.training)?;
     let ends: Vec<NodeId> = match options.training {

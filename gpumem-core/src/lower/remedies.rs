@@ -6,7 +6,7 @@
 
 use super::fitted::{Fitting, budget};
 use super::offload::most_parked;
-use super::{Blueprint, Setting, tables, unchunkable};
+use super::{Blueprint, Setting, Term, tables, unchunkable};
 use crate::graph::{RowId, Source};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
@@ -84,8 +84,11 @@ impl Way {
         Some(other)
     }
 
-    /// The numbers of parts that a batch splits into beyond those that it is in.
+    /// The numbers of parts that a batch splits into beyond those that it is in: none where the loss compares all of its samples.
     fn parts(&self, batch: u64) -> Vec<u64> {
+        if self.blueprint.training.iter().flat_map(|steps| &steps.loss).any(Term::compares_samples) {
+            return Vec::new();
+        }
         let parts = self.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches);
         let mut found = divisors(batch);
         found.retain(|&more| more > parts);

@@ -28,6 +28,8 @@ pub struct Criterion {
     pub weight: f64,
     /// Its options.
     pub options: LossOptions,
+    /// True for the scale and for the bias of a loss of a batch if it is a value of the network.
+    pub learned: [bool; 2],
 }
 
 /// Partial sums that a loss over elements rather than positions is added up from.
@@ -45,7 +47,27 @@ impl Criterion {
             [.., classes] if has_classes => (product(&dims[..dims.len() - 1]), classes, 1),
             _ => (product(dims), 1, 1),
         };
-        Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options }
+        Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options, learned: [false; 2] }
+    }
+
+    /// The same with a scale and a bias that are values of the network, or not.
+    pub fn with_learned(self, learned: [bool; 2]) -> Criterion {
+        Criterion { learned, ..self }
+    }
+
+    /// The number of the input with the scale, if that is a value of the network.
+    pub fn scale_input(&self) -> Option<u8> {
+        self.learned[0].then_some(2)
+    }
+
+    /// The number of the input with the bias, if that is a value of the network.
+    pub fn bias_input(&self) -> Option<u8> {
+        self.learned[1].then_some(2 + u8::from(self.learned[0]))
+    }
+
+    /// True if a gradient may overwrite the value that it is of, which a loss reads once: samples of a batch are read by all others.
+    pub fn overwrites(&self) -> bool {
+        self.kind.row().over != Over::Batch
     }
 
     /// The same of the part that begins at position `first` of `whole` positions: its terms are divided by what those of all are.
@@ -80,6 +102,11 @@ impl Criterion {
         self.options.number.or(self.kind.row().number.map(|number| number.default)).unwrap_or(0.0)
     }
 
+    /// The second number of its kind.
+    pub fn second(&self) -> f64 {
+        self.options.second.or(self.kind.row().second.map(|number| number.default)).unwrap_or(0.0)
+    }
+
     /// Whether its terms are divided by what the targets come to: the sum of the weights of the positions that count.
     pub fn counts(&self) -> bool {
         self.compares() == Compares::Classes
@@ -102,7 +129,7 @@ impl Criterion {
         let each = match self.kind.row().over {
             Over::Elements => [self.whole, self.classes, self.inner],
             Over::Positions | Over::Pairs => [self.whole, 1, self.inner],
-            Over::Sequences => [1; 3],
+            Over::Sequences | Over::Batch => [1; 3],
         };
         match self.options.reduction {
             _ if self.kind == Measure::Dot => 1,
@@ -118,6 +145,11 @@ impl Criterion {
         match self.kind.row().over {
             Over::Positions | Over::Pairs => (Shape::new(&[self.outer, self.inner]), true),
             Over::Sequences => (Shape::new(&[1]), true),
+            // One for each vector of both values, and as many for the gradient of each learned number.
+            Over::Batch => {
+                let learned = self.learned.iter().filter(|is_learned| **is_learned).count() as u64;
+                (Shape::new(&[2 * (1 + learned)]), true)
+            }
             Over::Elements => (Shape::new(&[PARTIAL_SUMS]), false),
         }
     }
@@ -128,10 +160,12 @@ impl Criterion {
     }
 
     /// What it keeps from its first look at the value to its last, and whether for each sample: what positions are divided by, or of
-    /// a sequence the probability of each state at each step, [three rows](EXTRA_ROWS) beside.
+    /// a sequence the probability of each state at each step, [three rows](EXTRA_ROWS) beside; of each vector of a batch the
+    /// logarithm of the sum over what it is compared with.
     pub fn saved(&self) -> Option<(Shape, bool)> {
         match self.kind.row().over {
             Over::Sequences => Some((Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()]), true)),
+            Over::Batch => (self.kind != Measure::Siglip).then(|| (Shape::new(&[2]), true)),
             _ => self.counts().then(|| (Shape::new(&[]), false)),
         }
     }
@@ -162,9 +196,11 @@ impl Criterion {
         let is_inside = self.first.checked_add(self.outer).is_some_and(|end| end <= self.whole);
         has_weights
             && is_inside
+            && (self.kind.row().over == Over::Batch || self.learned == [false; 2])
             && match self.kind.row().over {
                 Over::Elements | Over::Positions => true,
                 Over::Pairs => self.inner == 1,
+                Over::Batch => self.outer == 1 && self.inner == 1,
                 Over::Sequences => self.inner == 1 && u64::from(*blank) < self.classes && *target_length > 0,
             }
     }
@@ -178,13 +214,15 @@ impl Wire for Criterion {
         Written { kind: self.kind, options: self.options.clone() }.put(out);
         [self.outer, self.whole, self.first, self.classes, self.inner].put(out);
         self.weight.put(out);
+        self.learned.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Criterion> {
         let Written { kind, options } = Wire::take(from)?;
         let [outer, whole, first, classes, inner] = Wire::take(from)?;
-        let weight = Wire::take(from)?;
-        Some(Criterion { kind, outer, whole, first, classes, inner, weight, options }).filter(Criterion::is_sound)
+        let (weight, learned) = (Wire::take(from)?, Wire::take(from)?);
+        Some(Criterion { kind, outer, whole, first, classes, inner, weight, options, learned })
+            .filter(Criterion::is_sound)
     }
 }
 
@@ -199,6 +237,7 @@ mod tests {
         let options = LossOptions {
             reduction: Reduction::Sum,
             number: Some(0.1),
+            second: Some(-2.5),
             weights: Cow::Owned(Vec::from([1.0, 2.0, 3.0, 4.0, 5.0])),
             ignored: Some(7),
             probabilities: true,
@@ -233,5 +272,26 @@ mod tests {
         assert_eq!(all.map(|it| of(Measure::CrossEntropy, it)), [24, 1, 4]);
         assert_eq!(all.map(|it| of(Measure::KlDiv, it)), [120, 1, 4]);
         assert_eq!(all.map(|it| of(Measure::Dot, it)), [1; 3]);
+    }
+
+    #[test]
+    fn losses_of_a_batch_are_linear_in_it() {
+        let of = |kind, learned| {
+            let criterion = Criterion::new(kind, 0.5, LossOptions::DEFAULT, Shape::new(&[512])).with_learned(learned);
+            let mut bytes = Vec::new();
+            criterion.put(&mut bytes);
+            assert_eq!(Criterion::take(&mut Reader::new(&bytes)), Some(criterion.clone()));
+            assert!(!criterion.overwrites() && criterion.divisor(7) == 7);
+            (criterion.terms(), criterion.saved(), [criterion.scale_input(), criterion.bias_input()])
+        };
+        let each = |count| (Shape::new(&[count]), true);
+        assert_eq!(of(Measure::Contrastive, [false; 2]), (each(2), Some(each(2)), [None, None]));
+        assert_eq!(of(Measure::NtXent, [true, false]), (each(4), Some(each(2)), [Some(2), None]));
+        assert_eq!(of(Measure::Siglip, [true; 2]), (each(6), None, [Some(2), Some(3)]));
+        assert_eq!(of(Measure::Siglip, [false, true]), (each(4), None, [None, Some(2)]));
+        let other = Criterion::new(Measure::Mse, 1.0, LossOptions::DEFAULT, Shape::new(&[4])).with_learned([true; 2]);
+        let mut bytes = Vec::new();
+        other.put(&mut bytes);
+        assert_eq!(Criterion::take(&mut Reader::new(&bytes)), None);
     }
 }

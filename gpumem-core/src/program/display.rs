@@ -2,6 +2,7 @@
 
 use super::{Action, Class, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
+use crate::program::loss::Over;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -104,6 +105,14 @@ impl Program {
             _ => false,
         })?;
         Some(self.path(found.row).to_string())
+    }
+
+    /// The name of the first loss that compares samples of a batch with each other.
+    pub fn compares_samples(&self) -> Option<&'static str> {
+        self.operations.iter().find_map(|operation| match &operation.action {
+            Action::Loss(criterion) if criterion.kind.row().over == Over::Batch => Some(criterion.kind.name()),
+            _ => None,
+        })
     }
 
     /// What a tensor is called in texts: its own name, or its layer's path and its part in it.

@@ -16,6 +16,8 @@ pub enum Over {
     Pairs,
     /// Sequences, each as a whole.
     Sequences,
+    /// Vectors of two values, each with those of all samples of the batch.
+    Batch,
 }
 
 /// What a loss compares with.
@@ -57,6 +59,8 @@ pub struct LossRow {
     pub compares: Compares,
     /// Its number, if it has one.
     pub number: Option<LossNumber>,
+    /// Its second number, if it has two.
+    pub second: Option<LossNumber>,
     /// The name of its numbers for the classes, if it has such: `weight` or `pos_weight`.
     pub weights: Option<&'static str>,
     /// Whether its targets may be logarithms, `log_target`, and its mean one of samples, `BatchMean`.
@@ -65,14 +69,26 @@ pub struct LossRow {
 
 impl LossRow {
     /// Of elements, beside numbers.
-    const ELEMENTS: LossRow =
-        LossRow { over: Over::Elements, compares: Compares::Numbers, number: None, weights: None, divergence: false };
+    const ELEMENTS: LossRow = LossRow {
+        over: Over::Elements,
+        compares: Compares::Numbers,
+        number: None,
+        second: None,
+        weights: None,
+        divergence: false,
+    };
+    /// Of all vectors of a batch, which are multiplied with each other and divided by a temperature.
+    const BATCH: LossRow = LossRow { over: Over::Batch, compares: Compares::Nothing, ..LossRow::ELEMENTS };
     /// Of positions, with class indices.
     const CLASSES: LossRow =
         LossRow { over: Over::Positions, compares: Compares::Classes, weights: Some("weight"), ..LossRow::ELEMENTS };
 
     /// The names of its options, in order.
     pub fn options(&self) -> Vec<&'static str> {
+        if self.over == Over::Batch {
+            let names = [self.number.map(|number| number.name), Some(SCALE), self.second.map(|number| number.name)];
+            return names.into_iter().flatten().collect();
+        }
         let mut names = Vec::from(["reduction"]);
         names.extend(self.number.map(|number| number.name));
         names.extend(self.weights);
@@ -90,6 +106,16 @@ impl LossRow {
         }
         names
     }
+}
+
+/// The option that names a learned scale, in place of a temperature.
+pub const SCALE: &str = "scale";
+/// The option of a number that is added to each product, or the name of a learned one.
+pub const BIAS: &str = "bias";
+
+/// The option of what products are divided by.
+const fn temperature(default: f64) -> Option<LossNumber> {
+    Some(LossNumber { name: "temperature", default, least: 0.0, most: f64::MAX, above: true })
 }
 
 macro_rules! losses {
@@ -248,6 +274,48 @@ losses! {
     ///
     /// PyTorch: `torch.nn.CTCLoss(blank, zero_infinity=zero_infinity)(x.transpose(0, 1), targets, input_lengths, target_lengths)`.
     Ctc = 11: LossRow { over: Over::Sequences, compares: Compares::Labels, ..LossRow::ELEMENTS };
+    /// `Contrastive`: the loss of CLIP. Of vectors `x` and `y` of each sample, the cross entropy of `x[i] . y[j] / temperature` over all
+    /// samples `j` of the batch, where `i` is the right one, and of the same over all `i`; the mean of both, over the samples.
+    ///
+    /// The vectors are those of two values of one shape: the first two outputs, or two taps, `Contrastive(from = (image, text))`. They are
+    /// taken as they are; `L2Norm` before them gives them length 1. Targets there are none.
+    ///
+    /// * Options: `temperature = 0.07`, above 0. `scale: name` in its place: the products are multiplied with the exponential of a value of
+    ///   one number that all samples share, which is tapped as `name` and learned, as CLIP's `logit_scale`.
+    /// * Products are computed in tiles, and no tensor has `B * B` elements: 4 numbers a sample are kept, or 6 with a scale, and the
+    ///   gradients of `x` and `y` have tensors of their own.
+    /// * `micro_batches` would compare samples of a part alone, and are refused; so is a batch of 1.
+    ///
+    /// PyTorch: `(F.cross_entropy(s, r) + F.cross_entropy(s.T, r)) / 2` with `s = x @ y.T / temperature` and `r = torch.arange(len(x))`;
+    /// `open_clip.loss.ClipLoss()(x, y, log_scale.exp())`.
+    Contrastive = 12: LossRow { number: temperature(0.07), ..LossRow::BATCH };
+    /// `Siglip`: of vectors `x` and `y` of each sample, `-log(sigmoid(z * (x[i] . y[j] / temperature + bias)))` for all pairs of samples of
+    /// the batch, where `z` is 1 for `i = j` and -1 elsewhere; the sum over all pairs, divided by the samples.
+    ///
+    /// Values, shapes and bytes are as of [`Contrastive`](Loss::Contrastive), with 2 numbers a sample in place of 4, 4 with one learned
+    /// number, 6 with two.
+    ///
+    /// * Options: `temperature = 0.1`, above 0, or `scale: name`, as there. `bias = -10.0`, a number, or the name of a tapped value of one
+    ///   number that all samples share.
+    ///
+    /// PyTorch: `-F.logsigmoid(z * (x @ y.T / temperature + bias)).sum() / len(x)` with `z = 2 * torch.eye(len(x)) - 1`;
+    /// `open_clip.loss.SigLipLoss()(x, y, log_scale.exp(), bias)`.
+    Siglip = 13: LossRow {
+        number: temperature(0.1),
+        second: Some(LossNumber { name: BIAS, default: -10.0, least: f64::MIN, most: f64::MAX, above: false }),
+        ..LossRow::BATCH
+    };
+    /// `NtXent`: the loss of SimCLR. Of two views `x` and `y` of each sample, the cross entropy of the products of a view with all other
+    /// views of the batch, `2 * B - 1` of them, divided by `temperature`, where the sample's other view is the right one; the mean over all
+    /// views.
+    ///
+    /// Values, shapes and bytes are as of [`Contrastive`](Loss::Contrastive).
+    ///
+    /// * Options: `temperature = 0.5`, above 0, or `scale: name`, as there.
+    ///
+    /// PyTorch: `F.cross_entropy(s, torch.arange(2 * n).roll(n))` with `z = torch.cat([x, y])`, `n = len(x)` and
+    /// `s = (z @ z.T / temperature).fill_diagonal_(-torch.inf)`; `lightly.loss.NTXentLoss(temperature)`, which scales vectors to length 1.
+    NtXent = 14: LossRow { number: temperature(0.5), ..LossRow::BATCH };
 }
 
 /// What becomes of the terms of a loss.
@@ -271,6 +339,8 @@ pub struct LossOptions {
     pub reduction: Reduction,
     /// [`LossRow::number`]; `None` for its default.
     pub number: Option<f64>,
+    /// [`LossRow::second`]; `None` for its default.
+    pub second: Option<f64>,
     /// [`LossRow::weights`]: none, one for each class, or of `pos_weight` one for all.
     pub weights: Cow<'static, [f64]>,
     /// The target of positions that do not count, as the bits of a `u32`.
@@ -294,6 +364,7 @@ impl LossOptions {
     pub const DEFAULT: LossOptions = LossOptions {
         reduction: Reduction::Mean,
         number: None,
+        second: None,
         weights: Cow::Borrowed(&[]),
         ignored: None,
         probabilities: false,
@@ -336,6 +407,7 @@ impl Wire for LossOptions {
     fn put(&self, out: &mut Vec<u8>) {
         self.reduction.put(out);
         self.number.put(out);
+        self.second.put(out);
         self.weights.to_vec().put(out);
         self.ignored.put(out);
         self.probabilities.put(out);
@@ -350,6 +422,7 @@ impl Wire for LossOptions {
         Some(LossOptions {
             reduction: Wire::take(from)?,
             number: Wire::take(from)?,
+            second: Wire::take(from)?,
             weights: Cow::Owned(Wire::take(from)?),
             ignored: Wire::take(from)?,
             probabilities: Wire::take(from)?,

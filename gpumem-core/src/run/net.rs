@@ -19,7 +19,7 @@ use crate::run::tensor::{Give, Hosts};
 use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::optim::Optimizer;
-use crate::train::{Schedule, Train, single_value};
+use crate::train::{Schedule, Train, nothing_to_compare, single_value};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -103,6 +103,10 @@ impl<N: Network, D: Device> Net<N, D> {
             let layer = train.program.normalizes_single().filter(|_| settings.batch == Self::PARTS);
             if let Some(layer) = layer {
                 let what = single_value::<512>(&layer, Self::PARTS as u64).as_str().into();
+                return Err(Error::Unsupported { device: N::NAME, what });
+            }
+            if let Some(loss) = train.program.compares_samples().filter(|_| settings.batch == 1) {
+                let what = nothing_to_compare::<512>(loss).as_str().into();
                 return Err(Error::Unsupported { device: N::NAME, what });
             }
             arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;

@@ -19,7 +19,7 @@ pub use clip::Clip;
 pub use schedule::assert_falls;
 pub use schedule::{Field, Schedule};
 #[doc(hidden)]
-pub use single::{assert_varies, single_value};
+pub use single::{assert_compares, assert_varies, nothing_to_compare, single_value};
 pub use split::{assert_splits, not_split};
 
 /// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
@@ -389,6 +389,10 @@ pub struct LossTerm {
     pub from: Option<&'static str>,
     /// The tap with which a loss of two values compares it; `None` for the network's second output.
     pub and: Option<&'static str>,
+    /// The tap whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
+    pub scale: Option<&'static str>,
+    /// The tap that a loss of a batch adds to products; `None` for a number.
+    pub bias: Option<&'static str>,
     /// The name of the target that it compares with; terms without one share a target.
     pub target: Option<&'static str>,
     /// The name of the target with the lengths of sequences; `None` where all of their steps count.
@@ -403,6 +407,8 @@ impl LossTerm {
         weight: 1.0,
         from: None,
         and: None,
+        scale: None,
+        bias: None,
         target: None,
         input_lengths: None,
         options: LossOptions::DEFAULT,

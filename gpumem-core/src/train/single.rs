@@ -1,4 +1,4 @@
-//! Whether a normalisation over the batch has more than one value of each channel.
+//! Batches of one sample: what normalises or compares over the batch has nothing to look at.
 
 use crate::message::Message;
 
@@ -23,6 +23,21 @@ pub const fn assert_varies(batch: u64, parts: u64, layer: &str) {
     }
 }
 
+/// Returns the message for a loss that compares samples, and a batch of one.
+pub const fn nothing_to_compare<const N: usize>(loss: &str) -> Message<N> {
+    let mut text = Message::<N>::new();
+    text.text("`").text(loss).text("` compares samples with each other, and there is one; use a batch of at least 2");
+    text
+}
+
+/// Fails to compile if a batch is one sample, of which this loss has none to compare it with.
+#[track_caller]
+pub const fn assert_compares(batch: u64, loss: &str) {
+    if batch == 1 {
+        panic!("{}", nothing_to_compare::<512>(loss).as_str())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -38,5 +53,8 @@ mod tests {
         assert!(parts.as_str().ends_with("use a batch of at least 8 or fewer `micro_batches`"), "{}", parts.as_str());
         assert_varies(2, 1, "norm");
         assert_varies(8, 4, "norm");
+        let expected = "`Siglip` compares samples with each other, and there is one; use a batch of at least 2";
+        assert_eq!(nothing_to_compare::<512>("Siglip").as_str(), expected);
+        assert_compares(2, "Siglip");
     }
 }

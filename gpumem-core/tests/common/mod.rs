@@ -4,7 +4,7 @@
 pub mod own;
 pub mod random;
 
-use gpumem_core::graph::{Graph, NodeId, RowId, Source, Type};
+use gpumem_core::graph::{Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use gpumem_core::layers::arguments::Argument;
 use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::mistake::Mistake;
@@ -18,7 +18,7 @@ use gpumem_core::memory::place::place;
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::program::{Init, Op, Program};
 use gpumem_core::shape::Shape;
-use gpumem_core::{Precision, Update};
+use gpumem_core::{Precision, Role, Update};
 
 pub fn numbers(dims: &[u64]) -> Type {
     Type::numbers(Shape::new(dims))
@@ -45,6 +45,17 @@ fn arriving(input: &str) -> Type {
 /// Inputs as [`arriving`] reads them, with commas between them.
 pub fn inputs(graph: &mut Graph, shapes: &str) -> Vec<NodeId> {
     shapes.split(',').map(|shape| graph.input(arriving(shape.trim())).unwrap()).collect()
+}
+
+/// A number that is learned, and the same for all samples. Its layer is the graph's first.
+pub fn learned(graph: &mut Graph, name: &str) -> NodeId {
+    let shape = Shape::new(&[1]);
+    let value = Type { batched: false, ..Type::numbers(shape) };
+    let (role, init) = (Role::Weight, Init::Constant(0.0));
+    graph.parameters.push(Parameter { name: name.into(), row: 0, shape, role, init });
+    let source = Source::Parameter(graph.parameters.len() - 1);
+    graph.nodes.push(Node { value, source, row: 0, detached: false });
+    graph.nodes.len() - 1
 }
 
 fn value(text: &str) -> Argument {

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
-//! `cosine_embedding.rs` and `ctc.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! `cosine_embedding.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
-use super::{Bound, cosine_embedding, ctc, kernel, loss_of_classes};
+use super::{Bound, contrastive, cosine_embedding, ctc, kernel, loss_of_classes};
 use crate::operands::{Operands, Pair, Source, Target, count};
 use crate::parallel::{self, GRAIN, PIECE, sum_over};
 use crate::simd::wide;
@@ -67,6 +67,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     match criterion.kind.row().over {
         Over::Pairs => return cosine_embedding::bind(criterion, operands, logits, loss),
         Over::Sequences => return ctc::bind(criterion, operands, logits, loss),
+        Over::Batch => return contrastive::bind(criterion, operands, logits, loss),
         Over::Elements | Over::Positions => {}
     }
     // The sum is made in another fixed order here, which needs no scratch memory.
@@ -145,9 +146,14 @@ fn with(criterion: &Criterion, it: Elements) -> Bound {
             }
             _ => of_classes(it, weights.to_vec(), [count(&[criterion.classes]), count(&[criterion.inner])]),
         },
-        Measure::CrossEntropy | Measure::Nll | Measure::Mean | Measure::CosineEmbedding | Measure::Ctc => {
-            Err(Error::Damaged("a loss of positions, or without a target, is not one of elements"))
-        }
+        Measure::CrossEntropy
+        | Measure::Nll
+        | Measure::Mean
+        | Measure::CosineEmbedding
+        | Measure::Ctc
+        | Measure::Contrastive
+        | Measure::Siglip
+        | Measure::NtXent => Err(Error::Damaged("a loss of positions, or without a target, is not one of elements")),
     }
 }
 

@@ -15,6 +15,7 @@ mod cached_scan;
 mod coded_product;
 mod concat;
 mod constant;
+mod contrastive;
 mod convolution;
 mod convolution3d;
 mod correlation;

@@ -70,6 +70,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("coded_product.cu", include_str!("../../kernels/coded_product.cu")),
     ("concat.cu", include_str!("../../kernels/concat.cu")),
     ("constant.cu", include_str!("../../kernels/constant.cu")),
+    ("contrastive.cu", include_str!("../../kernels/contrastive.cu")),
     ("convolution.cu", include_str!("../../kernels/convolution.cu")),
     ("convolution_transposed.cu", include_str!("../../kernels/convolution_transposed.cu")),
     ("convolution3d.cu", include_str!("../../kernels/convolution3d.cu")),

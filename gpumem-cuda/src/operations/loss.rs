@@ -1,6 +1,8 @@
-//! Losses and the gradient that they start from: `kernels/loss.cu`, `kernels/cosine_embedding.cu` and `kernels/ctc.cu`.
+//! Losses and the gradient that they start from: `kernels/loss.cu`, `kernels/cosine_embedding.cu` and `kernels/ctc.cu`. Those of all vectors
+//! of a batch are in `contrastive.rs`.
 
 use super::context::Context;
+use super::contrastive;
 use super::optimizer::prepared;
 use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::Role;
@@ -36,7 +38,9 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
     let state = context.placed.program.of_class(Class::State).next();
-    let (count, rows) = (context.elements(x), context.elements(terms));
+    let of_batch = criterion.kind.row().over == Over::Batch;
+    let rows = if of_batch { contrastive::terms(context) } else { context.elements(terms) };
+    let count = context.elements(x);
     let divisor = criterion.divisor(context.setting.batch);
     // What all parts of a batch come to is there before the first.
     let given = context.operation.read(Slot::Saved(0)).filter(|_| criterion.counts());
@@ -74,12 +78,14 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     let own = match criterion.kind.row().over {
-        Over::Pairs => Some(cosine_embedding(context, criterion, blocks)?),
-        Over::Sequences => Some(ctc(context, criterion, blocks)?),
-        Over::Elements | Over::Positions => None,
+        Over::Pairs => vec![cosine_embedding(context, criterion, blocks)?],
+        Over::Sequences => vec![ctc(context, criterion, blocks)?],
+        Over::Batch => contrastive::launches(context, criterion)?,
+        Over::Elements | Over::Positions => Vec::new(),
     };
-    if let Some(own) = own {
-        return Ok(vec![own, launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING])]);
+    if !own.is_empty() {
+        let total = launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING]);
+        return Ok(own.into_iter().chain([total]).collect());
     }
     let (alone, entry) = match (criterion.kind.row().over, criterion.kind) {
         (Over::Positions, _) => ("cross_entropy", "cross_entropy_rows"),
@@ -156,12 +162,12 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
 fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
     match criterion.kind.row().over {
         Over::Positions => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
-        Over::Elements | Over::Pairs | Over::Sequences => count <= 8 * ALL,
+        Over::Elements | Over::Pairs | Over::Sequences | Over::Batch => count <= 8 * ALL,
     }
 }
 
 /// The gradient of an input, if it is wanted, and whether it is added to what is there.
-fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<TensorId>, u8), Error> {
+pub(super) fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<TensorId>, u8), Error> {
     let slot = Slot::InputGradient(number);
     let (gradient, add) = (context.operation.written(slot), context.adds(slot));
     if add == 1 && gradient == context.operation.read(Slot::Input(number)) {
@@ -171,7 +177,7 @@ fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<TensorId>, u8),
 }
 
 /// A kernel with the constants that all losses have.
-fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'static str, entry: &'static str) -> Kernel {
+pub(super) fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'static str, entry: &'static str) -> Kernel {
     let divisor = criterion.divisor(context.setting.batch);
     context.kernel(file, entry).with("DIVISOR", format!("{divisor}ull")).with_float("WEIGHT", criterion.weight)
 }

@@ -11,6 +11,7 @@ mod coded_product;
 mod concat;
 mod constant;
 mod context;
+mod contrastive;
 pub(crate) mod convolution;
 mod convolution3d;
 mod declared;

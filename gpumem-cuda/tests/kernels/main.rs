@@ -13,6 +13,7 @@ mod chains;
 mod channels_last;
 mod chunks;
 mod codes;
+mod contrastive;
 mod convolutions;
 mod cudnn;
 mod curves;

@@ -34,6 +34,7 @@ pub(super) fn checks(source: &Source, reading: &Reading<'_>, programs: &Programs
     falls(source, reading, &mut checks);
     splits(source, reading, &mut checks);
     varies(source, reading, programs, &mut checks);
+    compares(source, reading, programs, &mut checks);
     checks
 }
 
@@ -108,6 +109,19 @@ fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &
     let arguments = quote!(#batch, #parts, #layer);
     let place = refusal_place(source, Some(reading));
     checks.add(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, place), false);
+}
+
+/// Adds the check that a loss that compares samples has more than one of them, at the batch.
+fn compares(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
+    let Some(loss) = programs.training.as_ref().and_then(|program| program.compares_samples()) else { return };
+    // As above.
+    if source.declaration.batch.is_some() {
+        return;
+    }
+    let (_, path) = generics(source);
+    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let place = refusal_place(source, Some(reading));
+    checks.add(called_at(quote!(__gpumem::__private::train::assert_compares), quote!(#batch, #loss), place), false);
 }
 
 /// The hyperparameters of the optimizer whose values name the batch that the network is generic over.

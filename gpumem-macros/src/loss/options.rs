@@ -1,12 +1,12 @@
 //! The options of a loss: `CrossEntropy { label_smoothing: 0.1, ignore_index: -100 }`.
 
-use super::number;
+use super::{learned, number};
 use crate::errors::Errors;
 use crate::syntax::Place;
 use crate::train::{last_name, plain};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::MOST_CHUNKS;
-use gpumem_core::program::loss::{LossNumber, LossOptions, Over, Reduction};
+use gpumem_core::program::loss::{BIAS, LossNumber, LossOptions, Over, Reduction, SCALE};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use gpumem_core::{Loss, train};
@@ -26,11 +26,20 @@ pub(super) struct Reading {
     pub(super) chunks: Option<Place>,
     /// Whether the length of targets is given.
     pub(super) has_length: bool,
+    /// The names of a learned scale and of a learned bias.
+    pub(super) learned: [Option<Ident>; 2],
 }
 
 impl Default for Reading {
     fn default() -> Reading {
-        Reading { options: LossOptions::DEFAULT, weights: None, blank: None, chunks: None, has_length: false }
+        Reading {
+            options: LossOptions::DEFAULT,
+            weights: None,
+            blank: None,
+            chunks: None,
+            has_length: false,
+            learned: [None, None],
+        }
     }
 }
 
@@ -58,6 +67,18 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             continue;
         }
         given.push(option);
+        if text == BIAS
+            && let Some(name) = learned::name(value)
+        {
+            reading.learned[1] = Some(name);
+            continue;
+        }
+        if text == SCALE {
+            if let Err(message) = learned::scale(value, &mut reading) {
+                errors.add(Place::of(value), message);
+            }
+            continue;
+        }
         let options = &mut reading.options;
         let result = match text.as_str() {
             "reduction" => reduction(value, row.divergence).map(|it| options.reduction = it),
@@ -78,9 +99,10 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
                 reading.blank = Some(Place::of(value));
                 class(value).map(|it| options.blank = it)
             }
-            _ => match row.number.filter(|number| number.name == text) {
-                Some(known) => number_of(&known, value).map(|it| options.number = Some(it)),
-                None => weights(&text, value).map(|(numbers, is_list)| {
+            _ => match [row.number, row.second].map(|number| number.filter(|number| number.name == text)) {
+                [Some(known), _] => number_of(&known, value).map(|it| options.number = Some(it)),
+                [_, Some(known)] => number_of(&known, value).map(|it| options.second = Some(it)),
+                [None, None] => weights(&text, value).map(|(numbers, is_list)| {
                     options.weights = Cow::Owned(numbers);
                     reading.weights = Some((Place::of(value), is_list));
                 }),
@@ -89,6 +111,14 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
         if let Err(message) = result {
             errors.add(Place::of(value), message);
         }
+    }
+    if reading.learned[0].is_some()
+        && let Some(option) = given.iter().find(|option| **option == "temperature")
+    {
+        errors.add(
+            *option,
+            "products are divided by `temperature` or multiplied with the exponential of `scale`; remove one",
+        );
     }
     if reading.options.probabilities && reading.options.ignored.take().is_some() {
         let option = given.iter().find(|option| **option == "ignore_index");
@@ -213,6 +243,7 @@ fn number_of(known: &LossNumber, value: &Expr) -> Result<f64, String> {
     let LossNumber { least, most, above, .. } = *known;
     let is_above = if above { found > least } else { found >= least };
     let range = match (above, most < f64::MAX) {
+        _ if least == f64::MIN => "finite".to_string(),
         (_, true) => format!("from {least} to {most}"),
         (false, false) => format!("at least {least} and finite"),
         (true, false) => format!("above {least} and finite"),
@@ -267,18 +298,20 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
     if *options == LossOptions::DEFAULT {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);
     }
-    let LossOptions { reduction, number, weights, ignored, probabilities, log_target, .. } = options;
+    let LossOptions { reduction, number, second, weights, ignored, probabilities, log_target, .. } = options;
     let LossOptions { blank, target_length, zero_infinity, chunks, .. } = options;
     let chunks = Literal::u64_unsuffixed(*chunks);
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
     let number = optional(number.map(Literal::f64_unsuffixed));
+    let second = optional(second.map(Literal::f64_unsuffixed));
     let weights = weights.iter().map(|weight| Literal::f64_unsuffixed(*weight));
     let ignored = optional(ignored.map(Literal::u32_unsuffixed));
     quote! {
         __gpumem::__private::LossOptions {
             reduction: __gpumem::__private::Reduction::#reduction,
             number: #number,
+            second: #second,
             weights: __gpumem::__private::train::weights(&[#(#weights),*]),
             ignored: #ignored,
             probabilities: #probabilities,

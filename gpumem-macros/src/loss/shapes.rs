@@ -1,4 +1,4 @@
-//! Shapes of what losses of pairs and of sequences measure.
+//! Shapes of what losses of pairs, of sequences and of batches measure.
 
 use super::{Written, is_of_pairs};
 use crate::errors::Errors;
@@ -18,7 +18,9 @@ pub(super) fn what(term: &Written, side: usize) -> String {
 /// Whether a loss can measure values of these shapes.
 pub(super) fn check(term: &Written, measured: &[(NodeId, Type)], errors: &mut Errors) -> bool {
     let mistake = match (term.loss.row().over, measured) {
-        (Over::Pairs, [first, second]) => of_pair(term, *first, *second).map(|message| (term.place, message)),
+        (Over::Pairs | Over::Batch, [first, second]) => {
+            of_pair(term, *first, *second).map(|message| (term.place, message))
+        }
         (Over::Sequences, [(_, value), ..]) => of_sequence(term, *value),
         _ => None,
     };
@@ -42,7 +44,8 @@ fn of_pair(term: &Written, (first, x): (NodeId, Type), (second, y): (NodeId, Typ
             x.shape, y.shape
         ));
     }
-    let is_of_vectors = (1..=2).contains(&x.shape.rank());
+    let most = if term.loss.row().over == Over::Batch { 1 } else { 2 };
+    let is_of_vectors = (1..=most).contains(&x.shape.rank());
     (!is_of_vectors).then(|| format!("`{loss}` compares vectors, but {x_name} is {}; flatten it first", x.shape))
 }
 

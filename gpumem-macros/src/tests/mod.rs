@@ -2,6 +2,7 @@
 
 mod caches;
 mod composites;
+mod contrastive;
 mod expansion;
 mod going_on;
 mod habits;

@@ -74,7 +74,7 @@ fn training_settings() {
             "loss: HingeEmbedding",
             "HingeEmbedding",
             "no loss is called `HingeEmbedding`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, \
-             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` and `Ctc`",
+             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` and `NtXent`",
         ),
         (
             "schedule: ExponentialLR { gamma: 0.9 }",
@@ -474,14 +474,10 @@ fn settings_in_other_words() {
         assert_mistakes(&train(&format!("optimizer: {written}")), &[(written, &said)]);
     }
     // A loss that was not written is not judged.
-    let text = forward(
-        "Features<4>",
-        "Features<1>",
-        "[Linear(1)]",
-        "const TRAIN: Train = Train { batch: 4, loss: Contrastive };",
-    );
-    let losses = "no loss is called `Contrastive`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` and `Ctc`";
-    assert_mistakes(&text, &[("Contrastive", losses)]);
+    let text =
+        forward("Features<4>", "Features<1>", "[Linear(1)]", "const TRAIN: Train = Train { batch: 4, loss: Focal };");
+    let losses = "no loss is called `Focal`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` and `NtXent`";
+    assert_mistakes(&text, &[("Focal", losses)]);
 }
 
 #[test]

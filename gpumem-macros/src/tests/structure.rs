@@ -52,7 +52,7 @@ fn losses_of_several_terms() {
         (
             "\"mse\"",
             "\"mse\"",
-            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding` or `Ctc`",
+            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` or `NtXent`",
         ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (

@@ -1,6 +1,7 @@
-"""Losses of pairs and of sequences in PyTorch, in float64 from float32 inputs: python truth.py"""
+"""Losses of pairs, of sequences and of batches in PyTorch, in float64 from float32 inputs: python truth.py"""
 
 import torch
+import torch.nn.functional as F
 from safetensors.torch import save_file
 
 torch.manual_seed(7)
@@ -50,3 +51,41 @@ ctc("ctc_sum", 12, 6, [[5, 0, 1], [0, 0], [3], [1, 3, 1, 3, 1]], [12, 3, 12, 5],
 # Labels that need one step more than there are, and no step at all.
 ctc("ctc_zero_infinity", 12, 6, WORDS, [5, 3, 12, 0], zero_infinity=True)
 ctc("ctc_long", 300, 9, [[(i * 7 + i // 3) % 8 + 1 for i in range(60)]], [300])
+
+
+def clip(x, y, scale):
+    """open_clip.loss.ClipLoss"""
+    products = scale * x @ y.T
+    right = torch.arange(len(x))
+    return (F.cross_entropy(products, right) + F.cross_entropy(products.T, right)) / 2
+
+
+def siglip(x, y, scale, bias):
+    """open_clip.loss.SigLipLoss"""
+    signs = 2 * torch.eye(len(x)).double() - 1
+    return -F.logsigmoid(signs * (scale * x @ y.T + bias)).sum() / len(x)
+
+
+def nt_xent(x, y, scale):
+    """lightly.loss.NTXentLoss"""
+    views = torch.cat([x, y])
+    products = (scale * views @ views.T).fill_diagonal_(-torch.inf)
+    return F.cross_entropy(products, torch.arange(len(views)).roll(len(x)))
+
+
+def batch(name, loss, size, length, numbers, **learned):
+    """`numbers` are the scale and the bias; those that are learned are named, the scale by its logarithm."""
+    directions = F.normalize(torch.randn(size, length), dim=1)
+    x, y = leaf(directions), leaf(F.normalize(directions + 0.7 * torch.randn(size, length), dim=1))
+    given = {name: leaf(torch.tensor([value])) for name, value in learned.items()}
+    numbers = [given["scale"].exp() if "scale" in given and i == 0 else value for i, value in enumerate(numbers)]
+    numbers = [given["bias"] if "bias" in given and i == 1 else value for i, value in enumerate(numbers)]
+    save(name, {"x": x, "y": y} | given, loss(x, y, *numbers), {})
+
+
+batch("contrastive", clip, 5, 7, [1 / 0.07])
+batch("contrastive_scale", clip, 130, 4, [None], scale=2.6593)
+batch("siglip", siglip, 6, 5, [10.0, -10.0])
+batch("siglip_learned", siglip, 67, 3, [None, None], scale=2.302585, bias=-9.5)
+batch("nt_xent", nt_xent, 7, 6, [1 / 0.5])
+batch("nt_xent_scale", nt_xent, 66, 5, [None], scale=1.3)
