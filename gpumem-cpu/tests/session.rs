@@ -39,8 +39,17 @@ fn loss(
     };
     let dx = if in_place { x } else { b.tensor(Class::Buffer, Role::Activation, &shape, true) };
     let l = b.tensor(Class::Buffer, Role::Statistic, &[1], false);
-    let criterion =
-        Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight: 1.0, options: LossOptions::DEFAULT };
+    let criterion = Criterion {
+        kind,
+        outer,
+        whole: outer,
+        first: 0,
+        classes,
+        inner,
+        weight: 1.0,
+        options: LossOptions::DEFAULT,
+        learned: [false; 2],
+    };
     let reads = [(Slot::Input(0), x), (Slot::Target, t)];
     b.operation(Action::Loss(criterion), &reads, &[(Slot::Loss, l), (Slot::InputGradient(0), dx)], false);
     let job = b.job();
