@@ -464,7 +464,8 @@ impl OneLayer {
             .map(|&id| &single.graph.buffers[id])
             .map(|buffer| {
                 let id = b.tensor(Class::Buffer, Role::Statistic, buffer.shape.dims(), false);
-                values.push((id, vec![buffer.value as f32; buffer.shape.elements().unwrap() as usize]));
+                let gpumem_core::program::Init::Constant(value) = buffer.init else { panic!("{buffer:?}") };
+                values.push((id, vec![value as f32; buffer.shape.elements().unwrap() as usize]));
                 id
             })
             .collect();
