@@ -151,7 +151,7 @@ fn records_are_read_back() {
         "{{\"name\":\"Chain\",\"file\":\"src/net.rs\",\"line\":12,\"generic\":false,\"selected\":[],\"settings\":{{\"train\":{{\"precision\":\"F32\",\
          \"headroom\":5,\"conv_workspace\":268435456,\"cards\":[\"rtx3060\",\"h100-sxm\"]}},\"infer\":null}},\
          \"train\":{{\"batch\":7,\"workspace\":0,\"lower_bound\":{lower_bound},\"weights\":16000,\"master\":0,\"gradients\":0,\
-         \"optimizer\":32000,\"buffers\":8,\"batch_io\":688184,\"cache\":0,\"activations\":"
+         \"optimizer\":32000,\"ema\":0,\"buffers\":8,\"batch_io\":688184,\"cache\":0,\"activations\":"
     );
     assert_eq!(found.len(), 2);
     assert!(found[0].text.starts_with(&expected), "{}", found[0].text);

@@ -3,6 +3,8 @@
 // A step in which a gradient was not finite has updated nothing and does not count. The scale is halved after it, and doubled
 // after GROWTH other steps in a row.
 //
+// EVERY  where parameters are averaged, the steps from one average to the next
+//
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr u32 GROWTH = 2000;
@@ -12,6 +14,9 @@ constexpr float LARGEST_SCALE = 16777216.0f;
 static __device__ __forceinline__ void advance_state(u32 *state) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
     state[STATE_OVERFLOW] = 0;
+#ifdef EVERY
+    if (!is_skipped && (steps_before(state) + 1) % EVERY == 0 && state[STATE_AVERAGED] != 0xffffffffu) state[STATE_AVERAGED]++;
+#endif
     if (is_skipped) {
         state[STATE_SKIPPED]++;
     } else if (++state[STATE_STEP] == 0) {

@@ -197,6 +197,7 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_NORM 15
 #define STATE_SCHEDULE 16
 #define STATE_SKIPPED 24
+#define STATE_AVERAGED 25
 // In the same place: StateWord::PART.
 #define STATE_PART 14
 

@@ -137,7 +137,12 @@ pub(crate) fn written_tensors(placed: &Placed, call: &Call) -> Vec<TensorId> {
 fn is_of_many(action: &Action) -> bool {
     matches!(
         action,
-        Action::Update | Action::Check | Action::Squares(_) | Action::SaveStatistics(_) | Action::RestoreStatistics(_)
+        Action::Update
+            | Action::Check
+            | Action::Squares(_)
+            | Action::SaveStatistics(_)
+            | Action::RestoreStatistics(_)
+            | Action::Average
     )
 }
 

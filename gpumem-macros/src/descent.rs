@@ -22,7 +22,7 @@ const READABLE: &str = "the macro reads literals, constants that are declared in
                         left out with `set_total`";
 
 /// Reports the part of a number that cannot be read.
-fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
+pub(crate) fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
     let part = unread(value, constants);
     let message = match last_name(part) {
         Some(name) if !constants.iter().any(|constant| constant.name == *name) => {
@@ -51,13 +51,13 @@ fn unread<'e>(value: &'e Expr, constants: &[Constant]) -> &'e Expr {
 
 /// A number as the macro reads it: whole ones divide as they do in Rust.
 #[derive(Clone, Copy)]
-enum Number {
+pub(crate) enum Number {
     Whole(u64),
     Real(f64),
 }
 
 impl Number {
-    fn real(self) -> f64 {
+    pub(crate) fn real(self) -> f64 {
         match self {
             Number::Whole(number) => number as f64,
             Number::Real(number) => number,
@@ -66,7 +66,7 @@ impl Number {
 }
 
 /// A literal, a constant of the network, or what `+`, `-`, `*` and `/` make of them.
-fn number(value: &Expr, constants: &[Constant], depth: usize) -> Option<Number> {
+pub(crate) fn number(value: &Expr, constants: &[Constant], depth: usize) -> Option<Number> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Int(whole), .. }) if whole.suffix() != "f64" => {
             whole.base10_parse().ok().map(Number::Whole)
@@ -140,7 +140,7 @@ fn in_place_of(schedule: &str) -> Option<&'static str> {
 }
 
 /// A name that there is, or a hint.
-fn hint(name: &str, known: &[&str]) -> String {
+pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", listed(known)),
@@ -309,7 +309,7 @@ pub(crate) fn schedule(
 
 /// How a schedule is written: with what it needs, or is rarely without.
 fn example(name: &str, fields: &[Field]) -> String {
-    let needed = fields.iter().filter(|field| field.default.is_none() || field.name == "total");
+    let needed = fields.iter().filter(|field| field.is_usual());
     let needed: Vec<String> = needed.map(|field| format!("{}: 1000", field.name)).collect();
     if needed.is_empty() { name.to_string() } else { format!("{name} {{ {} }}", needed.join(", ")) }
 }

@@ -14,6 +14,7 @@
 //! Shapes, lifetimes and programs are `gpumem-core`'s; no memory is counted here. All mistakes are collected and reported in
 //! one build, each at its own tokens, and the struct exists even then, so that they are the only errors.
 
+mod averages;
 mod declare;
 mod descent;
 mod errors;
@@ -106,7 +107,7 @@ use proc_macro2::TokenStream;
 /// `gpumem::ConvNorm`), `offload`
 /// (`OptimizerState`, `Activations` or `All`, see `gpumem::Offload`), `clip`
 /// (`GlobalNorm(1.0)`, `Value(0.5)`, see `gpumem::Clip`), `schedule` (`Cosine { .. }` and others, see `gpumem::Schedule`), `measure` (`GradientNorm`, see
-/// `gpumem::Measurement`), `skip` (`NonFinite`, see `gpumem::Skip`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
+/// `gpumem::Measurement`), `skip` (`NonFinite`, see `gpumem::Skip`), `ema` (`0.999`, or `Ema { .. }`, see `gpumem::Ema`), `conv_workspace`, `headroom`, `tf32`, `deterministic`, `seed`; of `Infer`: `batch`, `precision`, `cards`, `headroom`, and
 /// for a network with causal attention `cache` and `chunk`, the most steps of a sequence whose keys and values are kept, and how many are
 /// computed at a time. What
 /// changes the program and the cards are written out, the numbers are any const expressions, and what is left out takes its

@@ -1,5 +1,6 @@
 //! `TRAIN` and `INFER`: what changes the program is read here, as it stands; every other field is passed on to rustc.
 
+use crate::averages;
 use crate::descent;
 use crate::errors::Errors;
 use crate::literals;
@@ -20,7 +21,7 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 19] = [
+const TRAIN_FIELDS: [&str; 20] = [
     "batch",
     "micro_batches",
     "precision",
@@ -35,6 +36,7 @@ const TRAIN_FIELDS: [&str; 19] = [
     "schedule",
     "measure",
     "skip",
+    "ema",
     "conv_workspace",
     "headroom",
     "tf32",
@@ -144,6 +146,7 @@ pub(crate) fn train<'s>(
             "schedule" => descent::schedule(value, constants, &mut reading, errors),
             "measure" => descent::measure(value, &mut reading, errors),
             "skip" => descent::skip(value, &mut reading, errors),
+            "ema" => averages::read(value, constants, &mut reading, errors),
             _ => literals::field("Train", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
@@ -334,6 +337,9 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
         }
         "grad_scaler" | "scaler" | "skip_nan" | "skip_non_finite" | "detect_anomaly" if trains => {
             return "did you mean `skip`, as `skip: NonFinite`?".to_string();
+        }
+        "ema_decay" | "model_ema" | "average" | "averages" | "swa" if trains => {
+            return format!("did you mean `ema`, as `ema: {}`?", text(&field.value));
         }
         "log_grad_norm" | "track_grad_norm" | "grad_norm" if trains => {
             return "did you mean `measure`, as `measure: GradientNorm`?".to_string();

@@ -40,6 +40,8 @@ pub(crate) struct Numbers {
     pub(crate) good_steps: u32,
     #[serde(default)]
     pub(crate) skipped: u32,
+    #[serde(default)]
+    pub(crate) averaged: u32,
     /// The `total` of the schedule if the program had set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) total: Option<u64>,
@@ -74,7 +76,7 @@ fn optimizer<N: Network>() -> &'static str {
 
 impl Numbers {
     pub(crate) fn of<N: Network>(numbers: StateNumbers, progress: Progress) -> Numbers {
-        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total } = numbers;
+        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total } = numbers;
         Numbers {
             version: VERSION,
             gpumem: env!("CARGO_PKG_VERSION").to_string(),
@@ -89,6 +91,7 @@ impl Numbers {
             loss_scale,
             good_steps,
             skipped,
+            averaged,
             total,
             progress,
             header: String::new(),
@@ -97,8 +100,8 @@ impl Numbers {
     }
 
     pub(crate) fn state_numbers(&self) -> StateNumbers {
-        let &Numbers { steps, seed, lr, loss_scale, good_steps, skipped, total, .. } = self;
-        StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total }
+        let &Numbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total, .. } = self;
+        StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total }
     }
 
     /// True if the state is of the network's optimizer.

@@ -91,6 +91,12 @@ exact!(adagrad, WithAdagrad, { optimizer: Adagrad { lr: 0.01 } }, [Flatten, Line
 exact!(adadelta, WithAdadelta, { optimizer: Adadelta { lr: 1.0 } }, [Flatten, Linear(8), Relu, Linear(5)]);
 exact!(adafactor, WithAdafactor, { optimizer: Adafactor { lr: 0.01 } }, [Flatten, Linear(8), Relu, Linear(5)]);
 exact!(muon, WithMuon, { optimizer: Muon { lr: 0.01 } }, [Flatten, Linear(8), Relu, Linear(5)]);
+exact!(
+    averages,
+    WithAverages,
+    { optimizer: AdamW { lr: 0.01 }, ema: Ema { decay: 0.99, warmup: true, every: 3 } },
+    [Conv2d(4, 3), BatchNorm2d, Relu, Flatten, Dropout(0.1), Linear(5)]
+);
 exact!(lion, WithLion, { optimizer: Lion { lr: 0.001 } }, [Flatten, Linear(8), Relu, Dropout(0.5), Linear(5)]);
 exact!(
     mixed_precision,
@@ -298,4 +304,37 @@ fn a_total_that_was_set_and_skipped_steps_are_saved() {
     }
     assert_eq!(resumed.snapshot().unwrap(), whole.snapshot().unwrap());
     assert_eq!(resumed.skipped().unwrap(), 4);
+}
+
+/// Averages that a state has not are missing, by name, and nothing is taken.
+#[test]
+fn a_state_without_averages_is_refused() {
+    mod with {
+        use super::*;
+        network! {
+            pub struct Averaging;
+            const TRAIN: Train = Train { batch: 4, loss: Mse, ema: 0.9 };
+            fn forward(x: Features<3>) -> Features<2> { [Linear(2, name = "fc")] }
+        }
+    }
+    mod without {
+        use super::*;
+        network! {
+            pub struct Averaging;
+            const TRAIN: Train = Train { batch: 4, loss: Mse };
+            fn forward(x: Features<3>) -> Features<2> { [Linear(2, name = "fc")] }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    without::Averaging::on(&Cpu::new()).unwrap().save_state(folder.path()).unwrap();
+    let mut net = with::Averaging::on(&Cpu::new()).unwrap();
+    let before = net.snapshot().unwrap();
+    let error = net.resume(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("fc.weight.average") && error.contains("fc.bias.average"), "{error}");
+    assert_eq!(net.snapshot().unwrap(), before);
+    // What matches may be taken, and averages begin at the parameters then.
+    let mut other = with::Averaging::on(&Cpu::new()).unwrap();
+    SavedState::open(folder.path()).unwrap().resume_matching(&mut other).unwrap();
+    other.reset_averages().unwrap();
+    assert_eq!(other.get("fc.weight.average").unwrap(), other.get("fc.weight").unwrap());
 }

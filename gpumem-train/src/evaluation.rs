@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::metrics::{Metric, Table};
 use crate::padding::Padding;
 use gpumem_core::network::Trains;
+use gpumem_core::run::averages::Averaged;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 use gpumem_data::{Batched, Dataset, Loader, Position};
@@ -53,9 +54,60 @@ pub(crate) struct Scores {
     pub tables: Vec<Table>,
 }
 
-/// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start. `None` if `is_asked` to stop before the end.
+/// A network that evaluates: with its parameters, or with their moving averages.
+pub(crate) trait Evaluates<N: Trains> {
+    /// As [`Net::eval_loss`].
+    fn eval_loss(&mut self, input: &N::Input, target: &N::Target) -> Loss;
+
+    /// As [`Net::forward`].
+    fn forward(&mut self, input: &N::Input) -> std::result::Result<N::Output, gpumem_core::error::Error>;
+}
+
+/// A loss, or why there is none.
+type Loss = std::result::Result<f32, gpumem_core::error::Error>;
+
+impl<N: Trains, D: Device> Evaluates<N> for Net<N, D> {
+    fn eval_loss(&mut self, input: &N::Input, target: &N::Target) -> Loss {
+        Net::eval_loss(self, input, target)
+    }
+
+    fn forward(&mut self, input: &N::Input) -> std::result::Result<N::Output, gpumem_core::error::Error> {
+        Net::forward(self, input)
+    }
+}
+
+impl<N: Trains, D: Device> Evaluates<N> for Averaged<'_, N, D> {
+    fn eval_loss(&mut self, input: &N::Input, target: &N::Target) -> Loss {
+        Averaged::eval_loss(self, input, target)
+    }
+
+    fn forward(&mut self, input: &N::Input) -> std::result::Result<N::Output, gpumem_core::error::Error> {
+        Averaged::forward(self, input)
+    }
+}
+
+/// As [`evaluate_with`], with moving averages if the network keeps some.
 pub(crate) fn evaluate<N: Trains, D: Device>(
     net: &mut Net<N, D>,
+    loader: &mut Loader<N::Input, N::Target>,
+    metrics: &mut Metrics<'_, N>,
+    step: u64,
+    is_asked: &dyn Fn() -> bool,
+) -> Result<Option<Scores>>
+where
+    N::Input: Batched,
+    N::Target: Batched,
+{
+    if !net.has_averages() {
+        return evaluate_with(net, loader, metrics, step, is_asked);
+    }
+    let evaluated = net.averaged(|net| Ok(evaluate_with(net, loader, metrics, step, is_asked)));
+    evaluated.map_err(Error::compute(step))?
+}
+
+/// Evaluates the loss and the metrics on all samples of a loader, from its first epoch's start. `None` if `is_asked` to stop before the end.
+fn evaluate_with<N: Trains>(
+    net: &mut impl Evaluates<N>,
     loader: &mut Loader<N::Input, N::Target>,
     metrics: &mut Metrics<'_, N>,
     step: u64,

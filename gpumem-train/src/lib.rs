@@ -6,6 +6,7 @@ mod context;
 mod error;
 mod evaluation;
 mod every;
+mod guards;
 mod interrupt;
 pub mod log;
 pub mod metrics;

@@ -6,6 +6,7 @@ use crate::context::{Asked, Context};
 use crate::error::{Error, NotFinite, Origin, Result};
 use crate::evaluation::{Scores, evaluate, room};
 use crate::every::{Due, Tick};
+use crate::guards;
 use crate::interrupt::Guard;
 use crate::log::{Begin, Entry};
 use crate::metrics::Table;
@@ -54,9 +55,6 @@ where
     /// True after an error or the end.
     has_ended: bool,
 }
-
-/// Steps in a row that may be skipped before a training fails: with so many the network or its data is broken.
-const MOST_SKIPPED: u64 = 100;
 
 /// The facts that do not change in a run.
 #[derive(Debug)]
@@ -159,7 +157,7 @@ where
         let bytes = trainer.net.state_tensors().iter().map(|tensor| tensor.bytes).sum();
         let settings = &trainer.settings;
         let steps = last_step(loader, numbers.steps, settings.epochs, settings.max_steps)?;
-        end_schedule(trainer.net, steps)?;
+        guards::end_schedule(trainer.net, steps)?;
         let facts = Facts {
             padding,
             room,
@@ -346,15 +344,11 @@ where
     fn skipped(&mut self, batch: &Batch<N::Input, N::Target>, before: Position, loss: f32) -> Result<f32> {
         self.run.skipped += 1;
         tracing::warn!(step = self.step, loss, "step skipped: a gradient is not finite");
-        if self.run.skipped < MOST_SKIPPED {
+        if self.run.skipped < guards::MOST_SKIPPED {
             return Ok(loss);
         }
         let step = self.step + 1;
-        let origin = match self.trainer.net.first_non_finite(&batch.input, &batch.target) {
-            Ok(Some(found)) => Origin::Found { tensor: found.to_string(), step },
-            Ok(None) => Origin::Vanished,
-            Err(error) => Origin::Failed(error.to_string()),
-        };
+        let origin = guards::origin(self.trainer.net, batch, step);
         self.loader.resume(before);
         let not_finite =
             NotFinite { step, loss, position: before, samples: batch.len, skipped: self.run.skipped, origin };
@@ -378,7 +372,7 @@ where
         let mut values = Vec::new();
         if is_due {
             values.extend([("loss".to_string(), f64::from(report.loss)), ("lr".to_string(), rate)]);
-            values.extend(self.guards()?);
+            values.extend(guards::values(self.trainer.net, self.step, self.run.steps > 0)?);
         }
         values.append(&mut asked.values);
         self.heed(&asked);
@@ -401,20 +395,6 @@ where
         };
         self.display.step(&status);
         Ok(())
-    }
-
-    /// Returns what `TRAIN` has each step measure: the norm of its gradients, and the steps that were skipped.
-    fn guards(&mut self) -> Result<Vec<(String, f64)>> {
-        let (net, step) = (&mut *self.trainer.net, self.step);
-        let mut values = Vec::new();
-        // There is none before the first step of a run.
-        if net.measures_gradient_norm() && self.run.steps > 0 {
-            values.push(("gradient_norm".to_string(), net.gradient_norm().map_err(Error::compute(step))?));
-        }
-        if net.skips_non_finite() {
-            values.push(("skipped".to_string(), net.skipped().map_err(Error::compute(step))? as f64));
-        }
-        Ok(values)
     }
 
     /// Does what a callback asked for.
@@ -589,20 +569,6 @@ fn check_padding<I: Batched, T: Batched>(loader: &Loader<I, T>, padding: Padding
         return Err(Error::Padding { samples: samples % room.max(1), batch: room });
     }
     Ok(())
-}
-
-/// Sets the `total` of a schedule that `TRAIN` leaves open, and nothing has set, to the steps of the training.
-fn end_schedule<N: Trains, D: Device>(net: &mut Net<N, D>, steps: Option<u64>) -> Result<()> {
-    if !net.schedule().is_open() {
-        return Ok(());
-    }
-    let Some(steps) = steps else {
-        return Err(Error::setting(
-            "the schedule in `TRAIN` has no `total`, and nothing says how many steps the training has; give the trainer `.epochs(n)` or \
-             `.max_steps(n)`, or call `net.set_total(steps)`",
-        ));
-    };
-    net.set_total(steps).map_err(Error::compute(0))
 }
 
 /// Returns the number of steps at the end of a training. `None` if nothing but early stopping ends it.

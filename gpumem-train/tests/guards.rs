@@ -78,8 +78,13 @@ fn a_training_goes_on_after_a_batch_that_is_skipped() {
 
 #[test]
 fn a_training_of_bad_batches_alone_ends() {
+    let lasting = |net: &mut _| {
+        let mut all = state(net);
+        all.retain(|(name, _)| !name.ends_with(".gradient"));
+        all
+    };
     let mut net = Guarded::on(&Cpu::new()).unwrap();
-    let before = state(&mut net);
+    let before = lasting(&mut net);
     let mut data = loader(8, |_| true);
     let error = Trainer::new(&mut net).max_steps(5).quiet().run(&mut data).unwrap_err();
     let text = error.to_string();
@@ -93,7 +98,7 @@ fn a_training_of_bad_batches_alone_ends() {
         "{text}"
     );
     assert!(text.ends_with("The network is as before this step"), "{text}");
-    assert_eq!(state(&mut net), before);
+    assert_eq!(lasting(&mut net), before);
 }
 
 #[test]

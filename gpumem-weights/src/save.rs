@@ -1,7 +1,7 @@
 //! From a network into a file of safetensors, one tensor at a time. The file takes the place of an older one when it is whole.
 
 use crate::error::Error;
-use crate::load::{Own, counters, owned};
+use crate::load::{Own, counters};
 use crate::mapping::{Dtype, Mapping};
 use gpumem_core::network::Network;
 use gpumem_core::number::Half;
@@ -37,8 +37,13 @@ const MOST_AXES: usize = 64;
 const INDEX: &str = ".safetensors.index.json";
 
 /// Saves parameters and running statistics, as the mapping says: into one file, or where `path` is an index into several beside it.
-pub(crate) fn save<N: Network, D: Device>(net: &mut Net<N, D>, mapping: &Mapping, path: &Path) -> Result<(), Error> {
-    let (own, mut wrong) = owned(net);
+/// `own` are they, and `wrong` is what cannot be saved.
+pub(crate) fn save<N: Network, D: Device>(
+    net: &mut Net<N, D>,
+    (own, mut wrong): (Vec<Own>, Vec<String>),
+    mapping: &Mapping,
+    path: &Path,
+) -> Result<(), Error> {
     let all = written(&own, mapping, &mut wrong);
     if !wrong.is_empty() {
         let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));

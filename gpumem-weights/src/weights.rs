@@ -1,6 +1,8 @@
 //! What users call: a file that was opened, and the methods of networks.
 
 use crate::error::Error;
+#[cfg(feature = "safetensors")]
+use crate::load::owned;
 use crate::load::{Report, load};
 use crate::mapping::Mapping;
 use crate::source::{Source, View};
@@ -208,6 +210,21 @@ pub trait NetWeights {
     /// As for [`NetWeights::save_weights`], or a mapping that is not of this network.
     #[cfg(feature = "safetensors")]
     fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error>;
+
+    /// As [`NetWeights::save_weights`], with the moving averages of parameters in their place, under the names of the parameters. Frozen
+    /// parameters and running statistics are saved as they are, and all parameters before the first average.
+    ///
+    /// # Errors
+    /// As for [`NetWeights::save_weights`], or a network without `ema` in `TRAIN`.
+    #[cfg(feature = "safetensors")]
+    fn save_averages(&mut self, path: impl AsRef<Path>) -> Result<(), Error>;
+
+    /// As [`NetWeights::save_averages`], as a mapping says.
+    ///
+    /// # Errors
+    /// As for [`NetWeights::save_averages`] and [`NetWeights::save_weights_as`].
+    #[cfg(feature = "safetensors")]
+    fn save_averages_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error>;
 }
 
 impl<N: Network, D: Device> NetWeights for Net<N, D> {
@@ -222,7 +239,27 @@ impl<N: Network, D: Device> NetWeights for Net<N, D> {
 
     #[cfg(feature = "safetensors")]
     fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error> {
-        crate::save::save(self, mapping, path.as_ref())
+        let (own, wrong) = owned(self);
+        crate::save::save(self, (own, wrong), mapping, path.as_ref())
+    }
+
+    #[cfg(feature = "safetensors")]
+    fn save_averages(&mut self, path: impl AsRef<Path>) -> Result<(), Error> {
+        self.save_averages_as(path, &Mapping::new())
+    }
+
+    #[cfg(feature = "safetensors")]
+    fn save_averages_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error> {
+        let path = path.as_ref();
+        if !self.has_averages() {
+            let what = format!("`{}` keeps no moving averages to save; write `ema: 0.999` in `TRAIN`", N::NAME);
+            return Err(Error::file(path, what));
+        }
+        let (mut own, wrong) = owned(self);
+        for tensor in &mut own {
+            tensor.path = self.average_of(&tensor.path).map_err(|error| Error::net(path, error))?;
+        }
+        crate::save::save(self, (own, wrong), mapping, path)
     }
 }
 

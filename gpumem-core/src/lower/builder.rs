@@ -3,7 +3,7 @@
 use super::backward::Piece;
 use super::chunks::Chunk;
 use super::merged::Activations;
-use super::{LowerError, Training};
+use super::{LowerError, Training, averages};
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
 use crate::program::kept::Kept;
@@ -252,6 +252,11 @@ impl<'g> Builder<'g> {
             let init = Init::Constant(0.0);
             let id = self.persistent(Class::Moment, role, name, row, shape, init);
             self.moments[index].push(id);
+        }
+        if trained && self.training.is_some_and(|training| training.descent.ema.is_some()) {
+            // 16 bits would lose a thousandth of a number.
+            let (name, role) = (averages::name(&parameter.name), Role::WideMoment);
+            self.persistent(Class::Average, role, name, row, parameter.shape, Init::Constant(0.0));
         }
     }
 

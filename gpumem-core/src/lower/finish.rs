@@ -2,7 +2,7 @@
 
 use super::builder::Builder;
 use super::recompute::Draft;
-use super::{Training, guard, held, micro, offload, pitch, updates};
+use super::{Training, averages, guard, held, micro, offload, pitch, updates};
 use crate::graph::{Graph, Source};
 use crate::program::{Class, Program, TensorId};
 use crate::train::Descent;
@@ -11,10 +11,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 /// The order of tensors in a program.
-const ORDER: [Class; 10] = [
+const ORDER: [Class; 11] = [
     Class::Parameter,
     Class::Gradient,
     Class::Moment,
+    Class::Average,
     Class::Buffer,
     Class::State,
     Class::Cache,
@@ -66,6 +67,9 @@ impl Draft {
         };
         let accumulates = training.is_some_and(|training| training.descent.accumulates());
         updates::with_scratch(&mut operations, &mut tensors, moments);
+        if training.is_some_and(|training| training.descent.ema.is_some()) {
+            operations = averages::average(operations, &tensors);
+        }
         if training.is_some_and(|training| training.descent.skips) {
             operations = guard::guard_statistics(operations, &mut tensors);
         }

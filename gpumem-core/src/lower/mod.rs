@@ -5,6 +5,7 @@
 //! decided here; they follow from the first and the last operation that touches a tensor.
 
 mod activated;
+mod averages;
 mod backward;
 mod blueprint;
 mod builder;

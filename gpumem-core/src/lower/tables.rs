@@ -27,6 +27,8 @@ pub struct OwnedTables {
     pub caches: Vec<CacheTensor>,
     /// Optimizer state tensors for each parameter, of its size.
     pub moments: u64,
+    /// Whether parameters that are trained have moving averages.
+    pub averages: bool,
     /// Whether gradients are held until the end of the step.
     pub holds_gradients: bool,
     /// Whether gradients of weights that have master copies are held in f32.
@@ -59,6 +61,7 @@ impl OwnedTables {
             batch: self.batch.leak(),
             caches: self.caches.leak(),
             moments: self.moments,
+            averages: self.averages,
             holds_gradients: self.holds_gradients,
             wide_sums: self.wide_sums,
             training: self.training,
@@ -113,6 +116,7 @@ pub fn tables(program: &Program) -> OwnedTables {
             .map(|([role, row, steps], count)| [role, row, steps, count])
             .collect(),
         moments,
+        averages: program.of_class(Class::Average).next().is_some(),
         holds_gradients: program.holds_gradients,
         wide_sums: program.descent.wide_sums,
         training: program.training,

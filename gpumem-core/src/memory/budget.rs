@@ -29,6 +29,8 @@ pub enum Line {
     Gradients,
     /// Optimizer state: for each parameter its state tensors, one after the other. 0 where it lies in host memory.
     Optimizer,
+    /// Moving averages of the parameters, in f32.
+    Ema,
     /// Running statistics, step counter, random state.
     Buffers,
     /// Inputs and targets. In training two halves of equal size: one is filled while the other is read.
@@ -50,11 +52,12 @@ impl Line {
     pub const COUNT: usize = Line::ALL.len();
 
     /// Every line, in order.
-    pub const ALL: [Line; 11] = [
+    pub const ALL: [Line; 12] = [
         Line::Weights,
         Line::Master,
         Line::Gradients,
         Line::Optimizer,
+        Line::Ema,
         Line::Buffers,
         Line::BatchIo,
         Line::Cache,
@@ -79,6 +82,7 @@ impl Line {
             Line::Master => "master",
             Line::Gradients => "gradients",
             Line::Optimizer => "optimizer",
+            Line::Ema => "ema",
             Line::Buffers => "buffers",
             Line::BatchIo => "batch_io",
             Line::Cache => "cache",
@@ -308,6 +312,7 @@ impl Lasting {
                 (Line::Gradients, gradient, held),
                 (Line::Master, master, if tables.training { trained } else { 0 }),
                 (Line::Optimizer, moment, moments),
+                (Line::Ema, elements * Role::WideMoment.bytes(precision), if tables.averages { trained } else { 0 }),
             ];
             let mut line = 0;
             while line < lines.len() {

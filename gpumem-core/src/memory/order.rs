@@ -130,7 +130,7 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
     };
     let all = 0..program.tensors.len() as TensorId;
     let mut owners: BTreeMap<TensorId, u64> = all.filter_map(|id| Some((id, place(id)?))).collect();
-    for update in program.operations.iter().filter(|operation| operation.action.has_states()) {
+    for update in program.operations.iter().filter(|operation| operation.action.has_companions()) {
         let Some((weight, place)) = update.read(Slot::Parameter).and_then(|id| Some((id, place(id)?))) else {
             continue;
         };

@@ -171,7 +171,9 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     }
     // What the host reads and writes is as the host has it; a device turns weights.
     let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Host | Class::Gradient);
-    let is_weight = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Moment) && tensor.is_turned();
+    let is_weight = |tensor: &Tensor| {
+        matches!(tensor.class, Class::Parameter | Class::Moment | Class::Average) && tensor.is_turned()
+    };
     let outlives = program.tensors.iter().filter(|tensor| !is_inside(tensor));
     let results = program.results.iter().map(|&id| program.tensor(id));
     if outlives.filter(|tensor| !is_weight(tensor)).chain(results).any(|tensor| !tensor.layout.is_dense()) {
@@ -225,6 +227,7 @@ fn bytes_in(part: Line, tensor: &Tensor, (training, batch): (bool, u64), precisi
         (Line::Weights, Class::Parameter)
         | (Line::Gradients, Class::Gradient)
         | (Line::Optimizer, Class::Moment)
+        | (Line::Ema, Class::Average)
         | (Line::Buffers, Class::Buffer | Class::State)
         | (Line::BatchIo, Class::Input | Class::Target)
         | (Line::Cache, Class::Cache) => tensor.role.bytes(precision),

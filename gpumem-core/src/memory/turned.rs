@@ -57,7 +57,7 @@ impl Turned {
             let touched: BTreeSet<TensorId> = placed.program.operations.iter().flat_map(Operation::tensors).collect();
             let places = placed.offsets.iter().zip(&placed.masters);
             for ((id, tensor), (&offset, &master)) in (0..).zip(&placed.program.tensors).zip(places) {
-                let lasts = matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient);
+                let lasts = matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient | Class::Average);
                 if !lasts || !touched.contains(&id) {
                     continue;
                 }

@@ -79,6 +79,11 @@ pub enum Action {
     SaveStatistics(u64),
     /// Copies from there, from element number this on, to the running statistic `Buffer(0)`, if `State` says that the step is skipped.
     RestoreStatistics(u64),
+    /// `Average` goes on with `Parameter`, which was updated, or with its master copy if it has one, in the steps that
+    /// [`Ema::is_due`](crate::train::Ema::is_due) says and that are not skipped.
+    Average,
+    /// [`Action::Average`] of these elements, of which a master copy lies at the beginning of `Master`.
+    AveragePiece(Piece),
 }
 
 /// A step of an activation on its way to host memory and back: see [`Action::Park`].
@@ -131,6 +136,11 @@ impl Action {
     pub fn has_states(&self) -> bool {
         self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
     }
+
+    /// Whether it names a parameter with what belongs to each of its elements: optimizer state, or an average.
+    pub fn has_companions(&self) -> bool {
+        self.has_states() || matches!(self, Action::Average | Action::AveragePiece(_))
+    }
 }
 
 impl Wire for Action {
@@ -182,6 +192,11 @@ impl Wire for Action {
                 17u64.put(out);
                 first.put(out);
             }
+            Action::Average => 18u64.put(out),
+            Action::AveragePiece(piece) => {
+                19u64.put(out);
+                piece.put(out);
+            }
         }
     }
 
@@ -205,6 +220,8 @@ impl Wire for Action {
             15 => Action::Park(Wire::take(from)?),
             16 => Action::SaveStatistics(Wire::take(from)?),
             17 => Action::RestoreStatistics(Wire::take(from)?),
+            18 => Action::Average,
+            19 => Action::AveragePiece(Wire::take(from)?),
             _ => return None,
         })
     }

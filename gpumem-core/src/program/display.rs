@@ -65,6 +65,8 @@ impl Program {
             Action::Advance => "step += 1".to_string(),
             Action::SaveStatistics(_) => format!("{path} statistics saved"),
             Action::RestoreStatistics(_) => format!("{path} statistics restored"),
+            Action::Average => format!("{path} average"),
+            Action::AveragePiece(piece) => format!("{path} average {}", elements(piece)),
         }
     }
 
@@ -88,6 +90,7 @@ impl Program {
                 Slot::Cache(index) => format!("cache{index}"),
                 Slot::Master => "master".to_string(),
                 Slot::Scratch(index) => format!("t{index}"),
+                Slot::Average => "average".to_string(),
             };
             format!("{slot}=%{}", operand.tensor)
         };

@@ -149,6 +149,8 @@ impl Program {
             | Action::Fetch(_)
             | Action::UpdatePiece(_)
             | Action::Store(_)
+            | Action::Average
+            | Action::AveragePiece(_)
             | Action::Park(_) => Layouts::Alike,
             Action::Loss(criterion) if criterion.is_of_rows() => {
                 Layouts::Rows(&[Slot::Input(0), Slot::InputGradient(0)])

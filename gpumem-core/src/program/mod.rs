@@ -66,8 +66,10 @@ pub enum Class {
     Transient,
     /// Where the contents of a transient lie in host memory between two of its lives: see [`Action::Park`].
     Host,
+    /// The moving average of a parameter.
+    Average,
 }
-wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient, Host });
+wire_enum!(Class { Parameter, Gradient, Moment, Buffer, State, Cache, Input, Target, Transient, Host, Average });
 wire_enum!(Part { Output, OutputGradient, ParameterGradient, Saved, Workspace, Staging });
 wire_enum!(Phase { Forward, Backward, Update, Loss, Again });
 wire_enum!(Role {
@@ -133,6 +135,8 @@ pub enum StateWord {
     Schedule = 16,
     /// Steps that updated nothing, because a gradient was not finite.
     Skipped = 24,
+    /// How often parameters were averaged: see [`Ema`](crate::train::Ema).
+    Averaged = 25,
 }
 
 impl StateWord {
@@ -273,6 +277,8 @@ pub enum Slot {
     Master,
     /// What the operation makes for itself and nobody else reads, by its number.
     Scratch(u8),
+    /// The moving average of a parameter.
+    Average,
 }
 
 impl Slot {
@@ -302,6 +308,7 @@ impl Wire for Slot {
             Slot::Cache(index) => (14, index),
             Slot::Master => (15, 0),
             Slot::Scratch(index) => (16, index),
+            Slot::Average => (17, 0),
         };
         (u64::from(index) << 5 | kind).put(out);
     }
@@ -327,6 +334,7 @@ impl Wire for Slot {
             14 => Slot::Cache(index),
             15 => Slot::Master,
             16 => Slot::Scratch(index),
+            17 => Slot::Average,
             _ => return None,
         })
     }
@@ -409,7 +417,7 @@ impl Operation {
             Action::Check | Action::Squares(_) | Action::Norm | Action::Update | Action::Advance => Phase::Update,
             Action::Fetch(_) | Action::UpdatePiece(_) | Action::Store(_) | Action::Settle => Phase::Update,
             Action::SaveStatistics(_) => Phase::Forward,
-            Action::RestoreStatistics(_) => Phase::Update,
+            Action::RestoreStatistics(_) | Action::Average | Action::AveragePiece(_) => Phase::Update,
             Action::Park(Leg::Leave | Leg::Left) => Phase::Forward,
             Action::Park(Leg::Return | Leg::Returned) => Phase::Backward,
             Action::Run { pass: Pass::Backward, .. }

@@ -76,6 +76,7 @@ mod tests {
             paths: &[],
             workspaces: Workspaces::UNLIMITED,
             micro_batches: 1,
+            averages: false,
             offloads: false,
             parked: &[],
         };

@@ -138,7 +138,9 @@ fn added(placed: &Placed, operation: &Operation, id: TensorId) -> Option<u64> {
 /// Bytes of each tensor that an operation reads, and of each that it writes: every tensor once, with the f32 master copies of
 /// parameters that are updated. Scratch memory is not counted.
 pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>; 2] {
-    if let Action::Fetch(piece) | Action::UpdatePiece(piece) | Action::Store(piece) = &operation.action {
+    if let Action::Fetch(piece) | Action::UpdatePiece(piece) | Action::Store(piece) | Action::AveragePiece(piece) =
+        &operation.action
+    {
         return [&operation.reads, &operation.writes].map(|operands| of_piece(placed, operation, piece, operands));
     }
     if let Action::Park(leg) = operation.action {

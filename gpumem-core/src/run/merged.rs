@@ -65,7 +65,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Whether another network has all of these in the shapes that they have here: a transposed weight has as many elements.
-    fn compare<M: Network, E: Device>(&self, other: &Net<M, E>, names: &[String]) -> Result<(), Error> {
+    pub(super) fn compare<M: Network, E: Device>(&self, other: &Net<M, E>, names: &[String]) -> Result<(), Error> {
         for name in names {
             other.find(name)?;
             let shapes = [self.shape(name), other.shape(name)].map(|shape| shape.unwrap_or_default().to_vec());

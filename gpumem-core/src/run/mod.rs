@@ -1,6 +1,7 @@
 //! Running a network: the device that it runs on, and its state there.
 
 pub mod absent;
+pub mod averages;
 mod check;
 mod coded;
 pub mod device;

@@ -26,6 +26,8 @@ pub enum Kind {
     OptimizerState,
     /// A gradient that is held until the end of the step.
     Gradient,
+    /// The moving average of a parameter: see [`Ema`](crate::train::Ema).
+    Average,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Class::Parameter => Some(Kind::Parameter),
             Class::Buffer => Some(Kind::Statistic),
             Class::Moment => Some(Kind::OptimizerState),
+            Class::Average => Some(Kind::Average),
             Class::Gradient => Some(Kind::Gradient),
             Class::State | Class::Cache | Class::Input | Class::Target | Class::Transient | Class::Host => None,
         }

@@ -189,6 +189,8 @@ impl<N: Network, D: Device> Net<N, D> {
             let bytes = match tensor.class {
                 // Those of codes are written with them.
                 _ if tensor.role == Role::Scale => continue,
+                // They begin at the parameters, which are all written before.
+                Class::Average => continue,
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let values = match self.states.number(id as TensorId) {
                         Some(number) => vec![self.optimizer.initial(number) as f32; elements as usize],
@@ -215,7 +217,7 @@ impl<N: Network, D: Device> Net<N, D> {
             };
             self.runner.write(offset, &bytes)?;
         }
-        Ok(())
+        self.begin_averages()
     }
 
     /// One training step: forward, backward and update. Returns the loss before the update, as soon as that is known: on a
@@ -574,7 +576,7 @@ impl<N: Network, D: Device> Net<N, D> {
 
 /// Adds to a shortage of memory for an arena how much of it no smaller batch saves: the lines of the budget that have no batch, so many times.
 fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Error {
-    let lines = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer, Line::Buffers];
+    let lines = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer, Line::Ema, Line::Buffers];
     match error {
         Error::Memory { device, needed, beside, free, holders, .. } if needed >= arena => {
             let bytes = lines.into_iter().fold(0u64, |sum, line| sum.saturating_add(budget[line]));

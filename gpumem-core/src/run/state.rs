@@ -44,6 +44,8 @@ pub struct StateNumbers {
     pub good_steps: u32,
     /// Steps that updated nothing, because a gradient was not finite.
     pub skipped: u32,
+    /// How often parameters were averaged. 0 where `TRAIN` has no `ema`.
+    pub averaged: u32,
     /// The `total` of the schedule that [`Net::set_total`] has set. `None` if it is that of `TRAIN`, or if there is none.
     pub total: Option<u64>,
 }
@@ -93,7 +95,7 @@ impl<N: Network, D: Device> Net<N, D> {
         (0..placed.program.tensors.len()).filter_map(|id| self.state_tensor(placed, id)).collect()
     }
 
-    fn state_tensor(&self, placed: &Placed, id: usize) -> Option<StateTensor> {
+    pub(super) fn state_tensor(&self, placed: &Placed, id: usize) -> Option<StateTensor> {
         let tensor = &placed.program.tensors[id];
         let kind = match Kind::of(tensor) {
             Some(Kind::Gradient) => return None,
@@ -171,18 +173,20 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// A failure of the device.
     pub fn state_numbers(&mut self) -> Result<StateNumbers, Error> {
         let (steps, lr) = (self.steps()?, self.optimizer.lr());
-        let [low, high, scale, good, skipped] = [
+        let [low, high, scale, good, skipped, averaged] = [
             StateWord::Seed as usize,
             StateWord::Seed as usize + 1,
             StateWord::LossScale as usize,
             StateWord::GoodSteps as usize,
             StateWord::Skipped as usize,
+            StateWord::Averaged as usize,
         ]
         .map(|word| self.state_word(word));
         let seed = u64::from(low?) | u64::from(high?) << 32;
         let total = self.schedule.total().filter(|_| self.schedule.total() != self.written_total);
-        let (loss_scale, good_steps, skipped) = (f32::from_bits(scale?), good?, skipped?);
-        Ok(StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total })
+        let (loss_scale, good_steps) = (f32::from_bits(scale?), good?);
+        let (skipped, averaged) = (skipped?, averaged?);
+        Ok(StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total })
     }
 
     /// Sets the numbers of the training state that are no tensors.
@@ -204,6 +208,7 @@ impl<N: Trains, D: Device> Net<N, D> {
             (StateWord::LossScale as usize, numbers.loss_scale.to_bits()),
             (StateWord::GoodSteps as usize, numbers.good_steps),
             (StateWord::Skipped as usize, numbers.skipped),
+            (StateWord::Averaged as usize, numbers.averaged),
         ];
         words.into_iter().try_for_each(|(word, value)| self.set_state_word(word, value))
     }
@@ -271,7 +276,9 @@ impl<N: Trains, D: Device> Net<N, D> {
         }
         self.set_state_numbers(snapshot.numbers)
     }
+}
 
+impl<N: Network, D: Device> Net<N, D> {
     pub(super) fn state_word(&mut self, word: usize) -> Result<u32, Error> {
         let place = self.state_place(word)?;
         let mut bytes = [0; 4];
@@ -279,7 +286,7 @@ impl<N: Trains, D: Device> Net<N, D> {
         Ok(u32::from_le_bytes(bytes))
     }
 
-    fn set_state_word(&mut self, word: usize, value: u32) -> Result<(), Error> {
+    pub(super) fn set_state_word(&mut self, word: usize, value: u32) -> Result<(), Error> {
         let place = self.state_place(word)?;
         self.runner.write(place, &value.to_le_bytes())
     }

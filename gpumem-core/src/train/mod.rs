@@ -1,6 +1,7 @@
 //! What users write in `const TRAIN` and `const INFER`.
 
 mod clip;
+mod ema;
 pub mod optim;
 mod schedule;
 mod single;
@@ -15,6 +16,7 @@ use crate::program::encoding::{Reader, Wire, wire_enum};
 pub use crate::program::loss::{Loss, LossOptions, Reduction};
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;
+pub use ema::Ema;
 #[doc(hidden)]
 pub use schedule::assert_falls;
 pub use schedule::{Field, Schedule};
@@ -64,6 +66,8 @@ pub struct Train {
     pub measure: Measurement,
     /// Steps that update nothing: `NonFinite`, those with a gradient that is infinite or no number. None if left out. See [`Skip`].
     pub skip: Skip,
+    /// Moving averages of the parameters, as `0.999` or `Ema { decay: 0.9999, warmup: true }`: see [`Ema`]. None if left out.
+    pub ema: Option<Ema>,
     /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
     /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
@@ -93,6 +97,7 @@ impl Train {
         schedule: Schedule::PLAIN,
         measure: Measurement::None,
         skip: Skip::None,
+        ema: None,
         conv_workspace: 256 << 20,
         headroom: 0,
         tf32: false,
@@ -307,6 +312,8 @@ pub struct Descent {
     pub measures_norm: bool,
     /// True if a step with a gradient that is not finite changes nothing, at any precision.
     pub skips: bool,
+    /// The moving averages of parameters, if there are some.
+    pub ema: Option<Ema>,
 }
 
 impl Descent {
@@ -319,6 +326,7 @@ impl Descent {
         offload: Offload::None,
         measures_norm: false,
         skips: false,
+        ema: None,
     };
 
     /// Whether optimizer state and master copies lie in host memory.
@@ -366,14 +374,15 @@ impl Wire for Descent {
         self.offload.put(out);
         self.measures_norm.put(out);
         self.skips.put(out);
+        self.ema.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Descent> {
         let (clip, schedule) = (Wire::take(from)?, Wire::take(from)?);
         let (micro_batches, wide_sums) = (Wire::take(from)?, Wire::take(from)?);
         let offload = Wire::take(from)?;
-        let (measures_norm, skips) = (Wire::take(from)?, Wire::take(from)?);
-        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload, measures_norm, skips };
+        let (measures_norm, skips, ema) = (Wire::take(from)?, Wire::take(from)?, Wire::take(from)?);
+        let descent = Descent { clip, schedule, micro_batches, wide_sums, offload, measures_norm, skips, ema };
         Some(descent).filter(|descent| descent.micro_batches > 0)
     }
 }

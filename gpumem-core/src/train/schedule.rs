@@ -94,6 +94,13 @@ pub struct Field {
     pub default: Option<f64>,
 }
 
+impl Field {
+    /// True if a schedule is rarely written without it: it must be there, or is the number of all steps.
+    pub fn is_usual(&self) -> bool {
+        self.default.is_none() || self.name == "total"
+    }
+}
+
 const fn steps(name: &'static str, default: Option<f64>) -> Field {
     Field { name, is_whole: true, default }
 }

@@ -29,6 +29,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         paths: &["stage[0].conv2d[0]", "stage[0].conv2d[1]", "stage[1].conv2d[0]", "head"],
         workspaces: Workspaces::UNLIMITED,
         micro_batches: 1,
+        averages: false,
         offloads: false,
         wide_sums: false,
         parked: &[],

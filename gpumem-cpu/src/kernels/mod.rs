@@ -120,6 +120,8 @@ pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
         Action::SumBatch => movement::sum_batch(operands),
         Action::SaveStatistics(first) => statistics::save(*first, operands),
         Action::RestoreStatistics(first) => statistics::restore(*first, operands),
+        Action::Average => optimizer::average::average(operands),
+        Action::AveragePiece(piece) => optimizer::average::average_piece(*piece, operands),
     }
 }
 

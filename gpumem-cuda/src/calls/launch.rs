@@ -55,6 +55,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("volumes.cuh", include_str!("../../kernels/volumes.cuh")),
     ("arg_max.cu", include_str!("../../kernels/arg_max.cu")),
     ("attention.cu", include_str!("../../kernels/attention.cu")),
+    ("average.cu", include_str!("../../kernels/average.cu")),
     ("average_pool.cu", include_str!("../../kernels/average_pool.cu")),
     ("average_pool_adaptive.cu", include_str!("../../kernels/average_pool_adaptive.cu")),
     ("average_pool3d.cu", include_str!("../../kernels/average_pool3d.cu")),

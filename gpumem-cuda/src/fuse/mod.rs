@@ -54,6 +54,7 @@ const PATTERNS: &[Pattern] = &[
     updates::checks,
     updates::squares,
     updates::statistics,
+    updates::averages,
     updates::updates,
 ];
 
@@ -76,7 +77,7 @@ fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -
         // checks it is all the same where an element of a weight is.
         let takes = |it: &Operation| match it.action {
             Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
-            Action::Update | Action::Check | Action::Squares(_) => placed.program.takes_layouts(it),
+            Action::Update | Action::Check | Action::Squares(_) | Action::Average => placed.program.takes_layouts(it),
             _ => is_dense(placed, it) || is_channels_last(placed, it),
         };
         let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);

@@ -2,7 +2,7 @@
 //! all gradients, and where these are clipped by their norm, the squares of all.
 
 use super::{Fused, calls, is_apart_from_earlier};
-use crate::operations::{Setting, norm, optimizer, statistics};
+use crate::operations::{Setting, average, norm, optimizer, statistics};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Action;
 
@@ -24,6 +24,11 @@ pub(super) fn checks(placed: &Placed, first: usize, setting: Setting) -> Fused {
 /// Running statistics that are saved before a step, or put back, in one launch.
 pub(super) fn statistics(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let found = statistics::all(placed, first, setting)?;
+    Ok(found.map(|(count, launches)| (count, calls(launches))))
+}
+
+pub(super) fn averages(placed: &Placed, first: usize, setting: Setting) -> Fused {
+    let found = average::all(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }
 

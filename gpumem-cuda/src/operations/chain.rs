@@ -118,7 +118,9 @@ impl<'a> Chain<'a> {
             | Action::Settle
             | Action::Park(_)
             | Action::SaveStatistics(_)
-            | Action::RestoreStatistics(_) => None,
+            | Action::RestoreStatistics(_)
+            | Action::Average
+            | Action::AveragePiece(_) => None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! What each operation of a program makes the card do: one file an operation.
 
 pub(crate) mod attention;
+pub(crate) mod average;
 mod average_pool;
 pub(crate) mod batch_norm;
 mod binary;
@@ -93,6 +94,8 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
         Action::Store(piece) => offload::store(context, *piece),
         Action::Settle => Ok(offload::settle()),
         Action::Park(leg) => offload::park(context, *leg),
+        Action::Average => own(average::launches(context)),
+        Action::AveragePiece(piece) => own(average::piece(context, *piece)),
         Action::SaveStatistics(_) | Action::RestoreStatistics(_) => own(statistics::launches(context)),
     }
 }

@@ -1,6 +1,7 @@
 //! Updates of parameters, the look at their gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`,
 //! `kernels/state.cu`. Which tensors, with how many elements, a launch says in plain numbers, so that each file is compiled once.
 
+use super::average::counting;
 use super::context::{Context, Setting};
 use super::{factored, muon};
 use crate::calls::{Argument, Kernel, Launch, place, type_name};
@@ -522,6 +523,6 @@ pub(super) fn values(optimizer: Optimizer) -> String {
 
 pub(super) fn advance(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let state = context.written(Slot::State)?;
-    let kernel = context.kernel("state.cu", "advance");
+    let kernel = counting(context.kernel("state.cu", "advance"), context);
     Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [32, 1, 1], arguments: vec![Some(state)], numbers: Vec::new() }])
 }

@@ -70,7 +70,12 @@ pub fn is_apart() -> bool {
 fn is_of_many(action: &Action) -> bool {
     matches!(
         action,
-        Action::Update | Action::Check | Action::Squares(_) | Action::SaveStatistics(_) | Action::RestoreStatistics(_)
+        Action::Update
+            | Action::Check
+            | Action::Squares(_)
+            | Action::SaveStatistics(_)
+            | Action::RestoreStatistics(_)
+            | Action::Average
     )
 }
 
@@ -526,7 +531,7 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
             }
             words
         }
-        (Class::Moment, _) => vec![0; count],
+        (Class::Moment | Class::Average, _) => vec![0; count],
     })
 }
 

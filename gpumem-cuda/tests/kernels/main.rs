@@ -4,6 +4,7 @@
 mod host;
 
 mod attention;
+mod averages;
 mod axes;
 mod barriers;
 mod bases;

@@ -59,6 +59,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 paths: &[],
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
                 micro_batches: 1,
+                averages: false,
                 offloads: false,
                 parked: &[],
             };

@@ -108,7 +108,7 @@ fn only_name(field: &str, kind: &str) -> Option<&'static str> {
         }
         "schedule" => {
             let (_, fields) = Schedule::ROWS.iter().find(|(name, _)| *name == kind)?;
-            fields.iter().find(|field| field.default.is_none()).or(fields.first()).map(|field| field.name)
+            fields.iter().find(|field| field.is_usual()).or(fields.first()).map(|field| field.name)
         }
         _ => None,
     }

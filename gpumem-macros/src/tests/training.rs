@@ -111,13 +111,27 @@ fn clipping_and_schedules() {
             "1.5",
             "`pct_start` is a share of the steps; it must be above 0 and below 1",
         ),
-        ("measure: Norm", "Norm", "no value of `measure` is called `Norm`; did you mean `None`?"),
+        ("measure: Norm", "Norm", "no value of `measure` is called `Norm`; there are `None` and `GradientNorm`"),
         (
             "measure: GradientNorm, update: Fused",
             "Fused",
             "`measure: GradientNorm` holds all gradients until their norm is known, so that updates are `Separate`; remove \
              `update: Fused`",
         ),
+        ("ema: 1.0", "1.0", "`decay` is the share of the averages that a step keeps; it must be from 0 to below 1"),
+        ("ema: Ema { every: 0 }", "0", "`every` is 0 steps; use at least 1"),
+        ("ema: Ema { every: 1.5 }", "1.5", "`every` counts steps, so it is a whole number, as `every: 10`"),
+        ("ema: Ema { decya: 0.9 }", "decya", "`Ema` has no `decya`; did you mean `decay`?"),
+        ("ema: Ema { decay: 0.9, decay: 0.8 }", "decay", "`decay` is given twice; remove one"),
+        ("ema: Ema { decay: 0.9, .. }", "..", "fields left out take their defaults; remove this"),
+        ("ema: Ema { warmup: 1 }", "1", "`warmup` is read by the macro as it stands; write `true` or `false`"),
+        (
+            "ema: AveragedModel(0.9)",
+            "AveragedModel(0.9)",
+            "moving averages are written as the share of them that a step keeps, `ema: 0.999`, or with more fields as \
+             `Ema { decay: 0.9999, warmup: true }`",
+        ),
+        ("ema: LIMIT", "LIMIT", limit.as_str()),
         ("skip: 3", "3", "the value of `skip` is read by the macro as it stands; write `None` or `NonFinite`"),
         (
             "skip: NonFinite, update: Fused",
@@ -178,6 +192,8 @@ fn clipping_and_schedules() {
         "schedule: Step { every: STEPS % 100 + 1 as u64, factor: 1.0 / EPOCHS as f64 }",
         "clip: GlobalNorm(1), update: Separate, schedule: OneCycle { total: 100 }",
         "schedule: Cosine, measure: GradientNorm, skip: NonFinite",
+        "ema: 0.999, update: Fused",
+        "ema: Ema { decay: 1.0 - 1.0 / STEPS as f64, warmup: true, every: EPOCHS }",
         "schedule: OneCycle { pct_start: 0.1 }, skip: NonFinite, update: Separate",
     ] {
         assert_mistakes(&net(fields), &[]);

@@ -237,6 +237,7 @@ const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
         (Line::Gradients, tables.training),
         (Line::Activations, true),
         (Line::Master, false),
+        (Line::Ema, false),
         (Line::Buffers, false),
         (Line::BatchIo, false),
         (Line::Cache, false),

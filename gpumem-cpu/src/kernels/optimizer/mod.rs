@@ -1,6 +1,7 @@
 //! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
 //! are computed in double precision, elements in single.
 
+pub(super) mod average;
 pub(super) mod clip;
 mod codes;
 mod elements;
@@ -182,6 +183,7 @@ pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
 
 /// Binds the increment of the step counter. A step that was skipped does not count.
 pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
+    let ema = operands.descent().ema;
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;
     kernel(move |_| {
         let words = state.get();
@@ -190,7 +192,12 @@ pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
             *skipped = skipped.wrapping_add(1);
             return;
         }
-        let next = step_and_seed(words).0.wrapping_add(1);
+        let step = step_and_seed(words).0;
+        if ema.is_some_and(|ema| ema.is_due(step)) {
+            let averaged = &mut words[StateWord::Averaged as usize];
+            *averaged = averaged.saturating_add(1);
+        }
+        let next = step.wrapping_add(1);
         (words[0], words[1]) = (next as u32, (next >> 32) as u32);
     })
 }

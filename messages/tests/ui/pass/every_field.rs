@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use gpumem::prelude::*;
-use gpumem::{Clip, ConvNorm, Half, Precision, Schedule, Update};
+use gpumem::{Clip, ConvNorm, Ema, Half, Measurement, Precision, Schedule, Skip, Update};
 
 network! {
     /// Every field.
@@ -24,6 +24,7 @@ network! {
         schedule: Cosine { warmup: STEPS / 10, total: STEPS, min: 1e-6 },
         measure: GradientNorm,
         skip: NonFinite,
+        ema: Ema { decay: 0.99, warmup: true, every: 2 },
         conv_workspace: 128 << 20,
         headroom: 512 << 20,
         tf32: true,
@@ -70,6 +71,8 @@ pub(crate) fn main() {
     assert_eq!(train.batch, if cfg!(debug_assertions) { 8 } else { 64 });
     assert_eq!((train.precision, train.update), (Precision::Mixed(Half::F16), Update::Separate));
     assert_eq!(train.conv_norm, ConvNorm::Separate);
+    assert_eq!((train.measure, train.skip), (Measurement::GradientNorm, Skip::NonFinite));
+    assert_eq!(train.ema, Some(Ema { decay: 0.99, warmup: true, every: 2 }));
     assert_eq!((train.conv_workspace, train.headroom, train.seed), (128 << 20, 512 << 20, 42));
     assert_eq!(train.clip, Some(Clip::GlobalNorm(1.0)));
     assert_eq!(train.schedule, Schedule::Cosine { warmup: 4500, total: 45_000, min: 1e-6 });

@@ -1,0 +1,43 @@
+//! Moving averages of parameters: see `gpumem_core::train::Ema`.
+
+use super::super::mask::{STATE_WORDS, step_and_seed};
+use super::super::{Bound, kernel};
+use super::elements::PIECE;
+use crate::operands::{Operands, Source, Target};
+use gpumem_core::error::Error;
+use gpumem_core::program::{Piece, Slot, StateWord};
+use gpumem_core::train::Ema;
+use rayon::prelude::*;
+
+/// Binds the average of a parameter.
+pub(in super::super) fn average(operands: &mut Operands<'_>) -> Bound {
+    let length = operands.length(Slot::Parameter)?;
+    let parameter = operands.source(Slot::Parameter, length)?;
+    let average = operands.target(Slot::Average, length)?;
+    bound(operands, parameter, average)
+}
+
+/// Binds the average of a piece of a parameter. A parameter in f32 is its own master copy.
+pub(in super::super) fn average_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
+    let parameter = operands.source_piece(Slot::Parameter, piece)?;
+    let average = operands.target_piece(Slot::Average, piece)?;
+    bound(operands, parameter, average)
+}
+
+fn bound(operands: &Operands<'_>, parameter: Source, mut average: Target) -> Bound {
+    let Some(ema) = operands.descent().ema else {
+        return Err(Error::Damaged("a program without moving averages computes some"));
+    };
+    let state = operands.words(Slot::State, STATE_WORDS)?;
+    kernel(move |_| {
+        let words = state.get();
+        if words[StateWord::Overflow as usize] != 0 || !ema.is_due(step_and_seed(words).0) {
+            return;
+        }
+        let share = ema.share(words[StateWord::Averaged as usize].into()) as f32;
+        let pieces = average.get().par_chunks_mut(PIECE).zip(parameter.get().par_chunks(PIECE));
+        pieces.for_each(|(average, parameter)| {
+            average.iter_mut().zip(parameter).for_each(|(a, &w)| *a = Ema::averaged(*a, w, share));
+        });
+    })
+}

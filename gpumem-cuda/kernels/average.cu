@@ -1,0 +1,65 @@
+// Moving averages of parameters: of one, or of many in one launch.
+//
+// DECAY, EVERY  the share of an average that a step keeps, and the steps from one to the next: see gpumem_core::train::Ema
+// WARMUP        where early averages forget faster
+// MIXED         whether there are f32 master copies
+// FIELDS, MOST  see many.cuh. Of each parameter a launch says, after its first block, where it, its average and, where MIXED, its master copy
+//               begin after the pointers of their names, in units of 256 bytes; NONE without a copy. The bit is set where its elements are
+//               f32 rather than REAL
+//
+// The first average is the parameter itself.
+#include "base.cuh"
+#include "real.cuh"
+#include "many.cuh"
+
+constexpr u32 NONE = 0xffffffffu;
+
+// The share of the parameters in the averages, where there have been so many before.
+static __device__ __forceinline__ float share_of(u32 averaged) {
+    if (averaged == 0) return 1.0f;
+    double decay = DECAY;
+#ifdef WARMUP
+    const double most = (1.0 + (double)averaged) / (10.0 + (double)averaged);
+    if (most < decay) decay = most;
+#endif
+    return (float)(1.0 - decay);
+}
+
+template <u32 LIMIT>
+static __device__ __forceinline__ void go_on(const char *weights, const char *masters, char *averages, const u32 *state,
+                                             const Tensors<LIMIT> &tensors) {
+    if (state[STATE_OVERFLOW] != 0 || (steps_before(state) + 1) % EVERY != 0) return;
+    const Part part = part_of_thread(tensors);
+    if (part.many == 0) return;
+    const char *w = weights + tensors.words[1][part.tensor] * 256ull;
+    float *average = (float *)(averages + tensors.words[2][part.tensor] * 256ull) + part.first;
+    float parameters[FOUR], values[FOUR];
+#if MIXED
+    const u32 master_at = tensors.words[3][part.tensor];
+    if (master_at != NONE) {
+        load((const float *)(masters + master_at * 256ull) + part.first, part.many, parameters);
+    } else
+#endif
+    if (tensors.half(part.tensor) >= BLOCK) {
+        load((const float *)w + part.first, part.many, parameters);
+    } else {
+        load((const real *)w + part.first, part.many, parameters);
+    }
+    load(average, part.many, values);
+    const float share = share_of(state[STATE_AVERAGED]);
+#pragma unroll
+    for (u32 e = 0; e < FOUR; e++) {
+        const float way = parameters[e] - values[e];
+        values[e] = share < 0.5f ? values[e] + share * way : parameters[e] - way * (1.0f - share);
+    }
+    save(values, part.many, average);
+}
+
+// Blocks of 256 threads.
+KERNEL(average)(const char *weights, const char *masters, char *averages, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
+    go_on(weights, masters, averages, state, tensors);
+}
+
+KERNEL(average_many)(const char *weights, const char *masters, char *averages, const u32 *state, IN_PLACE Tensors<MOST> tensors) {
+    go_on(weights, masters, averages, state, tensors);
+}
