@@ -77,6 +77,74 @@ network! {
     }
 }
 
+network! {
+    /// Two encoders, and a scale that is learned, as CLIP's.
+    pub struct Clip;
+
+    const TRAIN: Train =
+        Train { batch: 3, optimizer: Sgd { lr: 1.0 }, loss: Contrastive { scale: log_scale }(from = (image, text)) };
+
+    fn forward(x: Features<3>, y: Features<4>) -> Features<2> {
+        [
+            Parameter(1, init = Constant(1.5), name = "logit_scale"),
+            tap(log_scale),
+            from(y),
+            Linear(2, bias = false, name = "text"),
+            L2Norm,
+            tap(text),
+            from(x),
+            Linear(2, bias = false, name = "image"),
+            L2Norm,
+            tap(image),
+            Add([], from(text)),
+        ]
+    }
+}
+
+network! {
+    /// Classes, each sample with a weight.
+    pub struct Weighed;
+
+    const TRAIN: Train = Train { batch: 3, optimizer: Sgd { lr: 1.0 }, loss: CrossEntropy(target = class, weights = w) };
+
+    fn forward(x: Features<2>) -> Logits<3> { [Linear(3, bias = false, name = "head")] }
+}
+
+network! {
+    /// Numbers of which some count, in parts of the batch.
+    pub struct Masked;
+
+    const TRAIN: Train =
+        Train { batch: 3, micro_batches: 3, optimizer: Sgd { lr: 1.0 }, loss: Mse(target = y, mask = m) };
+
+    fn forward(x: Features<2>) -> Features<3> { [Linear(3, bias = false, name = "head")] }
+}
+
+network! {
+    /// Alike and unlike ones of a batch.
+    pub struct Hard;
+
+    const TRAIN: Train = Train {
+        batch: 4,
+        optimizer: Sgd { lr: 1.0 },
+        loss: TripletMargin { margin: 0.5, mining: Hardest }(target = ids),
+    };
+
+    fn forward(x: Features<2>) -> Features<2> { [Linear(2, bias = false, name = "head")] }
+}
+
+network! {
+    /// Generic over its batch: one sample can be served, and not be trained.
+    pub struct AnyClip<const BATCH: usize>;
+
+    const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 1.0 }, loss: NtXent };
+
+    fn forward(x: Features<3>, y: Features<3>) -> (Features<2>, Features<2>) {
+        let encoder = Linear(2, bias = false, name = "encoder");
+        Outputs(encoder, [from(y), encoder])
+    }
+}
+
 const X: [f32; 12] = [0.5, -1.0, 2.0, 0.25, -0.75, 1.5, 1.0, 0.0, -2.0, 0.5, 1.25, -0.25];
 const T: [f32; 12] = [0.5, 0.25, 0.0, 1.0, 0.75, 0.1, 0.9, 0.2, 0.3, 0.4, 0.6, 0.8];
 const LABELS: [u32; 4] = [2, -100i32 as u32, 0, 1];
@@ -265,4 +333,98 @@ fn options_are_in_the_constant() {
     assert_eq!((term.loss, term.options.number), (Loss::CrossEntropy, Some(0.1)));
     assert_eq!((&*term.options.weights, term.options.ignored), (&[1.0, 2.0, 0.5][..], Some(-100i32 as u32)));
     assert_eq!(Several::TRAIN.loss[2].options.reduction, Reduction::Sum);
+}
+
+#[test]
+fn batches_beside_pytorch() {
+    const IMAGE: [f32; 6] = [0.5, -1.0, 0.25, 1.0, 0.75, -0.5];
+    const TEXT: [f32; 8] = [0.25, 0.5, -0.75, 1.0, -0.5, 1.0, 0.5, 0.25];
+    const OF_IMAGE: [f64; 6] = [
+        0.5877687498584645,
+        -0.16788959341884951,
+        0.5313287998463025,
+        0.40632171088523117,
+        -0.35515463890564103,
+        1.4691238000313165,
+    ];
+    const OF_TEXT: [f64; 8] = [
+        -0.17873336355596872,
+        0.3081777334067116,
+        0.5115493176103139,
+        0.2080011519309155,
+        0.011547354945664473,
+        0.04912070333977275,
+        0.052061911382071224,
+        -0.012490684382077094,
+    ];
+    let x: Tensor<f32, (D<3>, D<3>)> = Tensor::from_fn(|i| [1.0, 2.0, -1.0, 0.5, -0.5, 1.5, -1.0, 0.25, 0.75][i]);
+    let y: Tensor<f32, (D<3>, D<4>)> =
+        Tensor::from_fn(|i| [0.25, 1.0, 0.5, -0.5, 1.0, -1.0, 2.0, 0.5, -0.75, 0.5, 1.5, 1.0][i]);
+    let mut net = Clip::on(&Cpu::new()).unwrap();
+    net.set("image.weight", &IMAGE).unwrap();
+    net.set("text.weight", &TEXT).unwrap();
+    assert_eq!(net.get("logit_scale.weight").unwrap(), [1.5]);
+    let loss = net.eval_loss((&x, &y), ()).unwrap();
+    assert!((f64::from(loss) - 3.8556927316058784).abs() < 1e-5, "{loss}");
+    assert_eq!(net.train_step((&x, &y), ()).unwrap(), loss);
+    check_update(&IMAGE, &net.get("image.weight").unwrap(), &OF_IMAGE);
+    check_update(&TEXT, &net.get("text.weight").unwrap(), &OF_TEXT);
+    check_update(&[1.5], &net.get("logit_scale.weight").unwrap(), &[3.4893680870569574]);
+    // It learns what belongs together.
+    let mut net = Clip::on(&Cpu::new()).unwrap();
+    net.set_lr(0.1).unwrap();
+    let first = net.train_step((&x, &y), ()).unwrap();
+    let last = (0..60).map(|_| net.train_step((&x, &y), ()).unwrap()).last().unwrap();
+    assert!(last < 0.7 * first, "{first}, then {last}");
+}
+
+#[test]
+fn weights_and_masks_beside_pytorch() {
+    const HEAD: [f32; 6] = [0.5, -1.0, 1.0, 0.75, -0.25, 0.5];
+    let x: Tensor<f32, (D<3>, D<2>)> = Tensor::from_fn(|i| [1.0, 2.0, -1.0, 0.5, 0.25, 1.5][i]);
+    let class: Tensor<u32, (D<3>,)> = Tensor::from_fn(|i| [2, 0, 1][i]);
+    let weights: Tensor<f32, (D<3>,)> = Tensor::from_fn(|i| [0.5, 2.0, 0.0][i]);
+    let mut net = Weighed::on(&Cpu::new()).unwrap();
+    net.set("head.weight", &HEAD).unwrap();
+    let loss = net.train_step(&x, (&class, &weights)).unwrap();
+    assert!((f64::from(loss) - 1.612166848998247).abs() < 1e-6, "{loss}");
+    let gradient = [
+        0.5731199365936032,
+        -0.2801581707165691,
+        -2.4991421918529877e-05,
+        0.34953880047830904,
+        -0.5730949451716846,
+        -0.06938062976173986,
+    ];
+    check_update(&HEAD, &net.get("head.weight").unwrap(), &gradient);
+    // Each part of the batch is one sample, and divides by what the mask of all comes to.
+    let y: Tensor<f32, (D<3>, D<3>)> = Tensor::from_fn(|i| [0.5, -0.5, 1.0, 2.0, 0.0, -1.0, 0.25, 0.75, 1.5][i]);
+    let mask: Tensor<f32, (D<3>, D<3>)> = Tensor::from_fn(|i| [1.0, 0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 1.0][i]);
+    let mut net = Masked::on(&Cpu::new()).unwrap();
+    net.set("head.weight", &HEAD).unwrap();
+    let loss = net.eval_loss(&x, (&y, &mask)).unwrap();
+    assert!((f64::from(loss) - 2.6015625).abs() < 1e-6, "{loss}");
+    assert!((net.train_step(&x, (&y, &mask)).unwrap() - loss).abs() < 1e-6);
+    let gradient = [0.36363636363636354, -2.0, 0.17045454545454547, 0.2840909090909091, -0.1647727272727273, -0.625];
+    check_update(&HEAD, &net.get("head.weight").unwrap(), &gradient);
+}
+
+#[test]
+fn what_is_found_in_a_batch_is_learned() {
+    let x: Tensor<f32, (D<4>, D<2>)> = Tensor::from_fn(|i| [0.0, 0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0][i]);
+    let ids: Tensor<u32, (D<4>,)> = Tensor::from_fn(|i| [7, 8, 7, 8][i]);
+    let mut net = Hard::on(&Cpu::new()).unwrap();
+    net.set("head.weight", &[1.0, 0.0, 0.0, 1.0]).unwrap();
+    // Positives and negatives are 1 away: the term is the margin, and the second axis, along which positives are, shrinks.
+    assert_eq!(net.train_step(&x, &ids).unwrap(), 0.5);
+    assert_eq!(net.get("head.weight").unwrap(), [2.0, 0.0, 0.0, 0.0]);
+    assert_eq!(net.eval_loss(&x, &ids).unwrap(), 0.0);
+}
+
+#[test]
+fn one_sample_is_served_and_not_trained() {
+    let Err(error) = AnyClip::<1>::on(&Cpu::new()) else { panic!("there is nothing to compare") };
+    let said = "`NtXent` compares samples with each other, and there is one; use a batch of at least 2";
+    assert!(error.to_string().contains(said), "{error}");
+    assert!(AnyClip::<2>::on(&Cpu::new()).is_ok());
 }

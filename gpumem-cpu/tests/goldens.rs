@@ -263,6 +263,15 @@ layers! {
     dropout_of_nothing: "062_dropout_p0_train", "Dropout(0.0)", ["x"];
     embedding: "048_embedding_repeated_indices", "Embedding(10, 6)", ["idx"];
     add: "064_add_same_shape", "Add", ["a", "b"];
+    maximum: "maximum", "Maximum", ["a", "b"];
+    minimum: "minimum", "Minimum", ["a", "b"];
+    expand: "expand", "Expand(-1, 3, 4)", ["x"];
+    expand_to_more: "expand_to_more", "Expand(3, 2, 5)", ["x"];
+    nearest_exact_size: "nearest_exact_size", "Upsample(size = [7; 4], mode = \"nearest-exact\")", ["x"];
+    nearest_exact_factor: "nearest_exact_factor", "Upsample([1.7; 0.6], mode = \"nearest-exact\")", ["x"];
+    nearest_exact_same: "nearest_exact_same", "Upsample(1.15, mode = \"nearest-exact\")", ["x"];
+    nearest_exact_whole: "nearest_exact_whole", "Upsample(3, mode = \"nearest-exact\")", ["x"];
+    nearest_exact_signal: "nearest_exact_signal", "Upsample(size = 11, mode = \"nearest-exact\")", ["x"];
     concat: "066_concat_dim1", "Concat", ["a", "b", "c"];
     multi_head_attention: "054_mha_self_batch_first", "MultiHeadAttention(2)", ["x"];
     attention: "050_sdpa_full", "Attention", ["q", "k", "v"];

@@ -113,6 +113,7 @@ fn reads(mode: &str, align_corners: bool, [input, output]: [usize; 2], factor: O
         "nearest" if input == output => vec![(o, 1.0)],
         "nearest" if 2 * input == output => vec![(o / 2, 1.0)],
         "nearest" => vec![(((o as f32 * step as f32).floor() as usize).min(input - 1), 1.0)],
+        "nearest-exact" => vec![((((o as f32 + 0.5) * step as f32).floor() as usize).min(input - 1), 1.0)],
         "bilinear" if input == output => vec![(o, 1.0)],
         "bilinear" => {
             let place = place.max(0.0);
@@ -183,11 +184,11 @@ proptest! {
         size in (1usize..12, 1usize..12),
         other in (1usize..16, 1usize..16),
         factors in (1usize..60, 1usize..60),
-        mode in 0usize..5,
+        mode in 0usize..6,
         by_factor: bool,
     ) {
         let (mode, align_corners) =
-            [("nearest", false), ("bilinear", false), ("bilinear", true), ("bicubic", false), ("bicubic", true)][mode];
+            [("nearest", false), ("bilinear", false), ("bilinear", true), ("bicubic", false), ("bicubic", true), ("nearest-exact", false)][mode];
         let (input, factors) = ([size.0, size.1], [factors.0, factors.1].map(|factor| factor as f64 / 20.0));
         let output = if by_factor {
             [0, 1].map(|axis| (input[axis] as f64 * factors[axis]) as usize)

@@ -4,7 +4,8 @@
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // BETWEEN                  how what lies between elements is found: Nearest, Linear or Cubic
-// START_H, STEP_H          row o of y is at START_H + o * STEP_H in x: in units of 2^-32 of a row, but for Nearest in rows
+// START_H, STEP_H          row o of y is at START_H + o * STEP_H in x: in units of 2^-32 of a row, but for Nearest in
+//                          rows, and START_H is what is added to o: 0, or 0.5 for the middles of rows
 // START_W, STEP_W          the same of columns
 // ADD                      whether the gradient is added to what is there
 // PACK                     channels that a thread takes: see planes.cuh
@@ -66,8 +67,8 @@ static __device__ __forceinline__ Range readers(u32 h, i64 start, i64 step, u32 
 
 // The element at or before a place, which is rounded as PyTorch rounds it.
 struct Nearest {
-    static __device__ __forceinline__ Taps<1> taps(u32 o, float, float step, u32 size) {
-        return {{inside((i64)((float)o * step), size)}, {1.0f}};
+    static __device__ __forceinline__ Taps<1> taps(u32 o, float middle, float step, u32 size) {
+        return {{inside((i64)(((float)o + middle) * step), size)}, {1.0f}};
     }
 
     // Wide enough for what rounding moves.

@@ -160,7 +160,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["upsamplingbilinear2d"], Says("it is `Upsample(2, mode = \"bilinear\", align_corners = true)`")),
     (&["resizing"], Says("it is `Upsample(size = (32, 48), mode = \"bilinear\")`")),
     (&["cat", "concatenate", "hstack", "vstack"], Says("branches are put side by side by `Concat(x, y)`")),
-    (&["stack", "maximum", "minimum", "bilinear", "cosinesimilarity", "pairwisedistance", "einsum"], JOIN),
+    (&["stack", "bilinear", "cosinesimilarity", "pairwisedistance", "einsum"], JOIN),
     (&["multiply"], Says("branches are multiplied by `Mul(x, y)`")),
     (&["subtract"], Says("branches are subtracted by `Sub(x, y)`")),
     (&["divide"], Says("branches are divided by `Div(x, y)`")),

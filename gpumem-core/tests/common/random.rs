@@ -170,7 +170,15 @@ impl Drawing {
                 let gate = layer(g, map[1], "AvgPool2d([4; 3])");
                 self.maps.push(join(g, &[map[0], gate], "Mul"));
             }
-            61 => self.maps.push(join(g, &map, "Sub")),
+            61 => match (second % 4, kinked) {
+                (1, true) => self.maps.push(join(g, &map, "Maximum")),
+                (2, true) => {
+                    let row = chain(g, map[1], "AdaptiveAvgPool2d([1; 3])");
+                    self.maps.push(join(g, &[row, map[0]], "Minimum"));
+                }
+                (3, _) => self.maps.push(chain(g, map[0], "AdaptiveAvgPool2d([4; 1]) | Expand(-1, 4, 3)")),
+                _ => self.maps.push(join(g, &map, "Sub")),
+            },
             62 => {
                 let bias = chain(g, map[1], "AdaptiveAvgPool2d([1; 3])");
                 self.maps.push(join(g, &[bias, map[0]], "Add"));

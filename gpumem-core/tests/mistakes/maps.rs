@@ -151,7 +151,7 @@ fn maps_and_signals() {
         (
             "3x8x8",
             "Upsample(2, mode = \"area\")",
-            "needs \"nearest\" or \"bilinear\" or \"bicubic\" or \"linear\" or \"trilinear\" for `mode`, not \"area\"",
+            "needs \"nearest\" or \"nearest-exact\" or \"bilinear\" or \"bicubic\" or \"linear\" or \"trilinear\" for `mode`, not \"area\"",
         ),
         (
             "3x8x6",
@@ -188,6 +188,12 @@ fn maps_and_signals() {
             "3x4x5x6",
             "Upsample(0.2)",
             "leaves nothing of its 4x5x6 input with `scale_factor = 0.2`; use a larger factor",
+        ),
+        (
+            "3x8x8",
+            "Upsample(2, mode = \"nearest-exact\", align_corners = true)",
+            "has `align_corners` with the nearest elements, which have none to align; leave it out, or write \
+             `mode = \"bilinear\"`",
         ),
         (
             "3x8x8",

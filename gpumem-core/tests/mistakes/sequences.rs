@@ -86,6 +86,7 @@ fn sequences_and_joins() {
         ("8, tokens 8", "Add", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
         ("3x4x4, bytes 3x4x4", "Mul", "joins numbers, but a branch carries bytes; put `Normalize` in that branch"),
         ("3x4x4, bytes 3x4x4", "Concat", "joins numbers, but a branch carries bytes; put `Normalize` in that branch"),
+        ("8, 8, 8", "Maximum", "joins exactly 2 branches, but 3 are given; nest it: `Maximum(Maximum(x, y), z)`"),
         ("8, 8, 8", "Mul", "joins exactly 2 branches, but 3 are given; nest it: `Mul(Mul(x, y), z)`"),
         (
             "8x3, 9x3",
@@ -326,6 +327,6 @@ fn sequences_and_joins() {
             "MultiHeadAttention(5)",
             "has 5 heads, which do not divide its width of 48; use a number of heads that divides 48",
         ),
-        ("8, tokens 8", "Concat", "joins numbers that differ between samples; embed tokens and add positions first"),
+        ("8, tokens 8", "Concat", "joins numbers; embed tokens first"),
     ]);
 }

@@ -66,6 +66,11 @@ fn functions_and_shapes() {
         ("3x4x5", "Transpose(0, 1)", "cannot work along the batch, which is axis 0; the axes of a sample begin at 1"),
         ("3x4x5", "Transpose(1, 4)", "has `dim1 = 4`, but [3, 4, 5] has axes 1 to 3, or -3 to -1"),
         ("3x4x5", "Reshape([7; -1])", "makes a multiple of 7 elements of [3, 4, 5], which has 60"),
+        ("3x1x5", "Expand(3, 4, 6)", "repeats an axis of length 5 of [3, 1, 5] to 6; only axes of length 1 are"),
+        ("3x1x5", "Expand(4, 5)", "has 2 sizes, but [3, 1, 5] has 3 axes; write as many or more"),
+        ("3x1x5", "Expand(-1, 3, 4, 5)", "has -1; a size is at least 1, or -1 for an axis that is there"),
+        ("3x1x5", "Expand(3, 0, 5)", "has 0; a size is at least 1, or -1 for an axis that is there"),
+        ("1", "Expand([1; 1; 1; 1; 1; 1; 1])", "has 7 axes, more than the 6 that a value can have"),
         ("3x4x5", "Reshape([4; 16])", "makes 64 elements of [3, 4, 5], which has 60"),
         (
             "3x4x5",

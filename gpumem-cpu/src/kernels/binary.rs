@@ -7,6 +7,7 @@
 //! quotient    y = a / b    da = dy / b    db = -dy * a / b^2
 //! rectified   y = a        da = dy        db = 0               where a > 0
 //!             y = a * b    da = dy * b    db = dy * a          elsewhere
+//! maximum     y = a        da = dy        db = 0               where a is the larger one; minimum likewise. Of equal ones each has half
 //! ```
 //!
 //! The gradient of a value that is repeated is the sum over its repetitions, in double precision.
@@ -31,6 +32,31 @@ fn value(function: BinaryFunction, a: f32, b: f32) -> f32 {
                 a * b
             }
         }
+        BinaryFunction::Maximum => {
+            if a > b || a.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+        BinaryFunction::Minimum => {
+            if a < b || a.is_nan() {
+                a
+            } else {
+                b
+            }
+        }
+    }
+}
+
+/// The share of the gradient that goes to the first number where the larger one has it. NaN has it, too.
+fn share_of(a: f32, b: f32) -> f32 {
+    if a < b {
+        0.0
+    } else if a == b {
+        0.5
+    } else {
+        1.0
     }
 }
 
@@ -49,6 +75,8 @@ fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
             (false, 0) => b,
             (false, _) => a,
         },
+        (BinaryFunction::Maximum, 0) | (BinaryFunction::Minimum, 1) => share_of(a, b),
+        (BinaryFunction::Maximum, _) | (BinaryFunction::Minimum, _) => share_of(b, a),
     }
 }
 

@@ -36,7 +36,8 @@ fn taps(op: &Interpolate, axis: usize) -> Taps {
     let inside = |place: i64| place.clamp(0, input as i64 - 1) as usize;
     match op.interpolation {
         Interpolation::Nearest => Taps::new((0..output).map(|o| {
-            let place = o as f32 * step as f32;
+            let middle = if start > 0.0 { 0.5 } else { 0.0 };
+            let place = (o as f32 + middle) * step as f32;
             [(inside(place.floor() as i64), 1.0)]
         })),
         Interpolation::Linear => Taps::new((0..output).map(|o| {

@@ -15,6 +15,8 @@ pub(super) fn name(function: BinaryFunction) -> &'static str {
         BinaryFunction::Multiply => "Multiply",
         BinaryFunction::Divide => "Divide",
         BinaryFunction::Rectify => "Rectify",
+        BinaryFunction::Maximum => "Maximum",
+        BinaryFunction::Minimum => "Minimum",
     }
 }
 

@@ -29,6 +29,11 @@ fn with_places(mut kernel: Kernel, op: &Interpolate) -> Result<Kernel, Error> {
         if !is_within || (op.interpolation == Interpolation::Nearest && step == 0.0) {
             return Err(Error::Damaged("an interpolation reads what no map has"));
         }
+        // Nearest elements are those of the numbers of rows, or of their middles.
+        let start = match op.interpolation {
+            Interpolation::Nearest if start > 0.0 => 0.5,
+            _ => start,
+        };
         for (name, number) in names.into_iter().zip([start, step]) {
             kernel = match op.interpolation {
                 Interpolation::Nearest => kernel.with_float(name, f64::from(number as f32)),

@@ -14,7 +14,7 @@ use gpumem_core::program::{Op, Slot};
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::{Context, Setting, calls};
 
-const FUNCTIONS: [&str; 4] = ["Add", "Sub", "Mul", "Div"];
+const FUNCTIONS: [&str; 6] = ["Add", "Sub", "Mul", "Div", "Maximum", "Minimum"];
 
 /// A function of two inputs. Divisors are between a quarter and three quarters.
 fn pair(graph: &mut Graph, function: &str, [left, right]: [&[u64]; 2]) -> NodeId {

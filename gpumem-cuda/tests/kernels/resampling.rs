@@ -23,9 +23,14 @@ fn twice(input: [u64; 3], text: &str) {
 
 #[test]
 fn interpolation() {
-    for (mode, align_corners) in
-        [("nearest", false), ("bilinear", false), ("bilinear", true), ("bicubic", false), ("bicubic", true)]
-    {
+    for (mode, align_corners) in [
+        ("nearest", false),
+        ("nearest-exact", false),
+        ("bilinear", false),
+        ("bilinear", true),
+        ("bicubic", false),
+        ("bicubic", true),
+    ] {
         // Larger, smaller, both, one element of many, many of one, and the same size by another factor.
         for (input, size) in [
             ([2, 7, 5], "size = [11; 13]"),
@@ -53,10 +58,12 @@ fn interpolation_of_signals() {
 #[test]
 fn nearest_elements_of_long_signals() {
     for (length, size) in [(4099, "size = 12289"), (12289, "size = 4099"), (7001, "1.1"), (5003, "0.7")] {
-        check(size, 1, |graph| {
-            let input = graph.input(numbers(&[1, length])).unwrap();
-            layer(graph, input, &format!("Upsample({size})"))
-        });
+        for mode in ["nearest", "nearest-exact"] {
+            check(size, 1, |graph| {
+                let input = graph.input(numbers(&[1, length])).unwrap();
+                layer(graph, input, &format!("Upsample({size}, mode = \"{mode}\")"))
+            });
+        }
     }
 }
 

@@ -4,6 +4,8 @@ mod add;
 mod concat;
 mod div;
 mod mat_mul;
+mod maximum;
+mod minimum;
 mod mul;
 mod sub;
 mod take;
@@ -12,6 +14,8 @@ pub use add::Add;
 pub use concat::Concat;
 pub use div::Div;
 pub use mat_mul::MatMul;
+pub use maximum::Maximum;
+pub use minimum::Minimum;
 pub use mul::Mul;
 pub use sub::Sub;
 pub use take::Take;
@@ -32,6 +36,8 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<MatMul>(),
     Entry::of::<Concat>(),
     Entry::of::<Take>(),
+    Entry::of::<Maximum>(),
+    Entry::of::<Minimum>(),
 ];
 
 /// Checks that all branches carry numbers.

@@ -1,6 +1,7 @@
 //! `Flatten`, `Upsample(2)`, `Mean(1)`: layers that change shapes.
 
 mod channel_shuffle;
+mod expand;
 mod flatten;
 mod glu;
 mod norm;
@@ -19,6 +20,7 @@ mod unsqueeze;
 mod upsample;
 
 pub use channel_shuffle::ChannelShuffle;
+pub use expand::Expand;
 pub use flatten::Flatten;
 pub use glu::Glu;
 pub use norm::Norm;
@@ -59,4 +61,5 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Sum>(),
     Entry::of::<Max>(),
     Entry::of::<Norm>(),
+    Entry::of::<Expand>(),
 ];

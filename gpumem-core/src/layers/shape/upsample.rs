@@ -11,12 +11,13 @@ use alloc::vec::Vec;
 /// `Upsample(scale_factor)` or `Upsample(size = (height, width))`: a map, a signal or a volume of another size, larger or smaller. Both are
 /// one number, a pair or, of volumes, three `(depth, height, width)`; factors may have fractions.
 ///
-/// * Options: `size`, in place of a factor; `mode = "nearest"`, or `"bilinear"` and `"bicubic"` for maps, `"linear"` for signals and
+/// * Options: `size`, in place of a factor; `mode = "nearest"`, `"nearest-exact"`, or `"bilinear"` and `"bicubic"` for maps, `"linear"` for signals and
 ///   `"trilinear"` for volumes; `align_corners = false`.
 /// * Input `[C, H, W]`, output `[C, H', W']` with `(H', W') = size`, or `H' = floor(H * scale_factor)` and `W'` likewise. Input
 ///   `[C, L]`, output `[C, L']`. Input `[C, D, H, W]`, output `[C, D', H', W']`: first of other depth, then of other height and width.
 /// * Nearest elements by a whole factor are repeated rows and columns. Otherwise row `o` of the output is at `(o + 0.5) * step - 0.5`
-///   in the input, where `step` is 1 over the factor, or `H / H'` for a size; nearest elements are at `floor(o * step)`. With
+///   in the input, where `step` is 1 over the factor, or `H / H'` for a size; nearest elements are at `floor(o * step)`, and with
+///   `"nearest-exact"` at `floor((o + 0.5) * step)`. With
 ///   `align_corners` the outermost elements of both lie on each other, and `step` is `(H - 1) / (H' - 1)`, as in PyTorch.
 /// * Parameters: none.
 /// * Backward keeps nothing.
@@ -32,9 +33,13 @@ pub struct Upsample {
     align_corners: bool,
 }
 
+/// Nearest elements of the middles of those of the output.
+const EXACT: &str = "nearest-exact";
+
 /// The modes, and how they find what lies between elements.
-const MODES: [(&str, Interpolation); 5] = [
+const MODES: [(&str, Interpolation); 6] = [
     ("nearest", Interpolation::Nearest),
+    (EXACT, Interpolation::Nearest),
     ("bilinear", Interpolation::Linear),
     ("bicubic", Interpolation::Cubic),
     ("linear", Interpolation::Linear),
@@ -138,7 +143,11 @@ impl Upsample {
         if let ([Some(rows), Some(columns)], true) = (axes.map(Axis::repetitions), is_nearest) {
             return b.op(Resize { channels, scale_factor: [rows, columns], input }, &[x]);
         }
-        let places = axes.map(|axis| axis.places(interpolation, self.align_corners && !is_nearest));
+        let is_exact = MODES[self.mode].0 == EXACT;
+        let places = axes.map(|axis| match is_exact {
+            true => axis.middles(),
+            false => axis.places(interpolation, self.align_corners && !is_nearest),
+        });
         let [start, step] = [0, 1].map(|which| places.map(|place| place[which]));
         b.op(Interpolate { channels, interpolation, input, output, start, step }, &[x])
     }
@@ -233,6 +242,12 @@ impl Axis {
                 (times.is_power_of_two() && times.checked_mul(self.input) == Some(self.output)).then_some(times)
             }
         }
+    }
+
+    /// The same for the nearest elements of middles: PyTorch's arithmetic, which has no other case.
+    fn middles(self) -> [f64; 2] {
+        let step = self.factor.map_or(self.input as f64 / self.output as f64, |factor| 1.0 / factor);
+        [step / 2.0, step]
     }
 
     /// Where in the input its first element of the output is, and how far apart elements of the output are there: PyTorch's arithmetic,

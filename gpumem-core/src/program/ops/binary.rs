@@ -19,17 +19,23 @@ pub enum BinaryFunction {
     Divide,
     /// `a` where that is above 0, else `a * b`.
     Rectify,
+    /// The larger one of `a` and `b`; NaN if one of them is.
+    Maximum,
+    /// The smaller one of `a` and `b`; NaN if one of them is.
+    Minimum,
 }
-wire_enum!(BinaryFunction { Add, Subtract, Multiply, Divide, Rectify });
+wire_enum!(BinaryFunction { Add, Subtract, Multiply, Divide, Rectify, Maximum, Minimum });
 
 impl BinaryFunction {
     /// Every function.
-    pub const ALL: [BinaryFunction; 5] = [
+    pub const ALL: [BinaryFunction; 7] = [
         BinaryFunction::Add,
         BinaryFunction::Subtract,
         BinaryFunction::Multiply,
         BinaryFunction::Divide,
         BinaryFunction::Rectify,
+        BinaryFunction::Maximum,
+        BinaryFunction::Minimum,
     ];
 
     /// The inputs that the gradient of each input reads.
@@ -39,6 +45,7 @@ impl BinaryFunction {
             BinaryFunction::Multiply => [&[1], &[0]],
             BinaryFunction::Divide => [&[1], &[0, 1]],
             BinaryFunction::Rectify => [&[0, 1], &[0]],
+            BinaryFunction::Maximum | BinaryFunction::Minimum => [&[0, 1], &[0, 1]],
         }
     }
 }
@@ -50,7 +57,7 @@ record! {
     /// * Inputs: a and b.
     /// * Gradients are summed over what is repeated. Those of a sum and a difference read nothing, those of a product the other
     ///   input, those of a quotient the divisor and, for the divisor's own, both; those of a rectified value read the value and, for
-    ///   its own, both.
+    ///   its own, both; those of a larger or smaller one both.
     pub struct Binary {
         /// The function.
         pub function: BinaryFunction,

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 /// How what lies between the elements of a map is found, along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// The element at or before the place, which is rounded to f32.
+    /// The element at or before the place, which is rounded to f32. The first place is 0, or half a step, which is added to the number of
+    /// a row before it is multiplied.
     Nearest,
     /// A line through two elements. What lies before the first element is that element.
     Linear,
@@ -31,7 +32,7 @@ record! {
         pub input: [u64; 2],
         /// Height and width of y.
         pub output: [u64; 2],
-        /// Where in x the first row and the first column of y are; 0 for nearest elements.
+        /// Where in x the first row and the first column of y are; 0 or half a step for nearest elements.
         pub start: [f64; 2],
         /// How far apart neighbouring rows and columns of y are in x.
         pub step: [f64; 2],

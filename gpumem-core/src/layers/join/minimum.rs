@@ -1,0 +1,32 @@
+use super::binary;
+use crate::layers::Layer;
+use crate::layers::arguments::Arguments;
+use crate::layers::builder::{Builder, Value};
+use crate::layers::mistake::Mistake;
+use crate::program::ops::BinaryFunction;
+
+/// `Minimum(x, y)`: the smaller one of two branches, element by element.
+///
+/// * Both branches get the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
+///   axes, an axis that one of them lacks or that has length 1 is repeated.
+/// * NaN where one of them is NaN. The gradient goes to the smaller one; where both are equal, each has half of it.
+/// * Parameters: none.
+/// * Backward keeps both branches' outputs.
+///
+/// PyTorch: `torch.minimum(x, y)`.
+#[derive(Clone, Debug)]
+pub struct Minimum;
+
+impl Layer for Minimum {
+    const NAME: &'static str = "Minimum";
+    const KEEPS_SHAPE: bool = true;
+    const INPUTS: (usize, usize) = (2, 2);
+
+    fn read(_: &mut Arguments<'_>) -> Minimum {
+        Minimum
+    }
+
+    fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
+        binary(b, BinaryFunction::Minimum, x)
+    }
+}
