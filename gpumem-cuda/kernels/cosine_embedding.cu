@@ -15,7 +15,7 @@
 #include "real.cuh"
 #include "loss.cuh"
 
-KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, const u32 *state, real *dx, real *dy, float *terms) {
+KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, const u32 *state, real *dx, real *dy WEIGHTS_PARAMETERS, float *terms) {
     __shared__ float scratch[32];
     const u64 first = (u64)blockIdx.x * LENGTH;
     float product = 0.0f, own = 0.0f, other = 0.0f;
@@ -33,10 +33,11 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, cons
     constexpr float margin = (float)(MARGIN);
     // What is not below the margin may be NaN. At the margin the slope is 1, as PyTorch's clamp has it.
     const bool is_apart = t == -1.0f && !(cosine < margin);
-    if (threadIdx.x == 0) terms[blockIdx.x] = t == 1.0f ? 1.0f - cosine : is_apart ? cosine - margin : 0.0f;
+    const float of_term = OF_TERM(blockIdx.x);
+    if (threadIdx.x == 0) terms[blockIdx.x] = of_term * (t == 1.0f ? 1.0f - cosine : is_apart ? cosine - margin : 0.0f);
 #if GRADIENT_X || GRADIENT_Y
     const float slope = t == 1.0f ? -1.0f : is_apart ? 1.0f : 0.0f;
-    const float scale = slope * factor(state) / (float)(DIVISOR);
+    const float scale = slope * of_term * factor(state) / DIVIDED_BY;
     for (u64 i = threadIdx.x; i < LENGTH; i += blockDim.x) {
         const float a = widen(x[first + i]), b = widen(y[first + i]);
 #if GRADIENT_X

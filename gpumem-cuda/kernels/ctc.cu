@@ -154,7 +154,7 @@ static __device__ __forceinline__ void gradient_of(const Target &target, u64 ste
 }
 #endif
 
-KERNEL(ctc)(const real *x, const u32 *labels, const u32 *lengths, const u32 *state, real *dx, float *rows, float *terms) {
+KERNEL(ctc)(const real *x, const u32 *labels, const u32 *lengths, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *rows, float *terms) {
     __shared__ float scratch[32];
     const u64 sample = blockIdx.x;
     x += sample * STEPS * CLASSES;
@@ -168,14 +168,14 @@ KERNEL(ctc)(const real *x, const u32 *labels, const u32 *lengths, const u32 *sta
     const float part = AVERAGES && target.count > 1 ? 1.0f / (float)target.count : 1.0f;
     const float loss = loss_of(target, steps, x, rows, scratch);
     const bool is_impossible = loss == -none();
-    if (threadIdx.x == 0) terms[sample] = ZERO_INFINITY && is_impossible ? 0.0f : loss * part;
+    if (threadIdx.x == 0) terms[sample] = ZERO_INFINITY && is_impossible ? 0.0f : OF_TERM(sample) * (loss * part);
 #if GRADIENT
     dx += sample * STEPS * CLASSES;
     if (is_impossible) {
         const float nothing = ZERO_INFINITY ? 0.0f : __int_as_float(0x7fc00000);
         for (u64 i = threadIdx.x; i < steps * CLASSES; i += blockDim.x) give<ADD>(nothing, dx + i);
     } else {
-        gradient_of(target, steps, x, factor(state) * part * (float)(1.0 / (double)(DIVISOR)), rows, dx, scratch);
+        gradient_of(target, steps, x, OF_TERM(sample) * factor(state) * part * (float)(1.0 / (double)(DIVISOR)), rows, dx, scratch);
     }
 #if !ADD
     for (u64 i = steps * CLASSES + threadIdx.x; i < STEPS * CLASSES; i += blockDim.x) narrow(0.0f, dx + i);

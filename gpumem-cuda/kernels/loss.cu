@@ -25,6 +25,8 @@
 // PROBABILITIES  the targets of rows are a number for each class, not class indices
 // LOG_TARGET     the targets are logarithms
 // LOSS     the struct that says how it measures elements
+// WEIGHTED the terms are multiplied with numbers of their own: see loss.cuh
+// SUMMED   how many numbers come to what the terms are divided by
 //
 // The loss scale of the state multiplies the gradient, not the loss.
 //
@@ -165,7 +167,7 @@ struct OfWarp {
 // The term of a row, in each of them, and its gradient. Rows of thousands of classes are read by all of them together, twice.
 template <class All>
 static __device__ __forceinline__ float row_term(const All &all, u64 row, const real *x, const row_target *target, const u32 *state,
-                                                 float divisor, real *dx) {
+                                                 float divisor, real *dx, float of_term = 1.0f) {
     const u64 thread = all.thread, threads = all.threads;
     const real *logits = x + row / INNER * (u64)(INNER == 1 ? PITCH : CLASSES * INNER) + row % INNER;
 #ifdef PROBABILITIES
@@ -217,7 +219,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 #endif
     all.wait();
 #if GRADIENT
-    const float scale = factor(state) / divisor, inverse = 1.0f / sum;
+    const float scale = of_term * factor(state) / divisor, inverse = 1.0f / sum;
     real *gradient = dx + row / INNER * (u64)(INNER == 1 ? GRADIENT_PITCH : CLASSES * INNER) + row % INNER;
     // That of class c, where the logit x was and `to` is.
     const auto give = [&](u64 c, real x, real *to) {
@@ -245,7 +247,13 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     return PLAIN ? logf(sum) + largest - picked : mass * (logf(sum) + largest) - picked;
 }
 
-#ifdef COUNTED
+// Whether the divisor is what the targets come to, and not what a mask does.
+#undef COUNTS_TARGETS
+#if defined(COUNTED) && !defined(WEIGHTED)
+#define COUNTS_TARGETS
+#endif
+
+#ifdef COUNTS_TARGETS
 // The weights of all positions that count, in every thread of one block.
 static __device__ __forceinline__ float sum_of_weights(const u32 *target, float *scratch) {
     float sum = 0.0f;
@@ -410,6 +418,46 @@ KERNEL(elements_partial)(const real *x, const float *target, const u32 *state, r
 }
 #endif
 
+#ifdef WEIGHTED
+// A block for each row, whose term is multiplied with a number of its own.
+KERNEL(__launch_bounds__(1024) weighted_rows)
+(const real *x, const row_target *target, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *row_loss) {
+    __shared__ float scratch[32];
+    const float of_term = OF_TERM(place(blockIdx.x));
+    const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, DIVIDED_BY, dx, of_term);
+    if (threadIdx.x == 0) row_loss[blockIdx.x] = of_term * term;
+}
+
+#ifdef LOSS
+// The same of elements, in partial sums of 256 blocks.
+KERNEL(weighted_elements)(const real *x, const float *target, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *partial) {
+    __shared__ float scratch[32];
+    float sum = 0.0f;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
+        const float t = SAME<LOSS, Mean> ? 0.0f : target[i], weight = weight_of(i / INNER % CLASSES), logit = widen(x[i]);
+        const float of_term = OF_TERM(i);
+        sum += of_term * LOSS::value(logit, t, weight);
+#if GRADIENT
+        put(of_term * LOSS::slope(logit, t, weight) * factor(state) / DIVIDED_BY, dx + i);
+#endif
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+#endif
+#endif
+
+#ifdef SUMMED
+// What all terms are divided by, in one block: the sum of SUMMED numbers.
+KERNEL(__launch_bounds__(1024) sum_of_numbers)(const float *numbers, float *divisor) {
+    __shared__ float scratch[32];
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < SUMMED; i += blockDim.x) sum += numbers[i];
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) divisor[0] = sum;
+}
+#endif
+
 // Words of the ring: session/losses.rs.
 constexpr u32 RING = 8;
 
@@ -474,7 +522,7 @@ KERNEL(loss_total)(const float *terms, float *loss, u32 *state, u64 *ring) {
 KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const row_target *target, u32 *state, real *dx, float *terms, float *loss,
                                                u64 *ring) {
     __shared__ float scratch[32];
-#ifdef COUNTED
+#ifdef COUNTS_TARGETS
     const float divisor = sum_of_weights(target, scratch);
 #else
     const float divisor = (float)(DIVISOR);

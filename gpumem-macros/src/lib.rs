@@ -119,12 +119,13 @@ use proc_macro2::TokenStream;
 /// that of the last group that has it. Paths that match nothing are mistakes.
 ///
 /// A loss is one of `Loss`, each with its options on its page (`CrossEntropy`, `Nll`, `BceWithLogits`, `Mse`, `L1`, `SmoothL1`,
-/// `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
+/// `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin`, `MarginRanking`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
 /// PyTorch's names and stand in braces, `Huber { delta: 0.5 }`, in front of the parentheses if there are some. A term
 /// measures the first output, or the tap or input named by `from`; `CosineEmbedding` and losses of a batch measure the first two
 /// outputs, or two taps, `from = (x, y)`. Terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` and losses of a batch compare with nothing. Targets are handed in as a tuple, in the order
-/// in which they are first named. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
+/// in which they are first named: of a term its target, then `input_lengths` of `Ctc`, then `weights = name`, a number for each sample, or
+/// `mask = name`, a number for each term. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
 /// right behind `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with
 /// `CrossEntropy(from = logits)`. A target of a class is a `u32`, all others are numbers.
 ///

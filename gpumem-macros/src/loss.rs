@@ -14,7 +14,7 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::{Term, unchunkable};
-use gpumem_core::program::loss::{Compares, Over};
+use gpumem_core::program::loss::{Compares, Over, Weighting};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -55,6 +55,8 @@ struct Written {
     is_lost: bool,
     target: Option<Ident>,
     input_lengths: Option<Ident>,
+    /// What its terms are multiplied with: a number for each sample, or for each term.
+    weights: Option<Ident>,
     options: options::Reading,
     place: Place,
 }
@@ -85,6 +87,7 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
         is_lost: false,
         target: None,
         input_lengths: None,
+        weights: None,
         options: Default::default(),
         place: promised.place,
     };
@@ -176,9 +179,18 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
         return None;
     };
     let options = fields.map(|fields| options::read(loss, fields, errors)).unwrap_or_default();
-    let (name, from) = (name.span(), Vec::new());
-    let mut written =
-        Written { name, loss, weight: 1.0, from, is_lost: false, target: None, input_lengths: None, options, place };
+    let mut written = Written {
+        name: name.span(),
+        loss,
+        weight: 1.0,
+        from: Vec::new(),
+        is_lost: false,
+        target: None,
+        input_lengths: None,
+        weights: None,
+        options,
+        place,
+    };
     if loss.row().compares == Compares::Labels && !written.options.has_length {
         let message = format!(
             "`{text}` has to know how many labels a target has at most; write `{text} {{ target_length: 32 }}`"
@@ -225,15 +237,15 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
         return errors.add(Place::of(argument), message);
     }
     let (Some(option), Some(values)) = option(argument) else {
-        let from = if is_of_pairs(loss) { "from = (x, y)" } else { "from = name" };
-        let or = if sources(loss).contains(&"target") { " or `target = name`" } else { "" };
-        let message = format!("expected `{from}`{or}, as `{text}({})`", source_of(loss));
-        written.is_lost = is_of_pairs(loss);
+        let from = if written.over().values() == 1 { "from = name" } else { source_of(written) };
+        let or = if sources(written).contains(&"target") { " or `target = name`" } else { "" };
+        let message = format!("expected `{from}`{or}, as `{text}({})`", source_of(written));
+        written.is_lost = written.over().values() > 1;
         return errors.add(Place::of(argument), message);
     };
-    let known = sources(loss);
+    let known = sources(written);
     let name = option.to_string();
-    if name == "target" && loss.row().compares == Compares::Nothing {
+    if name == "target" && written.compares() == Compares::Nothing {
         let with = if loss == Loss::Mean { "nothing" } else { "no target" };
         return errors.add(Place::of(argument), format!("`{text}` compares with {with}; remove `target`"));
     }
@@ -255,19 +267,30 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     let is_twice = match name.as_str() {
         "from" => !written.from.is_empty(),
         "target" => written.target.is_some(),
+        "weights" | "mask" => written.weights.is_some(),
         _ => written.input_lengths.is_some(),
     };
     if is_twice {
-        return errors.add(&option, format!("`{option}` is given twice; remove one"));
+        let twice = match (name.as_str(), written.options.options.weighting) {
+            ("weights", Weighting::Mask) | ("mask", Weighting::Samples) => {
+                "terms have `weights` or a `mask`".to_string()
+            }
+            _ => format!("`{option}` is given twice"),
+        };
+        return errors.add(&option, format!("{twice}; remove one"));
     }
     let place = Place::of(argument);
     match (name.as_str(), &*values) {
-        ("from", [first, second]) if is_of_pairs(loss) => written.from = vec![first.clone(), second.clone()],
-        ("from", _) if is_of_pairs(loss) => {
-            errors.add(place, format!("`{text}` compares two values; write `from = (x, y)`"));
+        ("from", values) if values.len() == written.over().values() => written.from = values.to_vec(),
+        ("from", _) if written.over().values() > 1 => {
+            let from = source_of(written);
+            errors.add(place, format!("`{text}` compares {} values; write `{from}`", count_of(written.over())));
             written.is_lost = true;
         }
-        ("from", [value]) => written.from = vec![value.clone()],
+        ("weights" | "mask", [value]) => {
+            written.weights = Some(value.clone());
+            written.options.options.weighting = if name == "mask" { Weighting::Mask } else { Weighting::Samples };
+        }
         ("target", [value]) => written.target = Some(value.clone()),
         (_, [value]) => written.input_lengths = Some(value.clone()),
         _ => {
@@ -278,24 +301,43 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
 }
 
 /// What stands in parentheses behind a loss.
-fn sources(loss: Loss) -> Vec<&'static str> {
+fn sources(term: &Written) -> Vec<&'static str> {
     let mut known = vec!["from"];
-    if loss.row().compares != Compares::Nothing || loss == Loss::Mean {
+    if term.compares() != Compares::Nothing || term.loss == Loss::Mean {
         known.push("target");
     }
-    if loss.row().compares == Compares::Labels {
+    if term.compares() == Compares::Labels {
         known.push("input_lengths");
+    }
+    if !term.over().compares_samples() {
+        known.push("weights");
+        // A sequence is a term of its own.
+        known.extend((term.over() != Over::Sequences).then_some("mask"));
     }
     known
 }
 
 /// An example of that.
-fn source_of(loss: Loss) -> &'static str {
-    if is_of_pairs(loss) { "from = (x, y)" } else { "from = aux" }
+fn source_of(term: &Written) -> &'static str {
+    match term.over().values() {
+        1 => "from = aux",
+        2 => "from = (x, y)",
+        _ => "from = (a, p, n)",
+    }
 }
 
-fn is_of_pairs(loss: Loss) -> bool {
-    matches!(loss.row().over, Over::Pairs | Over::Batch)
+fn count_of(over: Over) -> &'static str {
+    if over.values() == 2 { "two" } else { "three" }
+}
+
+impl Written {
+    fn over(&self) -> Over {
+        self.options.options.over(self.loss.into())
+    }
+
+    fn compares(&self) -> Compares {
+        self.options.options.compares(self.loss.into())
+    }
 }
 
 /// The name and the names of `from = aux` and `from = (x, y)`.
@@ -338,12 +380,16 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let target = target_of(term, value).map_or(0, |target| numbered(term.target.as_ref().map(name), target));
         let each = Target { shape: Shape::new(&[]), elements: Elements::Indices };
         let lengths = term.input_lengths.as_ref().map(|lengths| numbered(Some(name(lengths)), each));
-        let [from, and] =
-            [0, 1].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
+        let weights = term.weights.as_ref().zip(term.options.options.weights_of(term.loss.into(), value.shape));
+        let numbers = |shape| Target { shape, elements: Elements::Numbers };
+        let weights = weights.map(|(weights, shape)| numbered(Some(name(weights)), numbers(shape)));
+        let [from, and, third] =
+            [0, 1, 2].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
         let [scale, bias] = [0, 1].map(|number| learned::node(term, number, resolved, errors));
         let options = term.options.options.clone();
         let measure = term.loss.into();
-        reading.terms.push(Term { measure, weight: term.weight, from, and, scale, bias, target, lengths, options });
+        let weight = term.weight;
+        reading.terms.push(Term { measure, weight, from, and, third, scale, bias, target, lengths, weights, options });
         reading.tokens.extend(tokens(term));
         chunks.push(term.options.chunks);
     }
@@ -365,10 +411,9 @@ fn check_chunks(terms: &[Term], chunks: &[Option<Place>], resolved: &Resolved, e
 
 /// The values that a term measures: two of a loss of pairs.
 fn all_measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<Vec<(NodeId, Type)>> {
-    let sides: Vec<Option<&Ident>> = match (is_of_pairs(term.loss), &*term.from) {
-        (false, from) => vec![from.first()],
-        (true, []) => vec![None, None],
-        (true, from) => from.iter().map(Some).collect(),
+    let sides: Vec<Option<&Ident>> = match &*term.from {
+        [] => vec![None; term.over().values()],
+        from => from.iter().map(Some).collect(),
     };
     let found: Vec<_> =
         sides.iter().enumerate().map(|(side, name)| measured(term, (side, *name), resolved, errors)).collect();
@@ -388,11 +433,20 @@ fn measured(
             None if side == 0 => return None,
             None => {
                 let loss = term.loss.name();
-                let message = format!(
-                    "`{loss}` compares two values, but `forward` returns one; return both, or name both, as \
-                     `{loss}(from = (x, y))` with `tap(x)` and `tap(y)` in `forward`"
-                );
-                errors.add(term.place, message);
+                let message = match term.over().values() {
+                    2 => format!(
+                        "`{loss}` compares two values, but `forward` returns one; return both, or name both, as \
+                         `{loss}(from = (x, y))` with `tap(x)` and `tap(y)` in `forward`"
+                    ),
+                    _ => format!(
+                        "`{loss}` compares three values, but `forward` returns fewer; return all of them, or name them, as \
+                         `{loss}(from = (a, p, n))` with `tap(a)`, `tap(p)` and `tap(n)` in `forward`"
+                    ),
+                };
+                // Once, of all values that there are not.
+                if resolved.outputs.as_ref().is_some_and(|outputs| side == outputs.len()) {
+                    errors.add(term.place, message);
+                }
                 return None;
             }
         },
@@ -434,7 +488,7 @@ fn tapped(name: &Ident, resolved: &Resolved, errors: &mut Errors) -> Option<Node
 
 /// Losses of positions compare classes.
 fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut Errors) {
-    if term.loss.row().over != Over::Positions {
+    if term.over() != Over::Positions {
         return;
     }
     let loss = term.loss.name();
@@ -482,7 +536,9 @@ fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) 
 
 /// A name of what is handed in is none of a value of `forward`, which it would not be: but a tap and its target may have one name.
 fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
-    for (option, name) in [("target", &term.target), ("input_lengths", &term.input_lengths)] {
+    let weights = if term.options.options.weighting == Weighting::Mask { "mask" } else { "weights" };
+    let given = [("target", &term.target), ("input_lengths", &term.input_lengths), (weights, &term.weights)];
+    for (option, name) in given {
         let Some(name) = name.as_ref().filter(|name| !term.from.contains(name)) else { continue };
         if !resolved.taps.contains_key(&name.to_string()) {
             continue;
@@ -595,7 +651,8 @@ fn tokens(term: &Written) -> TokenStream {
         None => quote!(::core::option::Option::None),
     };
     let options = options::tokens(&term.options.options);
-    let [from, and] = [0, 1].map(|side| name(term.from.get(side)));
+    let [from, and, third] = [0, 1, 2].map(|side| name(term.from.get(side)));
+    let weights = name(term.weights.as_ref());
     let [scale, bias] = term.options.learned.each_ref().map(|learned| name(learned.as_ref()));
     let [target, input_lengths] = [name(term.target.as_ref()), name(term.input_lengths.as_ref())];
     let weight = Literal::f64_unsuffixed(term.weight);
@@ -605,10 +662,12 @@ fn tokens(term: &Written) -> TokenStream {
             weight: #weight,
             from: #from,
             and: #and,
+            third: #third,
             scale: #scale,
             bias: #bias,
             target: #target,
             input_lengths: #input_lengths,
+            weights: #weights,
             options: #options,
         },
     }

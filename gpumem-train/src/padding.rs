@@ -3,7 +3,7 @@
 use gpumem_core::network::Trains;
 use gpumem_core::number::Format;
 use gpumem_core::program::Measure;
-use gpumem_core::program::loss::Compares;
+use gpumem_core::program::loss::{Compares, Weighting};
 use gpumem_core::{LossTerm, Reduction};
 use gpumem_data::Batched;
 
@@ -24,7 +24,9 @@ impl Padding {
     fn of_terms(terms: &[LossTerm]) -> Padding {
         let ignored = |term: &LossTerm| {
             let is_of_classes = term.options.compares(Measure::from(term.loss)) == Compares::Classes;
-            term.options.ignored.filter(|_| is_of_classes)
+            // Weights leave the mean one over all positions.
+            let is_plain = term.options.weighting == Weighting::None;
+            term.options.ignored.filter(|_| is_of_classes && is_plain)
         };
         let label =
             terms.first().and_then(ignored).filter(|&label| terms.iter().all(|term| ignored(term) == Some(label)));
@@ -61,7 +63,7 @@ impl Padding {
 
 #[cfg(test)]
 mod tests {
-    use super::Padding;
+    use super::{Padding, Weighting};
     use gpumem_core::run::tensor::Tensor;
     use gpumem_core::train::Train;
     use gpumem_core::typed::D;
@@ -84,6 +86,8 @@ mod tests {
         assert_eq!(of(&[term(Loss::Mse, LossOptions { ignored: Some(7), ..LossOptions::DEFAULT })]).label, None);
         let probabilities = LossOptions { ignored: Some(7), probabilities: true, ..LossOptions::DEFAULT };
         assert_eq!(of(&[term(Loss::CrossEntropy, probabilities)]).label, None);
+        let weighted = LossOptions { ignored: Some(7), weighting: Weighting::Samples, ..LossOptions::DEFAULT };
+        assert_eq!(of(&[term(Loss::CrossEntropy, weighted)]).label, None);
         let sum = LossOptions { ignored: Some(7), reduction: Reduction::Sum, ..LossOptions::DEFAULT };
         assert_eq!(of(&[term(Loss::CrossEntropy, sum)]), Padding { label: Some(7), is_mean: false });
     }

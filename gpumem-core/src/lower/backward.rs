@@ -4,6 +4,7 @@ use super::builder::{Builder, OpNode, numbered};
 use super::{LowerError, Term, Training, micro};
 use crate::graph::{NodeId, Source};
 use crate::number::Role;
+use crate::program::criterion::WEIGHTS;
 use crate::program::loss::{LossOptions, Over};
 use crate::program::op::{Gradient, Reads, Work};
 use crate::program::{Action, Class, Criterion, Operand, Pass, Slot, TensorId};
@@ -154,11 +155,14 @@ impl Builder<'_> {
             let shape = self.value(values[0]).shape;
             let target = term.options.target(term.measure, shape);
             let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
-            let lengths = term.lengths.filter(|_| term.measure.row().over == Over::Sequences);
+            let lengths = term.lengths.filter(|_| term.over() == Over::Sequences);
             let lengths = lengths.map(|number| self.target_of(number, (Shape::new(&[]), true), &mut targets));
             let lengths = lengths.map(|tensor| Operand { slot: Slot::Input(1), tensor });
             let target = target.map(|tensor| Operand { slot: Slot::Target, tensor });
-            compared.push(lengths.into_iter().chain(target).collect());
+            let weights = term.weights.zip(term.options.weights_of(term.measure, shape));
+            let weights = weights.map(|(number, shape)| self.target_of(number, (shape, false), &mut targets));
+            let weights = weights.map(|tensor| Operand { slot: WEIGHTS, tensor });
+            compared.push(lengths.into_iter().chain(weights).chain(target).collect());
         }
         let chunks = self.chunks;
         let is_whole = |index: usize| chunks.get(index).is_none_or(Vec::is_empty);
@@ -259,9 +263,11 @@ impl Builder<'_> {
                 self.given(Class::Target, name, Role::Statistic, (Shape::new(&[]), true))
             });
             reads.push(Operand { slot: Slot::Saved(0), tensor });
-        } else if let Some((shape, batched)) = criterion.saved() {
+        }
+        let is_given = parts > 1 && criterion.counts();
+        for (number, (shape, batched)) in criterion.saved().into_iter().enumerate().skip(usize::from(is_given)) {
             let saved = self.transient(Part::Workspace, Role::Statistic, NO_ROW.into(), shape, batched);
-            writes.push(Operand { slot: Slot::Saved(0), tensor: saved });
+            writes.push(Operand { slot: Slot::Saved(number as u8), tensor: saved });
         }
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
     }

@@ -52,10 +52,12 @@ impl Wire for Term {
         self.weight.put(out);
         self.from.put(out);
         self.and.put(out);
+        self.third.put(out);
         self.scale.put(out);
         self.bias.put(out);
         self.target.put(out);
         self.lengths.put(out);
+        self.weights.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Term> {
@@ -65,10 +67,12 @@ impl Wire for Term {
             weight: Wire::take(from)?,
             from: Wire::take(from)?,
             and: Wire::take(from)?,
+            third: Wire::take(from)?,
             scale: Wire::take(from)?,
             bias: Wire::take(from)?,
             target: Wire::take(from)?,
             lengths: Wire::take(from)?,
+            weights: Wire::take(from)?,
             options,
         })
     }

@@ -42,7 +42,7 @@ pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
 use crate::graph::{Graph, NodeId, RowId};
 use crate::memory::tables::samples;
-use crate::program::loss::{Compares, LossOptions, Over};
+use crate::program::loss::{Compares, LossOptions, Over, Weighting};
 use crate::program::{Measure, Program};
 use crate::shape::Shape;
 use crate::train::{Descent, Update};
@@ -72,6 +72,8 @@ pub struct Term {
     pub from: Option<NodeId>,
     /// The value with which a loss of pairs compares it; `None` for the network's second output.
     pub and: Option<NodeId>,
+    /// The third value of a loss of triples; `None` for the network's third output.
+    pub third: Option<NodeId>,
     /// The value whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
     pub scale: Option<NodeId>,
     /// The value that a loss of a batch adds to products; `None` for a number.
@@ -80,6 +82,8 @@ pub struct Term {
     pub target: usize,
     /// The number of the target with the lengths of sequences; `None` where all of their steps count.
     pub lengths: Option<usize>,
+    /// The number of the target that its terms are multiplied with; `None` if they are not.
+    pub weights: Option<usize>,
     /// The options of the loss.
     pub options: LossOptions,
 }
@@ -91,10 +95,12 @@ impl Term {
         weight: 1.0,
         from: None,
         and: None,
+        third: None,
         scale: None,
         bias: None,
         target: 0,
         lengths: None,
+        weights: None,
         options: LossOptions::DEFAULT,
     };
     /// Mean squared error of the first output.
@@ -105,24 +111,41 @@ impl Term {
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
         let options = LossOptions::DEFAULT;
-        Term { measure, weight: 1.0, from: None, and: None, scale: None, bias: None, target: 0, lengths: None, options }
+        Term {
+            measure,
+            weight: 1.0,
+            from: None,
+            and: None,
+            third: None,
+            scale: None,
+            bias: None,
+            target: 0,
+            lengths: None,
+            weights: None,
+            options,
+        }
     }
 
     /// The values that it names.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        let Term { from, and, scale, bias, .. } = *self;
-        [from, and, scale, bias].into_iter().flatten()
+        let Term { from, and, third, scale, bias, .. } = *self;
+        [from, and, third, scale, bias].into_iter().flatten()
     }
 
     /// The values that it names, to be replaced.
     pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut NodeId> {
-        let Term { from, and, scale, bias, .. } = self;
-        [from, and, scale, bias].into_iter().flatten()
+        let Term { from, and, third, scale, bias, .. } = self;
+        [from, and, third, scale, bias].into_iter().flatten()
+    }
+
+    /// What it has terms for.
+    pub fn over(&self) -> Over {
+        self.options.over(self.measure)
     }
 
     /// True if it compares all samples of a batch with each other.
     pub fn compares_samples(&self) -> bool {
-        self.measure.row().over == Over::Batch
+        self.over().compares_samples()
     }
 
     /// True if its scale, and if its bias, is a value of the network.
@@ -133,11 +156,11 @@ impl Term {
     /// The values that it measures, and its learned numbers, if the network has them.
     fn values(&self, outputs: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut values = Vec::from([self.from.or(outputs.first().copied())?]);
-        let over = self.measure.row().over;
-        if matches!(over, Over::Pairs | Over::Batch) {
-            values.push(self.and.or(outputs.get(1).copied())?);
+        let named = [self.and, self.third].into_iter().zip(outputs.iter().map(Some).skip(1).chain([None; 2]));
+        for (name, output) in named.take(self.over().values() - 1) {
+            values.push(name.or(output.copied())?);
         }
-        if over == Over::Batch {
+        if self.over() == Over::Batch {
             values.extend([self.scale, self.bias].into_iter().flatten());
         }
         Some(values)
@@ -145,14 +168,19 @@ impl Term {
 
     /// The values that it measures, of shapes that it can.
     fn measured(&self, graph: &Graph, outputs: &[NodeId]) -> Result<Vec<NodeId>, LowerError> {
-        let values =
-            self.values(outputs).ok_or_else(|| LowerError::of_all("the loss compares two values, and there is one"))?;
-        let (measured, learned) = values.split_at(values.len().min(2));
+        let values = self.values(outputs).ok_or_else(|| {
+            let said = match self.over().values() {
+                2 => "the loss compares two values, and there is one",
+                _ => "the loss compares three values, and there are fewer",
+            };
+            LowerError::of_all(said)
+        })?;
+        let (measured, learned) = values.split_at(values.len().min(self.over().values()));
         let shapes: Vec<Shape> = measured.iter().map(|&node| graph.value(node).shape).collect();
-        let ranks = match self.measure.row().over {
-            Over::Elements | Over::Positions => 0..=usize::MAX,
-            Over::Pairs => 1..=2,
-            Over::Batch => 1..=1,
+        let ranks = match self.over() {
+            Over::Elements | Over::Positions | Over::Rankings => 0..=usize::MAX,
+            Over::Pairs | Over::Triples => 1..=2,
+            Over::Batch | Over::Mined => 1..=1,
             Over::Sequences => 2..=2,
         };
         if !shapes.iter().all(|shape| *shape == shapes[0] && ranks.contains(&shape.rank())) {
@@ -165,8 +193,11 @@ impl Term {
         if !learned.iter().all(is_number) {
             return Err(LowerError::of_all("the scale or the bias of the loss is not one number for all samples"));
         }
-        if values.len() > 1 && values[0] == values[1] {
+        if measured.iter().enumerate().any(|(index, value)| measured[..index].contains(value)) {
             return Err(LowerError::of_all("the loss compares a value with itself"));
+        }
+        if self.weights.is_some() != (self.options.weighting != Weighting::None) {
+            return Err(LowerError::of_all("the terms of the loss are multiplied with a target that it has not"));
         }
         let LossOptions { blank, target_length, .. } = self.options;
         let is_aligned =

@@ -3,7 +3,7 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::indices::{Allowed, Indices};
-use super::loss::{Compares, LossOptions, Measure, Over, Reduction, Written};
+use super::loss::{Compares, LossOptions, Measure, Over, Reduction, Weighting, Written};
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
@@ -32,6 +32,9 @@ pub struct Criterion {
     pub learned: [bool; 2],
 }
 
+/// What the terms are multiplied with, if they are.
+pub const WEIGHTS: Slot = Slot::Input(8);
+
 /// Partial sums that a loss over elements rather than positions is added up from.
 const PARTIAL_SUMS: u64 = 256;
 
@@ -39,8 +42,9 @@ impl Criterion {
     /// The loss of values of this shape: classes are the channels of a map and the last axis of anything else.
     pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
         let dims = shape.dims();
-        let over = kind.row().over;
-        let has_classes = over != Over::Elements || options.weights.len() > 1;
+        let over = options.over(kind);
+        let is_of_elements = matches!(over, Over::Elements | Over::Rankings);
+        let has_classes = !is_of_elements || options.weights.len() > 1;
         let has_channels = matches!(over, Over::Elements | Over::Positions);
         let (outer, classes, inner) = match *dims {
             [classes, height, width] if has_classes && has_channels => (1, classes, product(&[height, width])),
@@ -67,7 +71,7 @@ impl Criterion {
 
     /// True if a gradient may overwrite the value that it is of, which a loss reads once: samples of a batch are read by all others.
     pub fn overwrites(&self) -> bool {
-        self.kind.row().over != Over::Batch
+        !self.over().compares_samples()
     }
 
     /// The same of the part that begins at position `first` of `whole` positions: its terms are divided by what those of all are.
@@ -87,9 +91,37 @@ impl Criterion {
         position / part.max(1) * whole + first + position % part.max(1)
     }
 
+    /// What it has terms for.
+    pub fn over(&self) -> Over {
+        self.options.over(self.kind)
+    }
+
+    /// How many terms, or elements, follow each other that are multiplied with one number of [`WEIGHTS`], counted in the target.
+    pub fn weighted(&self) -> Option<u64> {
+        let of_sample = match self.over() {
+            Over::Elements | Over::Rankings => [self.whole, self.classes, self.inner],
+            Over::Positions | Over::Pairs | Over::Triples => [self.whole, 1, self.inner],
+            Over::Sequences | Over::Batch | Over::Mined => [1; 3],
+        };
+        match self.options.weighting {
+            Weighting::None => None,
+            Weighting::Samples => Some(product(&of_sample)),
+            Weighting::Mask => Some(1),
+        }
+    }
+
+    /// How many numbers a sample has in [`WEIGHTS`].
+    pub fn weights(&self) -> u64 {
+        match (self.options.weighting, self.over()) {
+            (Weighting::Mask, Over::Elements | Over::Rankings) => product(&[self.whole, self.classes, self.inner]),
+            (Weighting::Mask, Over::Positions | Over::Pairs | Over::Triples) => product(&[self.whole, self.inner]),
+            _ => 1,
+        }
+    }
+
     /// Whether it measures rows, each of the classes of one position.
     pub fn is_of_rows(&self) -> bool {
-        self.kind.row().over == Over::Positions && self.inner == 1
+        self.over() == Over::Positions && self.inner == 1
     }
 
     /// What it compares with.
@@ -109,9 +141,14 @@ impl Criterion {
 
     /// Whether its terms are divided by what the targets come to: the sum of the weights of the positions that count.
     pub fn counts(&self) -> bool {
-        self.compares() == Compares::Classes
-            && self.options.reduction == Reduction::Mean
-            && (self.options.ignored.is_some() || !self.options.weights.is_empty())
+        let is_weighted = self.compares() == Compares::Classes
+            && (self.options.ignored.is_some() || !self.options.weights.is_empty());
+        self.options.reduction == Reduction::Mean
+            && match self.options.weighting {
+                Weighting::None => is_weighted || self.over() == Over::Mined,
+                Weighting::Samples => false,
+                Weighting::Mask => true,
+            }
     }
 
     /// What a position with this label counts for, where the terms are divided by [what counts](Criterion::counts).
@@ -126,10 +163,10 @@ impl Criterion {
 
     /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
     pub fn divisor(&self, batch: u64) -> u64 {
-        let each = match self.kind.row().over {
-            Over::Elements => [self.whole, self.classes, self.inner],
-            Over::Positions | Over::Pairs => [self.whole, 1, self.inner],
-            Over::Sequences | Over::Batch => [1; 3],
+        let each = match self.over() {
+            Over::Elements | Over::Rankings => [self.whole, self.classes, self.inner],
+            Over::Positions | Over::Pairs | Over::Triples => [self.whole, 1, self.inner],
+            Over::Sequences | Over::Batch | Over::Mined => [1; 3],
         };
         match self.options.reduction {
             _ if self.kind == Measure::Dot => 1,
@@ -142,15 +179,17 @@ impl Criterion {
     /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
     /// are added in the same order in every run.
     pub fn terms(&self) -> (Shape, bool) {
-        match self.kind.row().over {
-            Over::Positions | Over::Pairs => (Shape::new(&[self.outer, self.inner]), true),
+        match self.over() {
+            Over::Positions | Over::Pairs | Over::Triples => (Shape::new(&[self.outer, self.inner]), true),
             Over::Sequences => (Shape::new(&[1]), true),
             // One for each vector of both values, and as many for the gradient of each learned number.
             Over::Batch => {
                 let learned = self.learned.iter().filter(|is_learned| **is_learned).count() as u64;
                 (Shape::new(&[2 * (1 + learned)]), true)
             }
-            Over::Elements => (Shape::new(&[PARTIAL_SUMS]), false),
+            Over::Elements | Over::Rankings => (Shape::new(&[PARTIAL_SUMS]), false),
+            // A term, and whether it counts.
+            Over::Mined => (Shape::new(&[2]), true),
         }
     }
 
@@ -159,15 +198,24 @@ impl Criterion {
         self.options.target_length.saturating_mul(2).saturating_add(1)
     }
 
-    /// What it keeps from its first look at the value to its last, and whether for each sample: what positions are divided by, or of
-    /// a sequence the probability of each state at each step, [three rows](EXTRA_ROWS) beside; of each vector of a batch the
-    /// logarithm of the sum over what it is compared with.
-    pub fn saved(&self) -> Option<(Shape, bool)> {
-        match self.kind.row().over {
-            Over::Sequences => Some((Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()]), true)),
-            Over::Batch => (self.kind != Measure::Siglip).then(|| (Shape::new(&[2]), true)),
-            _ => self.counts().then(|| (Shape::new(&[]), false)),
-        }
+    /// What it keeps from its first look at the value to its last, and whether for each sample: what terms are divided by, which is the
+    /// first one if it [counts](Criterion::counts); of a sequence the probability of each state at each step, [three rows](EXTRA_ROWS)
+    /// beside; of each vector of a batch the logarithm of the sum over what it is compared with; and of what is found in a batch the numbers
+    /// and distances of positive and negative.
+    pub fn saved(&self) -> Vec<(Shape, bool)> {
+        let own = match self.over() {
+            Over::Sequences => Some(Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()])),
+            Over::Batch if self.kind != Measure::Siglip => Some(Shape::new(&[2])),
+            Over::Mined => Some(Shape::new(&[4])),
+            _ => None,
+        };
+        let divisor = self.counts().then(|| (Shape::new(&[]), false));
+        divisor.into_iter().chain(own.map(|shape| (shape, true))).collect()
+    }
+
+    /// The slot of what it keeps beside a divisor.
+    pub fn own_saved(&self) -> Slot {
+        Slot::Saved(u8::from(self.counts()))
     }
 
     /// What of the user's numbers must be below a limit. A slot may be absent.
@@ -185,7 +233,7 @@ impl Criterion {
                 let lengths = Indices::below(limit, "input length", Slot::Input(1), 1);
                 Vec::from([label(self.options.target_length, Allowed::Negative), lengths])
             }
-            Compares::Nothing | Compares::Numbers | Compares::Signs => Vec::new(),
+            Compares::Nothing | Compares::Numbers | Compares::Signs | Compares::Ids => Vec::new(),
         }
     }
 
@@ -196,12 +244,17 @@ impl Criterion {
         let is_inside = self.first.checked_add(self.outer).is_some_and(|end| end <= self.whole);
         has_weights
             && is_inside
-            && (self.kind.row().over == Over::Batch || self.learned == [false; 2])
-            && match self.kind.row().over {
-                Over::Elements | Over::Positions => true,
-                Over::Pairs => self.inner == 1,
-                Over::Batch => self.outer == 1 && self.inner == 1,
-                Over::Sequences => self.inner == 1 && u64::from(*blank) < self.classes && *target_length > 0,
+            && (self.over() == Over::Batch || self.learned == [false; 2])
+            && match self.over() {
+                Over::Elements | Over::Positions | Over::Rankings => true,
+                Over::Pairs | Over::Triples => self.inner == 1,
+                Over::Batch | Over::Mined => {
+                    self.outer == 1 && self.inner == 1 && self.options.weighting == Weighting::None
+                }
+                Over::Sequences => {
+                    let has_target = u64::from(*blank) < self.classes && *target_length > 0;
+                    self.inner == 1 && has_target && self.options.weighting != Weighting::Mask
+                }
             }
     }
 }
@@ -229,6 +282,7 @@ impl Wire for Criterion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::loss::Mining;
     use alloc::borrow::Cow;
 
     #[test]
@@ -246,6 +300,9 @@ mod tests {
             target_length: 3,
             zero_infinity: true,
             chunks: 4,
+            swap: true,
+            mining: Mining::Hardest,
+            weighting: Weighting::Mask,
         };
         for options in [LossOptions::DEFAULT, options] {
             let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);
@@ -285,10 +342,11 @@ mod tests {
             (criterion.terms(), criterion.saved(), [criterion.scale_input(), criterion.bias_input()])
         };
         let each = |count| (Shape::new(&[count]), true);
-        assert_eq!(of(Measure::Contrastive, [false; 2]), (each(2), Some(each(2)), [None, None]));
-        assert_eq!(of(Measure::NtXent, [true, false]), (each(4), Some(each(2)), [Some(2), None]));
-        assert_eq!(of(Measure::Siglip, [true; 2]), (each(6), None, [Some(2), Some(3)]));
-        assert_eq!(of(Measure::Siglip, [false, true]), (each(4), None, [None, Some(2)]));
+        let kept = |count| Vec::from([each(count)]);
+        assert_eq!(of(Measure::Contrastive, [false; 2]), (each(2), kept(2), [None, None]));
+        assert_eq!(of(Measure::NtXent, [true, false]), (each(4), kept(2), [Some(2), None]));
+        assert_eq!(of(Measure::Siglip, [true; 2]), (each(6), Vec::new(), [Some(2), Some(3)]));
+        assert_eq!(of(Measure::Siglip, [false, true]), (each(4), Vec::new(), [None, Some(2)]));
         let other = Criterion::new(Measure::Mse, 1.0, LossOptions::DEFAULT, Shape::new(&[4])).with_learned([true; 2]);
         let mut bytes = Vec::new();
         other.put(&mut bytes);

@@ -2,7 +2,6 @@
 
 use super::{Action, Class, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
-use crate::program::loss::Over;
 use crate::program::{NO_ROW, Part};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -113,7 +112,7 @@ impl Program {
     /// The name of the first loss that compares samples of a batch with each other.
     pub fn compares_samples(&self) -> Option<&'static str> {
         self.operations.iter().find_map(|operation| match &operation.action {
-            Action::Loss(criterion) if criterion.kind.row().over == Over::Batch => Some(criterion.kind.name()),
+            Action::Loss(criterion) if criterion.over().compares_samples() => Some(criterion.kind.name()),
             _ => None,
         })
     }

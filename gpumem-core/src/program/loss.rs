@@ -18,6 +18,28 @@ pub enum Over {
     Sequences,
     /// Vectors of two values, each with those of all samples of the batch.
     Batch,
+    /// Vectors of one value, each with those of two other values at the same place.
+    Triples,
+    /// Elements of one value, each with that of another value at the same place.
+    Rankings,
+    /// Vectors of one value, each with those of all samples of the batch that belong to it or not.
+    Mined,
+}
+
+impl Over {
+    /// How many values it is of.
+    pub const fn values(self) -> usize {
+        match self {
+            Over::Elements | Over::Positions | Over::Sequences | Over::Mined => 1,
+            Over::Pairs | Over::Batch | Over::Rankings => 2,
+            Over::Triples => 3,
+        }
+    }
+
+    /// True if samples of a batch are compared with each other.
+    pub const fn compares_samples(self) -> bool {
+        matches!(self, Over::Batch | Over::Mined)
+    }
 }
 
 /// What a loss compares with.
@@ -33,7 +55,35 @@ pub enum Compares {
     Signs,
     /// The numbers of classes, in order, as many as [`LossOptions::target_length`] at most.
     Labels,
+    /// A number for each sample: samples with the same one belong together.
+    Ids,
 }
+
+/// Which samples of a batch a loss of three vectors finds for each vector.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mining {
+    /// None: the vectors are those of three values.
+    #[default]
+    None,
+    /// The one farthest away that belongs to it, and the nearest one that does not.
+    Hardest,
+}
+wire_enum!(Mining { None, Hardest });
+
+/// What the terms of a loss are multiplied with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Weighting {
+    /// Nothing.
+    #[default]
+    None,
+    /// A number for each sample; the mean is divided as without it.
+    Samples,
+    /// A number for each term; the mean is divided by the sum of these numbers.
+    Mask,
+}
+wire_enum!(Weighting { None, Samples, Mask });
 
 /// A number among the options of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -104,6 +154,10 @@ impl LossRow {
         if self.compares == Compares::Labels {
             names.extend(["target_length", "blank", "zero_infinity"]);
         }
+        names.extend(self.second.map(|number| number.name));
+        if self.over == Over::Triples {
+            names.extend(["swap", "mining"]);
+        }
         names
     }
 }
@@ -122,6 +176,11 @@ macro_rules! losses {
     ($($(#[$doc:meta])* $name:ident = $number:literal: $row:expr;)*) => {
         /// How a term of the loss measures. Each is the mean over its terms where its page says nothing else, and takes
         /// `reduction: Mean` or `reduction: Sum`.
+        ///
+        /// Where samples are not compared with each other, `(weights = w)` multiplies each term with the number of its sample in a target
+        /// of its own, `w`; the mean is divided by all terms, as `(loss * w).mean()` is. `(mask = m)` multiplies each term with a number of
+        /// its own, and a mean is divided by the sum of these numbers, `(loss * m).sum() / m.sum()`, which is NaN if all are 0. A mask has a
+        /// number for each element of a loss of elements, and for each position of one of classes or vectors.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Loss {
@@ -316,6 +375,42 @@ losses! {
     /// PyTorch: `F.cross_entropy(s, torch.arange(2 * n).roll(n))` with `z = torch.cat([x, y])`, `n = len(x)` and
     /// `s = (z @ z.T / temperature).fill_diagonal_(-torch.inf)`; `lightly.loss.NTXentLoss(temperature)`, which scales vectors to length 1.
     NtXent = 14: LossRow { number: temperature(0.5), ..LossRow::BATCH };
+    /// `TripletMargin`: `max(0, |a - p| - |a - n| + margin)` of three vectors, an anchor `a`, a positive `p` that belongs to it and a negative
+    /// `n` that does not. As in PyTorch, 1e-6 is added to each element of a difference before its norm is taken.
+    ///
+    /// The vectors are those of three values of one shape: the first three outputs, or three taps, `TripletMargin(from = (a, p, n))`. Each is
+    /// a vector or a sequence of vectors. Targets there are none.
+    ///
+    /// * Options: `margin = 1.0`, at least 0; `p = 2.0`, the degree of the norm, at least 1; `swap = true`, with which `|p - n|` takes the place
+    ///   of `|a - n|` where it is less.
+    /// * `mining: Hardest` finds positives and negatives in the batch: of the vectors `x` of one value, `TripletMargin { mining: Hardest }(from
+    ///   = x, target = ids)`, each is an anchor, its positive is the one farthest away with the same number in the target, a `u32` for each
+    ///   sample, and its negative the nearest one with another. The mean is that over the anchors that have both, and NaN where none has.
+    ///   Distances are plain ones: nothing is added to differences, and there is neither `p` nor `swap`. Six numbers a sample are in
+    ///   memory meanwhile, never `B * B`; `micro_batches` and a batch of 1 are refused.
+    ///
+    /// PyTorch: `torch.nn.TripletMarginLoss(margin, p, swap=swap)`; mined, `d = torch.cdist(x, x)` and
+    /// `F.relu(d.where(same & ~eye, -inf).amax(1) - d.where(~same, inf).amin(1) + margin)` over the rows that have both, `.mean()`.
+    TripletMargin = 15: LossRow {
+        over: Over::Triples,
+        compares: Compares::Nothing,
+        number: positive("margin", false),
+        second: Some(LossNumber { name: "p", default: 2.0, least: 1.0, most: f64::MAX, above: false }),
+        ..LossRow::ELEMENTS
+    };
+    /// `MarginRanking`: `max(0, -target * (x - y) + margin)` for each element of two values of one shape, where a target of 1 says that `x` is
+    /// to be the larger one and one of -1 that `y` is.
+    ///
+    /// The values are the first two outputs, or two taps, `MarginRanking(from = (x, y))`.
+    ///
+    /// * Option: `margin = 0.0`, any number.
+    ///
+    /// PyTorch: `torch.nn.MarginRankingLoss(margin)`.
+    MarginRanking = 16: LossRow {
+        over: Over::Rankings,
+        number: Some(LossNumber { name: "margin", default: 0.0, least: f64::MIN, most: f64::MAX, above: false }),
+        ..LossRow::ELEMENTS
+    };
 }
 
 /// What becomes of the terms of a loss.
@@ -357,6 +452,12 @@ pub struct LossOptions {
     pub zero_infinity: bool,
     /// How many parts the steps of a sequence are in whose logits are there at a time: 1 where all of them are.
     pub chunks: u64,
+    /// True if the distance of the positive from the negative counts where it is less than that of the anchor.
+    pub swap: bool,
+    /// Which samples of the batch are found.
+    pub mining: Mining,
+    /// What the terms are multiplied with.
+    pub weighting: Weighting,
 }
 
 impl LossOptions {
@@ -373,13 +474,41 @@ impl LossOptions {
         target_length: 0,
         zero_infinity: false,
         chunks: 1,
+        swap: false,
+        mining: Mining::None,
+        weighting: Weighting::None,
     };
 
     /// What a loss with these options compares with.
     pub fn compares(&self, measure: Measure) -> Compares {
         match measure.row().compares {
             Compares::Classes if self.probabilities => Compares::Numbers,
+            _ if self.over(measure) == Over::Mined => Compares::Ids,
             compares => compares,
+        }
+    }
+
+    /// What a loss with these options has terms for.
+    pub const fn over(&self, measure: Measure) -> Over {
+        match (measure.row().over, self.mining) {
+            (Over::Triples, Mining::Hardest) => Over::Mined,
+            (over, _) => over,
+        }
+    }
+
+    /// The dimensions for each sample of what the terms of a value of this shape are multiplied with, if they are.
+    pub fn weights_of(&self, measure: Measure, value: Shape) -> Option<Shape> {
+        let dims = value.dims();
+        match (self.weighting, self.over(measure)) {
+            (Weighting::None, _) => None,
+            (Weighting::Samples, _) => Some(Shape::new(&[])),
+            (Weighting::Mask, Over::Positions) => match dims {
+                &[_, height, width] => Some(Shape::new(&[height, width])),
+                _ => Some(without_last(dims)),
+            },
+            (Weighting::Mask, Over::Elements | Over::Rankings) => Some(value),
+            (Weighting::Mask, Over::Pairs | Over::Triples) => Some(without_last(dims)),
+            (Weighting::Mask, Over::Sequences | Over::Batch | Over::Mined) => Some(Shape::new(&[])),
         }
     }
 
@@ -395,6 +524,7 @@ impl LossOptions {
             },
             Compares::Signs => Some((without_last(dims), false)),
             Compares::Labels => Some((Shape::new(&[self.target_length]), true)),
+            Compares::Ids => Some((Shape::new(&[]), true)),
         }
     }
 }
@@ -416,6 +546,9 @@ impl Wire for LossOptions {
         self.target_length.put(out);
         self.zero_infinity.put(out);
         self.chunks.put(out);
+        self.swap.put(out);
+        self.mining.put(out);
+        self.weighting.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<LossOptions> {
@@ -431,6 +564,9 @@ impl Wire for LossOptions {
             target_length: Wire::take(from)?,
             zero_infinity: Wire::take(from)?,
             chunks: Wire::take(from)?,
+            swap: Wire::take(from)?,
+            mining: Wire::take(from)?,
+            weighting: Wire::take(from)?,
         })
     }
 }

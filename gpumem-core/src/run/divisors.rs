@@ -5,6 +5,7 @@
 use crate::error::Error;
 use crate::memory::place::Placed;
 use crate::number::Format;
+use crate::program::criterion::WEIGHTS;
 use crate::program::{Action, Class, Criterion, Operation, Slot, TensorId};
 use crate::run::device::Runner;
 use crate::run::transfer::Put;
@@ -39,7 +40,8 @@ impl Divisors {
             let Action::Loss(criterion) = &operation.action else { return None };
             let given = operation.read(Slot::Saved(0)).filter(|_| criterion.counts())?;
             let number = |id: TensorId| placed.program.of_class(Class::Target).position(|other| other == id);
-            let target = operation.read(Slot::Target).and_then(number);
+            let counted = if criterion.weighted().is_some() { WEIGHTS } else { Slot::Target };
+            let target = operation.read(counted).and_then(number);
             let missing = Error::Damaged("a loss divides by what targets come to that it has not");
             // That of the other chunks of what it measures is the same.
             if criterion.first > 0 {
@@ -66,10 +68,14 @@ impl Divisors {
             return;
         }
         buffer.resize(elements * Format::U32.bytes() as usize, 0);
-        put(Format::U32, 0, buffer);
-        for Divisor { criterion, value, .. } in counted {
-            let labels = buffer.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
-            *value = labels.map(|label| criterion.weight_of(label)).sum::<f64>() as f32;
+        let is_mask = |divisor: &Divisor| divisor.criterion.weighted().is_some();
+        put(if counted.peek().is_some_and(|divisor| is_mask(divisor)) { Format::F32 } else { Format::U32 }, 0, buffer);
+        for divisor in counted {
+            let words = || buffer.chunks_exact(4).map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+            divisor.value = match is_mask(divisor) {
+                true => words().map(|word| f64::from(f32::from_bits(word))).sum::<f64>() as f32,
+                false => words().map(|label| divisor.criterion.weight_of(label)).sum::<f64>() as f32,
+            };
         }
     }
 

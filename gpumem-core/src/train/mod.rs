@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use crate::cards::Card;
 use crate::number::Precision;
 use crate::program::encoding::{Reader, Wire, wire_enum};
-pub use crate::program::loss::{Loss, LossOptions, Reduction};
+pub use crate::program::loss::{Loss, LossOptions, Mining, Reduction, Weighting};
 use crate::train::optim::{Optimizer, Sgd};
 pub use clip::Clip;
 pub use ema::Ema;
@@ -398,6 +398,8 @@ pub struct LossTerm {
     pub from: Option<&'static str>,
     /// The tap with which a loss of two values compares it; `None` for the network's second output.
     pub and: Option<&'static str>,
+    /// The third tap of a loss of triples; `None` for the network's third output.
+    pub third: Option<&'static str>,
     /// The tap whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
     pub scale: Option<&'static str>,
     /// The tap that a loss of a batch adds to products; `None` for a number.
@@ -406,6 +408,8 @@ pub struct LossTerm {
     pub target: Option<&'static str>,
     /// The name of the target with the lengths of sequences; `None` where all of their steps count.
     pub input_lengths: Option<&'static str>,
+    /// The name of the target that its terms are multiplied with; `None` if they are not.
+    pub weights: Option<&'static str>,
     /// The options of the loss.
     pub options: LossOptions,
 }
@@ -416,10 +420,12 @@ impl LossTerm {
         weight: 1.0,
         from: None,
         and: None,
+        third: None,
         scale: None,
         bias: None,
         target: None,
         input_lengths: None,
+        weights: None,
         options: LossOptions::DEFAULT,
     };
 }

@@ -240,9 +240,9 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits
     }
     let mut scale = Number::new(operands, 1.0 / criterion.number(), criterion.scale_input())?;
     let mut bias = Number::new(operands, criterion.second(), criterion.bias_input())?;
-    let mut saved = match criterion.saved() {
-        Some(_) => Some(operands.target(Slot::Saved(0), 2 * samples)?),
-        None => None,
+    let mut saved = match &*criterion.saved() {
+        [] => None,
+        _ => Some(operands.target(criterion.own_saved(), 2 * samples)?),
     };
     // Sums are made in double precision, which needs no scratch memory.
     if operands.writes(Slot::Workspace) {

@@ -8,7 +8,7 @@
 //!
 //! All of it over the divisor. Another target has neither loss nor gradient.
 
-use super::loss::{Logits, Total};
+use super::loss::{Logits, Total, Weights};
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
@@ -54,7 +54,7 @@ impl Angle {
 }
 
 /// A vector, and its gradient, which may overwrite it.
-struct Vector<'a> {
+pub(super) struct Vector<'a> {
     /// Where it is, unless that is where its gradient goes.
     held: Option<&'a [f32]>,
     gradient: Option<&'a mut [f32]>,
@@ -62,7 +62,7 @@ struct Vector<'a> {
 }
 
 impl Vector<'_> {
-    fn of(side: &mut Logits, range: Range<usize>) -> Vector<'_> {
+    pub(super) fn of(side: &mut Logits, range: Range<usize>) -> Vector<'_> {
         match side {
             Logits::Alone(source) => Vector { held: Some(&source.get()[range]), gradient: None, accumulate: false },
             Logits::Pair(pair, accumulate) => {
@@ -73,11 +73,11 @@ impl Vector<'_> {
         }
     }
 
-    fn values(&self) -> &[f32] {
+    pub(super) fn values(&self) -> &[f32] {
         self.held.or(self.gradient.as_deref()).unwrap_or(&[])
     }
 
-    fn put(&mut self, i: usize, slope: f64) {
+    pub(super) fn put(&mut self, i: usize, slope: f64) {
         if let Some(gradient) = &mut self.gradient {
             gradient[i] = if self.accumulate { gradient[i] + slope as f32 } else { slope as f32 };
         }
@@ -94,13 +94,14 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits
     if operands.writes(Slot::Workspace) {
         operands.target(Slot::Workspace, pairs)?;
     }
-    let (margin, share) = (criterion.number(), weight / criterion.divisor(operands.batch()) as f64);
+    let (margin, weights) = (criterion.number(), Weights::new(criterion, operands)?);
     kernel(move |_| {
+        let share = weight / weights.divisor();
         let mut sum = 0.0;
         for (pair, &target) in targets.get().iter().enumerate() {
             let mut vectors = sides.each_mut().map(|side| Vector::of(side, pair * length..(pair + 1) * length));
             let angle = Angle::new(vectors[0].values(), vectors[1].values());
-            let [term, slope] = angle.term(target, margin);
+            let [term, slope] = angle.term(target, margin).map(|number| number * weights.of(pair));
             sum += term;
             for i in 0..length {
                 let [x, y] = vectors.each_ref().map(|vector| f64::from(vector.values()[i]));

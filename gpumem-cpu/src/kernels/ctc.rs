@@ -12,7 +12,7 @@
 //! its largest element: near that, where it matters, numbers are small, however long the sequence is, and shares need no other.
 
 use super::exponential::exp;
-use super::loss::{Logits, Total};
+use super::loss::{Logits, Total, Weights};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;
@@ -36,6 +36,8 @@ struct Ctc {
     share: f64,
     labels: Source<u32>,
     lengths: Option<Source<u32>>,
+    /// What the terms are multiplied with.
+    weights: Weights,
 }
 
 /// A sample's target, and the steps that count.
@@ -180,10 +182,11 @@ impl Ctc {
     fn run(&self, index: usize, x: Option<&[f32]>, gradient: Option<(&mut [f32], bool)>, rows: &mut [f32]) -> f64 {
         let of = self.sample(index);
         let Some((dx, accumulate)) = gradient else {
-            return self.reduced(&of, self.forward(&of, x.unwrap_or(&[]), rows));
+            return self.weights.of(index) * self.reduced(&of, self.forward(&of, x.unwrap_or(&[]), rows));
         };
         let loss = self.forward(&of, x.unwrap_or(&*dx), rows);
-        let scale = self.share / if self.averages { of.labels.len().max(1) as f64 } else { 1.0 };
+        let scale =
+            self.share * self.weights.of(index) / if self.averages { of.labels.len().max(1) as f64 } else { 1.0 };
         let (counted, rest) = dx.split_at_mut(of.steps * self.classes);
         let is_impossible = loss == f64::INFINITY;
         if is_impossible && !self.zero_infinity {
@@ -196,7 +199,7 @@ impl Ctc {
         if !accumulate {
             rest.fill(0.0);
         }
-        self.reduced(&of, loss)
+        self.weights.of(index) * self.reduced(&of, loss)
     }
 
     /// What a sample's loss adds to the sum.
@@ -224,6 +227,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut logit
         share: weight / criterion.divisor(batch) as f64,
         labels: operands.words(Slot::Target, count(&[batch, options.target_length]))?,
         lengths: lengths.transpose()?,
+        weights: Weights::new(criterion, operands)?,
     };
     if it.blank >= it.classes {
         return Err(Error::Damaged("the blank of a loss is none of its classes"));

@@ -7,15 +7,17 @@
 //! ```
 //!
 //! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
-//! `cosine_embedding.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs` and
+//! `mined.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
 use super::softmax::{TILE, maxima_and_sums, tiles};
-use super::{Bound, contrastive, cosine_embedding, ctc, kernel, loss_of_classes};
+use super::{Bound, contrastive, cosine_embedding, ctc, kernel, loss_of_classes, mined, triplet};
 use crate::operands::{Operands, Pair, Source, Target, count};
 use crate::parallel::{self, GRAIN, PIECE, sum_over};
 use crate::simd::wide;
 use gpumem_core::error::Error;
+use gpumem_core::program::criterion::WEIGHTS;
 use gpumem_core::program::loss::{LossOptions, Over};
 use gpumem_core::program::{Criterion, Measure, Slot};
 
@@ -57,6 +59,52 @@ impl Total {
     }
 }
 
+/// What the terms of a loss are multiplied with, and divided by.
+pub(super) struct Weights {
+    /// The numbers, and how many terms follow each other that have one of them.
+    given: Option<(Source, usize)>,
+    /// What the sum is divided by, unless that is the sum of the numbers.
+    divisor: Option<f64>,
+    /// What all parts of a batch come to.
+    of_parts: Option<Source>,
+}
+
+impl Weights {
+    /// Those of a loss, and its divisor unless it counts what its targets say.
+    pub(super) fn new(criterion: &Criterion, operands: &mut Operands<'_>) -> Result<Weights, Error> {
+        let numbers = count(&[operands.batch(), criterion.weights()]);
+        let given = match criterion.weighted() {
+            Some(terms) => Some((operands.source(WEIGHTS, numbers)?, count(&[terms]).max(1))),
+            None => None,
+        };
+        let is_counted = given.is_some() && criterion.counts();
+        let divisor = (!is_counted).then(|| criterion.divisor(operands.batch()) as f64);
+        let is_given = is_counted && operands.reads(Slot::Saved(0));
+        let of_parts = is_given.then(|| operands.source(Slot::Saved(0), count(&[operands.batch()]))).transpose()?;
+        if is_counted && operands.writes(Slot::Saved(0)) {
+            // The divisor needs no memory here.
+            operands.target(Slot::Saved(0), 1)?;
+        }
+        Ok(Weights { given, divisor, of_parts })
+    }
+
+    pub(super) fn is_some(&self) -> bool {
+        self.given.is_some()
+    }
+
+    /// What a term is multiplied with.
+    pub(super) fn of(&self, term: usize) -> f64 {
+        self.given.as_ref().map_or(1.0, |(numbers, terms)| f64::from(numbers.get()[term / terms]))
+    }
+
+    /// What the sum of all terms is divided by.
+    pub(super) fn divisor(&self) -> f64 {
+        let sum = || self.given.iter().flat_map(|(numbers, _)| numbers.get()).map(|&number| f64::from(number)).sum();
+        let of_parts = self.of_parts.as_ref().map(|divisor| f64::from(divisor.get()[0]));
+        self.divisor.or(of_parts).unwrap_or_else(sum)
+    }
+}
+
 /// Binds the loss.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
     let Criterion { outer, whole, classes, inner, weight, .. } = *criterion;
@@ -64,10 +112,13 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     let logits = Logits::new(operands, 0, length)?;
     let sum = operands.aliases(Slot::Loss, Slot::Loss);
     let loss = Total { target: operands.target(Slot::Loss, 1)?, sum };
-    match criterion.kind.row().over {
+    match criterion.over() {
         Over::Pairs => return cosine_embedding::bind(criterion, operands, logits, loss),
         Over::Sequences => return ctc::bind(criterion, operands, logits, loss),
         Over::Batch => return contrastive::bind(criterion, operands, logits, loss),
+        Over::Triples => return triplet::bind(criterion, operands, logits, loss),
+        Over::Rankings => return triplet::bind_ranking(criterion, operands, logits, loss),
+        Over::Mined => return mined::bind(criterion, operands, logits, loss),
         Over::Elements | Over::Positions => {}
     }
     // The sum is made in another fixed order here, which needs no scratch memory.
@@ -77,22 +128,27 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
         operands.target(Slot::Workspace, count(&[samples, terms.elements().unwrap_or(0)]))?;
     }
     // The divisor needs no memory either.
-    if operands.writes(Slot::Saved(0)) {
+    if operands.writes(Slot::Saved(0)) && criterion.weighted().is_none() {
         operands.target(Slot::Saved(0), 1)?;
     }
     if criterion.kind == Measure::CrossEntropy && criterion.options == LossOptions::DEFAULT {
         let labels = operands.words(Slot::Target, count(&[operands.batch(), whole, inner]))?;
         return cross_entropy(logits, labels, loss, criterion.clone());
     }
-    if criterion.kind.row().over == Over::Positions {
+    if criterion.over() == Over::Positions {
         return loss_of_classes::bind(criterion, operands, logits, loss);
     }
+    let weights = Weights::new(criterion, operands)?;
     let share = weight / criterion.divisor(operands.batch()) as f64;
     if criterion.kind == Measure::Mean {
+        if weights.is_some() {
+            let one = |_: usize, x: f32| [f64::from(x), 1.0];
+            return weighted(logits, loss, weights, weight, one);
+        }
         return mean(logits, loss, share);
     }
     let targets = operands.source(Slot::Target, length)?;
-    with(criterion, Elements { logits, targets, loss, share })
+    with(criterion, Elements { logits, targets, loss, share, weights, weight })
 }
 
 /// What is bound for a loss of elements: it is given its value and its slope at `x`, `target` and the class's weight.
@@ -101,6 +157,9 @@ struct Elements {
     targets: Source,
     loss: Total,
     share: f64,
+    weights: Weights,
+    /// What the loss and its gradient are multiplied with.
+    weight: f64,
 }
 
 /// Every loss of elements with a target.
@@ -153,7 +212,11 @@ fn with(criterion: &Criterion, it: Elements) -> Bound {
         | Measure::Ctc
         | Measure::Contrastive
         | Measure::Siglip
-        | Measure::NtXent => Err(Error::Damaged("a loss of positions, or without a target, is not one of elements")),
+        | Measure::NtXent
+        | Measure::TripletMargin
+        | Measure::MarginRanking => {
+            Err(Error::Damaged("a loss of positions, or without a target, is not one of elements"))
+        }
     }
 }
 
@@ -180,7 +243,14 @@ impl Elements {
         value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
         slope: impl Fn(f32, f32) -> f64 + Send + Sync + 'static,
     ) -> Bound {
-        let Elements { logits, targets, loss, share } = self;
+        let Elements { logits, targets, loss, share, weights, weight } = self;
+        if weights.is_some() {
+            let term = move |i: usize, x: f32| {
+                let target = targets.get()[i];
+                [value(x, target), slope(x, target)]
+            };
+            return weighted(logits, loss, weights, weight, term);
+        }
         let value = move |x, t| value(x, t) * share;
         elementwise(logits, targets, loss, value, move |x, t| (slope(x, t) * share) as f32)
     }
@@ -188,10 +258,17 @@ impl Elements {
 
 /// Binary cross entropy with a weight for each class.
 fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> Bound {
-    let Elements { mut logits, targets, mut loss, share } = it;
+    let Elements { mut logits, targets, mut loss, share, weights: of_terms, weight } = it;
     let slab = classes * inner;
     if weights.len() != classes {
         return Err(Error::Damaged("the loss has another number of weights than of classes"));
+    }
+    if of_terms.is_some() {
+        let term = move |i: usize, x: f32| {
+            let (target, weight) = (targets.get()[i], weights[i / inner % classes]);
+            [binary(x, target, weight), binary_slope(x, target, weight)]
+        };
+        return weighted(logits, loss, of_terms, weight, term);
     }
     kernel(move |_| {
         let targets = targets.get();
@@ -216,6 +293,40 @@ fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> 
                     match x {
                         None => dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = slope(i, *dx)),
                         Some(x) => parallel::store(dx, *accumulate, |i| slope(i, x[i])),
+                    }
+                    sum
+                })
+            }
+        };
+        loss.put(sum * share);
+    })
+}
+
+/// A loss of elements whose terms are multiplied with numbers of their own: `term(i, x)` is the value of element `i`, and its slope.
+fn weighted(
+    mut logits: Logits,
+    mut loss: Total,
+    weights: Weights,
+    weight: f64,
+    term: impl Fn(usize, f32) -> [f64; 2] + Send + Sync + 'static,
+) -> Bound {
+    kernel(move |_| {
+        let share = weight / weights.divisor();
+        let sum = match &mut logits {
+            Logits::Alone(source) => {
+                let x = source.get();
+                sum_over(0..x.len(), GRAIN, &|range| range.map(|i| weights.of(i) * term(i, x[i])[0]).sum())
+            }
+            Logits::Pair(pair, accumulate) => {
+                let (source, target) = pair.get();
+                parallel::pieces(source, target, PIECE, |piece, x, dx| {
+                    let mut sum = 0.0;
+                    for k in 0..dx.len() {
+                        let i = piece * PIECE + k;
+                        let ([value, slope], of_term) = (term(i, x.map_or(dx[k], |x| x[k])), weights.of(i));
+                        sum += value * of_term;
+                        let slope = (slope * of_term * share) as f32;
+                        dx[k] = if *accumulate { dx[k] + slope } else { slope };
                     }
                     sum
                 })

@@ -9,7 +9,7 @@
 //! All of it over the divisor. Smoothing `e` makes `(1 - e) q + e / C` of `q`. A position that does not count has neither term nor gradient.
 
 use super::exponential::exp;
-use super::loss::{Logits, Total};
+use super::loss::{Logits, Total, Weights};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use crate::parallel::{self, GRAIN, sum_over};
@@ -31,6 +31,7 @@ struct OfClasses {
     smoothing: f64,
     divisor: Divisor,
     targets: Targets,
+    weights: Weights,
 }
 
 /// What the sum is divided by.
@@ -61,6 +62,9 @@ impl OfClasses {
     }
 
     fn divisor(&self) -> f64 {
+        if self.weights.is_some() {
+            return self.weights.divisor();
+        }
         match (&self.targets, &self.divisor) {
             (Targets::Classes(labels), Divisor::OfTargets) => {
                 let labels = labels.get();
@@ -128,7 +132,7 @@ impl OfClasses {
 }
 
 /// Binds a loss of positions.
-pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
+pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
     let Criterion { whole, classes, inner, weight, .. } = *criterion;
     let targets = if criterion.options.probabilities {
         Targets::Shares(operands.source(Slot::Target, count(&[operands.batch(), whole, classes, inner]))?)
@@ -139,7 +143,8 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
     if ![0, classes].contains(&criterion.options.weights.len()) {
         return Err(Error::Damaged("the loss has another number of weights than of classes"));
     }
-    let divisor = match criterion.counts() {
+    let weights = Weights::new(criterion, operands)?;
+    let divisor = match criterion.counts() && !weights.is_some() {
         false => Divisor::Known(criterion.divisor(operands.batch()) as f64),
         true if operands.reads(Slot::Saved(0)) => {
             Divisor::Given(operands.source(Slot::Saved(0), count(&[operands.batch()]))?)
@@ -147,7 +152,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
         true => Divisor::OfTargets,
     };
     let smoothing = criterion.number();
-    let it = OfClasses { criterion: criterion.clone(), classes, inner, smoothing, divisor, targets };
+    let it = OfClasses { criterion: criterion.clone(), classes, inner, smoothing, divisor, targets, weights };
     let slab = classes * inner;
     kernel(move |_| {
         let scale = weight / it.divisor();
@@ -157,7 +162,11 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
                 sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
                     let positions = range.start * inner..range.end * inner;
                     let at = |position: usize, class| position / inner * slab + class * inner + position % inner;
-                    positions.map(|position| it.position(it.place(position), |class| x[at(position, class)]).term).sum()
+                    let term = |position: usize| {
+                        let place = it.place(position);
+                        it.position(place, |class| x[at(position, class)]).term * it.weights.of(place)
+                    };
+                    positions.map(term).sum()
                 })
             }
             Logits::Pair(pair, accumulate) => {
@@ -168,12 +177,13 @@ pub(super) fn bind(criterion: &Criterion, operands: &Operands<'_>, mut logits: L
                     for offset in 0..inner {
                         let position = it.place(index * inner + offset);
                         let of = it.position(position, |class| x.unwrap_or(&*dx)[class * inner + offset]);
-                        sum += of.term;
+                        let of_position = it.weights.of(position);
+                        sum += of.term * of_position;
                         for class in 0..classes {
                             let at = class * inner + offset;
                             let x = x.map_or(dx[at], |x| x[at]);
                             let value = match of.counts {
-                                true => it.gradient(of, position, class, x) * scale as f32,
+                                true => it.gradient(of, position, class, x) * (scale * of_position) as f32,
                                 false => 0.0,
                             };
                             dx[at] = if accumulate { dx[at] + value } else { value };

@@ -89,6 +89,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("mat_mul.cu", include_str!("../../kernels/mat_mul.cu")),
     ("max_pool.cu", include_str!("../../kernels/max_pool.cu")),
     ("max_pool3d.cu", include_str!("../../kernels/max_pool3d.cu")),
+    ("mined.cu", include_str!("../../kernels/mined.cu")),
     ("movement.cu", include_str!("../../kernels/movement.cu")),
     ("muon.cu", include_str!("../../kernels/muon.cu")),
     ("norm.cu", include_str!("../../kernels/norm.cu")),
@@ -126,6 +127,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
     ("take.cu", include_str!("../../kernels/take.cu")),
+    ("triplet.cu", include_str!("../../kernels/triplet.cu")),
     ("vector_norm.cu", include_str!("../../kernels/vector_norm.cu")),
 ];
 

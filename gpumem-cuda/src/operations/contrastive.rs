@@ -62,9 +62,9 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let value = |number: &Option<Learned>| number.as_ref().map(|number| number.value);
     let slope = |number: &Option<Learned>| number.as_ref().and_then(|number| number.gradient);
     let terms = context.written(Slot::Workspace)?;
-    let logarithms = match criterion.saved() {
-        Some(_) => Some(context.written(Slot::Saved(0))?),
-        None => None,
+    let logarithms = match &*criterion.saved() {
+        [] => None,
+        _ => Some(context.written(criterion.own_saved())?),
     };
     let state = context.placed.program.of_class(Class::State).next();
     // Learned numbers have gradients from the rows of both sides.

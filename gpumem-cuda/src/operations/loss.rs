@@ -1,12 +1,14 @@
-//! Losses and the gradient that they start from: `kernels/loss.cu`, `kernels/cosine_embedding.cu` and `kernels/ctc.cu`. Those of all vectors
-//! of a batch are in `contrastive.rs`.
+//! Losses and the gradient that they start from: `kernels/loss.cu` and `kernels/ctc.cu`. Those of several vectors are in `triplet.rs`, and
+//! those of all vectors of a batch in `contrastive.rs`.
 
 use super::context::Context;
 use super::contrastive;
 use super::optimizer::prepared;
+use super::triplet;
 use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
+use gpumem_core::program::criterion::WEIGHTS;
 use gpumem_core::program::loss::{Compares, LossOptions, Over, Reduction};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Slot, TensorId};
 
@@ -38,8 +40,12 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
     let state = context.placed.program.of_class(Class::State).next();
-    let of_batch = criterion.kind.row().over == Over::Batch;
-    let rows = if of_batch { contrastive::terms(context) } else { context.elements(terms) };
+    let rows = match criterion.over() {
+        Over::Batch => contrastive::terms(context),
+        // Behind the terms is which of them count.
+        Over::Mined => context.setting.batch,
+        _ => context.elements(terms),
+    };
     let count = context.elements(x);
     let divisor = criterion.divisor(context.setting.batch);
     // What all parts of a batch come to is there before the first.
@@ -77,17 +83,40 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
-    let own = match criterion.kind.row().over {
-        Over::Pairs => vec![cosine_embedding(context, criterion, blocks)?],
+    let own = match criterion.over() {
+        Over::Pairs => vec![triplet::cosine_embedding(context, criterion, blocks)?],
+        Over::Triples => vec![triplet::triplet_margin(context, criterion, blocks)?],
+        Over::Rankings => vec![triplet::margin_ranking(context, criterion, blocks)?],
         Over::Sequences => vec![ctc(context, criterion, blocks)?],
         Over::Batch => contrastive::launches(context, criterion)?,
+        Over::Mined => triplet::mined(context, criterion, counted)?,
         Over::Elements | Over::Positions => Vec::new(),
     };
-    if !own.is_empty() {
-        let total = launch("loss_total", 1, THREADS, vec![Some(terms), Some(loss), state, RING]);
-        return Ok(own.into_iter().chain([total]).collect());
+    let weights = context.operation.read(WEIGHTS);
+    if !own.is_empty() || criterion.weighted().is_some() {
+        let is_of_rows = criterion.over() == Over::Positions;
+        let own = if own.is_empty() {
+            let entry = if is_of_rows { "weighted_rows" } else { "weighted_elements" };
+            let threads = if is_of_rows && is_long(context, criterion) { ALL as u32 } else { THREADS };
+            vec![launch(entry, blocks, threads, vec![Some(x), target, state, gradient, weights, counted, Some(terms)])]
+        } else {
+            own
+        };
+        // What a mask comes to is known before the first gradient.
+        let summed = weights.zip(counted).filter(|_| given.is_none());
+        let before = summed.map(|(weights, divisor)| {
+            let mut sum = launch("sum_of_numbers", 1, ALL as u32, vec![Some(weights), Some(divisor)]);
+            sum.kernel = sum.kernel.with("SUMMED", format!("{}ull", context.count(weights)));
+            sum
+        });
+        let mut ends = vec![Some(terms), Some(loss), state];
+        ends.extend(counted.map(Some));
+        ends.push(RING);
+        let total = if counted.is_some() { "loss_total_counted" } else { "loss_total" };
+        let total = launch(total, 1, THREADS, ends);
+        return Ok(before.into_iter().chain(own).chain([total]).collect());
     }
-    let (alone, entry) = match (criterion.kind.row().over, criterion.kind) {
+    let (alone, entry) = match (criterion.over(), criterion.kind) {
         (Over::Positions, _) => ("cross_entropy", "cross_entropy_rows"),
         (_, Measure::Mse) => ("mse", "mse_partial"),
         (_, Measure::Mean) => ("mean", "mean_partial"),
@@ -96,7 +125,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     if given.is_none() && is_small(criterion, rows, count) {
         // A warp for each row, or a thread for each element.
-        let threads = if criterion.kind.row().over == Over::Positions { rows.saturating_mul(32) } else { count };
+        let threads = if criterion.over() == Over::Positions { rows.saturating_mul(32) } else { count };
         let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
         let arguments = vec![Some(x), target, state, gradient, Some(terms), Some(loss), RING];
         return Ok(vec![launch(alone, 1, threads, arguments)]);
@@ -115,14 +144,18 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     let mut ends = also(vec![Some(terms), Some(loss), state]);
     ends.push(RING);
-    let row = criterion.classes.saturating_mul(Role::Activation.bytes(context.setting.precision));
-    let is_long = criterion.kind.row().over == Over::Positions && row >= LONG_ROW;
-    let row_threads = if is_long { ALL as u32 } else { THREADS };
+    let row_threads = if is_long(context, criterion) { ALL as u32 } else { THREADS };
     let all = [
         launch(entry, blocks, row_threads, also(vec![Some(x), target, state, gradient, Some(terms)])),
         launch(total, 1, THREADS, ends),
     ];
     Ok(before.into_iter().chain(all).collect())
+}
+
+/// True if a row of logits has work for as many threads as a block can have.
+fn is_long(context: &Context<'_>, criterion: &Criterion) -> bool {
+    let row = criterion.classes.saturating_mul(Role::Activation.bytes(context.setting.precision));
+    criterion.over() == Over::Positions && row >= LONG_ROW
 }
 
 /// The constants of a loss beside those that all have.
@@ -134,7 +167,7 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
         kernel = kernel.with("FIRST", positions(criterion.first));
     }
     let has_entry = matches!(criterion.kind, Measure::Mse | Measure::Mean | Measure::Dot);
-    if criterion.kind.row().over == Over::Elements && !has_entry {
+    if criterion.over() == Over::Elements && (!has_entry || criterion.weighted().is_some()) {
         kernel = kernel.with("LOSS", criterion.kind.name());
     }
     if criterion.number() != 0.0 {
@@ -144,6 +177,9 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
         let each: Vec<String> = weights.iter().map(|weight| format!("{weight:e}f")).collect();
         kernel = kernel.with("CLASS_WEIGHTS", format!("{{{}}}", each.join(",")));
         kernel = kernel.with_float("WEIGHT_SUM", weights.iter().sum());
+    }
+    if let Some(terms) = criterion.weighted() {
+        kernel = kernel.with("WEIGHTED", format!("{terms}ull"));
     }
     if let Some(ignored) = ignored {
         kernel = kernel.with("IGNORED", format!("{ignored}u"));
@@ -160,9 +196,9 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
 /// Whether one block goes through all elements in less time than a second launch takes: four rows a warp, each in a few looks, or eight
 /// elements a thread.
 fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
-    match criterion.kind.row().over {
+    match criterion.over() {
         Over::Positions => rows <= ALL / 32 * 4 && criterion.classes <= 1024 && count <= 16 * ALL,
-        Over::Elements | Over::Pairs | Over::Sequences | Over::Batch => count <= 8 * ALL,
+        _ => count <= 8 * ALL,
     }
 }
 
@@ -179,30 +215,30 @@ pub(super) fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<Tens
 /// A kernel with the constants that all losses have.
 pub(super) fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'static str, entry: &'static str) -> Kernel {
     let divisor = criterion.divisor(context.setting.batch);
-    context.kernel(file, entry).with("DIVISOR", format!("{divisor}ull")).with_float("WEIGHT", criterion.weight)
+    let kernel =
+        context.kernel(file, entry).with("DIVISOR", format!("{divisor}ull")).with_float("WEIGHT", criterion.weight);
+    match criterion.weighted() {
+        Some(terms) => kernel.with("WEIGHTED", format!("{terms}ull")),
+        None => kernel,
+    }
+}
+
+/// What a kernel reads where terms are multiplied with numbers of their own: these, and what a mask comes to.
+pub(super) fn weights(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Option<Argument>>, Error> {
+    if criterion.weighted().is_none() {
+        return Ok(Vec::new());
+    }
+    let divisor = match (criterion.counts(), context.operation.read(Slot::Saved(0))) {
+        (true, None) => Some(context.written(Slot::Saved(0))?),
+        (true, given) => given,
+        (false, _) => None,
+    };
+    Ok(vec![Some(context.read(WEIGHTS)?), divisor])
 }
 
 /// Whole warps of a block for so many numbers.
-fn threads(count: u64, most: u64) -> u32 {
+pub(super) fn threads(count: u64, most: u64) -> u32 {
     count.clamp(1, most).next_multiple_of(32) as u32
-}
-
-/// A block for each pair of vectors.
-fn cosine_embedding(context: &Context<'_>, criterion: &Criterion, pairs: u32) -> Result<Launch, Error> {
-    let [(dx, add_x), (dy, add_y)] = [gradient(context, 0)?, gradient(context, 1)?];
-    let kernel = kernel(context, criterion, "cosine_embedding.cu", "cosine_embedding")
-        .with("LENGTH", format!("{}ull", criterion.classes))
-        .with_float("MARGIN", criterion.number())
-        .with("GRADIENT_X", u8::from(dx.is_some()))
-        .with("GRADIENT_Y", u8::from(dy.is_some()))
-        .with("ADD_X", add_x)
-        .with("ADD_Y", add_y);
-    let [x, y] = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?];
-    let (target, terms) = (context.read(Slot::Target)?, context.written(Slot::Workspace)?);
-    let state = context.placed.program.of_class(Class::State).next();
-    let arguments = vec![Some(x), Some(y), Some(target), state, dx, dy, Some(terms)];
-    let block = [threads(criterion.classes, 256), 1, 1];
-    Ok(Launch { kernel, grid: [pairs, 1, 1], block, arguments, numbers: Vec::new() })
 }
 
 /// A block for each sequence.
@@ -223,7 +259,9 @@ fn ctc(context: &Context<'_>, criterion: &Criterion, samples: u32) -> Result<Lau
     let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
     let (rows, terms) = (context.written(Slot::Saved(0))?, context.written(Slot::Workspace)?);
     let state = context.placed.program.of_class(Class::State).next();
-    let arguments = vec![Some(x), Some(target), lengths, state, dx, Some(rows), Some(terms)];
+    let mut arguments = vec![Some(x), Some(target), lengths, state, dx];
+    arguments.extend(weights(context, criterion)?);
+    arguments.extend([Some(rows), Some(terms)]);
     let block = [threads(criterion.states().max(criterion.classes), 256), 1, 1];
     Ok(Launch { kernel, grid: [samples, 1, 1], block, arguments, numbers: Vec::new() })
 }

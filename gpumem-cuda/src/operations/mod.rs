@@ -58,6 +58,7 @@ mod standardize;
 pub(crate) mod statistics;
 pub(crate) mod sum;
 mod take;
+mod triplet;
 mod vector_norm;
 pub(crate) mod whole_recurrence;
 mod window_mask;

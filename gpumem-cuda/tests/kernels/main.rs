@@ -54,6 +54,7 @@ mod scans;
 mod sides;
 mod standardize;
 mod tables;
+mod triplets;
 mod volumes;
 mod weights;
 mod windows;

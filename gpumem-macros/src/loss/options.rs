@@ -6,7 +6,7 @@ use crate::syntax::Place;
 use crate::train::{last_name, plain};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::MOST_CHUNKS;
-use gpumem_core::program::loss::{BIAS, LossNumber, LossOptions, Over, Reduction, SCALE};
+use gpumem_core::program::loss::{BIAS, LossNumber, LossOptions, Mining, Over, Reduction, SCALE};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use gpumem_core::{Loss, train};
@@ -85,6 +85,8 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             "ignore_index" => index(value).map(|it| options.ignored = Some(it)),
             "targets" => targets(value).map(|it| options.probabilities = it),
             "log_target" => flag(&text, value).map(|it| options.log_target = it),
+            "swap" => flag(&text, value).map(|it| options.swap = it),
+            "mining" => mining(value).map(|it| options.mining = it),
             "zero_infinity" => flag(&text, value).map(|it| options.zero_infinity = it),
             "target_length" => {
                 // A mistake in it is no lack of it.
@@ -120,6 +122,11 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             "products are divided by `temperature` or multiplied with the exponential of `scale`; remove one",
         );
     }
+    if reading.options.mining != Mining::None
+        && let Some(option) = given.iter().find(|option| ["p", "swap"].iter().any(|name| **option == name))
+    {
+        errors.add(*option, format!("with `mining` distances are plain ones between samples; remove `{option}`"));
+    }
     if reading.options.probabilities && reading.options.ignored.take().is_some() {
         let option = given.iter().find(|option| **option == "ignore_index");
         let place = option.map_or(Place::of(written), |option| Place::of(*option));
@@ -132,6 +139,7 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
 fn hint(text: &str, known: &[&str]) -> String {
     match (text, nearest(text, known)) {
         ("from" | "target", _) => "it stands in parentheses behind the options, as `(from = aux)`".to_string(),
+        ("mask", _) => "it stands in parentheses behind the options, as `(mask = name)`".to_string(),
         ("input_lengths", _) if known.contains(&"target_length") => {
             "it stands in parentheses behind the options, as `(input_lengths = name)`".to_string()
         }
@@ -197,6 +205,13 @@ fn targets(value: &Expr) -> Result<bool, String> {
         Some(name) if name == "Probabilities" => Ok(true),
         Some(name) if name == "Classes" => Ok(false),
         _ => Err("`targets` is `Classes` or `Probabilities`".to_string()),
+    }
+}
+
+fn mining(value: &Expr) -> Result<Mining, String> {
+    match last_name(value) {
+        Some(name) if name == "Hardest" => Ok(Mining::Hardest),
+        _ => Err("`mining` is `Hardest`; leave it out for vectors of three values".to_string()),
     }
 }
 
@@ -299,7 +314,9 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);
     }
     let LossOptions { reduction, number, second, weights, ignored, probabilities, log_target, .. } = options;
-    let LossOptions { blank, target_length, zero_infinity, chunks, .. } = options;
+    let LossOptions { blank, target_length, zero_infinity, chunks, swap, mining, weighting, .. } = options;
+    let [mining, weighting] =
+        [format!("{mining:?}"), format!("{weighting:?}")].map(|name| Ident::new(&name, Span::call_site()));
     let chunks = Literal::u64_unsuffixed(*chunks);
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
@@ -320,6 +337,9 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
             target_length: #target_length,
             zero_infinity: #zero_infinity,
             chunks: #chunks,
+            swap: #swap,
+            mining: __gpumem::__private::train::Mining::#mining,
+            weighting: __gpumem::__private::train::Weighting::#weighting,
         }
     }
 }

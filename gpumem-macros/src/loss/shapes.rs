@@ -1,6 +1,6 @@
-//! Shapes of what losses of pairs, of sequences and of batches measure.
+//! Shapes of what losses of several values, of sequences and of batches measure.
 
-use super::{Written, is_of_pairs};
+use super::Written;
 use crate::errors::Errors;
 use crate::syntax::Place;
 use gpumem_core::graph::{NodeId, Type};
@@ -8,19 +8,22 @@ use gpumem_core::program::loss::Over;
 
 /// How a value that a term measures is called.
 pub(super) fn what(term: &Written, side: usize) -> String {
-    match (term.from.get(side), is_of_pairs(term.loss)) {
+    match (term.from.get(side), term.over().values()) {
         (Some(name), _) => format!("`{name}`"),
-        (None, false) => "the output".to_string(),
-        (None, true) => format!("the {} output", if side == 0 { "first" } else { "second" }),
+        (None, 1) => "the output".to_string(),
+        (None, _) => format!("the {} output", ["first", "second", "third"][side.min(2)]),
     }
 }
 
 /// Whether a loss can measure values of these shapes.
 pub(super) fn check(term: &Written, measured: &[(NodeId, Type)], errors: &mut Errors) -> bool {
-    let mistake = match (term.loss.row().over, measured) {
-        (Over::Pairs | Over::Batch, [first, second]) => {
-            of_pair(term, *first, *second).map(|message| (term.place, message))
+    let mistake = match (term.over(), measured) {
+        (Over::Mined, [(_, value)]) => {
+            let (loss, what) = (term.loss.name(), what(term, 0));
+            let message = format!("`{loss}` compares vectors, but {what} is {}; flatten it first", value.shape);
+            (value.shape.rank() != 1).then_some((term.place, message))
         }
+        (_, [_, _, ..]) => of_vectors(term, measured).map(|message| (term.place, message)),
         (Over::Sequences, [(_, value), ..]) => of_sequence(term, *value),
         _ => None,
     };
@@ -31,22 +34,29 @@ pub(super) fn check(term: &Written, measured: &[(NodeId, Type)], errors: &mut Er
     is_sound
 }
 
-/// Two vectors, or two sequences of vectors, of one shape.
-fn of_pair(term: &Written, (first, x): (NodeId, Type), (second, y): (NodeId, Type)) -> Option<String> {
-    let loss = term.loss.name();
-    let [x_name, y_name] = [0, 1].map(|side| what(term, side));
-    if first == second {
-        return Some(format!("`{loss}` compares {x_name} with itself; name another value"));
+/// Vectors, or sequences of vectors, of one shape; elements of any.
+fn of_vectors(term: &Written, measured: &[(NodeId, Type)]) -> Option<String> {
+    let (loss, first) = (term.loss.name(), measured[0].1);
+    for (side, (node, value)) in measured.iter().enumerate().skip(1) {
+        if let Some(same) = measured[..side].iter().position(|(other, _)| other == node) {
+            return Some(format!("`{loss}` compares {} with itself; name another value", what(term, same)));
+        }
+        if first.shape != value.shape {
+            let [x, y] = [0, side].map(|side| what(term, side));
+            let count = super::count_of(term.over());
+            return Some(format!(
+                "`{loss}` compares {count} values of one shape, but {x} is {} and {y} is {}",
+                first.shape, value.shape
+            ));
+        }
     }
-    if x.shape != y.shape {
-        return Some(format!(
-            "`{loss}` compares two values of one shape, but {x_name} is {} and {y_name} is {}",
-            x.shape, y.shape
-        ));
-    }
-    let most = if term.loss.row().over == Over::Batch { 1 } else { 2 };
-    let is_of_vectors = (1..=most).contains(&x.shape.rank());
-    (!is_of_vectors).then(|| format!("`{loss}` compares vectors, but {x_name} is {}; flatten it first", x.shape))
+    let is_of_vectors = match term.over() {
+        Over::Batch => first.shape.rank() == 1,
+        Over::Rankings => true,
+        _ => (1..=2).contains(&first.shape.rank()),
+    };
+    let message = || format!("`{loss}` compares vectors, but {} is {}; flatten it first", what(term, 0), first.shape);
+    (!is_of_vectors).then(message)
 }
 
 /// Steps with a number for each class, of which the blank is one.

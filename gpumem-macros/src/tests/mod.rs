@@ -25,6 +25,7 @@ mod structure;
 mod tables;
 mod training;
 mod traps;
+mod triplets;
 
 use crate::errors::Errors;
 use crate::parse;

@@ -74,7 +74,7 @@ fn training_settings() {
             "loss: HingeEmbedding",
             "HingeEmbedding",
             "no loss is called `HingeEmbedding`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, \
-             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` and `NtXent`",
+             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` and `MarginRanking`",
         ),
         (
             "schedule: ExponentialLR { gamma: 0.9 }",
@@ -476,7 +476,7 @@ fn settings_in_other_words() {
     // A loss that was not written is not judged.
     let text =
         forward("Features<4>", "Features<1>", "[Linear(1)]", "const TRAIN: Train = Train { batch: 4, loss: Focal };");
-    let losses = "no loss is called `Focal`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` and `NtXent`";
+    let losses = "no loss is called `Focal`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` and `MarginRanking`";
     assert_mistakes(&text, &[("Focal", losses)]);
 }
 

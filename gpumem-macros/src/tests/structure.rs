@@ -52,7 +52,7 @@ fn losses_of_several_terms() {
         (
             "\"mse\"",
             "\"mse\"",
-            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip` or `NtXent`",
+            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` or `MarginRanking`",
         ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (
@@ -76,7 +76,7 @@ fn losses_of_several_terms() {
         (
             "Huber(gamma = a)",
             "gamma",
-            "`Huber` has no option `gamma`; `from` and `target` stand here, and in braces behind the name `reduction` and `delta`",
+            "`Huber` has no option `gamma`; `from`, `target`, `weights` and `mask` stand here, and in braces behind the name `reduction` and `delta`",
         ),
         ("Mse(from = aux, from = wide)", "from", "`from` is given twice; remove one"),
         ("Mse(from = axu)", "axu", "`forward` taps no value as `axu`; did you mean `aux`?"),
@@ -300,7 +300,7 @@ fn losses_of_sequences() {
         (
             "Ctc { target_length: 4 }(lengths = steps)",
             "lengths",
-            "`Ctc` has no option `lengths`; `from`, `target` and `input_lengths` stand here, and in braces behind the name \
+            "`Ctc` has no option `lengths`; `from`, `target`, `input_lengths` and `weights` stand here, and in braces behind the name \
              `reduction`, `target_length`, `blank` and `zero_infinity`",
         ),
         (

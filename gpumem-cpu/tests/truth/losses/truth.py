@@ -18,7 +18,7 @@ def save(name, inputs, loss, given):
 
 
 def leaf(tensor):
-    return tensor.float().double().requires_grad_()
+    return tensor.detach().float().double().requires_grad_()
 
 
 def cosine(name, margin, reduction):
@@ -89,3 +89,59 @@ batch("siglip", siglip, 6, 5, [10.0, -10.0])
 batch("siglip_learned", siglip, 67, 3, [None, None], scale=2.302585, bias=-9.5)
 batch("nt_xent", nt_xent, 7, 6, [1 / 0.5])
 batch("nt_xent_scale", nt_xent, 66, 5, [None], scale=1.3)
+
+
+def triplet(name, shape, **options):
+    a = leaf(torch.randn(*shape))
+    p, n = leaf(a + 0.8 * torch.randn(*shape)), leaf(a + 0.9 * torch.randn(*shape))
+    save(name, {"x": a, "y": p, "z": n}, torch.nn.TripletMarginLoss(**options)(a, p, n), {})
+
+
+def ranking(name, shape, **options):
+    x, y = leaf(torch.randn(*shape)), leaf(torch.randn(*shape))
+    target = torch.randint(0, 2, shape).double() * 2 - 1
+    save(name, {"x": x, "y": y, "target": target}, torch.nn.MarginRankingLoss(**options)(x, y, target), {})
+
+
+def mined(name, ids, length, margin):
+    """Batch hard: the farthest positive and the nearest negative of each anchor that has both."""
+    ids = torch.tensor(ids)
+    x = leaf(torch.randn(len(ids), length))
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    same, own = ids[:, None] == ids[None, :], torch.eye(len(ids), dtype=torch.bool)
+    positive, negative = same & ~own, ~same
+    has_both = positive.any(1) & negative.any(1)
+    near = distances.masked_fill(~positive, -torch.inf).max(1).values[has_both]
+    far = distances.masked_fill(~negative, torch.inf).min(1).values[has_both]
+    save(name, {"x": x}, F.relu(near - far + margin).mean(), {"target": ids})
+
+
+def weighted(name, shape, loss, target, mask, words=None):
+    """`(loss * weights).mean()`, or `(loss * mask).sum() / mask.sum()`."""
+    x = leaf(torch.randn(*shape))
+    terms = loss(x, words if words is not None else target)
+    given = {} if words is None else {"target": words}
+    numbers = {} if target is None else {"target": target}
+    if mask:
+        factors = leaf(torch.rand(terms.shape)).detach() * (torch.rand(terms.shape) > 0.3)
+        total = (terms * factors).sum() / factors.sum()
+    else:
+        factors = leaf(torch.rand(shape[0]) * 2).detach()
+        total = (terms * factors.view(-1, *[1] * (terms.dim() - 1))).mean()
+    save(name, {"x": x, "weights": factors} | numbers, total, given)
+
+
+triplet("triplet", (6, 5))
+triplet("triplet_l1", (3, 2, 7), margin=0.4, p=1)
+triplet("triplet_swap", (9, 4), margin=1.5, swap=True, reduction="sum")
+triplet("triplet_l3", (5, 6), p=3, swap=True)
+ranking("ranking", (5,))
+ranking("ranking_margin", (3, 4, 2), margin=0.5, reduction="sum")
+mined("mined", [7, 1, 7, 1, 2, 7, 2, 9], 5, 0.2)
+mined("mined_many", [i * 7 % 5 for i in range(40)], 3, 1.0)
+CLASSES = torch.randint(0, 4, (5, 3))
+cross_entropy = lambda x, y: F.cross_entropy(x.flatten(0, 1), y.flatten(), reduction="none", label_smoothing=0.1).view(y.shape)
+weighted("weights_cross_entropy", (5, 3, 4), cross_entropy, None, False, CLASSES)
+weighted("mask_cross_entropy", (5, 3, 4), cross_entropy, None, True, CLASSES)
+weighted("weights_mse", (4, 6), lambda x, y: (x - y) ** 2, torch.randn(4, 6).float().double(), False)
+weighted("mask_huber", (4, 6), lambda x, y: F.huber_loss(x, y, reduction="none", delta=0.5), torch.randn(4, 6).float().double(), True)

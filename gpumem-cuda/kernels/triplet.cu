@@ -1,0 +1,111 @@
+// Three vectors, an anchor a, a positive p and a negative n, and two values of which one is to be larger, with their gradients, which may
+// overwrite them.
+//
+// LENGTH   elements of a vector
+// DEGREE   that of the norm of a difference
+// SWAP     whether the distance of p from n counts where it is less than that of a from n
+// COUNT    elements of two values
+// MARGIN   how far what is to be farther, or larger, has to be so
+// GRADIENT_X, GRADIENT_Y, GRADIENT_Z  whether there is a gradient of each side
+// ADD_X, ADD_Y, ADD_Z  whether it is added to what is there, which is not where the value is
+// DIVISOR, WEIGHT      what the sum of the terms is divided by; what loss and gradients are multiplied with
+//
+// triplet_margin:  max(0, MARGIN + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^DEGREE)^(1 / DEGREE): a block for each triple
+// margin_ranking:  max(0, MARGIN - t (x - y)), in partial sums of all blocks
+//
+// The loss scale of the state multiplies the gradients, not the loss. Terms go to the workspace.
+#include "base.cuh"
+#include "real.cuh"
+#include "loss.cuh"
+
+#ifdef LENGTH
+static __device__ __forceinline__ float raised(float x) {
+    constexpr float degree = (float)(DEGREE);
+    return degree == 2.0f ? x * x : degree == 1.0f ? x : powf(x, degree);
+}
+
+static __device__ __forceinline__ float difference(real x, real y) { return widen(x) - widen(y) + 1e-6f; }
+
+// The norm of a difference, in all threads of a block.
+static __device__ __forceinline__ float norm(const real *x, const real *y, float *scratch) {
+    constexpr float degree = (float)(DEGREE);
+    float sum = 0.0f;
+    for (u64 i = threadIdx.x; i < LENGTH; i += blockDim.x) sum += raised(fabsf(difference(x[i], y[i])));
+    sum = block_sum(sum, scratch);
+    return degree == 2.0f ? sqrtf(sum) : degree == 1.0f ? sum : powf(sum, 1.0f / degree);
+}
+
+// The slope of a norm along the difference of two elements.
+static __device__ __forceinline__ float slope(real x, real y, float norm) {
+    constexpr float degree = (float)(DEGREE);
+    const float d = difference(x, y);
+    if (norm == 0.0f || d == 0.0f) return 0.0f;
+    const float share = degree == 2.0f ? fabsf(d) / norm : degree == 1.0f ? 1.0f : powf(fabsf(d) / norm, degree - 1.0f);
+    return d < 0.0f ? -share : share;
+}
+
+KERNEL(triplet_margin)
+(const real *a, const real *p, const real *n, const u32 *state, real *da, real *dp, real *dn WEIGHTS_PARAMETERS, float *terms) {
+    __shared__ float scratch[32];
+    const u64 first = (u64)blockIdx.x * LENGTH;
+    constexpr float margin = (float)(MARGIN);
+    const float near = norm(a + first, p + first, scratch), far = norm(a + first, n + first, scratch);
+    // How much of the negative's distance is that from the positive: half where both are equal.
+    float across = 1.0f, swapped = 0.0f;
+    if (SWAP) {
+        across = norm(p + first, n + first, scratch);
+        swapped = across < far ? 1.0f : across == far ? 0.5f : 0.0f;
+    }
+    const float term = margin + near - (swapped > 0.0f ? across : far), of_term = OF_TERM(blockIdx.x);
+    // What is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
+    const bool is_active = !(term < 0.0f);
+    if (threadIdx.x == 0) terms[blockIdx.x] = is_active ? of_term * term : 0.0f;
+#if GRADIENT_X || GRADIENT_Y || GRADIENT_Z
+    const float scale = of_term * factor(state) / DIVIDED_BY;
+    for (u64 i = first + threadIdx.x; i < first + LENGTH; i += blockDim.x) {
+        const real anchor = a[i], positive = p[i], negative = n[i];
+        float pull = 0.0f, push = 0.0f, apart = 0.0f;
+        if (is_active) {
+            pull = scale * slope(anchor, positive, near);
+            if (swapped < 1.0f) push = scale * (1.0f - swapped) * slope(anchor, negative, far);
+            if (swapped > 0.0f) apart = scale * swapped * slope(positive, negative, across);
+        }
+#if GRADIENT_X
+        give<ADD_X>(pull - push, &da[i]);
+#endif
+#if GRADIENT_Y
+        give<ADD_Y>(-pull - apart, &dp[i]);
+#endif
+#if GRADIENT_Z
+        give<ADD_Z>(push + apart, &dn[i]);
+#endif
+    }
+#endif
+}
+#endif
+
+#ifdef COUNT
+KERNEL(margin_ranking)
+(const real *x, const real *y, const float *target, const u32 *state, real *dx, real *dy WEIGHTS_PARAMETERS, float *partial) {
+    __shared__ float scratch[32];
+    constexpr float margin = (float)(MARGIN);
+    float sum = 0.0f;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
+        const float t = target[i], term = margin - t * (widen(x[i]) - widen(y[i])), of_term = OF_TERM(i);
+        // As above.
+        const bool is_active = !(term < 0.0f);
+        sum += is_active ? of_term * term : 0.0f;
+#if GRADIENT_X || GRADIENT_Y
+        const float slope = is_active ? t * of_term * factor(state) / DIVIDED_BY : 0.0f;
+#if GRADIENT_X
+        give<ADD_X>(-slope, &dx[i]);
+#endif
+#if GRADIENT_Y
+        give<ADD_Y>(slope, &dy[i]);
+#endif
+#endif
+    }
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+#endif
