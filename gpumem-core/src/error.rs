@@ -45,6 +45,17 @@ pub enum Error {
         /// The first value that is too large.
         limit: u64,
     },
+    /// An index that is less than the one before it, where those of a sample must not fall.
+    Order {
+        /// What the index is: `segment`.
+        what: &'static str,
+        /// Where it stands in the data.
+        position: u64,
+        /// Its value.
+        value: u32,
+        /// The value before it.
+        before: u32,
+    },
     /// A value that a tensor of the network cannot have, such as a negative variance.
     Value {
         /// The tensor's name.
@@ -323,6 +334,11 @@ impl fmt::Display for Error {
             Error::Index { what, position, value, limit } => {
                 write!(f, "{what} {value} at position {position} is too large: it must be below {limit}")
             }
+            Error::Order { what, position, value, before } => write!(
+                f,
+                "{what} {value} at position {position} comes after {before}: {what}s of a sample must not fall; number them in order, as \
+                 0, 0, 1, 1, 1, 2"
+            ),
             Error::Rewind { steps, cached } => write!(
                 f,
                 "the network keeps what all {cached} steps come to and cannot go back to step {steps}; begin anew with `truncate(0)` and \
@@ -569,6 +585,10 @@ mod tests {
             (
                 Error::Index { what: "token", position: 0, value: u32::MAX, limit: (1 << 31) + 1 },
                 "token 4294967295 at position 0 is too large: it must be below 2147483649",
+            ),
+            (
+                Error::Order { what: "segment", position: 3, value: 0, before: 2 },
+                "segment 0 at position 3 comes after 2: segments of a sample must not fall; number them in order, as 0, 0, 1, 1, 1, 2",
             ),
             (Error::Range { offset: 8, length: 4, arena: 10 }, "bytes 8 to 8 + 4 lie outside the arena of 10 bytes"),
             (

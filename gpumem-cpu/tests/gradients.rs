@@ -128,6 +128,9 @@ fn every_operation() {
         "Rectifier",
         // Two layers in training, below and in `normalized.rs`.
         "NormalizedConvolution",
+        // What `lengths` and `segments` put in: `lengths.rs`.
+        "SequenceMask",
+        "SegmentPositions",
     ];
     for name in Op::NAMES.iter().filter(|name| !others.contains(name)) {
         let (layer, inputs) = case_of(name);

@@ -14,6 +14,8 @@
 // MATRICES  matrices that are added to scaled products, in all or, with PER_SAMPLE, for each sample; 0 if there are none
 // BIAS_ROWS rows of each, of M numbers: T, or 1 that all queries share
 // SHARING   heads that follow each other and share a matrix; after the last one comes the first one again
+// SEEN      1 where `seen` has how many keys of each sample count, from the first on; 2 where it has a number for each step, which never
+//           falls along a sequence: a query sees keys of its own number; 0 where it has nothing
 // SAMPLES   samples of the batch, for the kernel that sums over them
 // SAVES     whether the log-sum-exp is kept
 // THRESHOLD a weight is dropped when its random word is below it; 0 where nothing is dropped, which needs no state
@@ -29,7 +31,8 @@
 // forward:  y[i] = sum over j <= i of f[i, j] * p[i, j] * v[j], with p[i, j] = exp(score[i, j] - lse[i]),
 //           score[i, j] = SCALE * q[i] . k[j] + bias[i, j], lse[i] = log(sum over j <= i of exp(score[i, j])) and f[i, j] = 0 for
 //           dropped weights, else KEEP. The random word of a weight is that of element ((b * HEADS + h) * T + i) * M + j.
-//           A bias[i, j] of -infinity makes p[i, j] 0. If it is -infinity for all j, y[i] is 0 and lse[i] is +infinity.
+//           A bias[i, j] of -infinity makes p[i, j] 0. If it is -infinity for all j, or no key counts, y[i] is 0 and lse[i] is
+//           +infinity. Keys that do not count are not read, and tiles without one that does are skipped.
 // backward: with delta[i] = dy[i] . y[i] and s[i, j] = p[i, j] * (f[i, j] * dy[i] . v[j] - delta[i]):
 //           dq[i] = SCALE * sum over j <= i of s[i, j] * k[j],  dk[j] = SCALE * sum over i >= j of s[i, j] * q[i],
 //           dv[j] = sum over i >= j of f[i, j] * p[i, j] * dy[i]. One kernel goes over the keys of a tile of queries, for dq, and
@@ -42,6 +45,10 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "part.cuh"
+
+#ifndef SEEN
+#define SEEN 0
+#endif
 
 // Rows and columns of a tile.
 constexpr int SIDE = 64;
@@ -63,31 +70,79 @@ constexpr u64 OUT_PITCH = 1ull * HEADS * VALUE_HEAD;
 constexpr int REACH = WINDOW - 1;
 // The tile that begins with this step or has it, at least the first.
 static __device__ __forceinline__ int tile_of(int step) { return step > 0 ? step / SIDE * SIDE : 0; }
-// The first and the last tile of keys that the queries of a tile see, and the first of queries that see the keys of a tile and the step
-// at which those end, as their steps.
-static __device__ __forceinline__ int first_keys(int queries) { return WINDOW ? tile_of(queries - REACH) : 0; }
-static __device__ __forceinline__ int last_keys(int queries) {
-    const int last = (KEY_TILES - 1) * SIDE, seen = CAUSAL ? queries : tile_of(queries + SIDE - 1 + REACH);
-    return (CAUSAL || WINDOW) && seen < last ? seen : last;
+// How many keys of a sample count, and whose numbers those at `seen` are.
+static __device__ __forceinline__ int count_of(const u32 *seen) {
+#if SEEN == 1
+    return *seen < KEY_STEPS ? (int)*seen : KEY_STEPS;
+#else
+    return KEY_STEPS;
+#endif
 }
-static __device__ __forceinline__ int first_queries(int keys) { return CAUSAL ? keys : WINDOW ? tile_of(keys - REACH) : 0; }
-static __device__ __forceinline__ int end_queries(int keys) { return WINDOW ? min(keys + SIDE + REACH, STEPS) : STEPS; }
+static __device__ __forceinline__ const u32 *seen_of(u64 head, const u32 *seen) {
+    return SEEN ? seen + head / (1ull * SEQUENCES * HEADS) * (SEEN == 1 ? 1 : KEY_STEPS) : seen;
+}
+// Steps whose number is below this one, or with UPTO not above it: the first step of a segment, and the one after its last.
+template <bool UPTO>
+static __device__ __forceinline__ int steps_below(const u32 *seen, u32 number) {
+    int first = 0, end = KEY_STEPS;
+    while (first < end) {
+        const int middle = (first + end) / 2;
+        const bool below = UPTO ? seen[middle] <= number : seen[middle] < number;
+        first = below ? middle + 1 : first;
+        end = below ? end : middle;
+    }
+    return first;
+}
+// The first and the last tile of keys that the queries of a tile see, and the first of queries that see the keys of a tile and the step
+// at which those end, as their steps. Where there are none, the last one is before the first.
+static __device__ __forceinline__ int first_keys(int queries, const u32 *seen) {
+    const int first = WINDOW ? tile_of(queries - REACH) : 0;
+    return SEEN == 2 ? max(first, tile_of(steps_below<false>(seen, seen[queries]))) : first;
+}
+static __device__ __forceinline__ int last_keys(int queries, const u32 *seen) {
+    int last = (KEY_TILES - 1) * SIDE;
+    const int near = CAUSAL ? queries : tile_of(queries + SIDE - 1 + REACH);
+    if ((CAUSAL || WINDOW) && near < last) last = near;
+    if (SEEN == 1) last = min(last, count_of(seen) > 0 ? tile_of(count_of(seen) - 1) : -SIDE);
+    if (SEEN == 2) last = min(last, tile_of(steps_below<true>(seen, seen[min(queries + SIDE, STEPS) - 1]) - 1));
+    return last;
+}
+static __device__ __forceinline__ int first_queries(int keys, const u32 *seen) {
+    const int first = CAUSAL ? keys : WINDOW ? tile_of(keys - REACH) : 0;
+    return SEEN == 2 ? max(first, tile_of(steps_below<false>(seen, seen[keys]))) : first;
+}
+static __device__ __forceinline__ int end_queries(int keys, const u32 *seen) {
+    const int end = WINDOW ? min(keys + SIDE + REACH, STEPS) : STEPS;
+    if (SEEN == 1 && keys >= count_of(seen)) return 0;
+    return SEEN == 2 ? min(end, steps_below<true>(seen, seen[min(keys + SIDE, KEY_STEPS) - 1])) : end;
+}
 // Whether a step is near enough to another one to see it.
 static __device__ __forceinline__ bool is_near(int apart) { return !WINDOW || (apart < WINDOW && -apart < WINDOW); }
-// Whether a step sees another one.
-static __device__ __forceinline__ bool sees(int step, int key) {
-    return (!CAUSAL || key <= step) && key < KEY_STEPS && is_near(step - key);
+// Whether a step may see another one, by the numbers of their sample.
+static __device__ __forceinline__ bool counts(int step, int key, const u32 *seen) {
+    if (SEEN == 1) return key < count_of(seen);
+    return SEEN != 2 || (step < STEPS && key < KEY_STEPS && seen[step] == seen[key]);
 }
-// True if all keys of a tile may be hidden from a query. Without windows and masks, every query sees key 0.
-constexpr bool HIDES_TILES = WINDOW > 0 || MATRICES > 0;
+// Whether COUNT steps from `step` on and as many keys from `key` on may all see each other.
+template <int COUNT>
+static __device__ __forceinline__ bool all_count(int step, int key, const u32 *seen) {
+    if (SEEN == 1) return key + COUNT <= count_of(seen);
+    return SEEN != 2 || seen[min(step, key)] == seen[min(max(step, key) + COUNT, STEPS) - 1];
+}
+// Whether a step sees another one.
+static __device__ __forceinline__ bool sees(int step, int key, const u32 *seen) {
+    return (!CAUSAL || key <= step) && key < KEY_STEPS && is_near(step - key) && counts(step, key, seen);
+}
+// True if all keys of a tile may be hidden from a query. Otherwise every query sees key 0.
+constexpr bool HIDES_TILES = WINDOW > 0 || MATRICES > 0 || SEEN > 0;
 // The score of a hidden key.
 static __device__ __forceinline__ float hidden() { return -__int_as_float(0x7f800000); }
 // The score that exponentials are relative to, from the largest so far: 0 if all are hidden, as -infinity less -infinity is NaN.
 static __device__ __forceinline__ float base_of(float largest) {
     return HIDES_TILES && largest == hidden() ? 0.0f : largest;
 }
-// True if a query sees no key, so that the sum of its weights is 0. Only masks do that: a window leaves every query a key.
-static __device__ __forceinline__ bool sees_none(float total) { return MATRICES > 0 && total == 0.0f; }
+// True if a query sees no key, so that the sum of its weights is 0. Masks and lengths do that: a window alone leaves every query a key.
+static __device__ __forceinline__ bool sees_none(float total) { return (MATRICES > 0 || SEEN > 0) && total == 0.0f; }
 // Heads of queries that share keys.
 constexpr int GROUP = HEADS / KV_HEADS;
 
@@ -157,14 +212,18 @@ static __device__ __forceinline__ const real *bias_of(u64 head, const real *bias
 #endif
 }
 
-// The inputs of a head of queries.
+// The inputs of a head of queries, and how many of its keys count.
 struct Parts {
     const real *q, *k, *v, *bias;
+    const u32 *seen;
+    int count;
 };
 
-static __device__ __forceinline__ Parts parts_of(u64 head, const real *q, const real *k, const real *v, const real *bias) {
-    Parts parts = {q + place_queries(head), k + place_keys(head), v + place_values(head), bias};
+static __device__ __forceinline__ Parts parts_of(u64 head, const real *q, const real *k, const real *v, const real *bias,
+                                                 const u32 *seen) {
+    Parts parts = {q + place_queries(head), k + place_keys(head), v + place_values(head), bias, seen_of(head, seen), 0};
     parts.bias = bias_of(head, bias);
+    parts.count = count_of(parts.seen);
     return parts;
 }
 

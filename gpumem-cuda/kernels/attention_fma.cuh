@@ -32,8 +32,8 @@ struct Rows {
 };
 
 static __device__ __forceinline__ Rows<const real> queries_of(const Parts &parts) { return {parts.q, QUERY_PITCH, STEPS, HEAD}; }
-static __device__ __forceinline__ Rows<const real> keys_of(const Parts &parts) { return {parts.k, KEY_PITCH, KEY_STEPS, HEAD}; }
-static __device__ __forceinline__ Rows<const real> values_of(const Parts &parts) { return {parts.v, VALUE_PITCH, KEY_STEPS, VALUE_HEAD}; }
+static __device__ __forceinline__ Rows<const real> keys_of(const Parts &parts) { return {parts.k, KEY_PITCH, parts.count, HEAD}; }
+static __device__ __forceinline__ Rows<const real> values_of(const Parts &parts) { return {parts.v, VALUE_PITCH, parts.count, VALUE_HEAD}; }
 static __device__ __forceinline__ Rows<const real> outputs_of(const real *y, u64 head) {
     return {y + place_out(head), OUT_PITCH, STEPS, VALUE_HEAD};
 }
@@ -227,11 +227,11 @@ static __device__ __forceinline__ void put(Tile &tile, const float values[4][4])
 
 // Tiles of keys are gone through with the largest score so far of each row; when that grows, what was summed is scaled down.
 KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const real *k_all, const real *v_all, const real *bias,
-                                                        const u32 *state, real *y, float *lse, u32 row) {
+                                                        const u32 *seen, const u32 *state, real *y, float *lse, u32 row) {
     __shared__ Tile a, b;
     const Work block = work(TILES, true);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
-    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias, seen);
     float sum[OWN_CHUNKS][4][4] = {};
     // Of row ty + 16 i: the largest score, and this thread's share of the sum of exp(score - largest).
     float largest[4], total[4];
@@ -240,7 +240,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
         largest[i] = hidden();
         total[i] = 0.0f;
     }
-    for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
+    for (int keys = first_keys(first, parts.seen); keys <= last_keys(first, parts.seen); keys += SIDE) {
         const u32 dropped = draw(draws_of(state, row), block.head, first, keys);
         float p[4][4];
         biased_scores(a, b, parts, first, keys, p);
@@ -250,7 +250,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
             float highest = largest[i];
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                p[i][j] = sees(step, key + j) ? p[i][j] * SCORE_SCALE : hidden();
+                p[i][j] = sees(step, key + j, parts.seen) ? p[i][j] * SCORE_SCALE : hidden();
                 highest = fmaxf(highest, p[i][j]);
             }
             highest = row_max(highest);
@@ -331,7 +331,7 @@ static __device__ __forceinline__ void deltas_of(const float *delta, int first, 
 }
 
 // From scores and dy . v of queries ty + 16 i and keys 4 tx + j: f * p into `p`, and s into `s`.
-static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys, const float logs[4],
+static __device__ __forceinline__ void slopes(u32 dropped, const Parts &parts, int queries, int keys, const float logs[4],
                                               const float deltas[4], float p[4][4], float s[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
@@ -339,7 +339,7 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
         const int step = queries + ty + 16 * i, key = keys + tx * 4;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            const float weight = sees(step, key + j) ? expf(p[i][j] * SCORE_SCALE - logs[i]) : 0.0f;
+            const float weight = sees(step, key + j, parts.seen) ? expf(p[i][j] * SCORE_SCALE - logs[i]) : 0.0f;
             s[i][j] = weight * (factor(dropped, i, j) * s[i][j] - deltas[i]);
             p[i][j] = weight * factor(dropped, i, j);
         }
@@ -347,12 +347,12 @@ static __device__ __forceinline__ void slopes(u32 dropped, int queries, int keys
 }
 
 KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, const real *q_all, const real *k_all, const real *v_all,
-                                                          const real *bias, const real *y, const float *lse, const u32 *state,
+                                                          const real *bias, const u32 *seen, const real *y, const float *lse, const u32 *state,
                                                           float *delta, real *dq_all, u32 row) {
     __shared__ Tile a, b;
     const Work block = work(TILES, true);
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
-    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias, seen);
     const Rows<const real> slope = outputs_of(dy, block.head);
     float logs[4], deltas[4];
     logs_of(lse + block.head * STEPS, first, logs);
@@ -364,12 +364,12 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
     }
     if (dq_all == nullptr) return;
     float dq[OWN_CHUNKS][4][4] = {};
-    for (int keys = first_keys(first); keys <= last_keys(first); keys += SIDE) {
+    for (int keys = first_keys(first, parts.seen); keys <= last_keys(first, parts.seen); keys += SIDE) {
         const u32 dropped = draw(draws_of(state, row), block.head, first, keys);
         float p[4][4], s[4][4] = {};
         scores(a, b, slope, first, values_of(parts), keys, s);
         biased_scores(a, b, parts, first, keys, p);
-        slopes(dropped, first, keys, logs, deltas, p, s);
+        slopes(dropped, parts, first, keys, logs, deltas, p, s);
 #pragma unroll
         for (int c = 0; c < OWN_CHUNKS; c++) {
             __syncthreads();
@@ -392,7 +392,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
 }
 
 KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const real *q_all, const real *k_all, const real *v_all,
-                                                       const real *bias, const float *lse, const float *delta, const u32 *state,
+                                                       const real *bias, const u32 *seen, const float *lse, const float *delta, const u32 *state,
                                                        real *dk_all, real *dv_all, u32 row) {
     __shared__ Tile a, b;
     const Work block = work(KEY_TILES, false);
@@ -401,10 +401,10 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
     float dk[OWN_CHUNKS][4][4] = {}, dv[OWN_CHUNKS][4][4] = {};
 #pragma unroll 1
     for (u64 head = owner; head < owner + GROUP; head++) {
-        const Parts parts = parts_of(head, q_all, k_all, v_all, bias);
+        const Parts parts = parts_of(head, q_all, k_all, v_all, bias, seen);
         const Rows<const real> slope = outputs_of(dy, head);
 #pragma unroll 1
-        for (int queries = first_queries(first); queries < end_queries(first); queries += SIDE) {
+        for (int queries = first_queries(first, parts.seen); queries < end_queries(first, parts.seen); queries += SIDE) {
             const u32 dropped = draw(draws_of(state, row), head, queries, first);
             float p[4][4], s[4][4] = {};
             biased_scores(a, b, parts, queries, first, p);
@@ -412,7 +412,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
             float logs[4], deltas[4];
             logs_of(lse + head * STEPS, queries, logs);
             deltas_of(delta + head * STEPS, queries, deltas);
-            slopes(dropped, queries, first, logs, deltas, p, s);
+            slopes(dropped, parts, queries, first, logs, deltas, p, s);
 #pragma unroll
             for (int c = 0; c < OWN_CHUNKS; c++) {
                 __syncthreads();
@@ -471,7 +471,7 @@ constexpr int BIAS_TILES = BIAS_ROWS == 1 ? 1 : TILES;
 
 // A tile of a matrix's gradient: the sum of s over all heads of the batch that share the matrix, and where it is a row over all queries.
 KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const real *q_all, const real *k_all, const real *v_all,
-                                                       const real *bias, const float *lse, const float *delta, const u32 *state,
+                                                       const real *bias, const u32 *seen, const float *lse, const float *delta, const u32 *state,
                                                        real *dbias, u32 row) {
     __shared__ Tile a, b;
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -483,7 +483,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const 
         for (u64 first = matrix % MATRICES * SHARING; first < all; first += 1ull * MATRICES * SHARING) {
 #pragma unroll 1
             for (u64 head = sample * all + first; head < sample * all + first + SHARING; head++) {
-                const Parts parts = parts_of(head, q_all, k_all, v_all, bias);
+                const Parts parts = parts_of(head, q_all, k_all, v_all, bias, seen);
 #pragma unroll 1
                 for (int queries = own; queries < STEPS; queries += BIAS_TILES * SIDE) {
                     const u32 dropped = draw(draws_of(state, row), head, queries, keys);
@@ -492,7 +492,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const 
                     biased_scores(a, b, parts, queries, keys, p);
                     logs_of(lse + head * STEPS, queries, logs);
                     deltas_of(delta + head * STEPS, queries, deltas);
-                    slopes(dropped, queries, keys, logs, deltas, p, s);
+                    slopes(dropped, parts, queries, keys, logs, deltas, p, s);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
 #pragma unroll

@@ -20,10 +20,10 @@ constexpr int THREADS = 128;
 // Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. Tiles that are not whole and
 // shared keys take registers of their own. The shared memory of one of compute capability 7.5 is enough for one block of the
 // backward pass.
-constexpr bool PLAIN = STEPS % SIDE == 0 && KEY_STEPS % SIDE == 0 && GROUP == 1 && !MATRICES;
+constexpr bool PLAIN = STEPS % SIDE == 0 && KEY_STEPS % SIDE == 0 && GROUP == 1 && !MATRICES && !SEEN;
 // Whether there are keys beyond the end that a query would see for its number.
 constexpr bool ENDS = KEY_STEPS % SIDE != 0 && !(CAUSAL && KEY_STEPS >= STEPS);
-constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : TENSOR_CORES == 16 && THRESHOLD == 0 && PLAIN ? 4 : 3;
+constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : SEEN && MATRICES ? 2 : TENSOR_CORES == 16 && THRESHOLD == 0 && PLAIN ? 4 : 3;
 constexpr int RESIDENT_BACKWARD = HEAD > 64 || TENSOR_CORES != 16 ? 1 : PLAIN ? 3 : 2;
 // Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
 constexpr int STREAM = HEAD <= 64 ? 64 : 32;
@@ -48,19 +48,20 @@ static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16;
 static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
 static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
 
-// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence of LENGTH. Done after `copies_done` and
-// a barrier.
-template <int COUNT, int LENGTH>
-static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first) {
+// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence of LENGTH, or with CUT beyond `length` of its
+// steps. Done after `copies_done` and a barrier.
+template <int COUNT, int LENGTH, bool CUT = false>
+static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first, int length = LENGTH) {
+    constexpr bool WHOLE = !CUT && LENGTH % COUNT == 0;
     if constexpr (THREADS % EIGHTS == 0) {
         // A thread's rows are as far apart as the compiler knows: all of its copies have one address and different offsets.
-        constexpr int STRIDE = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && LENGTH % COUNT == 0 ? COUNT / STRIDE : 1;
+        constexpr int STRIDE = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && WHOLE ? COUNT / STRIDE : 1;
         const int row = threadIdx.x / EIGHTS, column = threadIdx.x % EIGHTS * 8;
         u16 *to = tile + row * WIDTH + column;
         const real *from = head + (first + row) * pitch + column;
 #pragma unroll ROUNDS
         for (int i = 0; i < COUNT; i += STRIDE) {
-            const bool inside = LENGTH % COUNT == 0 || first + row + i < LENGTH;
+            const bool inside = WHOLE || first + row + i < length;
             copy_16(to + i * WIDTH, inside ? from + i * pitch : head, inside);
         }
     } else {
@@ -68,9 +69,15 @@ static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u6
 #pragma unroll 1
         for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
             const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
-            copy_16(tile + row * WIDTH + column, head + (step < LENGTH ? step : 0) * pitch + column, step < LENGTH);
+            copy_16(tile + row * WIDTH + column, head + (step < length ? step : 0) * pitch + column, step < length);
         }
     }
+}
+
+// COUNT rows of the keys or values of a head, and zeros for those that do not count.
+template <int COUNT>
+static __device__ __forceinline__ void load_keys(u16 *tile, const real *head, u64 pitch, int first, int count) {
+    load_rows<COUNT, KEY_STEPS, SEEN == 1>(tile, head, pitch, first, count);
 }
 
 // The warp's rows of one of the block's own tiles.
@@ -282,6 +289,15 @@ static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8],
             if (from + 8 * j + lane_pair() + e % 2 >= KEY_STEPS) scores[j].at[e] = hidden();
 }
 
+// Hides the keys from `from` on that do not count for queries from `step` on.
+static __device__ __forceinline__ void hide_others(Accumulator scores[SIDE / 8], const Parts &parts, int step, int from) {
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            if (!counts(step + lane_row() + e / 2 * 8, from + 8 * j + lane_pair() + e % 2, parts.seen)) scores[j].at[e] = hidden();
+}
+
 // Makes scores of the products of 16 queries from `step` on and 8 * COUNT keys from `from` on, if there is a bias. With KEYS_DOWN rows
 // are keys and columns are queries.
 template <int COUNT, bool KEYS_DOWN>
@@ -338,28 +354,29 @@ static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 d
 
 // Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
 KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
-(const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *state, real *y, float *lse,
- u32 row) {
+(const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *seen, const u32 *state, real *y,
+ float *lse, u32 row) {
     __shared__ Rows keys, values;
     const Work block = work(TILES, true);
     const int first = block.tile * SIDE, step = first + warp_row();
-    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias, seen);
     Left queries[PARTS];
     load_rows<SIDE, STEPS>(keys.at, parts.q, QUERY_PITCH, first);
     copies_done();
     __syncthreads();
     load_own(keys.at, queries);
     __syncthreads();
-    load_rows<SIDE, KEY_STEPS>(keys.at, parts.k, KEY_PITCH, first_keys(first));
+    load_keys<SIDE>(keys.at, parts.k, KEY_PITCH, first_keys(first, parts.seen), parts.count);
     Accumulator sums[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(sums[n]);
     Softmax rows = {{hidden(), hidden()}, {0.0f, 0.0f}};
+    const int last = last_keys(first, parts.seen);
 #pragma unroll 1
-    for (int from = first_keys(first); from <= last_keys(first); from += SIDE) {
+    for (int from = first_keys(first, parts.seen); from <= last; from += SIDE) {
         copies_done();
         __syncthreads();
-        load_rows<SIDE, KEY_STEPS>(values.at, parts.v, VALUE_PITCH, from);
+        load_keys<SIDE>(values.at, parts.v, VALUE_PITCH, from, parts.count);
         const u32 dropped = draw_tile<false, SIDE / 8>(draws_of(state, row), block.head, step, from);
         Accumulator scores[SIDE / 8];
 #pragma unroll
@@ -368,11 +385,12 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
         if (CAUSAL && from == first) hide_later(scores);
         if (ENDS && from == (KEY_TILES - 1) * SIDE) hide_beyond(scores, from);
         if (WINDOW && !(is_near(first + SIDE - 1 - from) && is_near(from + SIDE - 1 - first))) hide_far(scores, from - first);
+        if (SEEN && !all_count<SIDE>(first, from, parts.seen)) hide_others(scores, parts, step, from);
         move_base(scores, rows, sums);
         weigh(scores, dropped, rows);
         copies_done();
         __syncthreads();
-        if (from + SIDE <= last_keys(first)) load_rows<SIDE, KEY_STEPS>(keys.at, parts.k, KEY_PITCH, from + SIDE);
+        if (from + SIDE <= last) load_keys<SIDE>(keys.at, parts.k, KEY_PITCH, from + SIDE, parts.count);
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j += 2) add_rows(as_left(scores + j), values.at + 8 * j * WIDTH, sums);
     }

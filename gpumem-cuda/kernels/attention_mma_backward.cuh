@@ -27,30 +27,31 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
 static __device__ __forceinline__ float weight_of(float score, float log) { return power_of(score * SCORE_UNIT - log); }
 
 // From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
-// where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, and
-// those from number `end` on.
+// where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, those
+// from number `end` on, and those that do not count; the first key is step `from`.
 template <bool HIDES>
 static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
-                                              const float deltas[2], int own, int end) {
+                                              const float deltas[2], const Parts &parts, int own, int end, int from) {
 #pragma unroll
     for (int j = 0; j < 2; j++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int key = 8 * j + lane_pair() + e % 2;
             const int query = own + lane_row() + e / 2 * 8;
-            const bool seen = !HIDES || ((!CAUSAL || key <= query) && is_near(query - key) && (!ENDS || key < end));
+            const bool near = (!CAUSAL || key <= query) && is_near(query - key) && (!ENDS || key < end);
+            const bool seen = !HIDES || (near && counts(from + query, from + key, parts.seen));
             const float weight = seen ? weight_of(p[j].at[e], logs[e / 2]) : 0.0f;
             s[j].at[e] = weight * (keeps(dropped, 4 * j + e) * s[j].at[e] - deltas[e / 2]);
         }
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
-(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const real *y, const float *lse,
- const u32 *state, float *delta, real *dq_all, u32 row) {
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *seen, const real *y,
+ const float *lse, const u32 *state, float *delta, real *dq_all, u32 row) {
     __shared__ Pairs tiles;
     const Work block = work(TILES, true);
     const int first = block.tile * SIDE, step = first + warp_row();
-    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias);
+    const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias, seen);
     Left queries[PARTS], gradients[PARTS];
     load_rows<SIDE, STEPS>(tiles.at, parts.q, QUERY_PITCH, first);
     load_rows<SIDE, STEPS>(tiles.at + SIDE * WIDTH, dy + place_out(block.head), OUT_PITCH, first);
@@ -66,23 +67,25 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     Accumulator dq[2 * PARTS];
 #pragma unroll
     for (int n = 0; n < 2 * PARTS; n++) clear(dq[n]);
-    const int begin = first_keys(first), reach = CAUSAL ? 0 : REACH;
-    const int end = CAUSAL || WINDOW ? min(first + SIDE + reach, KEY_STEPS) : KEY_STEPS;
-    load_rows<STREAM, KEY_STEPS>(tiles.at, parts.k, KEY_PITCH, begin);
-    load_rows<STREAM, KEY_STEPS>(tiles.at + STREAM * WIDTH, parts.v, VALUE_PITCH, begin);
+    const int begin = first_keys(first, parts.seen), reach = CAUSAL ? 0 : REACH;
+    int end = CAUSAL || WINDOW ? min(first + SIDE + reach, KEY_STEPS) : KEY_STEPS;
+    if (SEEN) end = min(end, last_keys(first, parts.seen) + SIDE);
+    load_keys<STREAM>(tiles.at, parts.k, KEY_PITCH, begin, parts.count);
+    load_keys<STREAM>(tiles.at + STREAM * WIDTH, parts.v, VALUE_PITCH, begin, parts.count);
     u16 *now = tiles.at, *next = tiles.at + 2 * STREAM * WIDTH;
 #pragma unroll 1
     for (int from = begin; from < end; from += STREAM) {
         copies_done();
         __syncthreads();
         if (from + STREAM < end) {
-            load_rows<STREAM, KEY_STEPS>(next, parts.k, KEY_PITCH, from + STREAM);
-            load_rows<STREAM, KEY_STEPS>(next + STREAM * WIDTH, parts.v, VALUE_PITCH, from + STREAM);
+            load_keys<STREAM>(next, parts.k, KEY_PITCH, from + STREAM, parts.count);
+            load_keys<STREAM>(next + STREAM * WIDTH, parts.v, VALUE_PITCH, from + STREAM, parts.count);
         }
         // As far as the warp's last query sees.
-        const int seen = !CAUSAL ? KEY_STEPS : ENDS ? min(step + 16, KEY_STEPS) : step + 16;
+        int beyond = !CAUSAL ? KEY_STEPS : ENDS ? min(step + 16, KEY_STEPS) : step + 16;
+        if (SEEN == 1) beyond = min(beyond, parts.count);
 #pragma unroll 1
-        for (int part = 0; part < STREAM && from + part < seen; part += 16) {
+        for (int part = 0; part < STREAM && from + part < beyond; part += 16) {
             const u16 *keys = now + part * WIDTH, *values = keys + STREAM * WIDTH;
             Accumulator p[2], s[2];
             dot_rows(queries, keys, p);
@@ -90,10 +93,13 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
             add_bias<2, false>(p, parts.bias, step, from + part);
             const u32 dropped = draw_tile<false, 2>(draws_of(state, row), block.head, step, from + part);
             const int apart = step - from - part;
-            if ((CAUSAL && apart == 0) || (ENDS && from + part + 16 > KEY_STEPS) || !(is_near(apart + 15) && is_near(apart - 15))) {
-                slopes<true>(p, s, dropped, logs, deltas, ENDS || WINDOW ? apart : 0, KEY_STEPS - from - part);
+            const bool are_near = is_near(apart + 15) && is_near(apart - 15);
+            const bool all = are_near && (!SEEN || all_count<16>(step, from + part, parts.seen));
+            if ((CAUSAL && apart == 0) || (ENDS && from + part + 16 > KEY_STEPS) || !all) {
+                const int own = ENDS || WINDOW || SEEN ? apart : 0;
+                slopes<true>(p, s, dropped, logs, deltas, parts, own, KEY_STEPS - from - part, from + part);
             } else {
-                slopes<false>(p, s, dropped, logs, deltas, 0, 0);
+                slopes<false>(p, s, dropped, logs, deltas, parts, 0, 0, 0);
             }
             add_rows(as_left(s), keys, dq);
         }
@@ -127,10 +133,10 @@ struct Statistic {
 };
 
 // The same with keys down and queries across, for s where SLOPES, and f p in the place of p; the first query is `apart` steps after
-// the first key.
+// the first key, which is step `own`.
 template <bool HIDES, bool SLOPES>
 static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulator s[2], u32 dropped, const Statistics &columns,
-                                                     int part, int apart) {
+                                                     int part, int apart, const Parts &inputs, int own) {
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const int column = 8 * j + lane_pair();
@@ -139,7 +145,8 @@ static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulat
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const int after = apart + column + e % 2 - lane_row() - e / 2 * 8;
-            const bool seen = !HIDES || ((!CAUSAL || after >= 0) && is_near(after));
+            const int key = own + lane_row() + e / 2 * 8;
+            const bool seen = !HIDES || ((!CAUSAL || after >= 0) && is_near(after) && counts(key + after, key, inputs.seen));
             const float weight = seen ? weight_of(p[j].at[e], e % 2 ? two.z : two.x) : 0.0f;
             const float keep = keeps(dropped, 4 * j + e);
             if (SLOPES) s[j].at[e] = weight * (keep * s[j].at[e] - (e % 2 ? two.w : two.y));
@@ -156,8 +163,8 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
     const int first = block.tile * SIDE, own = first + warp_row();
     const u64 owner = first_of_group(block.head);
     Left keys[PARTS], values[KEYS ? PARTS : 1];
-    load_rows<SIDE, KEY_STEPS>(tiles.at, inputs.k + place_keys(owner), KEY_PITCH, first);
-    if (KEYS) load_rows<SIDE, KEY_STEPS>(tiles.at + SIDE * WIDTH, inputs.v + place_values(owner), VALUE_PITCH, first);
+    load_keys<SIDE>(tiles.at, inputs.k + place_keys(owner), KEY_PITCH, first, inputs.count);
+    if (KEYS) load_keys<SIDE>(tiles.at + SIDE * WIDTH, inputs.v + place_values(owner), VALUE_PITCH, first, inputs.count);
     copies_done();
     __syncthreads();
     load_own(tiles.at, keys);
@@ -175,9 +182,9 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
         const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
         // The tiles of the head before may still be read.
         if (GROUP > 1) __syncthreads();
-        const int begin = first_queries(first);
-        // Keys behind all queries that could see them.
-        if (KEY_STEPS > STEPS && begin >= end_queries(first)) continue;
+        const int begin = first_queries(first, inputs.seen), end = end_queries(first, inputs.seen);
+        // Keys that do not count, or that come after all queries that could see them.
+        if ((SEEN || KEY_STEPS > STEPS) && begin >= end) continue;
         load_rows<STREAM, STEPS>(tiles.at, q, QUERY_PITCH, begin);
         load_rows<STREAM, STEPS>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
         Statistic statistic;
@@ -185,13 +192,13 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
         statistic.put(statistics[0]);
         int buffer = 0;
 #pragma unroll 1
-        for (int from = begin; from < end_queries(first); from += STREAM) {
+        for (int from = begin; from < end; from += STREAM) {
             copies_done();
             __syncthreads();
             const u16 *now = tiles.at + buffer * (2 * STREAM * WIDTH);
             const Statistics &columns = statistics[buffer];
             buffer ^= 1;
-            if (from + STREAM < end_queries(first)) {
+            if (from + STREAM < end) {
                 u16 *next = tiles.at + buffer * (2 * STREAM * WIDTH);
                 load_rows<STREAM, STEPS>(next, q, QUERY_PITCH, from + STREAM);
                 load_rows<STREAM, STEPS>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
@@ -207,15 +214,17 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 add_bias<2, true>(p, bias, from + part, own);
                 const u32 dropped = draw_tile<true, 2>(draws, head, own, from + part);
                 const int apart = from + part - own;
-                if ((CAUSAL && apart == 0) || !(is_near(apart + 15) && is_near(apart - 15))) {
-                    slopes_across<true, KEYS>(p, s, dropped, columns, part, WINDOW ? apart : 0);
+                const bool are_near = is_near(apart + 15) && is_near(apart - 15);
+                const bool all = are_near && (!SEEN || all_count<16>(from + part, own, inputs.seen));
+                if ((CAUSAL && apart == 0) || !all) {
+                    slopes_across<true, KEYS>(p, s, dropped, columns, part, WINDOW || SEEN ? apart : 0, inputs, own);
                 } else {
-                    slopes_across<false, KEYS>(p, s, dropped, columns, part, 0);
+                    slopes_across<false, KEYS>(p, s, dropped, columns, part, 0, inputs, own);
                 }
                 if constexpr (VALUES) add_rows(as_left(p), gradients, dv);
                 if constexpr (KEYS) add_rows(as_left(s), queries, dk);
             }
-            if (from + STREAM < end_queries(first)) statistic.put(statistics[buffer]);
+            if (from + STREAM < end) statistic.put(statistics[buffer]);
         }
     }
     const float scales[2] = {(float)(SCALE), (float)(SCALE)}, ones[2] = {1.0f, 1.0f};
@@ -228,12 +237,13 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
 }
 
 KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
-(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const float *lse, const float *delta,
- const u32 *state, real *dk_all, real *dv_all, u32 row) {
+(const real *dy, const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *seen, const float *lse,
+ const float *delta, const u32 *state, real *dk_all, real *dv_all, u32 row) {
     __shared__ Pairs tiles;
     __shared__ Statistics statistics[2];
     const Work block = work(KEY_TILES, false);
-    const Parts inputs = {q_all, k_all, v_all, bias};
+    const u32 *numbers = seen_of(first_of_group(block.head), seen);
+    const Parts inputs = {q_all, k_all, v_all, bias, numbers, count_of(numbers)};
     if constexpr (HEAD <= 96) {
         backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
     } else {

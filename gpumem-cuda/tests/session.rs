@@ -16,6 +16,8 @@ mod convolutions;
 mod indices;
 #[path = "session/inspected.rs"]
 mod inspected;
+#[path = "session/lengths.rs"]
+mod lengths;
 #[path = "session/losses.rs"]
 mod losses;
 #[path = "session/measured.rs"]

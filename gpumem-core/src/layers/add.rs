@@ -4,6 +4,7 @@ use super::builder::{Builder, Finished, Scope, Value};
 use super::guess::{Guess, Guessed};
 use super::initializer::Initial;
 use super::mistake::{At, Mistake};
+use super::steps::Steps;
 use super::{Entry, Written};
 use crate::graph::{Graph, NodeId, RowId, Source, Type};
 use crate::shape::Shape;
@@ -24,7 +25,7 @@ pub struct Built {
 }
 
 /// A use of a layer: what the network says of it where it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Use {
     /// The row whose parameters it shares, if any.
     pub owner: Option<RowId>,
@@ -36,6 +37,8 @@ pub struct Use {
     pub init: Initial,
     /// How the elements around it say so.
     pub init_around: Initial,
+    /// The `lengths` and `segments` around it, the innermost one last.
+    pub steps: Vec<Steps>,
 }
 
 impl Use {
@@ -46,7 +49,7 @@ impl Use {
 }
 
 /// Where a layer that is tied to another one has its parameters from.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Tie {
     /// The row whose weight it uses.
     pub tied_to: RowId,
@@ -97,13 +100,14 @@ impl Graph {
     }
 
     fn layer_in(&mut self, entry: &Entry, written: &[Written], inputs: &[NodeId], scope: Scope) -> Built {
-        let (before, guess) = (self.sizes(), scope.guess);
+        let (before, guess, steps) = (self.sizes(), scope.guess, scope.used.steps.clone());
         let Finished { mistakes, guessed, row } = self.attempt(entry, written, inputs, scope);
         if let Some((row, value)) = row {
             self.rows.push(row);
             return Built { value: Some(value), row: Some(self.rows.len() - 1), mistakes, guessed };
         }
         self.truncate(before);
+        steps.iter().for_each(|steps| steps.forget(before[0]));
         // A join of too few or too many is most probably the first.
         let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
         match inputs.first().copied().filter(|&input| is_first && self.value(input).is_numbers()) {

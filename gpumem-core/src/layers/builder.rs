@@ -5,6 +5,7 @@ use super::add::Use;
 use super::guess::{Guess, Guessed};
 use super::initializer::{Initial, is_bias};
 use super::mistake::{Kind, Mistake, Shared};
+use super::steps::Steps;
 use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;
 use crate::program::ops::Expand;
@@ -163,6 +164,11 @@ impl<'g> Builder<'g> {
         self.scope.used.eval
     }
 
+    /// The `lengths` and `segments` around the layer, the innermost one last.
+    pub(super) fn steps(&self) -> &[Steps] {
+        &self.scope.used.steps
+    }
+
     /// The output of what is built next overwrites the input, if the user asked for that.
     pub fn in_place(&mut self, asked: bool) {
         self.in_place = asked;
@@ -309,6 +315,7 @@ impl<'g> Builder<'g> {
                 }
             },
         };
+        let (op, inputs) = self.within_steps(op, inputs)?;
         let shape = op.output();
         check_elements("an output", shape)?;
         let elements = if op.makes_indices() { Elements::Indices } else { Elements::Numbers };

@@ -55,6 +55,7 @@ pub mod recurrent;
 pub mod shape;
 mod signature;
 pub mod state_space;
+mod steps;
 mod values;
 pub mod window;
 
@@ -78,6 +79,7 @@ pub use self::{
     pool::*, recurrent::*, shape::*, state_space::*,
 };
 pub use add::{Built, Tie, Use};
+pub use steps::Steps;
 
 /// The layers of all families.
 const FAMILIES: &[&[Entry]] = &[

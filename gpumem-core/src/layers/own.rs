@@ -49,6 +49,7 @@ impl Graph {
     pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, used: Use) -> Built {
         let before = self.sizes();
         let x = Value::of(self, input);
+        let steps = used.steps.clone();
         let scope = Scope { path, kind: own.kind.clone(), used, tied_to: None, guess: Guess::default() };
         let mut builder = Builder::new(self, scope);
         let value = own.build(&mut builder, x);
@@ -61,6 +62,7 @@ impl Graph {
             }
             None => {
                 self.truncate(before);
+                steps.iter().for_each(|steps| steps.forget(before[0]));
                 Built { value: None, row: None, mistakes, guessed }
             }
         }

@@ -220,7 +220,10 @@ impl Criterion {
 
     /// What of the user's numbers must be below a limit. A slot may be absent.
     pub fn indices(&self) -> Vec<Indices> {
-        let label = |each, allowed| Indices { what: "label", slot: Slot::Target, each, limit: self.classes, allowed };
+        let label = |each, allowed| {
+            let of_classes = Indices::below(self.classes, "label", Slot::Target, each);
+            Indices { allowed, ..of_classes }
+        };
         match self.compares() {
             // The first part looks at the whole target.
             Compares::Classes if self.first > 0 => Vec::new(),

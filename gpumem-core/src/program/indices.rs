@@ -39,12 +39,19 @@ pub struct Indices {
     pub limit: u64,
     /// Those beyond it that are no mistake.
     pub allowed: Allowed,
+    /// True if those of a sample must not fall from one to the next.
+    pub ordered: bool,
 }
 
 impl Indices {
     /// So many in each sample, all below a limit.
     pub fn below(limit: u64, what: &'static str, slot: Slot, each: u64) -> Indices {
-        Indices { what, slot, each, limit, allowed: Allowed::Nothing }
+        Indices { what, slot, each, limit, allowed: Allowed::Nothing, ordered: false }
+    }
+
+    /// So many in each sample, of any value, which do not fall from one to the next.
+    pub fn ordered(what: &'static str, slot: Slot, each: u64) -> Indices {
+        Indices { ordered: true, ..Indices::below(u64::MAX, what, slot, each) }
     }
 
     /// Whether this index is a mistake.
@@ -55,12 +62,21 @@ impl Indices {
     /// Looks at all of them.
     ///
     /// # Errors
-    /// [`Error::Index`] of the first that is a mistake, with its place among these.
+    /// [`Error::Index`] of the first that is a mistake, with its place among these; [`Error::Order`] of the first that is less than the one
+    /// before it in its sample, where they may not fall.
     pub fn check(&self, indices: impl IntoIterator<Item = u32>) -> Result<(), Error> {
-        match (0..).zip(indices).find(|(_, index)| self.refuses(*index)) {
-            None => Ok(()),
-            Some((position, value)) => Err(Error::Index { what: self.what, position, value, limit: self.limit }),
+        let mut before = 0;
+        for (position, value) in (0u64..).zip(indices) {
+            if self.refuses(value) {
+                return Err(Error::Index { what: self.what, position, value, limit: self.limit });
+            }
+            let is_first = position.checked_rem(self.each).is_none_or(|place| place == 0);
+            if self.ordered && !is_first && value < before {
+                return Err(Error::Order { what: self.what, position, value, before });
+            }
+            before = value;
         }
+        Ok(())
     }
 
     /// The same of indices as they are in memory.

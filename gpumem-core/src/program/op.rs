@@ -13,8 +13,8 @@ use super::ops::{
     CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,
     Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
-    RelativeBias, Reparametrize, Resize, Rotary, SelectiveScan, Sinusoid, Slice, Softmax, SpectralNorm, Standardize,
-    Sum, Take, VectorNorm, WholeRecurrence, WindowMask,
+    RelativeBias, Reparametrize, Resize, Rotary, SegmentPositions, SelectiveScan, SequenceMask, Sinusoid, Slice,
+    Softmax, SpectralNorm, Standardize, Sum, Take, VectorNorm, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -584,4 +584,8 @@ operations! {
     VectorNorm,
     /// A weight over its largest singular value.
     SpectralNorm,
+    /// The first steps of each sequence, and zeros after them.
+    SequenceMask,
+    /// Positions of steps in their segments.
+    SegmentPositions,
 }

@@ -8,7 +8,7 @@ use gpumem_core::graph::{Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use gpumem_core::layers::arguments::Argument;
 use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::mistake::Mistake;
-use gpumem_core::layers::{Built, Entry, Tie, Use, Written};
+use gpumem_core::layers::{Built, Entry, Steps, Tie, Use, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::pack_at;
@@ -16,6 +16,7 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::program::ops::Seen;
 use gpumem_core::program::{Init, Op, Program};
 use gpumem_core::shape::Shape;
 use gpumem_core::{Precision, Role, Update};
@@ -131,6 +132,33 @@ pub fn layer(graph: &mut Graph, input: NodeId, text: &str) -> NodeId {
 /// A layer that shares the parameters of row `owner`.
 pub fn again(graph: &mut Graph, input: NodeId, text: &str, owner: RowId) -> NodeId {
     sound(built(graph, &[input], text, Some(owner))).unwrap_or_else(|mistake| panic!("{text} {mistake}"))
+}
+
+/// A layer inside of these `lengths` and `segments`, the innermost one last.
+pub fn try_within(graph: &mut Graph, steps: &[Steps], inputs: &[NodeId], text: &str) -> Result<NodeId, Mistake> {
+    let (name, written) = parse(text);
+    let path = format!("{}{}", name.to_lowercase(), graph.rows.len());
+    let used = Use { steps: steps.to_vec(), ..Use::default() };
+    let entry = Entry::find(name).unwrap();
+    sound(graph.layer_as(Guess::default(), used, &entry, &written, inputs, path))
+}
+
+/// A join, and then a chain of layers separated by `|`, inside of these `lengths` and `segments`.
+pub fn within(graph: &mut Graph, steps: &[Steps], inputs: &[NodeId], text: &str) -> NodeId {
+    let (first, rest) = text.split_once('|').unwrap_or((text, ""));
+    let layer = |graph: &mut Graph, inputs: &[NodeId], text: &str| {
+        try_within(graph, steps, inputs, text).unwrap_or_else(|mistake| panic!("{text} {mistake}"))
+    };
+    let start = layer(graph, inputs, first.trim());
+    let rest = rest.split('|').map(str::trim).filter(|text| !text.is_empty());
+    rest.fold(start, |node, text| layer(graph, &[node], text))
+}
+
+/// Numbers that say which of `count` steps of `of` count, as one more input.
+pub fn counted(graph: &mut Graph, seen: Seen, of: NodeId, count: u64) -> (NodeId, Steps) {
+    let dims = if seen == Seen::Segments { &[count][..] } else { &[] };
+    let node = graph.input(Type::indices(Shape::new(dims))).unwrap();
+    (node, Steps::new(graph, "lengths(n, ..)", Some((seen, node)), of, count).unwrap())
 }
 
 /// A chain of layers separated by `|`.

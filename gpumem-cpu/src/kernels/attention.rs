@@ -1,10 +1,11 @@
 //! Attention. In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`,
-//! where `j` goes over all steps of the keys, or with `causal` over those up to `i`, or with a window over those near it. Heads of queries that follow each other may share one
-//! of keys and one of values. Queries, keys and values lie side by side in rows of one input, or are three inputs. What is added may be one row
-//! that all queries share: `bias[j]`.
+//! where `j` goes over all steps of the keys, or with `causal` over those up to `i`, or with a window over those near it, or over the first
+//! `n` of a sample, or over those of the segment of `i`. Heads of queries that follow each other may share one of keys and one of values.
+//! Queries, keys and values lie side by side in rows of one input, or are three inputs. What is added may be one row that all queries share:
+//! `bias[j]`.
 //!
-//! A query whose scores are all -infinity sees no key: `p[i, :]` and with it `y[i]` are 0, and `lse[i]` is +infinity, so that the backward
-//! pass, too, has `exp(-infinity) = 0` for each of its weights.
+//! A query sees no key if there is none within its bounds, which are not read then, or if its scores are all -infinity: `p[i, :]` and with it
+//! `y[i]` are 0, and `lse[i]` is +infinity, so that the backward pass, too, has `exp(-infinity) = 0` for each of its weights.
 //!
 //! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x M tensor; the
 //! forward pass leaves `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With
@@ -22,7 +23,7 @@ use crate::parallel::{largest, sum, sum_of_pairs, with_scratch};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::ops::Attention;
+use gpumem_core::program::ops::{Attention, Seen};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -55,6 +56,17 @@ struct Sizes {
     bias: [usize; 2],
     /// Rows of each.
     bias_rows: usize,
+    /// Which keys a query may see.
+    seen: Seen,
+}
+
+/// Keys that the queries of a head may see, whatever hides others.
+#[derive(Clone, Copy)]
+pub(super) enum Within<'a> {
+    /// As many as these, from the first on.
+    First(usize),
+    /// Those of the query's segment, by the numbers of all steps, which do not fall.
+    Segments(&'a [u32]),
 }
 
 /// Queries, keys and values of one head of one sample.
@@ -64,9 +76,10 @@ pub(super) struct Head<'a> {
     /// What is added to scores, `[T, M]`.
     pub(super) bias: Option<Matrix<'a>>,
     pub(super) scale: f32,
-    /// Steps of the keys, how many of them are before the first query, whether a step sees only those up to its own number, and how
-    /// far it sees.
+    /// Steps of the keys, those that count, how many are before the first query, whether a step sees only those up to its own number, and
+    /// how far it sees.
     pub(super) keys: usize,
+    pub(super) within: Within<'a>,
     pub(super) before: usize,
     pub(super) causal: bool,
     pub(super) window: usize,
@@ -102,6 +115,7 @@ impl Sizes {
             apart,
             bias,
             bias_rows,
+            seen: op.seen,
         })
     }
 
@@ -159,6 +173,8 @@ struct Bias {
 struct Inputs {
     parts: Vec<Source>,
     bias: Option<Bias>,
+    /// Which keys are seen: numbers of each sample.
+    seen: Option<Source<u32>>,
 }
 
 impl Inputs {
@@ -173,7 +189,9 @@ impl Inputs {
                 Some(Bias { data: operands.source(Slot::Input(input), length)?, batched })
             }
         };
-        Ok(Inputs { parts: parts?, bias })
+        let numbers = count(&[operands.batch(), op.seen_elements()]);
+        let seen = op.seen_by().map(|input| operands.words(Slot::Input(input), numbers)).transpose()?;
+        Ok(Inputs { parts: parts?, bias, seen })
     }
 
     /// One head of one sequence of the batch.
@@ -194,11 +212,18 @@ impl Inputs {
             let first = bias_number(sizes, bias.batched, sequence, head) * sizes.matrix();
             Matrix::new(&bias.data.get()[first..][..sizes.matrix()], sizes.steps, sizes.keys, sizes.bias_pitch())
         });
+        let sample = sequence / sizes.each;
+        let within = match (&self.seen, sizes.seen) {
+            (Some(numbers), Seen::Segments) => Within::Segments(&numbers.get()[sample * sizes.keys..][..sizes.keys]),
+            (Some(numbers), _) => Within::First((numbers.get()[sample] as usize).min(sizes.keys)),
+            (None, _) => Within::First(sizes.keys),
+        };
         Head {
             parts: [part(0), part(1), part(2)],
             bias,
             scale: sizes.scale,
             keys: sizes.keys,
+            within,
             before: 0,
             causal: sizes.causal,
             window: sizes.window,
@@ -222,13 +247,25 @@ fn bias_number(sizes: &Sizes, batched: bool, sequence: usize, head: usize) -> us
 }
 
 impl Head<'_> {
-    /// The keys that one of some steps sees.
+    /// The keys that one of some steps sees, which may be none.
     fn seen(&self, rows: Range<usize>) -> Range<usize> {
         let first = (self.before + rows.start + 1).saturating_sub(self.window);
         let last = self.before + rows.end - 1;
         let end = if self.causal { last + 1 } else { last.saturating_add(self.window) };
-        // A query sees one key at least.
-        first.min(self.keys - 1)..end.min(self.keys)
+        let within = self.within(rows.start, last);
+        let end = end.min(within.end);
+        first.max(within.start).min(end)..end
+    }
+
+    /// The keys that count for one of the steps from `first` to `last`.
+    fn within(&self, first: usize, last: usize) -> Range<usize> {
+        match self.within {
+            Within::First(keys) => 0..keys,
+            Within::Segments(numbers) => {
+                let [first, last] = [numbers[first], numbers[last]];
+                numbers.partition_point(|&number| number < first)..numbers.partition_point(|&number| number <= last)
+            }
+        }
     }
 
     /// Scores of some rows with all keys that one of them sees.
@@ -244,6 +281,12 @@ impl Head<'_> {
             }
         }
     }
+}
+
+/// The keys of a query as a part of those of its block: one that sees none has no place among them.
+fn inside(all: &Range<usize>, own: Range<usize>) -> Range<usize> {
+    let start = own.start.clamp(all.start, all.end);
+    start..own.end.clamp(start, all.end)
 }
 
 /// Of the numbers of the keys `all`, those of the keys `own`. The others are 0.
@@ -340,10 +383,15 @@ pub(super) fn attend(
     with_scratch(ROWS.min(steps) * head.keys, |scratch| {
         for rows in row_blocks(steps) {
             let seen = head.seen(rows.clone());
+            if seen.is_empty() {
+                rows.clone().for_each(|i| y.row(i).fill(0.0));
+                lse.iter_mut().for_each(|lse| lse[rows.clone()].fill(f32::INFINITY));
+                continue;
+            }
             let p = &mut scratch[..rows.len() * seen.len()];
             head.scores(rows.clone(), p);
             for (p, i) in p.chunks_exact_mut(seen.len()).zip(rows.clone()) {
-                let own = head.seen(i..i + 1);
+                let own = inside(&seen, head.seen(i..i + 1));
                 let p = only(&seen, &own, p);
                 let log = softmax(p);
                 if let Some(lse) = &mut lse {
@@ -540,6 +588,9 @@ fn for_slopes(
         for rows in row_blocks(steps) {
             let seen = head.seen(rows.clone());
             let keys = seen.len();
+            if keys == 0 {
+                continue;
+            }
             let p = &mut probabilities[..rows.len() * keys];
             let s = &mut slopes[..rows.len() * keys];
             head.scores(rows.clone(), p);
@@ -547,7 +598,7 @@ fn for_slopes(
             product(MatrixMut::new(s, rows.len(), keys, keys), dy.rows(rows.clone()), values, 1.0, false);
             for ((p, s), i) in p.chunks_exact_mut(keys).zip(s.chunks_exact_mut(keys)).zip(rows.clone()) {
                 let delta = sum_of_pairs(dy.row(i), y.row(i), |dy, y| f64::from(dy) * f64::from(y)) as f32;
-                let own = head.seen(i..i + 1);
+                let own = inside(&seen, head.seen(i..i + 1));
                 let first = head.first_draw + (i * head.keys + own.start) as u64;
                 let (p, s) = (only(&seen, &own, p), only(&seen, &own, s));
                 let log = lse[i];

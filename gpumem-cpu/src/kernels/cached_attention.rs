@@ -3,7 +3,7 @@
 //! The rows of new keys and values go to their places in the cache, and then it is [`attention`](super::attention) over all that is
 //! there. A step without a place in the cache leaves it alone.
 
-use super::attention::{Head, attend, cut_outputs, for_heads};
+use super::attention::{Head, Within, attend, cut_outputs, for_heads};
 use super::positions::Position;
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut};
@@ -89,6 +89,7 @@ pub(super) fn forward(op: &CachedAttention, operands: &mut Operands<'_>) -> Boun
                     bias: None,
                     scale,
                     keys: there,
+                    within: Within::First(there),
                     before,
                     causal: true,
                     window,

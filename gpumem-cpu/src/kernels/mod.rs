@@ -54,7 +54,9 @@ mod relative_bias;
 mod reparametrize;
 mod resize;
 mod rotary;
+mod segment_positions;
 mod selective_scan;
+mod sequence_mask;
 mod sinusoid;
 mod slice;
 mod softmax;
@@ -181,6 +183,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::WholeRecurrence(op) => recurrence::whole::forward(op, operands),
         Op::Rectifier(op) => rectifier::forward(op, operands),
         Op::NormalizedConvolution(op) => normalized_convolution::forward(op, operands),
+        Op::SequenceMask(op) => sequence_mask::forward(op, operands),
+        Op::SegmentPositions(op) => segment_positions::forward(op, operands),
     }
 }
 
@@ -220,6 +224,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)
+        | Op::SegmentPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
@@ -240,5 +245,6 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::Rectifier(op) => rectifier::backward(op, operands),
         Op::CodedProduct(op) => coded_product::backward(op, operands),
         Op::NormalizedConvolution(op) => normalized_convolution::backward(op, operands),
+        Op::SequenceMask(op) => sequence_mask::backward(op, operands),
     }
 }

@@ -1,11 +1,13 @@
 //! The elements along an axis as one, `y[o, i] = f(x[o, :, i])`.
 //!
+//! Where a second input says how many elements of a sample count, `y` is that of the first `n`, and 0 where `n` is 0.
+//!
 //! Backward: every element of a sum has the gradient of the result, those of a mean that over their number, and of a maximum
 //! that one has it which was the largest.
 
 use super::max_pool::required;
 use super::{Bound, kernel};
-use crate::operands::{Operands, Target, count};
+use crate::operands::{Operands, Source, Target, count};
 use crate::parallel;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
@@ -19,6 +21,35 @@ fn sizes(op: &Reduce, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     Ok([count(&[operands.batch(), op.outer, op.inner]), count(&[op.length]), count(&[op.inner])])
 }
 
+/// How many elements of each result count.
+struct Counts {
+    /// One for each sample, which has so many outer positions.
+    numbers: Option<(Source<u32>, usize)>,
+    length: usize,
+    is_mean: bool,
+}
+
+impl Counts {
+    fn new(op: &Reduce, operands: &Operands<'_>) -> Result<Counts, Error> {
+        let (samples, outer, length) = (count(&[operands.batch()]), count(&[op.outer]), count(&[op.length]));
+        let numbers = if op.counted { Some((operands.words(Slot::Input(1), samples)?, outer)) } else { None };
+        Ok(Counts { numbers, length, is_mean: op.reduction == Reduction::Mean })
+    }
+
+    /// The elements that count at an outer position of the batch.
+    fn of(&self, outer: usize) -> usize {
+        match &self.numbers {
+            Some((numbers, each)) => (numbers.get()[outer / each] as usize).min(self.length),
+            None => self.length,
+        }
+    }
+
+    /// What a sum of so many elements is multiplied with.
+    fn scale(&self, elements: usize) -> f64 {
+        if self.is_mean && elements > 0 { 1.0 / elements as f64 } else { 1.0 }
+    }
+}
+
 /// `y` from `x`.
 pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     let [results, length, inner] = sizes(op, operands)?;
@@ -28,14 +59,16 @@ pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     if op.has_places() && operands.writes(Slot::Saved(0)) {
         places = Some(operands.word_target(Slot::Saved(0), results)?);
     }
-    let scale = if op.reduction == Reduction::Mean { 1.0 / length as f64 } else { 1.0 };
+    let counts = Counts::new(op, operands)?;
     if op.reduction == Reduction::Max {
-        return kernel(move |_| largest(input.get(), output.get(), places.as_mut(), [length, inner]));
+        return kernel(move |_| largest(input.get(), output.get(), places.as_mut(), (&counts, inner)));
     }
     kernel(move |_| {
         let x = input.get();
         parallel::pieces(None, output.get(), inner, |outer, _, y| {
-            let x = &x[outer * length * inner..][..length * inner];
+            let elements = counts.of(outer);
+            let scale = counts.scale(elements);
+            let x = &x[outer * length * inner..][..elements * inner];
             if inner == 1 {
                 y[0] = (parallel::sum(x, f64::from) * scale) as f32;
                 return 0.0;
@@ -50,13 +83,22 @@ pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, [length, inner]: [usize; 2]) {
+/// The place of the largest of no elements: that of none.
+const NOWHERE: u32 = u32::MAX;
+
+fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, (counts, inner): (&Counts, usize)) {
     let mut places = places.map(Target::get);
     for (outer, y) in y.chunks_exact_mut(inner).enumerate() {
-        let x = &x[outer * length * inner..][..length * inner];
+        let elements = counts.of(outer);
+        let x = &x[outer * counts.length * inner..][..elements * inner];
+        if elements == 0 {
+            y.fill(0.0);
+            places.iter_mut().for_each(|places| places[outer * inner..][..inner].fill(NOWHERE));
+            continue;
+        }
         for (i, y) in y.iter_mut().enumerate() {
             let (mut best, mut place) = (x[i], 0);
-            for at in 1..length {
+            for at in 1..elements {
                 let x = x[at * inner + i];
                 // A NaN is larger than any number, and the first of several counts.
                 if x > best || (x.is_nan() && !best.is_nan()) {
@@ -77,14 +119,17 @@ pub(super) fn backward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     let gradient = operands.source(Slot::Gradient, results)?;
     let places = if op.has_places() { Some(operands.words(Slot::Saved(0), results)?) } else { None };
     let (accumulate, mut target) = required(operands, results.saturating_mul(length))?;
-    let scale = if op.reduction == Reduction::Mean { (1.0 / length as f64) as f32 } else { 1.0 };
+    let counts = if places.is_none() { Some(Counts::new(op, operands)?) } else { None };
     kernel(move |_| {
         let (dy, places) = (gradient.get(), places.as_ref().map(|places| places.get()));
         parallel::pieces(None, target.get(), inner, |row, _, dx| {
             let (first, at) = (row / length * inner, (row % length) as u32);
+            let elements = counts.as_ref().map_or(length, |counts| counts.of(row / length));
+            let scale = counts.as_ref().map_or(1.0, |counts| counts.scale(elements)) as f32;
             parallel::store(dx, accumulate, |i| match places {
                 Some(places) if places[first + i] != at => 0.0,
                 Some(_) => dy[first + i],
+                None if at as usize >= elements => 0.0,
                 None => dy[first + i] * scale,
             });
             0.0

@@ -117,6 +117,8 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("rotary.cu", include_str!("../../kernels/rotary.cu")),
     ("rotary_following.cu", include_str!("../../kernels/rotary_following.cu")),
     ("selective_scan.cu", include_str!("../../kernels/selective_scan.cu")),
+    ("segment_positions.cu", include_str!("../../kernels/segment_positions.cu")),
+    ("sequence_mask.cu", include_str!("../../kernels/sequence_mask.cu")),
     ("slice.cu", include_str!("../../kernels/slice.cu")),
     ("window_mask.cu", include_str!("../../kernels/window_mask.cu")),
     ("sinusoid.cu", include_str!("../../kernels/sinusoid.cu")),

@@ -8,7 +8,7 @@ use crate::calls::{self, Call, Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::op::Rule;
-use gpumem_core::program::ops::Attention;
+use gpumem_core::program::ops::{Attention, Seen};
 use gpumem_core::program::{Action, Op, Operation, Slot, TensorId};
 use gpumem_core::{Format, Precision};
 
@@ -46,6 +46,9 @@ impl<'a> Heads<'a> {
             let bias = context.read(Slot::Input(input))?;
             heads.check(bias, &[context.samples(bias), op.added_elements()])?;
         }
+        if let Some(input) = op.seen_by() {
+            heads.check(context.read(Slot::Input(input))?, &[heads.samples, op.seen_elements()])?;
+        }
         Ok(heads)
     }
 
@@ -74,6 +77,11 @@ impl<'a> Heads<'a> {
         Ok([q, k, v, self.op.added().map(|index| self.context.read(Slot::Input(index))).transpose()?])
     }
 
+    /// The numbers that say which keys are seen, if there are any.
+    fn seen(&self) -> Result<Option<TensorId>, Error> {
+        self.op.seen_by().map(|index| self.context.read(Slot::Input(index))).transpose()
+    }
+
     /// The gradients of the inputs, as far as they are wanted.
     fn gradients(&self) -> [Option<TensorId>; 4] {
         self.slots().map(|slot| self.context.operation.written(slot?))
@@ -100,6 +108,11 @@ impl<'a> Heads<'a> {
         let kernel = kernel.with("SEQUENCES", op.sequences()).with("MATRICES", op.bias[0]);
         let kernel = kernel.with("SHARING", op.bias[1]).with("PER_SAMPLE", u8::from(per_sample));
         let kernel = if op.bias[0] > 0 { kernel.with("BIAS_ROWS", op.bias_rows) } else { kernel };
+        let kernel = match op.seen {
+            Seen::All => kernel,
+            Seen::Lengths => kernel.with("SEEN", 1u8),
+            Seen::Segments => kernel.with("SEEN", 2u8),
+        };
         let kernel = kernel.with("SAVES", u8::from(self.saves));
         let names = ["ADD", "ADD_KEYS", "ADD_VALUES", "ADD_BIAS"];
         let kernel = match context.operation.read(Slot::Input(0)) {
@@ -232,7 +245,8 @@ fn own_forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Err
     let lse = context.operation.written(Slot::Saved(0));
     let attention = Heads { saves: lse.is_some(), ..Heads::new(context, op)? };
     let [q, k, v, bias] = attention.inputs()?;
-    let arguments = vec![q, k, v, bias, context.operation.read(Slot::State), Some(y), lse];
+    let seen = attention.seen()?;
+    let arguments = vec![q, k, v, bias, seen, context.operation.read(Slot::State), Some(y), lse];
     Ok(vec![attention.launch("attention_forward", [op.heads, op.steps()], arguments)?])
 }
 
@@ -246,15 +260,16 @@ fn own_backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Er
     if [dq, dk, dv, dbias].iter().all(Option::is_none) {
         return Err(Error::Damaged("a backward operation writes no gradient"));
     }
+    let seen = attention.seen()?;
     // It leaves what the others read, also where the gradient of the queries is not wanted.
-    let of_queries = vec![dy, q, k, v, bias, y, lse, state, delta, dq];
+    let of_queries = vec![dy, q, k, v, bias, seen, y, lse, state, delta, dq];
     let mut launches = vec![attention.launch("attention_backward_queries", [op.heads, op.steps()], of_queries)?];
     if dk.is_some() || dv.is_some() {
-        let of_keys = vec![dy, q, k, v, bias, lse, delta, state, dk, dv];
+        let of_keys = vec![dy, q, k, v, bias, seen, lse, delta, state, dk, dv];
         launches.push(attention.launch("attention_backward_keys", [op.kv_heads, op.keys], of_keys)?);
     }
     if let Some(tensor) = dbias {
-        launches.push(attention.launch_bias(tensor, vec![dy, q, k, v, bias, lse, delta, state, dbias])?);
+        launches.push(attention.launch_bias(tensor, vec![dy, q, k, v, bias, seen, lse, delta, state, dbias])?);
     }
     Ok(launches)
 }

@@ -1,10 +1,10 @@
-//! Indices made of indices: `kernels/padded_positions.cu` and `kernels/arg_max.cu`.
+//! Indices made of indices: `kernels/padded_positions.cu`, `kernels/segment_positions.cu` and `kernels/arg_max.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::ops::{ArgMax, PaddedPositions};
+use gpumem_core::program::ops::{ArgMax, PaddedPositions, SegmentPositions};
 
 /// A warp for each sample.
 fn launch(context: &Context<'_>, kernel: Kernel, steps: u64) -> Result<Vec<Launch>, Error> {
@@ -30,4 +30,14 @@ pub(super) fn arg_max(context: &Context<'_>, op: &ArgMax) -> Result<Vec<Launch>,
         return Err(Error::Damaged("the largest of no indices, or of more than 2^32"));
     }
     launch(context, context.kernel("arg_max.cu", "arg_max"), op.count)
+}
+
+pub(super) fn segment_positions(context: &Context<'_>, op: &SegmentPositions) -> Result<Vec<Launch>, Error> {
+    let (segment, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    if !op.is_sound() || context.elements(segment) != context.elements(y) {
+        return Err(Error::Damaged("positions that are no indices"));
+    }
+    let kernel = context.kernel("segment_positions.cu", "segment_positions");
+    let kernel = kernel.with("SAMPLES", format!("{}ull", context.samples(y))).with("STEPS", format!("{}ull", op.count));
+    Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(segment), Some(y)])])
 }

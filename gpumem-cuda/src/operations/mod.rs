@@ -50,6 +50,7 @@ mod reparametrize;
 mod resize;
 mod rotary;
 mod selective_scan;
+mod sequence_mask;
 mod sinusoid;
 mod slice;
 mod softmax;
@@ -175,6 +176,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::WholeRecurrence(op) => whole_recurrence::forward(context, op),
         Op::Rectifier(op) => own(rectifier::forward(context, op)),
         Op::NormalizedConvolution(op) => normalized_convolution::forward(context, op),
+        Op::SequenceMask(op) => own(sequence_mask::forward(context, op)),
+        Op::SegmentPositions(op) => own(indices::segment_positions(context, op)),
     }
 }
 
@@ -214,6 +217,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::Positions(_)
         | Op::Constant(_)
         | Op::PaddedPositions(_)
+        | Op::SegmentPositions(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
@@ -234,5 +238,6 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::Rectifier(op) => own(rectifier::backward(context, op)),
         Op::CodedProduct(op) => own(coded_product::backward(context, op)),
         Op::NormalizedConvolution(op) => normalized_convolution::backward(context, op),
+        Op::SequenceMask(op) => own(sequence_mask::backward(context, op)),
     }
 }

@@ -3,15 +3,26 @@
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Reduce, Reduction};
+use gpumem_core::program::{Slot, TensorId};
 
 fn kernel(context: &Context<'_>, op: &Reduce, entry: &'static str, outer: u64, add: u8) -> Kernel {
     let scale = if op.reduction == Reduction::Mean { 1.0 / op.length as f64 } else { 1.0 };
     let kernel = context.kernel("reduce.cu", entry).with("OUTER", format!("{outer}ull"));
     let kernel = kernel.with("LENGTH", format!("{}ull", op.length)).with("INNER", format!("{}ull", op.inner));
     let kernel = kernel.with("MAXIMUM", u8::from(op.reduction == Reduction::Max));
+    let is_mean = op.reduction == Reduction::Mean;
+    let kernel = if op.counted {
+        kernel.with("COUNTED", format!("{}ull", op.outer)).with("MEAN", u8::from(is_mean))
+    } else {
+        kernel
+    };
     kernel.with("SCALE", format!("{:e}f", scale as f32)).with("ADD", add)
+}
+
+/// The tensor of how many elements count, if there is one.
+fn counts(context: &Context<'_>, op: &Reduce) -> Result<Option<TensorId>, Error> {
+    if op.counted { context.read(Slot::Input(1)).map(Some) } else { Ok(None) }
 }
 
 pub(super) fn forward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>, Error> {
@@ -23,7 +34,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>,
     let blocks = u32::try_from((outer * op.inner).div_ceil(results))
         .map_err(|_| Error::Damaged("a reduction has more results than a grid has blocks"))?;
     let kernel = kernel(context, op, entry, outer, 0);
-    let arguments = vec![Some(x), Some(y), places];
+    let arguments = vec![Some(x), counts(context, op)?, Some(y), places];
     Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
 }
 
@@ -31,6 +42,8 @@ pub(super) fn backward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let places = if op.has_places() { Some(context.read(Slot::Saved(0))?) } else { None };
     let outer = context.samples(dx) * op.outer;
+    // Places say it of a maximum.
+    let counts = if op.has_places() { None } else { counts(context, op)? };
     let kernel = kernel(context, op, "reduce_backward", outer, context.adds(Slot::InputGradient(0)));
-    Ok(vec![Launch::elementwise(kernel, context.count(dx), vec![Some(dy), places, Some(dx)])])
+    Ok(vec![Launch::elementwise(kernel, context.count(dx), vec![Some(dy), counts, places, Some(dx)])])
 }

@@ -493,6 +493,23 @@ pub fn spread(count: usize, salt: usize) -> Vec<u32> {
 /// A network with its training, batch and optimizer, by name.
 pub type Case<'a> = (&'a str, &'a Graph, NodeId, Training<'a>, u64, Optimizer);
 
+/// Numbers of an input that says which steps count: lengths of all kinds, an empty one among them, or segments of several lengths.
+fn counts_steps(program: &Program, id: usize) -> Option<Box<dyn Fn(usize) -> u32>> {
+    let all = program.operations.iter().flat_map(|operation| {
+        operation.indices(program).into_iter().filter(|rule| operation.read(rule.slot) == Some(id as u32))
+    });
+    let rule = all.into_iter().find(|rule| rule.ordered || rule.what == "length")?;
+    let each = rule.each as usize;
+    if rule.ordered {
+        return Some(Box::new(move |index| {
+            let (sample, step) = (index / each, index % each);
+            (step / (3 + 11 * sample)) as u32 + 5 * sample as u32
+        }));
+    }
+    let most = (rule.limit - 1) as u32;
+    Some(Box::new(move |index| [most * 2 / 3, 0, most, 1][index % 4]))
+}
+
 /// The numbers that a test begins with.
 fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: Optimizer) -> Option<Vec<u32>> {
     let tensor = program.tensor(id as u32);
@@ -508,6 +525,9 @@ fn beginning(program: &Program, id: usize, batch: u64, classes: u32, optimizer: 
         // Every code, or every pair of them.
         (Class::Parameter, gpumem_core::Role::Int8 | gpumem_core::Role::Nf4 | gpumem_core::Role::Nf4Double) => {
             (0..count).map(|index| (index * 37 + id) as u32 % 256).collect()
+        }
+        (Class::Input, gpumem_core::Role::Index) if let Some(rule) = counts_steps(program, id) => {
+            (0..count).map(rule).collect()
         }
         (Class::Input | Class::Target, gpumem_core::Role::Index) => {
             (0..count).map(|index| (index as u32 * 7 + 1) % classes).collect()

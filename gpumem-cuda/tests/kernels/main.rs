@@ -29,6 +29,7 @@ mod guards;
 mod joins;
 mod known_values;
 mod layouts;
+mod lengths;
 mod library;
 mod lora;
 mod losses;

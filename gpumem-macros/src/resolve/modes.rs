@@ -112,7 +112,8 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn used(&self, given: &Given) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
         let (init, init_around) = (given.init, self.init_around);
-        Use { owner: self.sharing.owner(), frozen, eval: self.mode == Some(Mode::Eval), init, init_around }
+        let owner = Use::of(self.sharing.owner());
+        Use { frozen, eval: self.mode == Some(Mode::Eval), init, init_around, ..owner }
     }
 
     /// Reports a layer that is frozen and would still do what layers do in training alone, unless `train` says that this is meant.

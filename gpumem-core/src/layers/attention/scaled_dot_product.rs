@@ -4,7 +4,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops::{self, usual_scale};
+use crate::program::ops::{self, Seen, usual_scale};
 use crate::shape::{Shape, product};
 use alloc::format;
 use alloc::string::String;
@@ -83,6 +83,7 @@ impl Layer for Attention {
             bias,
             shape,
             bias_rows,
+            seen: Seen::All,
         };
         let op = op.within(self.window.unwrap_or(0));
         if op.window > 0 && steps >= keys.saturating_add(op.window) {

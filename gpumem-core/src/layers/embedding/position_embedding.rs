@@ -5,7 +5,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::number::Role;
 use crate::program::Init;
-use crate::program::ops::{Gather, PaddedPositions, Slice};
+use crate::program::ops::{Gather, PaddedPositions, SegmentPositions, Slice};
 use alloc::format;
 
 /// `PositionEmbedding(positions, embedding_dim)`, or `PositionEmbedding(positions)` on a sequence, whose width it takes: one row of
@@ -16,6 +16,7 @@ use alloc::format;
 /// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, the
 ///   first T rows of the table, one for the whole batch. Add it to the tokens' rows:
 ///   `Add(Embedding(V, D), PositionEmbedding(T, D))`. With `padding_idx` the input are tokens, and each sample has rows of its own.
+/// * Inside of `segments` positions are counted from the beginning of each document, and each sample has rows of its own.
 /// * Parameters: `weight` `[positions, embedding_dim]`, normal with mean 0 and deviation 1; 0 in row `padding_idx`, which gets no gradient.
 /// * Backward keeps nothing; with `padding_idx` the positions, four bytes for each.
 ///
@@ -50,7 +51,13 @@ impl Layer for PositionEmbedding {
             }
         };
         let Some(width) = self.embedding_dim.or(arriving) else { return Err(Mistake::new("needs `embedding_dim`")) };
+        let segments = b.segments_of(&x[0]);
         if let Some(padding) = self.padding_idx {
+            if segments.is_some() {
+                let text =
+                    "counts tokens from the beginning of a row, whatever document they are of; leave `padding_idx` out";
+                return Err(Mistake::of("padding_idx", text));
+            }
             return self.behind(b, x[0], width, padding);
         }
         let mut positions = self.positions;
@@ -59,6 +66,11 @@ impl Layer for PositionEmbedding {
             positions = steps;
         }
         let table = b.parameter("weight", &[positions, width], Role::Weight, Init::Normal(1.0));
+        if let Some(segments) = segments {
+            let positions = b.op(SegmentPositions { count: steps }, &[segments])?;
+            let rows = table.shape.dims()[0];
+            return b.op(Gather { rows, width, count: steps, padding: None }, &[positions, table]);
+        }
         b.op(Slice { input: table.shape, start: 0, length: steps, axis: 0 }, &[table])
     }
 }

@@ -3,7 +3,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops::{Angles, Permute, Sinusoid};
+use crate::program::ops::{Angles, Permute, SegmentPositions, Sinusoid};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
@@ -74,6 +74,8 @@ impl Layer for SinusoidalEmbedding {
 ///   becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`. With `parts`, row `t` of `H` is
 ///   `(t + 1) / (H + 1e-6) * 2 pi`.
 /// * Parameters: none, and no table in memory that is not the output.
+/// * Inside of `segments` positions are counted from the beginning of each document, and each sample has rows of its own; not with `size` and
+///   `parts`.
 /// * With `cache` in `INFER`, positions of a sequence go on where the steps before ended; those with `parts` or of several rows do not.
 /// * Backward keeps nothing.
 ///
@@ -137,8 +139,18 @@ impl Layer for SinusoidalPositions {
         let width = even(b, width, if is_split { 4 } else { 2 });
         let SinusoidalPositions { base, interleaved, rows_first, .. } = *self;
         let shift = checked_shift(b, self.shift, if is_split { width / 2 } else { width });
-        let angles = if self.parts { Angles::Parts } else { Angles::Steps };
         let shape = Shape::new(&[steps, width]);
+        if let Some(segments) = b.segments_of(&x[0]) {
+            if is_split || map.is_some() {
+                let text = "places steps on a map, which documents in a row are not; leave `size` and `parts` out";
+                return Err(Mistake::new(text));
+            }
+            let positions = b.op(SegmentPositions { count: steps }, &[segments])?;
+            let angles = Angles::Indices;
+            let op = Sinusoid { angles, shape, grid, base, shift, rows_first, cosines_first: false, interleaved };
+            return b.op(op, &[positions]);
+        }
+        let angles = if self.parts { Angles::Parts } else { Angles::Steps };
         let rows =
             b.op(Sinusoid { angles, shape, grid, base, shift, rows_first, cosines_first: false, interleaved }, &[])?;
         let Some([height, across]) = map else { return Ok(rows) };

@@ -15,6 +15,9 @@ use crate::program::ops::Cell;
 ///   `[3 * hidden, D]`, `weight_hh_lk` `[3 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[3 * hidden]`, all
 ///   uniform within `1 / sqrt(hidden)`; gates in the order r, z, n. D is `hidden`, or twice that, from the second layer on.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
+/// * Inside of `lengths` each direction has the first `n` steps of a sample, the other one beginning at step `n - 1`, and the output after them
+///   is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with `bidirectional`, one
+///   of each layer's input and of its output.
 /// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step beside the input.
 ///   `W_hn h + b_hn` is computed again. With `cudnn = true` it keeps 6 numbers a unit and step in place of the gates.
 ///

@@ -22,6 +22,9 @@ use alloc::format;
 ///   `proj_size`, that takes the place of `hidden` in D and of the second one in `weight_hh_lk`, and `weight_hr_lk`
 ///   `[proj_size, hidden]`, drawn like the others, comes behind them.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
+/// * Inside of `lengths` each direction has the first `n` steps of a sample, the other one beginning at step `n - 1`, and the output after them
+///   is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with `bidirectional`, one
+///   of each layer's input and of its output.
 /// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input, or
 ///   `4 * hidden + proj_size`. The cell's state is computed again, into as much room as the units of all steps have, for one layer at a
 ///   time; with `proj_size` the gradients of the steps' outputs lie beside it.

@@ -14,7 +14,7 @@ use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
-use crate::program::ops::{Cell, Mask, Product, Recurrence};
+use crate::program::ops::{Cell, Concat, Mask, Product, Recurrence};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
@@ -62,7 +62,11 @@ impl Stack {
             );
             b.report(Mistake::of("layers", text));
         }
-        let mut y = x;
+        // Of a layer the steps after the end are 0, and so are those that the next one maps.
+        let mut y = match b.lengths_of(&x) {
+            Some(lengths) => b.first_steps(x, lengths, false)?,
+            None => x,
+        };
         for layer in 0..layers.min(MOST_LAYERS) {
             if layer > 0 && dropout > 0.0 {
                 y = b.op(Mask { shape: y.shape, p: dropout, shared: 1, site: layer - 1 }, &[y])?;
@@ -74,12 +78,39 @@ impl Stack {
 
     /// One layer: for each direction the map of all steps at once, and then step after step.
     fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, layer: u64) -> Result<Value, Mistake> {
+        let all = if self.bidirectional { &["", "_reverse"][..] } else { &[""] };
+        let Some(lengths) = b.lengths_of(&x) else { return self.directions(b, x, cell, (layer, all)) };
+        // Step `n - 1` comes first where a direction begins at the end of each sample.
+        let mut directions = Vec::new();
+        for (suffix, reverse) in all.iter().zip([false, true]) {
+            let arriving = if reverse { b.first_steps(x, lengths, true)? } else { x };
+            let y = self.directions(b, arriving, cell, (layer, &[*suffix]))?;
+            directions.push(b.first_steps(y, lengths, reverse)?);
+        }
+        let [steps, width] = directions[0].sequence()?;
+        match directions.len() {
+            1 => Ok(directions[0]),
+            _ => b.op(
+                Concat { axis: 1, lengths: [width; 2].to_vec(), shape: Shape::new(&[steps, 2 * width]) },
+                &directions,
+            ),
+        }
+    }
+
+    /// One layer in the directions of these suffixes.
+    fn directions(
+        &self,
+        b: &mut Builder<'_>,
+        x: Value,
+        cell: Cell,
+        (layer, suffixes): (u64, &[&str]),
+    ) -> Result<Value, Mistake> {
         let ([steps, in_features], Stack { hidden, bias, cudnn, .. }) = (x.sequence()?, *self);
-        let (outputs, directions) = (self.projected.unwrap_or(hidden), 1 + u64::from(self.bidirectional));
+        let (outputs, directions) = (self.projected.unwrap_or(hidden), suffixes.len() as u64);
         let op = Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn };
         let (width, mut inputs) = (op.width(), Vec::new());
         let init = Init::Uniform(inverse_sqrt(hidden));
-        for suffix in ["", "_reverse"].into_iter().take(op.directions as usize) {
+        for suffix in suffixes {
             let mut parameter =
                 |kind: &str, shape: &[u64]| b.parameter(&format!("{kind}_l{layer}{suffix}"), shape, Role::Weight, init);
             let mut mapped = [x, parameter("weight_ih", &[width, in_features])].to_vec();

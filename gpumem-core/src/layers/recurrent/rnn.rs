@@ -15,6 +15,9 @@ use crate::program::ops::Cell;
 ///   `[hidden, D]`, `weight_hh_lk` `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within
 ///   `1 / sqrt(hidden)`. D is `hidden`, or twice that, from the second layer on.
 /// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
+/// * Inside of `lengths` each direction has the first `n` steps of a sample, the other one beginning at step `n - 1`, and the output after them
+///   is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with `bidirectional`, one
+///   of each layer's input and of its output.
 /// * Backward keeps for each layer its input and its output, and with `cudnn = true` one more number a unit and step.
 ///
 /// PyTorch: `torch.nn.RNN(D, hidden, layers, nonlinearity, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.

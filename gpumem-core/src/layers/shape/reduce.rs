@@ -38,6 +38,7 @@ reductions! {
     /// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
     ///   is the last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is.
+    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps nothing.
     ///
@@ -48,6 +49,7 @@ reductions! {
     /// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
     ///   is the last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is.
+    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps nothing.
     ///
@@ -59,6 +61,7 @@ reductions! {
     ///   is the last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is. The gradient goes to the maximum, the first of
     ///   several.
+    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps the place of each maximum, 4 bytes.
     ///
@@ -108,9 +111,10 @@ fn reduced(b: &mut Builder<'_>, x: Value, reduction: Reduction, dim: &[i64], kee
             let (outer, length) = (product(&dims[..first]), product(&dims[first..=last]));
             let mut left = dims[..first].to_vec();
             left.extend(core::iter::repeat_n(1, last + 1 - first).chain(dims[last + 1..].iter().copied()));
-            if length > 1 {
+            // Of one step, too, a length may be 0.
+            if length > 1 || b.lengths_of(&y).is_some() {
                 let rows = b.reshaped(y, Shape::new(&[outer, length, inner]));
-                y = b.op(Reduce { reduction, outer, length, inner }, &[rows])?;
+                y = b.op(Reduce { reduction, outer, length, inner, counted: false }, &[rows])?;
             }
             y = b.reshaped(y, Shape::new(&left));
             end = first;

@@ -1,11 +1,26 @@
 use super::CachedAttention;
 use crate::number::{Role, inverse_sqrt};
-use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
+use crate::program::Slot;
+use crate::program::encoding::{record, wire_enum};
+use crate::program::indices::Indices;
+use crate::program::op::{Edge, Gradient, Inputs, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+
+/// Which keys the queries of a sequence may see, as numbers of each sample say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Seen {
+    /// All.
+    All,
+    /// The first `n` of each sequence: one number for each sample, from 0 to the number of keys.
+    Lengths,
+    /// Keys of the query's own segment: a number for each step, which never falls along the sequence. Steps of equal numbers are a segment.
+    Segments,
+}
+wire_enum!(Seen { All, Lengths, Segments });
 
 record! {
     /// Scaled dot-product attention: in each head `softmax(scale * q k^T + bias) v`. With `causal` a step sees the steps up to its own
@@ -14,7 +29,8 @@ record! {
     /// * Inputs: queries, keys and values side by side, `[.., T, (heads + 2 * kv_heads) * S]`; or, where they are `apart`, queries
     ///   `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`. Heads of the queries that follow each other
     ///   share a head of the keys and one of the values. Then what is added to scaled products, if there is anything: matrices `[T, M]`, or
-    ///   rows `[M]` that all queries share. A key at which -infinity is added is hidden.
+    ///   rows `[M]` that all queries share. A key at which -infinity is added is hidden. Then the indices of `seen`: a number for each
+    ///   sample, or one for each of the T steps. Keys that no query sees are not read.
     /// * A query that sees no key has an output of 0, and no gradient comes from it. Its logarithm is +infinity.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
     /// * The gradient reads all inputs, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head,
@@ -48,6 +64,8 @@ record! {
         pub shape: Shape,
         /// Rows of each matrix that is added: T, or 1 if all queries share it. 0 where nothing is added.
         pub bias_rows: u64,
+        /// Which keys a query may see.
+        pub seen: Seen,
     }
 }
 
@@ -60,7 +78,7 @@ impl Attention {
         let keys = rows.last().copied().unwrap_or(0);
         let scale = usual_scale(width);
         let shape = Shape::new(&dims);
-        let (values, window, apart, bias, bias_rows) = (width, 0, false, [0; 2], 0);
+        let (values, window, apart, bias, bias_rows, seen) = (width, 0, false, [0; 2], 0, Seen::All);
         Attention {
             heads,
             kv_heads,
@@ -75,6 +93,7 @@ impl Attention {
             bias,
             shape,
             bias_rows,
+            seen,
         }
     }
 
@@ -92,6 +111,7 @@ impl Attention {
     /// added. Every query then sees its own key; what cuDNN makes of one that sees none does not matter.
     pub fn is_for_the_library(&self) -> bool {
         let is_usual = self.scale == usual_scale(self.width) && self.bias[0] == 0 && self.hides_from() == 0;
+        let is_usual = is_usual && self.seen == Seen::All;
         self.causal && !self.draws() && !self.apart && is_usual && self.shape.rank() == 2
     }
 
@@ -122,6 +142,21 @@ impl Attention {
         (self.bias[0] > 0).then_some(if self.apart { 3 } else { 1 })
     }
 
+    /// The number of the input that says which keys are seen, if there is one.
+    pub fn seen_by(&self) -> Option<u8> {
+        let parts = if self.apart { 3 } else { 1 };
+        (self.seen != Seen::All).then_some(parts + u8::from(self.bias[0] > 0))
+    }
+
+    /// Numbers of a sample that say which keys are seen.
+    pub fn seen_elements(&self) -> u64 {
+        match self.seen {
+            Seen::All => 0,
+            Seen::Lengths => 1,
+            Seen::Segments => self.keys,
+        }
+    }
+
     /// Whether each head of keys serves as many heads of queries, and every number fits the others.
     pub fn is_sound(&self) -> bool {
         // The last query sees a key.
@@ -136,7 +171,14 @@ impl Attention {
         let is_shared = matrices == 0 || (sharing > 0 && all.is_multiple_of(matrices.saturating_mul(sharing)));
         let has_rows = matrices == 0 || self.bias_rows == 1 || self.bias_rows == self.steps();
         let is_bias = is_shared && has_rows;
-        sees && has_heads && has_elements && is_joined && is_scaled && is_bias && self.shape.last() == self.features()
+        let is_counted = self.keys < u64::from(u32::MAX);
+        let is_seen = match self.seen {
+            Seen::All => true,
+            Seen::Lengths => is_counted,
+            Seen::Segments => is_counted && self.keys == self.steps(),
+        };
+        let is_sized = has_heads && has_elements && self.shape.last() == self.features();
+        sees && is_sized && is_joined && is_scaled && is_bias && is_seen
     }
 
     /// Elements of all that is added, of a sample or of the whole batch.
@@ -172,7 +214,8 @@ impl Rule for Attention {
             (true, None) => &[0, 1, 2],
             (true, Some(_)) => &[0, 1, 2, 3],
         };
-        let reads = Reads { output: true, saved: true, state: self.draws(), ..Reads::inputs(inputs) };
+        let all = self.seen_by().map_or(Inputs::of(inputs), |seen| Inputs::of(inputs).with(seen));
+        let reads = Reads { inputs: all, output: true, saved: true, state: self.draws() };
         let of: Vec<(u8, Reads)> = inputs.iter().map(|&input| (input, reads)).collect();
         vec![Gradient::computed(&of)]
     }
@@ -203,6 +246,14 @@ impl Rule for Attention {
         }
     }
 
+    fn indices(&self) -> Vec<Indices> {
+        let rule = |input| match self.seen {
+            Seen::Segments => Indices::ordered("segment", Slot::Input(input), self.keys),
+            _ => Indices::below(self.keys.saturating_add(1), "length", Slot::Input(input), 1),
+        };
+        self.seen_by().map(rule).into_iter().collect()
+    }
+
     fn draws(&self) -> bool {
         self.dropout > 0.0
     }
@@ -215,6 +266,9 @@ impl Rule for Attention {
 
     /// Attention of a sequence over itself, in which nothing later is seen.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
+        if self.seen != Seen::All {
+            return Err(Sequence::refusal());
+        }
         let is_first = sequence.of_all()? == 0 && self.sequences() == 1;
         if !is_first || self.bias[0] > 0 || self.keys != self.steps() {
             return Err(Sequence::refusal());
@@ -250,6 +304,20 @@ mod tests {
         assert!(op.is_for_the_library() && !op.within(4).is_for_the_library());
     }
 
+    #[test]
+    fn what_says_which_keys_are_seen_is_the_last_input() {
+        let joined = Attention::joined([2, 2, 4], 0.0, true, &[5]);
+        let apart = Attention { apart: true, seen: Seen::Lengths, ..joined.clone() };
+        let added = Attention { bias: [1, 2], bias_rows: 1, ..apart.clone() };
+        let segments = Attention { seen: Seen::Segments, ..joined.clone() };
+        assert_eq!([&joined, &segments, &apart, &added].map(Attention::seen_by), [None, Some(1), Some(3), Some(4)]);
+        assert_eq!([&joined, &segments, &apart].map(Attention::seen_elements), [0, 5, 1]);
+        assert!(segments.is_sound() && !segments.is_for_the_library() && joined.is_for_the_library());
+        let Gradient::Computed { of, .. } = &added.gradients()[0] else { panic!() };
+        assert_eq!(of.iter().map(|(input, _)| *input).collect::<Vec<u8>>(), [0, 1, 2, 3]);
+        assert!(of.iter().all(|(_, reads)| reads.inputs.contains(4)));
+    }
+
     /// A damaged program may name any.
     #[test]
     fn numbers_that_do_not_fit_are_not_sound() {
@@ -282,6 +350,8 @@ mod tests {
             Attention { shape: Shape::new(&[3, 5, 24]), ..joined.clone() },
             Attention { shape: Shape::new(&[32]), ..joined.clone() },
             Attention { keys: 0, ..apart.clone() },
+            Attention { seen: Seen::Segments, ..apart.clone() },
+            Attention { seen: Seen::Lengths, keys: u64::from(u32::MAX), ..apart.clone() },
             Attention { values: 0, ..apart.clone() },
         ] {
             assert!(!changed.is_sound(), "{changed:?}");
