@@ -45,6 +45,34 @@ words! {
     ///
     /// PyTorch: `x.train()`.
     train,
+    /// `lengths(n, x)`, with an input `n: Lengths<T>`: of each sample only the first `n` of T steps count inside. What arrives is a sequence
+    /// of T steps, `[T, D]` or tokens `[T]`; `of = name` names another value.
+    ///
+    /// * Attention sees the first `n` keys, in its own rows too; with `causal`, `window`, what is added, and dropout as ever. A row that sees no
+    ///   key is 0, and so are its gradients. Rows of queries after `n` are computed as the others are.
+    /// * `Mean`, `Max` and `Sum` over steps have the first `n`; of none they are 0.
+    /// * `Lstm`, `Gru` and `Rnn` have the first `n`, in both directions; their outputs after them are 0.
+    /// * What treats each step alone, or looks at earlier ones only, is as it is. What looks at steps after the end is a mistake. The first
+    ///   step, `Select(0)`, may be taken.
+    /// * An attention belongs to the `lengths` of the value that its keys are computed from; what it gives has the steps of its queries. Where
+    ///   keys are of another value, that has `lengths` of its own: `lengths(n, lengths(m, of = memory, decoder()))`, or
+    ///   `lengths(196, of = memory, ..)` where all of its 196 steps count. Otherwise it is a mistake.
+    /// * What lies after the end must be finite where layers compute with it.
+    /// * A length above T is an error of the step, before anything is computed. Memory: 4 bytes a sample for `n`, and no T x T tensor.
+    ///
+    /// PyTorch: `key_padding_mask = torch.arange(T) >= n[:, None]` of every attention, but for rows that see no key, which are NaN there;
+    /// `pack_padded_sequence(x, n, batch_first=True, enforce_sorted=False)` of recurrent layers.
+    lengths,
+    /// `segments(rows, x)`, with an input `rows: Segments<T>`: several documents in a row of T steps. Steps of equal numbers are a document;
+    /// numbers never fall along the row.
+    ///
+    /// * Attention sees keys of its own document. `PositionEmbedding` and `SinusoidalPositions` count from the document's beginning. `Rotary`,
+    ///   `AlibiBias` and `RelativePositionBias` matter by differences of positions alone, which a document has anywhere.
+    /// * What treats each step alone is as it is; any other layer is a mistake.
+    /// * Memory: 4 bytes a step for `rows`, and no T x T tensor.
+    ///
+    /// PyTorch: `flash_attn_varlen_func` with `cu_seqlens`, or a boolean mask `rows[:, :, None] == rows[:, None, :]`.
+    segments,
     /// `lora(rank, alpha, x)`: `x` frozen in all its uses, with low-rank adapters of its linear maps, those of attentions among them: `W x + b` becomes
     /// `W x + b + alpha / rank * B A x`, of which A and B are trained.
     ///
@@ -83,6 +111,12 @@ words! {
     Volume,
     /// `Values<A, B, ..>`: numbers of any shape of up to six axes a sample.
     Values,
+    /// `Lengths<T>`: an input of one number a sample, from 0 to T, of which `lengths(n, ..)` reads how many steps of a sequence count.
+    /// `Tensor<u32, (D<batch>,)>` at run time.
+    Lengths,
+    /// `Segments<T>`: an input of one number for each of T steps, equal within a document and never falling, which `segments(rows, ..)` reads.
+    /// `Tensor<u32, (D<batch>, D<T>)>` at run time.
+    Segments,
     /// `Logits<N>`: an output of N class scores a sample, as `CrossEntropy` takes them. `Tensor<f32, (D<batch>, D<N>)>` at run time.
     Logits,
     /// `Map<C, H, W>`: an output of C channels, H pixels high and W wide.

@@ -146,6 +146,8 @@ use proc_macro2::TokenStream;
 /// | `freeze(x)`, `Linear(10, freeze)` | this use of `x` without training: no gradient goes to its parameters here, and nothing is kept for one; without another use they have no optimizer state. Where nothing trainable lies before it, nothing flows back through it |
 /// | `detach(x)`, `detach` after a value | the value, through which nothing flows back |
 /// | `eval(x)`, `train(x)` | `x` in training as without it: batch norms by their running statistics, which rest, and no dropout; or as in training. `freeze` around a batch norm or dropout asks for one of them |
+/// | `lengths(n, x)`, with an input `n: Lengths<T>` | `x` over the first `n` of T steps of each sample: attention sees no others, reductions over steps and recurrent layers end there; `of = name` names another value than what arrives |
+/// | `segments(rows, x)`, with an input `rows: Segments<T>` | `x` over several documents in a row: attention sees its own, and positions count from its beginning |
 /// | `checkpoint(x)` | `x`, whose inside is computed a second time for the backward pass and not kept for it |
 /// | `lora(8, 16.0, x, targets = "q_proj, v_proj")` | `x` frozen, with trained adapters of rank 8 for its linear maps of these names, or without `targets` for all of them; with `base = Nf4`, `base = Nf4Double` or `base = Int8` their frozen weights are kept in 4 or 8 bits |
 /// | `if condition { x } else { y }` | one of them, decided at compile time |

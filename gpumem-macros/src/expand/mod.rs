@@ -103,9 +103,12 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
         if let Some((_, place)) = readings.infer.as_ref().and_then(|infer| infer.cached)
             && !takes_tokens(inputs, promised)
         {
+            let counts = inputs.iter().any(|input| input.form.counts_steps());
             let text = "`cache` needs a network from tokens to a row for each of them, as `fn forward(tokens: Tokens<1024>) -> \
                         TokenLogits<1024, 50257>`";
-            errors.add(place, text);
+            let counted = "`cache` counts steps as they come and knows no `lengths` and `segments`; decode with a network of the same layers \
+                           without them";
+            errors.add(place, if counts { counted } else { text });
             return fallback::network(source, readings, errors);
         }
         match programs(source, resolved, outputs, readings) {
@@ -561,9 +564,9 @@ fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream>
 
 /// The types of a batch of inputs and of outputs, of so many steps where a pass has not all of them.
 fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream, chunk: Option<u64>) -> [TokenStream; 2] {
-    let dimensions = |declared: &Declared| match chunk {
-        Some(chunk) => [&[chunk], &declared.dimensions[1..]].concat(),
-        None => declared.dimensions.clone(),
+    let dimensions = |declared: &Declared| match (chunk, declared.value().shape.dims()) {
+        (Some(chunk), [_, step @ ..]) => [&[chunk], step].concat(),
+        (_, whole) => whole.to_vec(),
     };
     let input = inputs.iter().map(|input| tensor(input.value().elements, &dimensions(input), batch));
     let output = promised.iter().map(|output| tensor(Elements::Numbers, &dimensions(output), batch));

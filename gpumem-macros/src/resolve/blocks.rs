@@ -12,13 +12,27 @@ use crate::names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::is_composite;
+use gpumem_core::program::ops::Seen;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
 
 /// Names with a meaning of their own.
-pub(super) const KEYWORDS: [&str; 11] =
-    ["repeat", "tap", "from", "freeze", "detach", "eval", "train", "checkpoint", "lora", "init", "Outputs"];
+pub(super) const KEYWORDS: [&str; 13] = [
+    "repeat",
+    "tap",
+    "from",
+    "freeze",
+    "detach",
+    "eval",
+    "train",
+    "checkpoint",
+    "lora",
+    "init",
+    "lengths",
+    "segments",
+    "Outputs",
+];
 
 impl<'s> Resolver<'s, '_> {
     /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
@@ -62,6 +76,8 @@ impl<'s> Resolver<'s, '_> {
             "freeze" => self.freeze(element, written, frame, current, segment),
             "eval" => self.in_mode(element, (Mode::Eval, written), frame, current, segment),
             "train" => self.in_mode(element, (Mode::Train, written), frame, current, segment),
+            "lengths" => self.within_steps(element, (Seen::Lengths, written), frame, current, segment),
+            "segments" => self.within_steps(element, (Seen::Segments, written), frame, current, segment),
             "detach" => self.detach(element, arguments, frame, current, segment),
             "Outputs" => {
                 let message = "`Outputs` stands at the end of `forward`, in no block and no branch";
@@ -380,7 +396,7 @@ impl<'s> Resolver<'s, '_> {
     fn tapped(&mut self, element: &Expression, arguments: &[Argument], frame: &Frame<'s>) -> Current {
         let name = self.only_name(element, arguments, frame, "from(skip)")?;
         if let Some(value) = frame.tapped(&name) {
-            return value;
+            return value.filter(|&node| !self.is_counted(element, node, &name, frame));
         }
         if self.declaring {
             // A caller may have tapped it.

@@ -122,7 +122,17 @@ impl Resolver<'_, '_> {
         let is_read = |id: NodeId| self.graph.nodes.iter().any(|node| node.inputs().contains(&id));
         let unread: Vec<bool> = inputs.map(|(id, _)| !is_read(id)).collect();
         for (input, _) in forward.parameters.iter().zip(unread).filter(|(_, unread)| *unread) {
-            let message = format!("nothing reads the input `{0}`; read it with `from({0})`, or remove it", input.name);
+            let name = &input.name;
+            let message = match input.kind.name.to_string().as_str() {
+                "Lengths" => format!(
+                    "nothing asks how many steps count in `{name}`; put attention, recurrent layers or reductions over steps into \
+                     `lengths({name}, ..)`, or remove it"
+                ),
+                "Segments" => format!(
+                    "nothing asks for the segments in `{name}`; put attention into `segments({name}, ..)`, or remove it"
+                ),
+                _ => format!("nothing reads the input `{name}`; read it with `from({name})`, or remove it"),
+            };
             self.errors.add(&input.name, message);
         }
     }

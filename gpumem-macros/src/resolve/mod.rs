@@ -15,6 +15,7 @@ mod modules;
 mod operations;
 mod paths;
 mod sharing;
+mod steps;
 mod taps;
 mod types;
 
@@ -22,6 +23,7 @@ use crate::errors::{Error, Errors};
 use crate::syntax::{Expression, Function, Kind, Module, Place, Source};
 use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
+use gpumem_core::layers::Steps;
 use gpumem_core::layers::initializer::Initial;
 use guesses::Guesses;
 pub(crate) use layers::{BLOCK_NAME, is_block_name};
@@ -98,6 +100,10 @@ pub(crate) struct Resolver<'s, 'e> {
     mode: Option<Mode>,
     /// What the `init` around it say.
     init_around: Initial,
+    /// The `lengths` and `segments` around it, the innermost one last.
+    around: Vec<Steps>,
+    /// Inputs that say which steps count, as they are declared, by their nodes.
+    counted: HashMap<NodeId, Declared>,
     /// The `detach`es that have been resolved.
     detached: Vec<Detached<'s>>,
     /// The `lora`s that have been resolved.
@@ -210,6 +216,8 @@ impl<'s, 'e> Resolver<'s, 'e> {
             frozen: None,
             mode: None,
             init_around: Initial::default(),
+            around: Vec::new(),
+            counted: HashMap::new(),
             detached: Vec::new(),
             adapted: Vec::new(),
             is_adapted: false,
@@ -228,7 +236,10 @@ impl<'s> Resolver<'s, '_> {
         };
         let [inputs, promised] = self.declared_types(forward);
         let starts: Vec<Current> = match &inputs {
-            Some(inputs) => inputs.iter().map(|input| self.input(input)).collect(),
+            Some(inputs) => {
+                self.check_first_input(forward, &inputs[0]);
+                inputs.iter().map(|input| self.input(input)).collect()
+            }
             None => vec![None; forward.parameters.len()],
         };
         // Inputs can be read by their names.
@@ -353,7 +364,11 @@ impl<'s> Resolver<'s, '_> {
 
     fn input(&mut self, input: &Declared) -> Current {
         let added = self.graph.input(input.value());
-        added.map_err(|mistake| self.errors.add(input.place, mistake.to_string())).ok()
+        let node = added.map_err(|mistake| self.errors.add(input.place, mistake.to_string())).ok()?;
+        if input.form.counts_steps() {
+            self.counted.insert(node, input.clone());
+        }
+        Some(node)
     }
 
     /// The values of `forward`'s body: the branches of an `Outputs(..)` at its end, or one. `None` where an `if` is not known.

@@ -95,7 +95,9 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn is_frozen_by_itself(&mut self, element: &'s Expression, frame: &Rc<Frame<'s>>) -> bool {
         match &element.kind {
             Kind::Call { name, .. } if name == "freeze" => true,
-            Kind::Call { name, arguments } if name == "eval" || name == "train" => {
+            Kind::Call { name, arguments }
+                if ["eval", "train", "lengths", "segments"].iter().any(|word| name == word) =>
+            {
                 arguments.iter().any(|argument| self.is_frozen_by_itself(&argument.value, frame))
             }
             Kind::Call { name, arguments } => {
@@ -111,9 +113,9 @@ impl<'s> Resolver<'s, '_> {
     /// Returns the use of a layer with these arguments here.
     pub(super) fn used(&self, given: &Given) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
-        let (init, init_around) = (given.init, self.init_around);
-        let owner = Use::of(self.sharing.owner());
-        Use { frozen, eval: self.mode == Some(Mode::Eval), init, init_around, ..owner }
+        let (owner, eval) = (self.sharing.owner(), self.mode == Some(Mode::Eval));
+        let (init, init_around, steps) = (given.init, self.init_around, self.around.clone());
+        Use { owner, frozen, eval, init, init_around, steps }
     }
 
     /// Reports a layer that is frozen and would still do what layers do in training alone, unless `train` says that this is meant.

@@ -78,6 +78,12 @@ fn collect<'s>(expression: &'s Expression, taps: &mut Vec<&'s Ident>, read: &mut
                     read.push(value.to_string());
                 }
             }
+            // The value whose steps they count.
+            let of = arguments.iter().filter(|argument| argument.name.as_ref().is_some_and(|name| name == "of"));
+            read.extend(of.filter_map(|of| match &of.value.kind {
+                Kind::Name(value) if name == "lengths" || name == "segments" => Some(value.to_string()),
+                _ => None,
+            }));
             arguments.iter().for_each(|argument| collect(&argument.value, taps, read));
         }
         Kind::Path { arguments, .. } => {

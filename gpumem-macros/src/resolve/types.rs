@@ -22,15 +22,24 @@ pub(crate) enum Form {
     Signal,
     Volume,
     Values,
+    Lengths,
+    Segments,
     Logits,
     Map,
     TokenLogits,
 }
 
+impl Form {
+    /// True for what says which steps of another input count.
+    pub(crate) fn counts_steps(self) -> bool {
+        matches!(self, Form::Lengths | Form::Segments)
+    }
+}
+
 /// A type's name and the names of its dimensions.
 type Row = (&'static str, Form, &'static str);
 
-const INPUTS: [Row; 8] = [
+const INPUTS: [Row; 10] = [
     ("Image", Form::Image, "C, H, W"),
     ("Images", Form::Images, "u8, C, H, W"),
     ("Features", Form::Features, "N"),
@@ -39,6 +48,8 @@ const INPUTS: [Row; 8] = [
     ("Signal", Form::Signal, "C, L"),
     ("Volume", Form::Volume, "C, D, H, W"),
     ("Values", Form::Values, ANY),
+    ("Lengths", Form::Lengths, "T"),
+    ("Segments", Form::Segments, "T"),
 ];
 
 const OUTPUTS: [Row; 8] = [
@@ -73,7 +84,9 @@ impl Declared {
     pub(crate) fn value(&self) -> graph::Type {
         let shape = Shape::new(&self.dimensions);
         match self.form {
-            Form::Tokens => graph::Type::indices(shape),
+            Form::Tokens | Form::Segments => graph::Type::indices(shape),
+            // One number a sample; the dimension is the most that it can be.
+            Form::Lengths => graph::Type::indices(Shape::new(&[])),
             Form::Images => graph::Type::bytes(shape),
             _ => graph::Type::numbers(shape),
         }

@@ -41,8 +41,9 @@ fn caches() {
     }
 }
 
+/// Asserts that a network expands to an error with this text.
 #[track_caller]
-fn assert_says(text: &str, said: &str) {
+pub(super) fn assert_says(text: &str, said: &str) {
     let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
     assert!(expansion.contains(said), "{said}: {expansion}");
 }

@@ -258,7 +258,7 @@ fn modules() {
 #[test]
 fn inputs_and_outputs() {
     let types = "of one sample, without the batch, write `Image<C, H, W>`, `Images<u8, C, H, W>`, `Features<N>`, `Tokens<T>`, `Sequence<T, D>`, \
-                 `Signal<C, L>`, `Volume<C, D, H, W>` or `Values<A, B, ..>`";
+                 `Signal<C, L>`, `Volume<C, D, H, W>`, `Values<A, B, ..>`, `Lengths<T>` or `Segments<T>`";
     let tensor = format!("no type of an input is called `Tensor`; {types}");
     let no_self = "a network has no `self`: `forward` takes its inputs only, and blocks their parameters";
     for (inputs, place, said) in [
