@@ -186,17 +186,11 @@ impl fmt::Display for NoOption {
 /// Returns what to write in place of an option that PyTorch's layers have and these lack, whatever its value.
 pub fn in_place_of(option: &str) -> Option<&'static str> {
     match option {
-        "key_padding_mask"
-        | "src_key_padding_mask"
-        | "tgt_key_padding_mask"
-        | "memory_key_padding_mask"
-        | "attn_mask"
-        | "attention_mask"
-        | "attn_bias"
-        | "src_mask"
-        | "tgt_mask"
-        | "memory_mask"
-        | "mask" => Some(
+        "key_padding_mask" | "src_key_padding_mask" | "tgt_key_padding_mask" | "memory_key_padding_mask" => Some(
+            "padding is left out by `lengths(n, ..)` around the layers, with an input `n: Lengths<T>`; a mask that is no prefix is the last \
+             branch of `Attention(q, k, v, mask)`",
+        ),
+        "attn_mask" | "attention_mask" | "attn_bias" | "src_mask" | "tgt_mask" | "memory_mask" | "mask" => Some(
             "a mask is the last branch of `Attention(q, k, v, mask)`: numbers that are added to the scores, -infinity where a key is \
              hidden, [M] for all queries or [T, M]; an input of the network is read as `from(mask)`",
         ),

@@ -380,6 +380,9 @@ fn pairs_in_other_words() {
 fn masks_of_attention() {
     let mask = "a mask is the last branch of `Attention(q, k, v, mask)`: numbers that are added to the scores, -infinity where a key is \
                 hidden, [M] for all queries or [T, M]; an input of the network is read as `from(mask)`";
+    let padding = "padding is left out by `lengths(n, ..)` around the layers, with an input `n: Lengths<T>`; a mask that is no prefix is the \
+                   last branch of `Attention(q, k, v, mask)`";
+    let of = |option: &str| if option.ends_with("key_padding_mask") { padding } else { mask };
     let network = |body: &str| {
         format!("pub struct Net; fn forward(x: Sequence<6, 16>, mask: Features<6>) -> Sequence<6, 16> {{ {body} }}")
     };
@@ -392,14 +395,14 @@ fn masks_of_attention() {
     ] {
         let (name, _) = attention.split_once('(').unwrap();
         let (option, _) = place.split_once(' ').unwrap();
-        let said = format!("layer 2 `{name}` has no option `{option}`; {mask}");
+        let said = format!("layer 2 `{name}` has no option `{option}`; {}", of(option));
         assert_mistakes(&network(&format!("[{through}, {attention}]")), &[(place, &said)]);
     }
     let alone = network("[MultiHeadAttention(4, key_padding_mask = mask)]");
-    let said = format!("layer 0 `MultiHeadAttention` has no option `key_padding_mask`; {mask}");
+    let said = format!("layer 0 `MultiHeadAttention` has no option `key_padding_mask`; {padding}");
     assert_mistakes(&alone, &[("key_padding_mask = mask", &said)]);
     let block = "TransformerBlock(16, 4, src_key_padding_mask = mask)";
-    let said = format!("block `TransformerBlock` has no parameter `src_key_padding_mask`; {mask}");
+    let said = format!("block `TransformerBlock` has no parameter `src_key_padding_mask`; {padding}");
     assert_mistakes(&network(&format!("[{through}, {block}]")), &[("src_key_padding_mask = mask", &said)]);
     for mask in ["from(mask)", "[from(mask), Reshape(1, 6)]"] {
         let attention = format!("Attention(Linear(16), Linear(16), Linear(16), {mask}, heads = 4)");

@@ -65,7 +65,8 @@ fn every_attention_and_reduction_inside_counts_steps() {
             "[lengths(n, [Transpose(1, 2), Conv1d(8, 3, padding = 2), Slice(0, 12, dim = 2), Transpose(1, 2), Mean(1)])]",
             [0, 1, 0],
         ),
-        // In front of it and after it, and for each direction before the recurrence and after it.
+        ("[lengths(n, [Transpose(1, 2), Relu, AdaptiveMaxPool1d(1), Flatten])]", [0, 1, 0]),
+        // Before it and after it, and for each direction before the recurrence and after it.
         ("[lengths(n, [Lstm(4, bidirectional = true), Mean(1)])]", [0, 1, 4]),
         ("[lengths(n, [Gru(8, 2), Mean(1)])]", [0, 1, 3]),
         // Over features there is nothing to count.
@@ -117,7 +118,7 @@ fn what_looks_at_steps_after_the_end() {
     for (layers, layer) in [
         ("Transpose(1, 2), Conv1d(8, 3, padding = 1), Transpose(1, 2)", "Conv1d(8, 3, padding = 1)"),
         ("Transpose(1, 2), MaxPool1d(2)", "MaxPool1d(2)"),
-        ("Transpose(1, 2), AdaptiveAvgPool1d(1)", "AdaptiveAvgPool1d(1)"),
+        ("Transpose(1, 2), AdaptiveAvgPool1d(2)", "AdaptiveAvgPool1d(2)"),
         ("Transpose(1, 2), BatchNorm1d", "BatchNorm1d"),
         ("Transpose(1, 2), InstanceNorm1d", "InstanceNorm1d"),
         ("Linear(8), Softmax(1)", "Softmax(1)"),

@@ -28,6 +28,7 @@ pub use pad::Pad;
 pub use permute::Permute;
 pub use pixel_shuffle::PixelShuffle;
 pub use pixel_unshuffle::PixelUnshuffle;
+pub(super) use reduce::reduced;
 pub use reduce::{Max, Mean, Sum};
 pub use reshape::Reshape;
 pub use roll::Roll;

@@ -91,7 +91,14 @@ pub(super) fn left(shape: Shape, gone: &[bool], keepdim: bool) -> Shape {
     Shape::new(&left)
 }
 
-fn reduced(b: &mut Builder<'_>, x: Value, reduction: Reduction, dim: &[i64], keepdim: bool) -> Result<Value, Mistake> {
+/// Reduces a value along these axes, as PyTorch counts them.
+pub(in crate::layers) fn reduced(
+    b: &mut Builder<'_>,
+    x: Value,
+    reduction: Reduction,
+    dim: &[i64],
+    keepdim: bool,
+) -> Result<Value, Mistake> {
     let shape = x.numbers()?;
     let gone = named(&x, dim)?;
     let mut y = x;
