@@ -406,7 +406,7 @@ impl<N: Network, D: Device> Net<N, D> {
         crate::report::table::<N>()
     }
 
-    /// Names of all parameters, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
+    /// Names of all parameters, their averages, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.main().program.tensors.iter().filter(|tensor| is_named(tensor)).map(|tensor| tensor.name.as_str())
     }

@@ -53,7 +53,7 @@ fn averages_of_some_steps() {
 #[test]
 fn averages_are_in_32_bits() {
     let (graph, output) = network(&[3, 36], "LayerNorm | Linear(31)");
-    let optimizer = Optimizer::Sgd(Sgd { lr: 5.0, momentum: 0.9, ..Sgd::DEFAULT });
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
     for precision in [Precision::Bf16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)] {
         for offload in [Offload::None, Offload::OptimizerState] {
             let ema = Ema { decay: 0.9, ..Ema::DEFAULT };

@@ -451,6 +451,9 @@ fn settings_in_other_words() {
         ),
         ("dtype: bf16", "did you mean `precision`, as `precision: Mixed(Bf16)`?"),
         ("criterion: Mse", "did you mean `loss`?"),
+        ("grad_scaler: true", "did you mean `skip`, as `skip: NonFinite`?"),
+        ("ema_decay: 0.99", "did you mean `ema`, as `ema: 0.99`?"),
+        ("track_grad_norm: 2", "did you mean `measure`, as `measure: GradientNorm`?"),
         ("max_grad_norm: 1.0", "did you mean `clip`, as `clip: GlobalNorm(1.0)`?"),
         ("lr_scheduler: cosine", "did you mean `schedule`, as `schedule: Cosine { warmup: 100, total: 5000 }`?"),
     ] {
