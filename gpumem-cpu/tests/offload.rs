@@ -95,7 +95,7 @@ fn optimizers() -> impl Iterator<Item = Optimizer> {
         Optimizer::Sgd(Sgd { lr: 0.1, momentum: 0.9, nesterov: true, ..Sgd::DEFAULT }),
         Optimizer::RmsProp(RmsProp { momentum: 0.9, centered: true, ..RmsProp::DEFAULT }),
         Optimizer::AdamW(AdamW {
-            groups: &[Group { paths: "**.bias", lr_factor: Some(0.5), weight_decay: Some(0.0) }],
+            groups: &[Group { paths: "**.bias", lr_factor: Some(0.5), weight_decay: Some(0.0), ..Group::DEFAULT }],
             ..AdamW::DEFAULT
         }),
     ];

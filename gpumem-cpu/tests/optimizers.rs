@@ -438,7 +438,7 @@ fn check_clips(file: &str, optimizer: Optimizer, moments: &[&str], clip: Clip) {
 fn gradients_are_clipped_by_their_norm() {
     let sgd = Sgd { lr: 0.1, ..Sgd::DEFAULT };
     check_clips("20_sgd_lr0.1_clip_grad_norm0.5", Optimizer::Sgd(sgd), &[], Clip::GlobalNorm(0.5));
-    let groups = &[Group { paths: "linear2.*", lr_factor: Some(4.0), weight_decay: Some(0.0) }];
+    let groups = &[Group { paths: "linear2.*", lr_factor: Some(4.0), weight_decay: Some(0.0), ..Group::DEFAULT }];
     let adamw = AdamW { lr: 0.01, eps: 1e-2, weight_decay: 0.1, groups, ..AdamW::DEFAULT };
     let means = ["exp_avg", "exp_avg_sq"];
     check_clips("32_adamw_groups_clip_norm", Optimizer::AdamW(adamw), &means, Clip::GlobalNorm(0.25));

@@ -12,6 +12,7 @@
 //              channels a filter has, and how many elements of a filter have the same channel; 1 where it lies as its shape is written
 // GROUPS       where parameters differ in them: a launch says of each, behind everything else, what the learning rate is multiplied with
 //              and the weight decay, as the bits of two f32
+// LOG_BETAS    where the two decay rates of the rule are a group's own, their logarithms: 1 - beta^t is then computed here
 // FIELDS, MOST see many.cuh. Of each parameter a launch says, behind its first block, how far behind the pointer of that name its
 //              weights, gradients, master copy (where MIXED), first, second and third state begin, in units of 256 bytes, those that there
 //              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
@@ -379,6 +380,11 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
                        {from_bits(state[STATE_CORRECTIONS]), from_bits(state[STATE_CORRECTIONS + 1])},
                        (float)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0f,
                        state[STATE_STEP] == 0 && state[STATE_STEP + 1] == 0};
+#ifdef LOG_BETAS
+    constexpr double logarithms[2] = LOG_BETAS;
+#pragma unroll
+    for (u32 which = 0; which < 2; which++) step.corrections[which] = -expm1f(step.t * (float)logarithms[which]);
+#endif
     if (tensors.option != 0) leave_step(state);
     const Part part = part_of_thread(tensors);
     const u32 p = part.tensor;

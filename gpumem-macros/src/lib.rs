@@ -21,6 +21,7 @@ mod errors;
 mod expand;
 mod expressions;
 mod instantiation;
+mod layer_decay;
 mod literals;
 mod loss;
 mod manifest;
@@ -116,7 +117,8 @@ use proc_macro2::TokenStream;
 ///
 /// Every optimizer takes groups of parameters with a rate or a weight decay of their own, by their names, in which `*` stands for any text:
 /// `AdamW { lr: 1e-3, groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }, Group { paths: "head.*", lr: 1e-2 }] }`. A number is
-/// that of the last group that has it. Paths that match nothing are mistakes.
+/// that of the last group that has it. Paths that match nothing are mistakes. Groups may have `betas`, `eps` and `momentum` too, and `layer_decay: 0.75`
+/// gives early layers smaller rates: see `gpumem::optim::Group`.
 ///
 /// A loss is one of `Loss`, each with its options on its page (`CrossEntropy`, `Nll`, `BceWithLogits`, `Mse`, `L1`, `SmoothL1`,
 /// `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin`, `MarginRanking`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have

@@ -1,13 +1,14 @@
 //! The optimizer of `TRAIN`: its name, its hyperparameters, and groups of parameters that have some of their own.
 
 use crate::errors::Errors;
+use crate::layer_decay::{Layered, layers};
 use crate::resolve::Resolved;
-use crate::syntax::Place;
+use crate::syntax::{Constant, Place};
 use crate::train::{Reading, last_name, literal, plain, text};
-use gpumem_core::layers::mistake::listed;
+use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::suggest::nearest;
 use gpumem_core::train::optim::{Optimizer, Row, matches, with_state};
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit};
@@ -27,10 +28,16 @@ fn in_place_of(hyperparameter: &str) -> Option<&'static str> {
 }
 
 /// What a group has.
-const GROUP: [&str; 3] = ["paths", "lr", "weight_decay"];
+const GROUP: [&str; 4] = ["paths", "lr", "weight_decay", "layer_decay"];
 
 /// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
-pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+pub(crate) fn read(
+    value: &Expr,
+    resolved: &Resolved,
+    constants: &[Constant],
+    reading: &mut Reading<'_>,
+    errors: &mut Errors,
+) -> TokenStream {
     let (name, fields) = match plain(value) {
         Expr::Struct(written) => {
             if let Some(rest) = &written.dot2_token {
@@ -63,7 +70,7 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_>,
         return quote!(__gpumem::__private::Train::DEFAULT.optimizer);
     };
     let Hyperparameters { tokens, set, complete, written, groups } =
-        hyperparameters(row, fields.into_iter().flatten(), resolved, errors);
+        hyperparameters(row, fields.into_iter().flatten(), resolved, constants, errors);
     (reading.hyperparameters, reading.groups) = (written, groups);
     let there =
         row.states.iter().filter(|state| state.unless_zero.is_none_or(|name| set.iter().any(|set| set == name)));
@@ -93,6 +100,7 @@ fn hyperparameters<'e>(
     row: &Row,
     fields: impl Iterator<Item = &'e syn::FieldValue>,
     resolved: &Resolved,
+    constants: &[Constant],
     errors: &mut Errors,
 ) -> Hyperparameters {
     let (known, optimizer) = (row.fields, row.name);
@@ -145,9 +153,10 @@ fn hyperparameters<'e>(
     }
     let mut group_places = Vec::new();
     if let Some((member, value)) = grouped {
-        let groups = groups(value, (known, &lr), resolved, errors);
-        tokens.extend(quote!(#member: &[#groups],));
-        group_places = list_of_groups(value).into_iter().flat_map(|list| &list.elems).map(Place::of).collect();
+        let groups = groups(value, &Owner { row, lr: &lr, constants }, resolved, errors);
+        let all = groups.iter().map(|(tokens, _)| tokens);
+        tokens.extend(quote!(#member: &[#(#all)*],));
+        group_places = groups.iter().map(|(_, place)| *place).collect();
     }
     Hyperparameters { tokens, set, complete: given.len() == known.len() + 1, written, groups: group_places }
 }
@@ -167,40 +176,50 @@ fn list_of_groups(value: &Expr) -> Option<&syn::ExprArray> {
     }
 }
 
-/// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, where the optimizer has these
-/// hyperparameters and this learning rate.
-fn groups(value: &Expr, (known, lr): (&[&str], &TokenStream), resolved: &Resolved, errors: &mut Errors) -> TokenStream {
+/// What groups know of the optimizer that they are in.
+struct Owner<'o> {
+    row: &'o Row,
+    /// Its learning rate.
+    lr: &'o TokenStream,
+    constants: &'o [Constant],
+}
+
+/// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, and with the place of what was written for
+/// it.
+fn groups(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut Errors) -> Vec<(TokenStream, Place)> {
     let Some(list) = list_of_groups(value) else {
         let message = "the groups are read by the macro as they stand; write a list, as \
                        `[Group { paths: \"*.bias\", weight_decay: 0.0 }]`";
         errors.add(Place::of(value), message);
-        return TokenStream::new();
+        return Vec::new();
     };
-    list.elems.iter().map(|group| one_group(group, (known, lr), resolved, errors)).collect()
+    let all = list.elems.iter().flat_map(|group| {
+        let place = Place::of(group);
+        one_group(group, owner, resolved, errors).into_iter().map(move |tokens| (tokens, place))
+    });
+    all.collect()
 }
 
-fn one_group(
-    value: &Expr,
-    (known, lr): (&[&str], &TokenStream),
-    resolved: &Resolved,
-    errors: &mut Errors,
-) -> TokenStream {
+/// The group, or one for each of its layers.
+fn one_group(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut Errors) -> Vec<TokenStream> {
+    let Owner { row, lr, constants } = owner;
     let name = |group: &syn::ExprStruct| group.path.segments.last().map(|segment| segment.ident.clone());
     let (group, name) = match plain(value) {
         Expr::Struct(group) if name(group).is_some_and(|name| name == "Group") => (group, name(group)),
         _ => {
             errors.add(Place::of(value), "expected a group, as `Group { paths: \"*.bias\", weight_decay: 0.0 }`");
-            return TokenStream::new();
+            return Vec::new();
         }
     };
     if let Some(rest) = &group.dot2_token {
         errors.add(Place::of(rest), "what a group leaves out is as the optimizer has it; remove this");
     }
-    let mut given: Vec<String> = Vec::new();
-    let mut tokens = TokenStream::new();
+    let own = Optimizer::of_groups(row.name);
+    let (mut given, mut tokens): (Vec<String>, _) = (Vec::new(), TokenStream::new());
+    let (mut paths, mut rate, mut layered) = (None, None, None);
     for field in &group.fields {
         let syn::Member::Named(member) = &field.member else {
-            errors.add(Place::of(&field.member), "expected `paths`, `lr` or `weight_decay`");
+            errors.add(Place::of(&field.member), format!("expected {}", either(&[&GROUP, own].concat())));
             continue;
         };
         let (name, value) = (member.to_string(), &field.expr);
@@ -211,36 +230,55 @@ fn one_group(
         match name.as_str() {
             "paths" => {
                 check_paths(value, resolved, errors);
-                tokens.extend(quote!(paths: #value,));
+                paths = Some(value);
             }
             "lr" => {
                 let value = number(value);
-                tokens.extend(quote!(lr_factor: ::core::option::Option::Some(#value / #lr),));
+                rate = Some(quote!(#value / #lr));
             }
             "weight_decay" => {
                 let value = number(value);
                 tokens.extend(quote!(weight_decay: ::core::option::Option::Some(#value),));
             }
+            "layer_decay" => layered = Layered::read(value, constants, errors),
+            name if own.contains(&name) => tokens.extend(quote!(#member: ::core::option::Option::Some(#value),)),
             _ => {
-                let hint = match nearest(&name, &GROUP) {
+                let known = [&GROUP, own].concat();
+                let hint = match nearest(&name, &known) {
                     Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("it has {}", listed(&GROUP)),
+                    None => format!("it has {}", listed(&known)),
                 };
-                let is_shared = known.contains(&name.as_str());
+                let is_shared = row.fields.contains(&name.as_str());
                 let hint = if is_shared { format!("`{name}` is the same for all parameters") } else { hint };
                 errors.add(member, format!("a group has no `{name}`; {hint}"));
             }
         }
         given.push(name);
     }
-    if !given.iter().any(|name| name == "paths") {
+    if paths.is_none() {
         errors.add(Place::of(value), "a group needs the names of its parameters, as `paths: \"*.bias\"`");
     } else if given.len() == 1 {
         errors.add(Place::of(value), "this group changes nothing; give it an `lr` or a `weight_decay`, or remove it");
     }
     let name = Ident::new("Group", name.map_or_else(Span::call_site, |name| name.span()));
     let path = quote!(__gpumem::__private::train::optim);
-    quote!(#path::#name { #tokens ..#path::Group::DEFAULT },)
+    let made = |paths: TokenStream, factor: Option<TokenStream>| {
+        let factor = factor.map(|factor| quote!(lr_factor: ::core::option::Option::Some(#factor),));
+        quote!(#path::#name { paths: #paths, #factor #tokens ..#path::Group::DEFAULT },)
+    };
+    let layers = layered.zip(paths).and_then(|(layered, paths)| layers(layered, paths, resolved, errors));
+    match (layers, paths) {
+        (Some(layers), _) => {
+            let of = |(paths, factor): (String, f64)| {
+                let factor = Literal::f64_unsuffixed(factor);
+                let rate = rate.as_ref().map_or_else(|| quote!(#factor), |rate| quote!(#rate * #factor));
+                made(quote!(#paths), Some(rate))
+            };
+            layers.into_iter().map(of).collect()
+        }
+        (None, Some(paths)) => vec![made(quote!(#paths), rate)],
+        (None, None) => vec![made(quote!(""), rate)],
+    }
 }
 
 /// Every path matches a parameter that is trained.

@@ -125,7 +125,7 @@ pub(crate) fn train<'s>(
                 micro::batches(value, &mut reading, errors)
             }
             "precision" => precision(value, &mut reading, errors),
-            "optimizer" => optimizer::read(value, resolved, &mut reading, errors),
+            "optimizer" => optimizer::read(value, resolved, constants, &mut reading, errors),
             "loss" => {
                 reading.loss = loss::read(value, resolved, errors);
                 let terms = &reading.loss.tokens;

@@ -51,6 +51,9 @@ pub(crate) fn updates(
         Kind::Elements => {}
     }
     let count = following(rest, &Action::Update).min(Rule::new(&context, operation).most());
+    if has_own_rules(&context) {
+        return with_own_rules(&context, rest, count).map(Some);
+    }
     let ends = rest.get(count).is_some_and(|next| next.action == Action::Advance);
     if ends {
         let launch = launch(&context, &rest[..count], true)?;
@@ -88,6 +91,41 @@ fn with_matrices(context: &Context<'_>, rest: &[Operation]) -> Result<(usize, Ve
         return Ok((count + 1, launches));
     }
     launches.push(last);
+    Ok((count, launches))
+}
+
+/// True if groups have numbers of the rule itself, which a kernel has as constants.
+fn has_own_rules(context: &Context<'_>) -> bool {
+    context.setting.optimizer.groups().iter().any(|group| group.changes_rule())
+}
+
+/// The rule of an update.
+fn rule_of(context: &Context<'_>, update: &Operation) -> Optimizer {
+    let name = update.written(Slot::Parameter).map_or("", |id| context.tensor(id).name.as_str());
+    context.setting.optimizer.rule_of(false, name)
+}
+
+/// The first so many updates: a launch for those of each rule, the last of which may be the end of the step as well.
+fn with_own_rules(context: &Context<'_>, rest: &[Operation], mut count: usize) -> Result<(usize, Vec<Launch>), Error> {
+    let mut rules: Vec<(Optimizer, Vec<Operation>)> = Vec::new();
+    for update in &rest[..count] {
+        let rule = rule_of(context, update);
+        match rules.iter_mut().find(|(other, _)| *other == rule) {
+            Some((_, updates)) => updates.push(update.clone()),
+            None => rules.push((rule, vec![update.clone()])),
+        }
+    }
+    let is_last = rest.get(count).is_some_and(|next| next.action == Action::Advance);
+    let mut launches = Vec::new();
+    for (index, (_, updates)) in rules.iter().enumerate() {
+        let of = |ends| launch(&Context { operation: &updates[0], ..*context }, updates, ends);
+        let mut made = of(false)?;
+        if is_last && index + 1 == rules.len() && made.grid[0] <= READERS {
+            made = of(true)?;
+            count += 1;
+        }
+        launches.push(made);
+    }
     Ok((count, launches))
 }
 
@@ -375,15 +413,33 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
 /// The kernel of updates of elements, with its rule.
 fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Kernel {
     let kernel = kernel.with("MIXED", u8::from(rule.mixed));
+    let own = rule_of(context, context.operation);
     let kernel = match rule.has_codes {
-        true => with_codes(kernel, context.setting.optimizer, rule.turned),
-        false => {
-            let kernel = kernel.with("MOMENT_REAL", super::grid::norm_real(context));
-            ruled(kernel, context.setting.optimizer.rule(false), rule.states)
-        }
+        true => with_codes(kernel, own, rule.turned),
+        false => ruled(kernel.with("MOMENT_REAL", super::grid::norm_real(context)), own, rule.states),
     };
+    let kernel = with_own_betas(kernel, own, context.setting.optimizer.rule(false));
     let kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
     descending(kernel, context)
+}
+
+/// The logarithms of a group's decay rates: what a step has prepared is of the optimizer's own.
+fn with_own_betas(kernel: Kernel, own: Optimizer, all: Optimizer) -> Kernel {
+    let betas = |optimizer: Optimizer| {
+        let mut betas = [0.0; 2];
+        optimizer.for_each_value(|name, value| match name {
+            "beta1" => betas[0] = value,
+            "beta2" => betas[1] = value,
+            _ => {}
+        });
+        betas
+    };
+    if own.row().corrections != Corrections::Betas || betas(own) == betas(all) {
+        return kernel;
+    }
+    // That of 0 is infinite, and its powers are 0 as well as these.
+    let [first, second] = betas(own).map(|beta| beta.ln().max(-1e30));
+    kernel.with("LOG_BETAS", format!("{{{first:e},{second:e}}}"))
 }
 
 /// Whether a parameter has the state of this index, by its elements.

@@ -25,6 +25,7 @@ mod factored;
 mod fronts;
 mod functions;
 mod fusions;
+mod groups;
 mod guards;
 mod joins;
 mod known_values;

@@ -43,7 +43,7 @@ fn maps() -> (Graph, NodeId) {
 
 /// Optimizers with none, one, two and three states, and groups.
 fn optimizers() -> [Optimizer; 4] {
-    let groups = &[Group { paths: "*bias", lr_factor: Some(0.5), weight_decay: Some(0.0) }];
+    let groups = &[Group { paths: "*bias", lr_factor: Some(0.5), weight_decay: Some(0.0), ..Group::DEFAULT }];
     [
         Optimizer::AdamW(AdamW { lr: 1e-2, groups, ..AdamW::DEFAULT }),
         Optimizer::Lion(Lion { lr: 1e-2, ..Lion::DEFAULT }),

@@ -40,17 +40,28 @@ fn groups_of_parameters() {
             "what a group leaves out is as the optimizer has it; remove this",
         ),
         (
-            "[Group { paths: \"*\", betas: (0.9, 0.99) }]",
-            "betas",
-            "a group has no `betas`; `betas` is the same for all parameters",
+            "[Group { paths: \"*\", amsgrad: true }]",
+            "amsgrad",
+            "a group has no `amsgrad`; `amsgrad` is the same for all parameters",
+        ),
+        (
+            "[Group { paths: \"*\", layer_decay: 0.75 }]",
+            "0.75",
+            "`layer_decay` counts layers by the number in their paths; write `[*]` where it stands, as `Group { paths: \"blocks[*].*\", \
+             layer_decay: 0.75 }`",
+        ),
+        (
+            "[Group { paths: \"*\", layer_decay: 1.5 }]",
+            "1.5",
+            "`layer_decay` is what a layer's rate is multiplied with for each layer after it; it must be above 0 and at most 1",
         ),
         ("[Group { path: \"*\", paths: \"*\" }]", "path", "a group has no `path`; did you mean `paths`?"),
         (
             "[Group { paths: \"*\", toaster: 1 }]",
             "toaster",
-            "a group has no `toaster`; it has `paths`, `lr` and `weight_decay`",
+            "a group has no `toaster`; it has `paths`, `lr`, `weight_decay`, `layer_decay`, `betas` and `eps`",
         ),
-        ("[Group { 0: 0.1, paths: \"*\", lr: 1.0 }]", "0", "expected `paths`, `lr` or `weight_decay`"),
+        ("[Group { 0: 0.1, paths: \"*\", lr: 1.0 }]", "0", "expected `paths`, `lr`, `weight_decay`, `layer_decay`, `betas` or `eps`"),
         (
             "[Group { paths: PATHS, lr: 1.0 }]",
             "PATHS",

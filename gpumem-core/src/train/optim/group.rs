@@ -1,4 +1,4 @@
-/// Parameters with a learning rate or a weight decay of their own: `groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`
+/// Parameters with numbers of their own: `groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`
 /// among the hyperparameters of any optimizer.
 ///
 /// `paths` are the names of parameters, as `names()` lists them, with `*` for any text. A parameter takes what it does not find
@@ -8,9 +8,20 @@
 ///
 /// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion; so does a schedule.
 ///
-/// A group costs no memory: parameters of all groups are updated in the same launches.
+/// `betas`, `eps` and `momentum` are those of the rules that have them: `betas` of `Adam`, `AdamW`, `AdamW8bit`, `Adamax` and `Lion`, `eps` of these but
+/// `Lion` and of `NAdam`, `RAdam`, `RmsProp`, `Adagrad` and `Adadelta`, `momentum` of `Sgd` and `RmsProp` where the optimizer has one too.
 ///
-/// PyTorch: `torch.optim.AdamW([{"params": biases, "weight_decay": 0.0}, {"params": others}], lr)`.
+/// `layer_decay` gives early layers smaller rates, as fine-tuning of vision transformers does: with `Group { paths: "patch_embed*, pos*,
+/// blocks[*].*", layer_decay: 0.75 }` a parameter's rate is multiplied with `0.75^(depth - layer)`. Its `layer` is `1 + n`, where `n` is the number
+/// that the first `[*]` of its path stands for, and 0 where the path has no `[*]`. With `L` as the largest such `n`, `depth` is `L + 2`: the
+/// layer of what comes last, a norm and a head, which no path names and whose rate is the optimizer's. `network!` makes a group for each layer
+/// of it. An `lr` in the same group is what the factors multiply; an `lr` in a later group takes the place of both.
+///
+/// A group costs no memory. Parameters that differ in rate and weight decay alone are updated in the same launches.
+///
+/// PyTorch: `torch.optim.AdamW([{"params": biases, "weight_decay": 0.0}, {"params": others}], lr)`; for `layer_decay`
+/// `timm.optim.param_groups_layer_decay(model, layer_decay=0.75)`, whose layers these are, but for the last norm, which is in that of the last
+/// block there.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Names of parameters, separated by commas, with `*` for any text.
@@ -20,11 +31,18 @@ pub struct Group {
     pub lr_factor: Option<f64>,
     /// In place of the optimizer's. That one if left out.
     pub weight_decay: Option<f64>,
+    /// In place of the optimizer's. Those if left out.
+    pub betas: Option<(f64, f64)>,
+    /// In place of the optimizer's. That one if left out.
+    pub eps: Option<f64>,
+    /// In place of the optimizer's. That one if left out.
+    pub momentum: Option<f64>,
 }
 
 impl Group {
     /// A group that changes nothing.
-    pub const DEFAULT: Group = Group { paths: "", lr_factor: None, weight_decay: None };
+    pub const DEFAULT: Group =
+        Group { paths: "", lr_factor: None, weight_decay: None, betas: None, eps: None, momentum: None };
 
     /// The paths, one by one.
     pub fn patterns(&self) -> impl Iterator<Item = &'static str> {
@@ -48,10 +66,34 @@ impl Group {
         }
         match self.weight_decay {
             Some(decay) if !(decay >= 0.0 && decay <= f64::MAX) => {
-                Some("`weight_decay` of a group must be 0 or more and finite")
+                return Some("`weight_decay` of a group must be 0 or more and finite");
+            }
+            _ => {}
+        }
+        match self.betas {
+            Some((first, second)) if !(first >= 0.0 && first < 1.0 && second >= 0.0 && second < 1.0) => {
+                return Some("`betas` of a group must be at least 0 and below 1");
+            }
+            _ => {}
+        }
+        match self.eps {
+            Some(eps) if !(eps >= 0.0 && eps <= f64::MAX) => {
+                return Some("`eps` of a group must be 0 or more and finite");
+            }
+            _ => {}
+        }
+        match self.momentum {
+            // Which states there are follows from what is 0.
+            Some(momentum) if !(momentum > 0.0 && momentum <= f64::MAX) => {
+                Some("`momentum` of a group must be above 0 and finite")
             }
             _ => None,
         }
+    }
+
+    /// True if it has numbers of the rule itself, beside rate and weight decay.
+    pub const fn changes_rule(&self) -> bool {
+        self.betas.is_some() || self.eps.is_some() || self.momentum.is_some()
     }
 }
 

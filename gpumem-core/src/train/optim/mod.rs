@@ -204,6 +204,55 @@ impl Optimizer {
             })
     }
 
+    /// The rule of a parameter of this name, with the numbers that its groups have of it: see [`Optimizer::rule`]. Its rate and its weight decay
+    /// are the optimizer's: [`Optimizer::own_as`] has its own.
+    pub fn rule_of(self, is_matrix: bool, parameter: &str) -> Optimizer {
+        let groups = self.groups().iter().filter(|group| group.changes_rule() && group.holds(parameter));
+        groups.fold(self.rule(is_matrix), |rule, group| rule.with_rule(group))
+    }
+
+    /// The same optimizer with the numbers of a group that its rule has.
+    const fn with_rule(self, group: &Group) -> Optimizer {
+        const fn or<T: Copy>(own: Option<T>, all: T) -> T {
+            match own {
+                Some(own) => own,
+                None => all,
+            }
+        }
+        let Group { betas, eps, momentum, .. } = *group;
+        macro_rules! with {
+            ($name:ident, $optimizer:ident, $($number:ident),*) => {
+                Optimizer::$name($name { $($number: or($number, $optimizer.$number),)* ..$optimizer })
+            };
+        }
+        match self {
+            Optimizer::Sgd(sgd) => with!(Sgd, sgd, momentum),
+            Optimizer::Adam(adam) => with!(Adam, adam, betas, eps),
+            Optimizer::AdamW(adamw) => with!(AdamW, adamw, betas, eps),
+            Optimizer::AdamW8bit(adamw) => with!(AdamW8bit, adamw, betas, eps),
+            Optimizer::Adamax(adamax) => with!(Adamax, adamax, betas, eps),
+            Optimizer::Lion(lion) => with!(Lion, lion, betas),
+            Optimizer::NAdam(nadam) => with!(NAdam, nadam, eps),
+            Optimizer::RAdam(radam) => with!(RAdam, radam, eps),
+            Optimizer::RmsProp(rms) => with!(RmsProp, rms, eps, momentum),
+            Optimizer::Adagrad(adagrad) => with!(Adagrad, adagrad, eps),
+            Optimizer::Adadelta(adadelta) => with!(Adadelta, adadelta, eps),
+            Optimizer::Adafactor(_) | Optimizer::Muon(_) => self,
+        }
+    }
+
+    /// The numbers of this optimizer's rule that a group may have.
+    pub fn of_groups(name: &str) -> &'static [&'static str] {
+        match name {
+            "Adam" | "AdamW" | "AdamW8bit" | "Adamax" => &["betas", "eps"],
+            "Lion" => &["betas"],
+            "NAdam" | "RAdam" | "Adagrad" | "Adadelta" => &["eps"],
+            "RmsProp" => &["eps", "momentum"],
+            "Sgd" => &["momentum"],
+            _ => &[],
+        }
+    }
+
     /// The optimizer of a parameter whose own numbers are these: see [`Optimizer::own`].
     pub const fn of(self, (factor, weight_decay): (f64, f64)) -> Optimizer {
         self.with(self.lr() * factor, weight_decay)
@@ -251,8 +300,17 @@ pub const fn assert_hyperparameter(optimizer: &Optimizer, field: &str) {
 /// Fails to compile unless the numbers of the group of this index are in their bounds.
 #[track_caller]
 pub const fn assert_group(optimizer: &Optimizer, index: usize) {
-    if let Some(text) = optimizer.groups()[index].mistake() {
+    let group = &optimizer.groups()[index];
+    if let Some(text) = group.mistake() {
         panic!("{}", text)
+    }
+    let has_momentum = match optimizer {
+        Optimizer::Sgd(sgd) => sgd.momentum != 0.0,
+        Optimizer::RmsProp(rms) => rms.momentum != 0.0,
+        _ => true,
+    };
+    if group.momentum.is_some() && !has_momentum {
+        panic!("a group has `momentum`, but the optimizer keeps none: give the optimizer a `momentum` too")
     }
 }
 

@@ -270,7 +270,7 @@ fn parameters_take_what_their_groups_have() {
     let groups = &[
         Group { paths: "*.bias, *norm*", weight_decay: Some(0.0), ..Group::DEFAULT },
         Group { paths: "head.*", lr_factor: Some(10.0), ..Group::DEFAULT },
-        Group { paths: "head.norm.*", lr_factor: Some(0.5), weight_decay: Some(0.2) },
+        Group { paths: "head.norm.*", lr_factor: Some(0.5), weight_decay: Some(0.2), ..Group::DEFAULT },
     ];
     let optimizer = Optimizer::AdamW(AdamW { lr: 0.1, weight_decay: 0.05, groups, ..AdamW::DEFAULT });
     for (name, expected) in [
@@ -292,13 +292,69 @@ fn parameters_take_what_their_groups_have() {
 #[test]
 #[should_panic(expected = "a group's `lr` is kept as a multiple of the optimizer's `lr`")]
 fn a_group_without_a_rate_to_be_a_part_of_is_refused() {
-    let groups = &[Group { paths: "*", lr_factor: Some(0.1 / 0.0), weight_decay: None }];
+    let groups = &[Group { paths: "*", lr_factor: Some(0.1 / 0.0), ..Group::DEFAULT }];
     assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
 }
 
 #[test]
 #[should_panic(expected = "`weight_decay` of a group must be 0 or more and finite")]
 fn a_group_with_a_weight_decay_below_zero_is_refused() {
-    let groups = &[Group::DEFAULT, Group { paths: "*", lr_factor: None, weight_decay: Some(-1.0) }];
+    let groups = &[Group::DEFAULT, Group { paths: "*", weight_decay: Some(-1.0), ..Group::DEFAULT }];
     assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 1);
+}
+
+/// Numbers of the rule, each that of the last group that has it, for every rule that lets groups have it.
+#[test]
+fn parameters_have_rules_of_their_groups() {
+    let groups = &[
+        Group { paths: "*.bias", betas: Some((0.5, 0.75)), eps: Some(0.25), momentum: Some(0.125), ..Group::DEFAULT },
+        Group { paths: "head.*", eps: Some(0.0625), ..Group::DEFAULT },
+    ];
+    let adam = Optimizer::Adam(Adam { groups, ..Adam::DEFAULT });
+    let rule = |optimizer: Optimizer, name: &str| optimizer.rule_of(false, name);
+    let expected = |betas, eps| Optimizer::Adam(Adam { betas, eps, groups, ..Adam::DEFAULT });
+    for (name, betas, eps) in [
+        ("body.weight", Adam::DEFAULT.betas, Adam::DEFAULT.eps),
+        ("body.bias", (0.5, 0.75), 0.25),
+        ("head.weight", Adam::DEFAULT.betas, 0.0625),
+        ("head.bias", (0.5, 0.75), 0.0625),
+    ] {
+        assert_eq!(rule(adam, name), expected(betas, eps), "{name}");
+    }
+    let sgd = Sgd { momentum: 0.9, groups, ..Sgd::DEFAULT };
+    assert_eq!(rule(Optimizer::Sgd(sgd), "a.bias"), Optimizer::Sgd(Sgd { momentum: 0.125, ..sgd }));
+    let muon = Optimizer::Muon(Muon { groups, ..Muon::DEFAULT });
+    assert_eq!(muon.rule_of(true, "a.bias"), muon);
+    for optimizer in Optimizer::DEFAULTS {
+        let allowed = Optimizer::of_groups(optimizer.row().name);
+        assert!(allowed.iter().all(|name| optimizer.row().fields.contains(name)), "{optimizer:?}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "`betas` of a group must be at least 0 and below 1")]
+fn a_group_with_betas_beyond_their_bounds_is_refused() {
+    let groups = &[Group { paths: "*", betas: Some((0.9, 1.0)), ..Group::DEFAULT }];
+    assert_group(&Optimizer::Adam(Adam { groups, ..Adam::DEFAULT }), 0);
+}
+
+#[test]
+#[should_panic(expected = "`eps` of a group must be 0 or more and finite")]
+fn a_group_with_an_eps_below_zero_is_refused() {
+    let groups = &[Group { paths: "*", eps: Some(-1e-8), ..Group::DEFAULT }];
+    assert_group(&Optimizer::Adam(Adam { groups, ..Adam::DEFAULT }), 0);
+}
+
+#[test]
+#[should_panic(expected = "`momentum` of a group must be above 0 and finite")]
+fn a_group_without_momentum_is_refused() {
+    let groups = &[Group { paths: "*", momentum: Some(0.0), ..Group::DEFAULT }];
+    assert_group(&Optimizer::Sgd(Sgd { momentum: 0.9, groups, ..Sgd::DEFAULT }), 0);
+}
+
+#[test]
+#[should_panic(expected = "a group has `momentum`, but the optimizer keeps none: give the optimizer a `momentum` too")]
+fn a_momentum_of_a_group_alone_is_refused() {
+    let groups = &[Group { paths: "*", momentum: Some(0.9), ..Group::DEFAULT }];
+    assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 0);
 }

@@ -152,7 +152,7 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
         let (step, _) = step_and_seed(words);
         let schedule = schedule.with_words(&words[SCHEDULE]);
         let optimizer = frame.optimizer.with_lr(schedule.rate(frame.optimizer.lr(), step));
-        let optimizer = optimizer.rule(is_matrix).of(optimizer.own_as(is_matrix, &name));
+        let optimizer = optimizer.rule_of(is_matrix, &name).of(optimizer.own_as(is_matrix, &name));
         let gradient = match clip.map(|clip| Clipped::new(clip, words)) {
             Some(clipped) => clipped.of(gradient.get(), frame.scratch),
             None => gradient.get(),

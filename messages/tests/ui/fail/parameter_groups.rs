@@ -10,7 +10,7 @@ network! {
             lr: 1e-3,
             groups: [
                 Group { paths: "*.bias, *norm*", weight_decay: 0.0 },
-                Group { paths: "head.*", betas: (0.9, 0.99) },
+                Group { paths: "head.*", amsgrad: true },
             ],
         },
         loss: CrossEntropy,
