@@ -50,7 +50,10 @@ static __device__ __forceinline__ void go_on(const char *weights, const char *ma
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) {
         const float way = parameters[e] - values[e];
-        values[e] = share < 0.5f ? values[e] + share * way : parameters[e] - way * (1.0f - share);
+        // The first is the parameter, whatever was there before.
+        values[e] = share == 1.0f  ? parameters[e]
+                    : share < 0.5f ? values[e] + share * way
+                                   : parameters[e] - way * (1.0f - share);
     }
     save(values, part.many, average);
 }

@@ -63,8 +63,11 @@ impl Ema {
         }
     }
 
-    /// An average after one more parameter, as `torch.lerp` computes it: the end is exact if the share is all.
+    /// An average after one more parameter, as `torch.lerp` computes it. The first is the parameter, whatever was there before.
     pub fn averaged(average: f32, parameter: f32, share: f32) -> f32 {
+        if share == 1.0 {
+            return parameter;
+        }
         let way = parameter - average;
         if share < 0.5 { average + share * way } else { parameter - way * (1.0 - share) }
     }
@@ -129,6 +132,7 @@ mod tests {
         // a + (w - a) loses the last digits of w.
         let (a, w) = (1e8, 0.123_456_79);
         assert_eq!(Ema::averaged(a, w, 1.0), w);
+        assert_eq!(Ema::averaged(f32::NAN, w, 1.0), w);
         assert_eq!(Ema::averaged(0.0, 1.0, 0.25), 0.25);
     }
 }

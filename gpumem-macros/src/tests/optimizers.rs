@@ -61,7 +61,11 @@ fn groups_of_parameters() {
             "toaster",
             "a group has no `toaster`; it has `paths`, `lr`, `weight_decay`, `layer_decay`, `betas` and `eps`",
         ),
-        ("[Group { 0: 0.1, paths: \"*\", lr: 1.0 }]", "0", "expected `paths`, `lr`, `weight_decay`, `layer_decay`, `betas` or `eps`"),
+        (
+            "[Group { 0: 0.1, paths: \"*\", lr: 1.0 }]",
+            "0",
+            "expected `paths`, `lr`, `weight_decay`, `layer_decay`, `betas` or `eps`",
+        ),
         (
             "[Group { paths: PATHS, lr: 1.0 }]",
             "PATHS",
