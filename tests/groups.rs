@@ -21,7 +21,7 @@ macro_rules! side_by_side {
 
 fn trained<N: gpumem::Trains>(step: impl Fn(&mut Net<N, Cpu>, usize)) -> Net<N, Cpu> {
     let mut net = Net::<N, Cpu>::load(&Cpu::with_threads(1).unwrap()).unwrap();
-    (0..5).for_each(|number| step(&mut net, number));
+    (0..8).for_each(|number| step(&mut net, number));
     net
 }
 
@@ -62,7 +62,7 @@ fn groups_have_numbers_of_the_rule() {
     differ!(Adamax { betas: (0.9, 0.999), }, { betas: (0.5, 0.7), eps: 1e-2, }, { lr: 0.01, });
     differ!(Lion { betas: (0.9, 0.99), }, { betas: (0.2, 0.3), }, { lr: 0.01, });
     differ!(NAdam { eps: 1e-8, }, { eps: 1e-1, }, { lr: 0.01, });
-    differ!(RAdam { eps: 1e-8, }, { eps: 1.0, }, { lr: 0.01, betas: (0.9, 0.9), });
+    differ!(RAdam { eps: 1e-8, }, { eps: 1.0, }, { lr: 0.01, });
     differ!(RmsProp { momentum: 0.9, }, { momentum: 0.5, eps: 1e-2, }, { lr: 0.01, centered: true, });
     differ!(Adagrad { eps: 1e-10, }, { eps: 1e-1, }, { lr: 0.01, });
     differ!(Adadelta { eps: 1e-6, }, { eps: 1e-2, }, { lr: 1.0, });

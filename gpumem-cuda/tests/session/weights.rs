@@ -230,3 +230,54 @@ fn codes_are_exchanged_as_the_host_has_them() {
     }
     compare("after a move", &state(&plain, &mut card), &state(&plain, &mut cpu));
 }
+
+/// The order that a device chooses is that of a weight's average, too, and both are exchanged as the host has them.
+#[test]
+fn averages_lie_as_their_weights() {
+    if !on_a_simulated_card("weights::averages_lie_as_their_weights", &[]) {
+        return;
+    }
+    let optimizer = Optimizer::Sgd(Sgd { lr: 0.01, momentum: 0.9, ..Sgd::DEFAULT });
+    let ema = Some(gpumem_core::train::Ema { decay: 0.5, ..gpumem_core::train::Ema::DEFAULT });
+    let loss_terms = &[Term::CROSS_ENTROPY];
+    let training = Training {
+        loss: loss_terms,
+        moments: optimizer.moments(),
+        update: Update::Fused,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent { ema, ..gpumem_core::train::Descent::PLAIN },
+    };
+    let layers = "Conv2d(16, 1) | Conv2d(32, 3) | Conv2d(8, 1) | Tanh | Flatten | Linear(5)";
+    let plain = job_training(&[16, 5, 5], layers, optimizer, Precision::F32, (training, None));
+    let mut turned = plain.clone();
+    let train = turned.train.as_mut().unwrap();
+    gpumem_core::memory::order::channels_last(&mut [train, &mut turned.infer]);
+    let averages = |job: &Job| -> Vec<usize> {
+        let tensors = &job.train.as_ref().unwrap().program.tensors;
+        (0..tensors.len()).filter(|&id| tensors[id].class == Class::Average).collect()
+    };
+    let program = &turned.train.as_ref().unwrap().program;
+    let are_turned = averages(&turned).into_iter().filter(|&id| program.tensors[id].is_turned()).count();
+    let weights = program.tensors.iter().filter(|tensor| tensor.class == Class::Parameter && tensor.is_turned());
+    assert!(are_turned > 0 && are_turned == weights.count(), "{are_turned}");
+    let mut card = load(&turned);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(plain.clone()).unwrap();
+    begin(&plain, &mut card);
+    begin(&plain, &mut cpu);
+    for step in 0..4 {
+        feed(&plain, &mut card, step);
+        card.train().unwrap();
+        feed(&plain, &mut cpu, step);
+        cpu.train().unwrap();
+    }
+    let placed = plain.train.as_ref().unwrap();
+    for id in averages(&plain) {
+        let read = |runner: &mut dyn Runner| {
+            let mut bytes = vec![0; placed.bytes[id] as usize];
+            runner.read(placed.offsets[id], &mut bytes).unwrap();
+            bytes.chunks_exact(4).map(|word| f32::from_le_bytes(word.try_into().unwrap())).collect::<Vec<f32>>()
+        };
+        host::harness::assert_close(&placed.program.tensors[id].name, &read(&mut card), &read(&mut cpu), 1e-4);
+    }
+}
