@@ -22,7 +22,7 @@
 //              g[i, j] = -z / (1 + exp(z s[i, j]))
 // dr[i] = scale * sum over j of g[i, j] c[j]; dscale, that of its logarithm, is the sum of g (s - bias) / 2, and dbias that of g / 2.
 //
-// `terms` has 2 * SAMPLES terms, and behind them as many sums of rows for each learned number; `logarithms` has 2 * SAMPLES. Every sum
+// `terms` has 2 * SAMPLES terms, and after them as many sums of rows for each learned number; `logarithms` has 2 * SAMPLES. Every sum
 // is in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
@@ -66,7 +66,7 @@ static __device__ __forceinline__ Numbers numbers_of(const scale_real *scale, co
 // log(1 + exp(x))
 static __device__ __forceinline__ float softplus(float x) { return log1pf(expf(-fabsf(x))) + (x > 0.0f ? x : x == x ? 0.0f : x); }
 
-// What a thread has seen of a row.
+// The part of a row that a thread has seen.
 struct OfSoftmax {
     float largest, sum, picked;
 
@@ -105,7 +105,7 @@ struct OfSigmoids {
 
 struct Contrastive {
     typedef OfSoftmax Row;
-    // Whether vectors of one side are compared with each other, and whether gradients read logarithms.
+    // WITHIN: vectors of one side are compared with each other. LOGARITHMS: gradients read logarithms.
     static constexpr bool WITHIN = false, LOGARITHMS = true;
 
     static __device__ __forceinline__ float slope(float s, bool is_right, float own, float other, float) {
@@ -142,7 +142,7 @@ struct InShared {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
-// The same as a factor of one.
+// A tile in shared memory as a factor of a product.
 struct Slopes {
     const float *tile;
 
@@ -161,7 +161,7 @@ struct Slopes {
     }
 };
 
-// How much of a tile from `first` on is there.
+// Rows of a tile from `first` on that are there.
 static __device__ __forceinline__ u32 rest(u32 first, u32 all) { return all - first < TILE_M ? all - first : TILE_M; }
 
 // The products of the rows of a tile with its columns.
@@ -274,6 +274,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_gradients)
             }
         }
     }
+#if defined(SCALE_REAL) || defined(BIAS_REAL)
     if (blockIdx.y != 0) return;
     float *sums = terms + 2 * (u64)SAMPLES + side * SAMPLES + own;
 #ifdef SCALE_REAL
@@ -286,6 +287,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_gradients)
 #pragma unroll
     for (u32 offset = 1; offset < LANES; offset *= 2) of_bias += __shfl_xor_sync(FULL_WARP, of_bias, offset);
     if (lane == 0 && own < SAMPLES) *sums = of_bias;
+#endif
 #endif
 }
 

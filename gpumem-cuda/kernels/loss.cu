@@ -247,7 +247,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     return PLAIN ? logf(sum) + largest - picked : mass * (logf(sum) + largest) - picked;
 }
 
-// Whether the divisor is what the targets come to, and not what a mask does.
+// COUNTS_TARGETS: the divisor is what the targets come to, and not what a mask does.
 #undef COUNTS_TARGETS
 #if defined(COUNTED) && !defined(WEIGHTED)
 #define COUNTS_TARGETS
@@ -429,7 +429,7 @@ KERNEL(__launch_bounds__(1024) weighted_rows)
 }
 
 #ifdef LOSS
-// The same of elements, in partial sums of 256 blocks.
+// Elements, each with a number of its own, in partial sums of 256 blocks.
 KERNEL(weighted_elements)(const real *x, const float *target, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *partial) {
     __shared__ float scratch[32];
     float sum = 0.0f;
@@ -448,7 +448,7 @@ KERNEL(weighted_elements)(const real *x, const float *target, const u32 *state, 
 #endif
 
 #ifdef SUMMED
-// What all terms are divided by, in one block: the sum of SUMMED numbers.
+// The divisor of all terms, in one block: the sum of SUMMED numbers.
 KERNEL(__launch_bounds__(1024) sum_of_numbers)(const float *numbers, float *divisor) {
     __shared__ float scratch[32];
     float sum = 0.0f;

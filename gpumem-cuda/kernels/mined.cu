@@ -12,7 +12,7 @@
 //           above 0, with u[i, j] = (x[i] - x[j]) / d[i, j], and 0 where that is 0
 //
 // `found` has four words a sample: the numbers of positive and negative, or NOBODY, and their distances. `terms` has SAMPLES terms, and
-// behind them 1 for each anchor that has both. Of equal distances the first counts.
+// after them 1 for each anchor that has both. Of equal distances the first counts.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
@@ -71,7 +71,7 @@ KERNEL(mined_terms)(const real *x, const u32 *ids, u32 *found, float *terms) {
 }
 
 #if MEAN
-// How many anchors have both, in one block.
+// The number of anchors that have both, in one block.
 KERNEL(mined_anchors)(const float *terms, float *divisor) {
     __shared__ float scratch[32];
     float sum = 0.0f;

@@ -55,7 +55,7 @@ struct Written {
     is_lost: bool,
     target: Option<Ident>,
     input_lengths: Option<Ident>,
-    /// What its terms are multiplied with: a number for each sample, or for each term.
+    /// Factors of its terms: a number for each sample, or for each term.
     weights: Option<Ident>,
     options: options::Reading,
     place: Place,
@@ -300,7 +300,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     }
 }
 
-/// What stands in parentheses behind a loss.
+/// Names that stand in parentheses after a loss.
 fn sources(term: &Written) -> Vec<&'static str> {
     let mut known = vec!["from"];
     if term.compares() != Compares::Nothing || term.loss == Loss::Mean {

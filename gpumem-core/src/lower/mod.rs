@@ -138,7 +138,7 @@ impl Term {
         [from, and, third, scale, bias].into_iter().flatten()
     }
 
-    /// What it has terms for.
+    /// Terms: one for each of these.
     pub fn over(&self) -> Over {
         self.options.over(self.measure)
     }

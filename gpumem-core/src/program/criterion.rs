@@ -32,7 +32,7 @@ pub struct Criterion {
     pub learned: [bool; 2],
 }
 
-/// What the terms are multiplied with, if they are.
+/// The slot of the factors of the terms, if they have some.
 pub const WEIGHTS: Slot = Slot::Input(8);
 
 /// Partial sums that a loss over elements rather than positions is added up from.
@@ -54,7 +54,7 @@ impl Criterion {
         Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options, learned: [false; 2] }
     }
 
-    /// The same with a scale and a bias that are values of the network, or not.
+    /// Says of the scale and of the bias whether they are values of the network.
     pub fn with_learned(self, learned: [bool; 2]) -> Criterion {
         Criterion { learned, ..self }
     }
@@ -91,12 +91,12 @@ impl Criterion {
         position / part.max(1) * whole + first + position % part.max(1)
     }
 
-    /// What it has terms for.
+    /// Terms: one for each of these.
     pub fn over(&self) -> Over {
         self.options.over(self.kind)
     }
 
-    /// How many terms, or elements, follow each other that are multiplied with one number of [`WEIGHTS`], counted in the target.
+    /// Terms that follow each other in the target and are multiplied with one number of [`WEIGHTS`]; `None` where none is.
     pub fn weighted(&self) -> Option<u64> {
         let of_sample = match self.over() {
             Over::Elements | Over::Rankings => [self.whole, self.classes, self.inner],
@@ -110,7 +110,7 @@ impl Criterion {
         }
     }
 
-    /// How many numbers a sample has in [`WEIGHTS`].
+    /// Numbers of a sample in [`WEIGHTS`].
     pub fn weights(&self) -> u64 {
         match (self.options.weighting, self.over()) {
             (Weighting::Mask, Over::Elements | Over::Rankings) => product(&[self.whole, self.classes, self.inner]),
@@ -198,8 +198,8 @@ impl Criterion {
         self.options.target_length.saturating_mul(2).saturating_add(1)
     }
 
-    /// What it keeps from its first look at the value to its last, and whether for each sample: what terms are divided by, which is the
-    /// first one if it [counts](Criterion::counts); of a sequence the probability of each state at each step, [three rows](EXTRA_ROWS)
+    /// Tensors that it keeps from its first look at the value to its last, and whether for each sample: what terms are divided by, which is
+    /// the first one if it [counts](Criterion::counts); of a sequence the probability of each state at each step, [three rows](EXTRA_ROWS)
     /// beside; of each vector of a batch the logarithm of the sum over what it is compared with; and of what is found in a batch the numbers
     /// and distances of positive and negative.
     pub fn saved(&self) -> Vec<(Shape, bool)> {

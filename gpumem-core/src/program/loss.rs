@@ -27,7 +27,7 @@ pub enum Over {
 }
 
 impl Over {
-    /// How many values it is of.
+    /// Values that it measures.
     pub const fn values(self) -> usize {
         match self {
             Over::Elements | Over::Positions | Over::Sequences | Over::Mined => 1,
@@ -59,7 +59,7 @@ pub enum Compares {
     Ids,
 }
 
-/// Which samples of a batch a loss of three vectors finds for each vector.
+/// Samples of a batch that a loss of three vectors finds for each vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mining {
@@ -71,7 +71,7 @@ pub enum Mining {
 }
 wire_enum!(Mining { None, Hardest });
 
-/// What the terms of a loss are multiplied with.
+/// Factors of the terms of a loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Weighting {
@@ -454,9 +454,9 @@ pub struct LossOptions {
     pub chunks: u64,
     /// True if the distance of the positive from the negative counts where it is less than that of the anchor.
     pub swap: bool,
-    /// Which samples of the batch are found.
+    /// Samples of the batch that are found.
     pub mining: Mining,
-    /// What the terms are multiplied with.
+    /// Factors of the terms.
     pub weighting: Weighting,
 }
 
@@ -488,7 +488,7 @@ impl LossOptions {
         }
     }
 
-    /// What a loss with these options has terms for.
+    /// Terms of a loss with these options: one for each of these.
     pub const fn over(&self, measure: Measure) -> Over {
         match (measure.row().over, self.mining) {
             (Over::Triples, Mining::Hardest) => Over::Mined,

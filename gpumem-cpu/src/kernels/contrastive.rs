@@ -54,7 +54,7 @@ impl Number {
     }
 }
 
-/// What is compared, and how.
+/// Vectors that are compared, and numbers of the comparison.
 struct Compared<'a> {
     kind: Measure,
     /// Elements of a vector.
@@ -65,7 +65,7 @@ struct Compared<'a> {
     bias: f64,
 }
 
-/// Where vectors stand: a side, and samples.
+/// Vectors of some samples on a side.
 #[derive(Clone)]
 struct Place {
     side: usize,

@@ -36,7 +36,7 @@ struct Ctc {
     share: f64,
     labels: Source<u32>,
     lengths: Option<Source<u32>>,
-    /// What the terms are multiplied with.
+    /// Factors of the terms.
     weights: Weights,
 }
 

@@ -59,13 +59,13 @@ impl Total {
     }
 }
 
-/// What the terms of a loss are multiplied with, and divided by.
+/// Factors of the terms of a loss, and its divisor.
 pub(super) struct Weights {
     /// The numbers, and how many terms follow each other that have one of them.
     given: Option<(Source, usize)>,
-    /// What the sum is divided by, unless that is the sum of the numbers.
+    /// The divisor, unless it is the sum of the numbers.
     divisor: Option<f64>,
-    /// What all parts of a batch come to.
+    /// The divisor of all parts of a batch.
     of_parts: Option<Source>,
 }
 
@@ -92,12 +92,12 @@ impl Weights {
         self.given.is_some()
     }
 
-    /// What a term is multiplied with.
+    /// The factor of a term.
     pub(super) fn of(&self, term: usize) -> f64 {
         self.given.as_ref().map_or(1.0, |(numbers, terms)| f64::from(numbers.get()[term / terms]))
     }
 
-    /// What the sum of all terms is divided by.
+    /// The divisor of the sum of all terms.
     pub(super) fn divisor(&self) -> f64 {
         let sum = || self.given.iter().flat_map(|(numbers, _)| numbers.get()).map(|&number| f64::from(number)).sum();
         let of_parts = self.of_parts.as_ref().map(|divisor| f64::from(divisor.get()[0]));
@@ -158,7 +158,7 @@ struct Elements {
     loss: Total,
     share: f64,
     weights: Weights,
-    /// What the loss and its gradient are multiplied with.
+    /// The factor of the loss and of its gradient.
     weight: f64,
 }
 

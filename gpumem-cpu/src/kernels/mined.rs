@@ -21,7 +21,7 @@ use rayon::prelude::*;
 /// The number of no sample.
 const NONE: u32 = u32::MAX;
 
-/// What was found for an anchor: the numbers of its positive and negative, as bits of f32, and their distances.
+/// The samples that were found for an anchor: the numbers of its positive and negative, as bits of f32, and their distances.
 #[derive(Clone, Copy)]
 struct Found {
     samples: [u32; 2],

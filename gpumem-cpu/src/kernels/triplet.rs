@@ -16,7 +16,7 @@ use crate::operands::{Operands, count};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Slot};
 
-/// What PyTorch adds to each element of a difference.
+/// A number that PyTorch adds to each element of a difference.
 const EPSILON: f64 = 1e-6;
 
 /// A norm of this degree of differences.

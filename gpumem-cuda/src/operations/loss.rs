@@ -42,7 +42,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let state = context.placed.program.of_class(Class::State).next();
     let rows = match criterion.over() {
         Over::Batch => contrastive::terms(context),
-        // Behind the terms is which of them count.
+        // Terms are followed by which of them count.
         Over::Mined => context.setting.batch,
         _ => context.elements(terms),
     };
@@ -223,7 +223,7 @@ pub(super) fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'stati
     }
 }
 
-/// What a kernel reads where terms are multiplied with numbers of their own: these, and what a mask comes to.
+/// Arguments of a kernel whose terms are multiplied with numbers of their own: these, and what a mask comes to.
 pub(super) fn weights(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Option<Argument>>, Error> {
     if criterion.weighted().is_none() {
         return Ok(Vec::new());

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 /// * Backward keeps nothing; its gradient is the sum over what is repeated. The elements are copied, and as many zeros as the longest
 ///   repetition has are in memory while they are.
 ///
-/// PyTorch: `x.expand(x.shape[0], *sizes)`, where new axes are put behind the batch.
+/// PyTorch: `x.expand(x.shape[0], *sizes)`, where new axes follow the batch.
 #[derive(Clone, Debug)]
 pub struct Expand {
     sizes: Vec<i64>,

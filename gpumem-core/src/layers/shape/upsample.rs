@@ -244,7 +244,7 @@ impl Axis {
         }
     }
 
-    /// The same for the nearest elements of middles: PyTorch's arithmetic, which has no other case.
+    /// Places of the nearest elements of middles: PyTorch's arithmetic, which has no other case.
     fn middles(self) -> [f64; 2] {
         let step = self.factor.map_or(self.input as f64 / self.output as f64, |factor| 1.0 / factor);
         [step / 2.0, step]

@@ -26,4 +26,14 @@ network! {
     fn forward(image: Image<3, 8, 8>) -> Logits<5> { [Conv2d(8, 3), BatchNorm2d, Flatten, Linear(5)] }
 }
 
+network! {
+    pub struct Alone;
+
+    const TRAIN: Train = Train { batch: 1, optimizer: Sgd { lr: 0.1 }, loss: Contrastive };
+
+    fn forward(image: Features<4>, text: Features<5>) -> (Features<3>, Features<3>) {
+        Outputs([Linear(3), L2Norm], [from(text), Linear(3), L2Norm])
+    }
+}
+
 fn main() {}
