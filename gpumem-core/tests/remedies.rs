@@ -14,7 +14,7 @@ use gpumem_core::memory::refusal::{Aim, Offloaded, Remedies, Remedy, Slopes, Spl
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::number::{Coding, Half};
 use gpumem_core::program::Program;
-use gpumem_core::program::loss::{LossOptions, Reduction};
+use gpumem_core::program::loss::{LossOptions, Measure, Mining, Reduction};
 use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
 use gpumem_core::train::{ConvNorm, Descent, Offload};
 use gpumem_core::{Checkpoint, Precision, Update};
@@ -86,6 +86,22 @@ fn the_fewest_parts_that_fit() {
     let both = found(least - 1)[0];
     assert!(both.arena < least && both.more.is_some() && both.split.is_some_and(|split| split.micro_batches == 24));
     assert_eq!(found(0), []);
+}
+
+/// A batch whose samples are compared with each other stays whole, whatever else is written in another way.
+#[test]
+fn compared_samples_are_not_split() {
+    let mut blueprint = blueprint(MAPS, Term::MSE, Checkpoint::None);
+    let hardest = LossOptions { mining: Mining::Hardest, ..LossOptions::DEFAULT };
+    blueprint.training.as_mut().unwrap().loss[0] = Term { options: hardest, ..Term::of(Measure::TripletMargin) };
+    let plain = blueprint.training(Precision::F32).unwrap().unwrap();
+    let (whole, mut others) = (arena(&plain, 24), 0);
+    for part in [10, 8, 6, 4, 3, 2] {
+        let found = found(&blueprint, &plain, 24, whole / 11 * part);
+        assert!(found.iter().all(|remedy| remedy.split.is_none()), "{found:?}");
+        others += found.len();
+    }
+    assert!(others > 0, "there are other ways");
 }
 
 /// Where two are not enough, three; and nothing where these are not.

@@ -32,7 +32,7 @@ impl Found {
     /// The term of an anchor that has both, before it is cut off at 0.
     fn term(&self, margin: f64) -> Option<f64> {
         let [near, far] = self.distances.map(f64::from);
-        (!self.samples.contains(&NONE)).then(|| near - far + margin)
+        (!self.samples.contains(&NONE)).then_some(near - far + margin)
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut x: Lo
                 let row = |of: usize| &x[of * length..][..length];
                 for anchor in 0..samples {
                     let of = found(anchor);
-                    if !of.term(margin).is_some_and(|term| !(term <= 0.0)) {
+                    if of.term(margin).is_none_or(|term| term <= 0.0) {
                         continue;
                     }
                     for (side, factor) in [share, -share].into_iter().enumerate() {

@@ -82,7 +82,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits
             };
             let term = margin + near - if swapped > 0.0 { across } else { far };
             // What is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
-            let is_active = !(term < 0.0);
+            let is_active = term >= 0.0 || term.is_nan();
             let of_term = weights.of(triple);
             sum += if is_active { term * of_term } else { 0.0 };
             for i in 0..length {
@@ -123,7 +123,7 @@ pub(super) fn bind_ranking(criterion: &Criterion, operands: &mut Operands<'_>, x
             let [x, y] = values.each_ref().map(|value| f64::from(value.values()[i]));
             let term = margin - f64::from(target) * (x - y);
             // As above.
-            let is_active = !(term < 0.0);
+            let is_active = term >= 0.0 || term.is_nan();
             sum += if is_active { term * weights.of(i) } else { 0.0 };
             let slope = if is_active { f64::from(target) * weights.of(i) * share } else { 0.0 };
             values[0].put(i, -slope);

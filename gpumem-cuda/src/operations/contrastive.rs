@@ -49,7 +49,8 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let limit = 1 << 30;
         u32::try_from(size).ok().filter(|&size| size < limit).ok_or(Error::Unsupported { device: "CUDA", what })
     };
-    (small(samples)?, small(length)?);
+    small(samples)?;
+    small(length)?;
     let tile = if samples > 32 { 64 } else { 32 };
     let chunks = length.div_ceil(tile).min(CHUNKS);
     let [x, y] = [context.read(Slot::Input(0))?, context.read(Slot::Input(1))?];
