@@ -1,9 +1,12 @@
-//! Outputs of normalisations that are made a second time instead of being kept.
+//! Outputs of normalisations and functions that are made a second time instead of being kept.
 //!
-//! Of a convolution between two normalisations two maps are held for the backward pass: the gradient of its weight reads what the first
-//! normalisation gave, and the gradient of that one what it was given. The pass that makes the latter has each element at hand, with mean,
-//! factor and summand of its channel, so that it can write the output again. The gradient of the weight then waits for that pass, and one of
-//! the two maps is there for a short time only. Nothing is multiplied twice but what a normalisation multiplies.
+//! The gradient of a weight after a normalisation reads the output of that one, whose own gradient reads its input: two values of one size
+//! are saved, of which the second follows from the first. So do the output and the input of a function as GELU. Only the input is saved
+//! here. The gradient of the weight waits for the gradient of the normalisation, and the output is made again between them, or, after a batch
+//! norm on a card, by the pass that makes the latter. No product and no convolution runs twice.
+//!
+//! A function or dropout after a normalisation is made again with it. If the gradient of the function reads the output of the normalisation, that
+//! output is made again before it.
 
 use super::backward::Piece;
 use super::builder::{Builder, OpNode};
@@ -17,15 +20,23 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A normalisation whose output nothing reads again but gradients of weights.
+/// A normalisation or a function whose output nothing reads again but gradients of weights.
 pub(super) struct Renormalised {
+    /// The node whose input is saved.
     norm: NodeId,
-    /// The activation behind it, whose output that is then.
-    activation: Option<NodeId>,
-    /// The gradients that read it.
+    /// Functions and dropout after it, each the only reader of the one before. The output is that of the last.
+    after: Vec<NodeId>,
+    /// The node whose gradient comes before those of weights that wait.
+    first: NodeId,
+    /// The gradients that read the output.
     weights: Vec<Piece>,
-    /// Whether these wait for the normalisation's own. Otherwise the output is made by itself, before the first of them.
+    /// True if these wait for the gradient of `first`. Otherwise the output is made before the first of them.
     waits: bool,
+}
+
+/// True if an operation costs little to run again, and its output has the size of its input.
+fn is_cheap(op: &Op) -> bool {
+    matches!(op, Op::BatchNorm(_) | Op::Normalize(_) | Op::Pointwise(_))
 }
 
 impl Renormalised {
@@ -44,23 +55,22 @@ impl Renormalised {
     }
 }
 
-/// Whether a network has normalisations over a batch.
+/// True if a network has operations whose outputs may be made again.
 pub(super) fn normalises(graph: &Graph) -> bool {
-    graph.nodes.iter().any(|node| matches!(node.source, Source::Op { op: Op::BatchNorm(_), .. }))
+    graph.nodes.iter().any(|node| matches!(&node.source, Source::Op { op, .. } if is_cheap(op)))
 }
 
 impl Builder<'_> {
-    /// The normalisations whose outputs may be made again.
+    /// The normalisations and functions whose outputs may be made again.
     pub(super) fn renormalised(&self) -> Vec<Renormalised> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
-        let keeps_input =
-            |id: NodeId, node: OpNode<'_>| matches!(node.op, Op::BatchNorm(_)) && self.reads_input(id, node.inputs[0]);
+        let keeps_input = |id: NodeId, node: OpNode<'_>| is_cheap(node.op) && self.reads_input(id, node.inputs[0]);
         let norms = all.filter(|&id| self.op(id).is_some_and(|node| keeps_input(id, node)));
         let mut known: Vec<Piece> = Vec::new();
         norms
             .filter_map(|norm| {
-                let activation = self.only_reader(norm).filter(|&only| self.merged[only]);
-                let (output, mut weights) = (activation.unwrap_or(norm), Vec::new());
+                let (after, first) = self.made_with(norm);
+                let (output, mut weights) = (after.last().copied().unwrap_or(norm), Vec::new());
                 let is_free = !self.ends.contains(&output) && !self.reads_output(output);
                 let mut waits = true;
                 let is_it = is_free && self.only_weights_read(output, &mut weights, &mut waits) && !weights.is_empty();
@@ -69,9 +79,31 @@ impl Builder<'_> {
                     return None;
                 }
                 known.extend(&weights);
-                Some(Renormalised { norm, activation, weights, waits })
+                Some(Renormalised { norm, after, first, weights, waits })
             })
             .collect()
+    }
+
+    /// What is made again with the output of a node: the function and the dropout after it. Returns the node, too, whose gradient comes
+    /// before those of weights: the function, if its gradient reads what is made again.
+    fn made_with(&self, norm: NodeId) -> (Vec<NodeId>, NodeId) {
+        let (mut after, mut first, mut last) = (Vec::new(), norm, norm);
+        while let Some(only) = self.only_reader(last).filter(|&only| self.is_live(only) && !self.is_of_chunk(only)) {
+            let Some(node) = self.op(only) else { break };
+            match node.op {
+                _ if self.merged[only] => {}
+                Op::Mask(_) => {}
+                Op::Pointwise(_) if !self.reads_output(only) => {
+                    if self.reads_input(only, node.inputs[0]) {
+                        first = only;
+                    }
+                }
+                _ => break,
+            }
+            after.push(only);
+            last = only;
+        }
+        (after, first)
     }
 
     /// Whether no gradient reads a value, under whatever shape, but those of parameters, which are put into `weights`. Where several nodes
@@ -108,7 +140,8 @@ impl Builder<'_> {
 /// The pieces of a backward pass in which gradients of weights wait for what is made again.
 pub(super) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
     let wait = all.iter().filter(|it| it.waits);
-    let waits: BTreeMap<Piece, NodeId> = wait.flat_map(|it| it.weights.iter().map(|&piece| (piece, it.norm))).collect();
+    let waits: BTreeMap<Piece, NodeId> =
+        wait.flat_map(|it| it.weights.iter().map(|&piece| (piece, it.first))).collect();
     let mut behind: BTreeMap<NodeId, Vec<Piece>> = BTreeMap::new();
     for piece in pieces {
         if let Some(&norm) = waits.get(piece) {
@@ -126,26 +159,31 @@ pub(super) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
 /// Lets a step whose gradients of weights [wait](waiting) make these outputs again, and says which tensors they were in. `None` if somebody
 /// else needs one of them.
 pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec<TensorId>> {
-    let mut outputs = Vec::with_capacity(all.len());
+    let mut outputs: Vec<TensorId> = Vec::with_capacity(all.len());
     let passes = Passes::of(draft);
     let mut before: BTreeMap<usize, Vec<(NodeId, Operation)>> = BTreeMap::new();
-    for Renormalised { norm, activation, weights, waits } in all {
-        let (backward, normalised) = again(draft, &passes, *norm)?;
-        let mut operations = vec![(*norm, normalised)];
-        if let Some(activation) = activation {
-            let of = draft.operations[*passes.forward.get(activation)?].clone();
+    for it in all {
+        let mut operations = vec![(it.norm, again(draft, &passes, it.norm)?)];
+        for &node in &it.after {
+            let of = draft.operations[*passes.forward.get(&node)?].clone();
             let Action::Run { op, .. } = of.action else { return None };
-            operations.push((*activation, Operation { action: Action::Run { op, pass: Pass::Again }, ..of }));
+            operations.push((node, Operation { action: Action::Run { op, pass: Pass::Again }, ..of }));
         }
-        let kept = operations.last().and_then(|(_, last)| last.written(Slot::Output))?;
-        let readers = passes.after.get(&kept)?;
-        let at = if *waits { backward } else { passed_by(draft, *readers.first()?) };
-        let is_weight = |&reader: &usize| weights.iter().any(|piece| piece.node == draft.nodes[reader]);
-        if !readers.iter().all(|reader| is_weight(reader) && *reader >= at) {
-            return None;
+        let made = made(&operations)?;
+        let readers: Vec<usize> = made.iter().flat_map(|tensor| passes.after.get(tensor)).flatten().copied().collect();
+        let (at, first) = (it.place(draft, &passes)?, *readers.iter().min()?);
+        let at = if it.waits && at <= first { at } else { passed_by(draft, first) };
+        let is_own = |node: NodeId| node == it.norm || it.after.contains(&node);
+        let reads_it = |&reader: &usize| {
+            let node = draft.nodes[reader];
+            reader >= at && (is_own(node) || it.weights.iter().any(|piece| piece.node == node))
+        };
+        // Something else reads it after all: it is kept.
+        if !readers.iter().all(reads_it) {
+            continue;
         }
-        outputs.push(kept);
-        rename(draft, &mut operations, readers);
+        outputs.extend(&made);
+        rename(draft, &mut operations, &readers);
         before.entry(at).or_default().extend(operations);
     }
     insert(draft, before);
@@ -156,6 +194,36 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
 /// Operation `at`, or the rectifier in front of it that hands a gradient to it: a pass that does both finds what that reads.
 fn passed_by(draft: &Draft, at: usize) -> usize {
     at.checked_sub(1).filter(|&before| hands_on(&draft.operations, before)).unwrap_or(at)
+}
+
+/// The tensors that operations write, each once.
+fn made(operations: &[(NodeId, Operation)]) -> Option<Vec<TensorId>> {
+    let mut made = Vec::new();
+    for (_, operation) in operations {
+        let output = operation.written(Slot::Output)?;
+        if !made.contains(&output) {
+            made.push(output);
+        }
+    }
+    Some(made)
+}
+
+impl Renormalised {
+    /// The operation before which the output is made if gradients of weights wait.
+    ///
+    /// A card runs a batch norm and its gradient as one pass, and a function's gradient as one with the product before it: only what that
+    /// gradient reads comes before it. Anything else comes after it, unless its input is overwritten there.
+    fn place(&self, draft: &Draft, passes: &Passes) -> Option<usize> {
+        let at = *passes.backward.get(&self.first)?;
+        let forward = &draft.operations[*passes.forward.get(&self.norm)?];
+        let Action::Run { op, .. } = &forward.action else { return None };
+        if self.first != self.norm || matches!(op, Op::BatchNorm(_)) {
+            return Some(at);
+        }
+        let input = draft.operations[at].read(Slot::Input(0)).or(forward.read(Slot::Input(0)))?;
+        let overwrites = draft.operations[at].writes.iter().any(|operand| operand.tensor == input);
+        Some(if overwrites { at } else { at + 1 })
+    }
 }
 
 /// What the step does with each node and tensor.
@@ -185,21 +253,30 @@ impl Passes {
     }
 }
 
-/// A normalisation that reads what its gradient reads, and before which operation it comes.
-fn again(draft: &Draft, passes: &Passes, norm: NodeId) -> Option<(usize, Operation)> {
-    let (forward, at) = (&draft.operations[*passes.forward.get(&norm)?], *passes.backward.get(&norm)?);
-    let backward = &draft.operations[at];
-    let Action::Run { op: Op::BatchNorm(norm), .. } = &backward.action else { return None };
-    let op = Op::BatchNorm(BatchNorm { activation: None, ..norm.clone() });
-    let is_read = |operand: &&Operand| matches!(operand.slot, Slot::Input(_) | Slot::Saved(_));
-    // Its gradient may find the input in front of another map.
+/// The operation of a node that reads what its gradient reads, and writes its output alone.
+fn again(draft: &Draft, passes: &Passes, node: NodeId) -> Option<Operation> {
+    let forward = &draft.operations[*passes.forward.get(&node)?];
+    let backward = &draft.operations[*passes.backward.get(&node)?];
+    let op = match &backward.action {
+        Action::Run { op: Op::BatchNorm(norm), .. } => Op::BatchNorm(BatchNorm { activation: None, ..norm.clone() }),
+        Action::Run { op, .. } => op.clone(),
+        _ => return None,
+    };
+    let from_saved = op.runs_again_from_saved();
+    let is_read = |operand: &&Operand| match operand.slot {
+        Slot::Input(_) => true,
+        Slot::Saved(_) => from_saved,
+        _ => false,
+    };
+    // Its gradient may find the input in front of another map, and needs no summands.
     let mut reads: Vec<Operand> = forward.reads.iter().chain(&forward.writes).filter(is_read).copied().collect();
     for operand in &mut reads {
-        operand.tensor = backward.read(operand.slot)?;
+        let is_lasting = draft.tensors[operand.tensor as usize].class != Class::Transient;
+        operand.tensor = backward.read(operand.slot).or(is_lasting.then_some(operand.tensor))?;
     }
     let writes = vec![Operand { slot: Slot::Output, tensor: forward.written(Slot::Output)? }];
     let action = Action::Run { op, pass: Pass::Again };
-    Some((at, Operation { action, row: forward.row, accumulate: false, reads, writes }))
+    Some(Operation { action, row: forward.row, accumulate: false, reads, writes })
 }
 
 /// Gives what is made again tensors of its own, which `readers` read.

@@ -435,7 +435,8 @@ impl Drawing {
                 0 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = true)")),
                 1 => self.sequences.push(layer(g, sequence[0], "Linear(8, weight_norm = 1, bias = false)")),
                 2 => self.sequences.push(share(g, sequence[0], "Linear(8, weight_norm = true)", first)),
-                3 => self.sequences.push(layer(g, sequence[0], "Linear(8, spectral_norm = true)")),
+                // Its gradient takes the singular vectors as constants, which a slope of the loss does not.
+                3 if kinked => self.sequences.push(layer(g, sequence[0], "Linear(8, spectral_norm = true)")),
                 _ => self.sequences.push(layer(g, sequence[0], "Conv1d(3, 3, padding = 1, weight_norm = 2)")),
             },
             119 => match second % 2 {

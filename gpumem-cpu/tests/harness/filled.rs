@@ -3,7 +3,7 @@
 use super::Loaded;
 use super::graphs::random::BATCH;
 use gpumem_core::Role;
-use gpumem_core::program::{Class, Program};
+use gpumem_core::program::{Class, Init, Program};
 use gpumem_core::run::device::Runner;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cpu::Cpu;
@@ -36,6 +36,10 @@ pub fn fill<R: Runner>(loaded: &mut Loaded<R>) -> Vec<String> {
                 loaded.set(&tensor.name, &words(&values));
             }
             (Class::Parameter | Class::Input | Class::Target, _) => {
+                loaded.set(&tensor.name, &words(&spread(count, salt)));
+            }
+            // Singular vectors, of which 0 is none.
+            (Class::Buffer, _) if matches!(tensor.init, Init::Singular { .. }) => {
                 loaded.set(&tensor.name, &words(&spread(count, salt)));
             }
             _ => {}
