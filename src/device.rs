@@ -92,6 +92,10 @@ impl Runner for AnyRunner {
         each!(self, AnyRunner, runner => runner.read(offset, bytes))
     }
 
+    fn select(&mut self, step: usize) -> Result<(), Error> {
+        each!(self, AnyRunner, runner => runner.select(step))
+    }
+
     fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
         each!(self, AnyRunner, runner => runner.feed_with(offset, length, put))
     }

@@ -59,14 +59,17 @@ pub use gpumem_core::error::Error;
 pub use gpumem_core::memory::budget::{Budget, Line};
 pub use gpumem_core::memory::tables::Tables;
 pub use gpumem_core::memory::{Compiled, record};
-pub use gpumem_core::network::{Caches, Generate, LayerInfo, Network, Serve, Serving, Trains};
+pub use gpumem_core::network::{
+    Caches, Generate, LayerInfo, Learns, NamedStep, Network, Serve, Serving, StepInfo, Trains,
+};
 pub use gpumem_core::run::averages::Averaged;
 pub use gpumem_core::run::device::Device;
 pub use gpumem_core::run::generate::{Generated, Generation, greedy};
 pub use gpumem_core::run::net::{Given, Kind, Named, Net};
 pub use gpumem_core::run::non_finite::NonFinite;
 pub use gpumem_core::run::state::{Snapshot, StateNumbers, StateTensor};
-pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, NoConstTrain, Tensor};
+pub use gpumem_core::run::steps::Step;
+pub use gpumem_core::run::tensor::{Compared, Give, Host, HostShape, Hosts, Learned, NamedSteps, NoConstTrain, Tensor};
 pub use gpumem_core::train::{Clip, Ema, Schedule, gib, mib, optim};
 pub use gpumem_core::typed::D;
 pub use gpumem_core::{

@@ -334,7 +334,8 @@ mod tests {
     fn generic(place: &str) -> (String, Vec<u8>) {
         let mut graph = Graph::default();
         let input = graph.input(Type::numbers(Shape::new(&[3]))).unwrap();
-        let blueprint = Blueprint { graph, outputs: vec![input], training: None, cached: None };
+        let blueprint =
+            Blueprint { graph, outputs: vec![input], training: None, cached: None, parts: Default::default() };
         record(place, "null", r#""generic":true,"#, &blueprint.encode())
     }
 

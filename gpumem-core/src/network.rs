@@ -3,12 +3,12 @@
 use crate::cards::Card;
 use crate::error::Error;
 use crate::memory::Compiled;
-use crate::memory::budget::Budget;
+use crate::memory::budget::{Budget, Line};
 use crate::number::{Precision, Role};
 use crate::operation::Operations;
 use crate::run::device::Device;
 use crate::run::net::Net;
-use crate::run::tensor::{Compared, Hosts, NoConstTrain};
+use crate::run::tensor::{Compared, Hosts, Learned, NoConstTrain};
 use crate::train::Train;
 use core::marker::PhantomData;
 
@@ -61,8 +61,10 @@ pub trait Network: Sized {
     const PLACE: (&'static str, u32) = ("", 0);
     /// The layer table.
     const LAYERS: &'static [LayerInfo];
-    /// The training step, if the network has `const TRAIN`.
+    /// The training step, if the network has `const TRAIN`; of several steps the one that needs the largest arena.
     const TRAINING: Option<&'static Compiled>;
+    /// The training steps of a network whose constants have names of their own, that of `TRAIN` first if there is one. Empty of other networks.
+    const STEPS: &'static [StepInfo] = &[];
     /// The forward pass: as `const INFER` says, or with the batch and the precision of `const TRAIN`.
     const INFERENCE: &'static Compiled;
     /// The forward pass beside the training step: with the batch and the precision of `const TRAIN`. The same as
@@ -70,7 +72,7 @@ pub trait Network: Sized {
     const EVALUATION: &'static Compiled;
     /// How [`Network::INFERENCE`] takes a sequence, where `const INFER` has a `cache`.
     const CACHED: Option<Cached> = None;
-    /// How the network is trained, if it is.
+    /// What `const TRAIN` says, if the network has it.
     const TRAIN: Option<Train>;
     /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
     const HEADROOM: u64;
@@ -127,6 +129,52 @@ pub trait Network: Sized {
 pub trait Trains: Network {}
 
 impl<N: Network<Target: Compared>> Trains for N {}
+
+/// A network that makes training steps: those of `const TRAIN`, or of constants with other names.
+pub trait Learns: Network {}
+
+impl<N: Network<Target: Learned>> Learns for N {}
+
+/// A training step of a network that has several.
+#[derive(Clone, Copy, Debug)]
+pub struct StepInfo {
+    /// The name of its constant, such as `CRITIC`.
+    pub name: &'static str,
+    /// Its program with its plan and its budget.
+    pub compiled: &'static Compiled,
+    /// What its constant says.
+    pub train: Train,
+}
+
+impl StepInfo {
+    /// The step that needs the largest arena; of those that need as much, the first.
+    ///
+    /// # Panics
+    /// Without a step.
+    pub const fn largest(steps: &[StepInfo]) -> &StepInfo {
+        let mut largest = &steps[0];
+        let mut number = 1;
+        while number < steps.len() {
+            if steps[number].compiled.budget.get(Line::Arena) > largest.compiled.budget.get(Line::Arena) {
+                largest = &steps[number];
+            }
+            number += 1;
+        }
+        largest
+    }
+}
+
+/// A training step whose constant has a name of its own, as a type: what `Gan::critic(&mut net)` is of.
+pub trait NamedStep {
+    /// The network that it trains a part of.
+    type Network: Network;
+    /// Its number in [`Network::STEPS`].
+    const NUMBER: usize;
+    /// A batch of the inputs that its loss depends on.
+    type Input: Hosts;
+    /// A batch of what its loss compares with.
+    type Target: Hosts;
+}
 
 /// A network with `batch: Largest`: the largest batches that fit the cards of its constants.
 #[doc(hidden)]

@@ -24,7 +24,7 @@ fn blueprints() -> impl Iterator<Item = Blueprint> {
         let descent = Descent { clip, schedule, micro_batches: 1 + kind as u64, offload, ..Descent::PLAIN };
         let (update, conv_norm) = (Update::Separate, ConvNorm::ALL[kind % 2]);
         let training = (kind % 3 > 0).then_some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm });
-        Blueprint { graph, outputs: vec![output], training, cached: None }
+        Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
     })
 }
 
@@ -98,7 +98,13 @@ fn a_cache_survives() {
     );
     for (steps, chunk) in [(8, 1), (1000, 3), (20, 20)] {
         let cached = Some(Cached { steps, chunk });
-        let blueprint = Blueprint { graph: graph.clone(), outputs: vec![output], training: None, cached };
+        let blueprint = Blueprint {
+            graph: graph.clone(),
+            outputs: vec![output],
+            training: None,
+            cached,
+            parts: Default::default(),
+        };
         let read = Blueprint::decode(&blueprint.encode()).unwrap();
         assert_eq!(read, blueprint);
         let several = blueprint.inference().unwrap();

@@ -268,6 +268,7 @@ fn parked_activations_lower_the_bound() {
             conv_norm: ConvNorm::Fused,
         }),
         cached: None,
+        parts: Default::default(),
     };
     let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
     for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {

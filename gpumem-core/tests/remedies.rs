@@ -28,7 +28,7 @@ fn blueprint(text: &str, loss: Term, checkpoint: Checkpoint) -> Blueprint {
     let (update, descent) = (Update::Fused, Descent::PLAIN);
     let training =
         Some(Steps { loss: vec![loss], moments: 1, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
-    Blueprint { graph, outputs: vec![output], training, cached: None }
+    Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 
 fn setting(batch: u64) -> Setting {
@@ -258,7 +258,7 @@ fn words(loss: Vec<Term>) -> Blueprint {
     let (update, descent) = (Update::Fused, Descent::PLAIN);
     let training =
         Some(Steps { loss, moments: 0, update, checkpoint: Checkpoint::None, descent, conv_norm: ConvNorm::Fused });
-    Blueprint { graph, outputs: vec![output], training, cached: None }
+    Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 
 /// The fewest chunks of those that are tried come first, then what takes time; where that is not enough, both.
@@ -473,7 +473,7 @@ fn what_is_read_between_is_not_in_place() {
             descent: Descent::PLAIN,
             conv_norm: ConvNorm::Fused,
         };
-        let blueprint = Blueprint { graph, outputs, training: Some(steps), cached: None };
+        let blueprint = Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() };
         let plain = blueprint.training(Precision::F32).unwrap().unwrap();
         let found = found(&blueprint, &plain, 24, arena(&plain, 24) - 1);
         found.iter().any(|remedy| remedy.in_place.is_some())
@@ -495,7 +495,7 @@ fn a_base_in_codes() {
         let steps =
             Steps { loss: vec![Term::MSE], moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused };
         let outputs = vec![places[outer]];
-        (Blueprint { graph, outputs, training: Some(steps), cached: None }, rows)
+        (Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() }, rows)
     };
     let mixed = Precision::Mixed(Half::Bf16);
     let setting = Setting::new(2, mixed, WORKSPACES);

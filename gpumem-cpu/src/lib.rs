@@ -51,7 +51,8 @@
 //! let job = Job {
 //!     name: "Positive", arena: 512, reserve: 0, batch: 2, precision: Precision::F32, train: None, evaluation: None,
 //!     served: None,
-//!     infer: Placed::new(program, vec![0, 256], 2, Precision::F32), optimizer: Optimizer::Sgd(Sgd::DEFAULT),
+//!     others: vec![], infer: Placed::new(program, vec![0, 256], 2, Precision::F32),
+//!     optimizer: Optimizer::Sgd(Sgd::DEFAULT),
 //!     tf32: false, deterministic: false, operations: &Operations::NONE,
 //! };
 //!

@@ -11,7 +11,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::number::Format;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::indices::Indices;
-use gpumem_core::program::{Class, Operation, Part, Program, Slot, StateWord, TensorId};
+use gpumem_core::program::{Operation, Part, Program, Slot, StateWord, TensorId};
 use gpumem_core::run::device::Inspected;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
@@ -86,7 +86,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
 
 /// The word of the state with the number of the part of a batch.
 fn part(program: &Program, ranges: &[Range<usize>]) -> Result<Option<Range<usize>>, Error> {
-    let state = program.of_class(Class::State).next().map(|id| &ranges[id as usize]);
+    let state = program.state().map(|id| &ranges[id as usize]);
     let word = state.map(|range| range.start + 4 * StateWord::PART..range.start + 4 * StateWord::PART + 4);
     match (word, state) {
         (Some(word), Some(state)) if word.end <= state.end => Ok(Some(word)),

@@ -9,8 +9,8 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::turned::Turned;
-use gpumem_core::run::device::{Fill, Inspected, Job, Runner, Served};
-use gpumem_core::train::optim::Optimizer;
+use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
 use std::fmt;
 use std::sync::Arc;
@@ -23,14 +23,23 @@ pub struct Session {
     name: &'static str,
     machine: Machine,
     turned: Turned,
-    /// Parts of a batch that were added up for the step that is under way.
-    parts: u64,
-    /// Where a training step leaves its loss, and what it was in the last one: what runs in between has its own numbers there.
-    loss: Option<(u64, f32)>,
-    train: Option<Loaded>,
-    evaluation: Option<Loaded>,
+    /// The training steps; none of a network without training.
+    steps: Vec<Step>,
+    /// The number of the one that calls mean.
+    at: usize,
     infer: Loaded,
     served: Option<Loaded>,
+}
+
+/// A training step.
+struct Step {
+    train: Loaded,
+    evaluation: Option<Loaded>,
+    optimizer: Optimizer,
+    /// Parts of a batch that were added up for the step that is under way.
+    parts: u64,
+    /// Where it leaves its loss, and what it was in the last one: what runs in between has its own numbers there.
+    loss: Option<(u64, f32)>,
 }
 
 impl Session {
@@ -42,72 +51,92 @@ impl Session {
             );
             return Err(Error::Unsupported { device: DEVICE, what });
         }
-        let host = job.train.as_ref().map_or(0, Placed::host);
+        let others = || job.others.iter().map(|other| &other.train);
+        let host = job.train.iter().chain(others()).map(Placed::host).max().unwrap_or(0);
         let arena = Arc::new(Arena::with_host(job.arena, host)?);
         let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, job.operations);
-        let train = job.train.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
-        let evaluation = job.evaluation.as_ref().map(|placed| load(placed, job.batch)).transpose()?;
+        let step =
+            |train: &Placed, evaluation: Option<&Placed>, batch: u64, optimizer: Optimizer| -> Result<_, Error> {
+                let result = train.program.results.first().and_then(|&result| train.offsets.get(result as usize));
+                let loss = result.map(|&offset| (offset, f32::NAN));
+                let evaluation = evaluation.map(|placed| load(placed, batch)).transpose()?;
+                Ok(Step { train: load(train, batch)?, evaluation, optimizer, parts: 0, loss })
+            };
+        let first = job.train.as_ref().map(|train| step(train, job.evaluation.as_ref(), job.batch, job.optimizer));
+        let others_loaded = job.others.iter().map(|OtherStep { train, evaluation, batch, optimizer, .. }| {
+            step(train, Some(evaluation), *batch, *optimizer)
+        });
+        let steps = first.into_iter().chain(others_loaded).collect::<Result<Vec<Step>, Error>>()?;
         let infer = load(&job.infer, job.batch)?;
         let served = job.served.as_ref().map(|Served { placed, batch }| load(placed, *batch)).transpose()?;
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+        let programs = programs.chain(job.others.iter().flat_map(|other| [&other.train, &other.evaluation]));
         let programs = programs.chain(job.served.as_ref().map(|served| &served.placed));
         let turned = Turned::new(programs, job.precision)?;
-        let loss_of = |placed: &Placed| {
-            let offset = placed.offsets.get(*placed.program.results.first()? as usize)?;
-            Some((*offset, f32::NAN))
-        };
-        let loss = job.train.as_ref().and_then(loss_of);
-        let Job { name, optimizer, .. } = job;
-        let machine = Machine { arena, optimizer, pool, poison, scratch: Vec::new(), planes: Vec::new() };
-        Ok(Session { name, machine, turned, parts: 0, loss, train, evaluation, infer, served })
+        let machine = Machine { arena, pool, poison, scratch: Vec::new(), planes: Vec::new() };
+        Ok(Session { name: job.name, machine, turned, steps, at: 0, infer, served })
+    }
+
+    /// The training step that calls mean.
+    fn step(&mut self) -> Result<(&mut Machine, &mut Step), Error> {
+        let Session { name, machine, steps, at, .. } = self;
+        let untrained = || unsupported(name, UNTRAINED);
+        steps.get_mut(*at).map(|step| (machine, step)).ok_or_else(untrained)
     }
 
     fn train_with(&mut self, inspected: Option<&mut Inspected>) -> Result<(), Error> {
-        let Some(program) = &mut self.train else {
-            return Err(self.unsupported(UNTRAINED));
-        };
-        if !is_known(&self.machine.optimizer) {
-            return Err(self.unsupported("has an optimizer that has no rule here; train it on another device"));
+        let name = self.name;
+        let (machine, Step { train, optimizer, parts, loss, .. }) = self.step()?;
+        if !is_known(optimizer) {
+            return Err(unsupported(name, "has an optimizer that has no rule here; train it on another device"));
         }
-        if !program.keeps(&self.machine.optimizer) {
+        if !train.keeps(optimizer) {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
-            return Err(self.unsupported(what));
+            return Err(unsupported(name, what));
         }
         crate::notice::training();
-        if program.accumulates() {
-            program.begin(&self.machine.arena, self.parts as u32)?;
+        if train.accumulates() {
+            train.begin(&machine.arena, *parts as u32)?;
         }
-        self.parts = 0;
-        self.machine.run(program, false, inspected)?;
-        if let Some((offset, loss)) = &mut self.loss {
+        *parts = 0;
+        machine.run(train, optimizer, false, inspected)?;
+        if let Some((offset, loss)) = loss {
             let mut bytes = [0; 4];
             // SAFETY: as in `write`.
-            unsafe { self.machine.arena.read(*offset, &mut bytes) }?;
+            unsafe { machine.arena.read(*offset, &mut bytes) }?;
             *loss = f32::from_le_bytes(bytes);
         }
         Ok(())
     }
 
     fn accumulate_with(&mut self, part: u64, inspected: Option<&mut Inspected>) -> Result<(), Error> {
-        let Some(program) = self.train.as_mut().filter(|program| program.accumulates()) else {
-            return Err(self.unsupported("was compiled for whole batches; give it `micro_batches` in `TRAIN`"));
+        let whole = unsupported(self.name, "was compiled for whole batches; give it `micro_batches` in `TRAIN`");
+        let Some((machine, step)) = self.step().ok().filter(|(_, step)| step.train.accumulates()) else {
+            return Err(whole);
         };
-        self.parts = 0;
-        program.begin(&self.machine.arena, part as u32)?;
-        self.machine.run(program, true, inspected)?;
-        self.parts = part + 1;
+        step.parts = 0;
+        step.train.begin(&machine.arena, part as u32)?;
+        machine.run(&mut step.train, &step.optimizer, true, inspected)?;
+        step.parts = part + 1;
         Ok(())
     }
 
     fn unsupported(&self, what: &str) -> Error {
-        Error::Unsupported { device: DEVICE, what: format!("`{}` {what}", self.name) }
+        unsupported(self.name, what)
     }
 }
+
+/// Says what a network cannot do here.
+fn unsupported(name: &str, what: &str) -> Error {
+    Error::Unsupported { device: DEVICE, what: format!("`{name}` {what}") }
+}
+
+/// What stands in for an optimizer where nothing is updated.
+const NO_OPTIMIZER: Optimizer = Optimizer::Sgd(Sgd::DEFAULT);
 
 /// What runs the programs of a session.
 struct Machine {
     arena: Arc<Arena>,
-    optimizer: Optimizer,
     pool: Option<Arc<ThreadPool>>,
     poison: bool,
     scratch: Vec<f32>,
@@ -117,9 +146,15 @@ struct Machine {
 impl Machine {
     /// Runs a program on the session's threads, or with `repeated` what of it runs for each part of a batch, if the indices among its inputs
     /// are valid.
-    fn run(&mut self, program: &mut Loaded, repeated: bool, inspected: Option<&mut Inspected>) -> Result<(), Error> {
+    fn run(
+        &mut self,
+        program: &mut Loaded,
+        optimizer: &Optimizer,
+        repeated: bool,
+        inspected: Option<&mut Inspected>,
+    ) -> Result<(), Error> {
         program.check()?;
-        let Machine { arena, optimizer, pool, poison, scratch, planes } = self;
+        let Machine { arena, pool, poison, scratch, planes } = self;
         let frame = Frame { optimizer, scratch, planes };
         match pool {
             Some(pool) => pool.install(|| program.run(arena, frame, (repeated, *poison), inspected)),
@@ -148,12 +183,21 @@ impl Runner for Session {
         self.turned.seen(offset, bytes)
     }
 
+    fn select(&mut self, step: usize) -> Result<(), Error> {
+        // Without training there is none to choose; what trains says so.
+        if step > 0 && step >= self.steps.len() {
+            return Err(self.unsupported("was loaded without this training step"));
+        }
+        self.at = step;
+        Ok(())
+    }
+
     fn train(&mut self) -> Result<(), Error> {
         self.train_with(None)
     }
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {
-        match self.loss {
+        match self.steps.get(self.at).and_then(|step| step.loss) {
             Some((own, loss)) if own == offset => Ok(loss),
             _ => Err(self.unsupported(UNTRAINED)),
         }
@@ -173,21 +217,25 @@ impl Runner for Session {
     }
 
     fn evaluate(&mut self) -> Result<(), Error> {
-        let Some(program) = &mut self.evaluation else { return Err(self.unsupported(UNTRAINED)) };
-        self.machine.run(program, false, None)
+        let Session { name, machine, steps, at, .. } = self;
+        let program = steps.get_mut(*at).and_then(|step| step.evaluation.as_mut());
+        let Some(program) = program else { return Err(unsupported(name, UNTRAINED)) };
+        machine.run(program, &NO_OPTIMIZER, false, None)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
-        self.machine.run(&mut self.infer, false, None)
+        self.machine.run(&mut self.infer, &NO_OPTIMIZER, false, None)
     }
 
     fn serve(&mut self) -> Result<(), Error> {
         let Some(program) = &mut self.served else { return Err(self.unsupported("was loaded without it")) };
-        self.machine.run(program, false, None)
+        self.machine.run(program, &NO_OPTIMIZER, false, None)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
-        self.machine.optimizer = optimizer;
+        if let Some(step) = self.steps.get_mut(self.at) {
+            step.optimizer = optimizer;
+        }
         Ok(())
     }
 }
@@ -197,7 +245,7 @@ impl fmt::Debug for Session {
         f.debug_struct("Session")
             .field("name", &self.name)
             .field("arena", &self.machine.arena.bytes())
-            .field("optimizer", &self.machine.optimizer)
+            .field("steps", &self.steps.len())
             .field("poison", &self.machine.poison)
             .finish_non_exhaustive()
     }

@@ -69,7 +69,7 @@ proptest! {
             train: Some(placed.clone()),
             evaluation: placed.evaluation().ok(),
             served: None,
-            infer: placed,
+            others: Vec::new(), infer: placed,
             optimizer: Optimizer::Adam(Adam::DEFAULT),
             tf32: false,
             deterministic: false,

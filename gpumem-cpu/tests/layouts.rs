@@ -53,6 +53,7 @@ fn load_with(program: &Program, optimizer: Optimizer) -> Result<(Session, Vec<u6
         train: program.training.then(|| placed.clone()),
         evaluation: None,
         served: None,
+        others: Vec::new(),
         infer: placed.clone(),
         optimizer,
         tf32: false,

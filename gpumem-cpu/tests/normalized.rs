@@ -135,7 +135,8 @@ fn groups_have_the_same_bits() {
         [[pair[0] + 2, convolution + 1], [convolution + 1, pair[1] + 1]]
     });
     for groups in [whole, parted.collect()] {
-        let grouped = Graph { groups, ..graph.clone() };
+        let mut grouped = graph.clone();
+        grouped.groups = groups;
         let [plain, again] = [&graph, &grouped].map(|graph| {
             let graph = with_normalized_convolutions(graph, &[output]);
             lower(&graph, &[output], &options(Update::Fused)).unwrap()

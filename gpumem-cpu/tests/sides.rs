@@ -231,7 +231,13 @@ fn other_savers_change_no_bit() {
             let descent = Descent { micro_batches, offload, ..Descent::PLAIN };
             let (loss, update) = (vec![Term::CROSS_ENTROPY], Update::Fused);
             let training = Some(Steps { loss, moments: 2, update, checkpoint, descent, conv_norm: ConvNorm::Fused });
-            let blueprint = Blueprint { graph: graph.clone(), outputs: vec![output], training, cached: None };
+            let blueprint = Blueprint {
+                graph: graph.clone(),
+                outputs: vec![output],
+                training,
+                cached: None,
+                parts: Default::default(),
+            };
             blueprint.trainings(&setting).unwrap()
         };
         let plain = &steps(Offload::None, Checkpoint::None)[0];

@@ -263,6 +263,7 @@ pub fn probe() -> Result<Job, Error> {
         precision: Precision::F32,
         train: Some(train),
         evaluation: None,
+        others: Vec::new(),
         infer,
         served: None,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

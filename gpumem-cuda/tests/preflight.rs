@@ -177,6 +177,7 @@ fn second_process() {
                 train: None,
                 evaluation: None,
                 served: None,
+                others: Vec::new(),
                 infer: Placed::new(program, Vec::new(), 1, Precision::F32),
                 optimizer: Optimizer::Sgd(Sgd::DEFAULT),
                 tf32: false,

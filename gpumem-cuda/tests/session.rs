@@ -174,6 +174,7 @@ fn job_of_programs(
         precision,
         train,
         evaluation,
+        others: Vec::new(),
         infer,
         served,
         optimizer,

@@ -2,7 +2,7 @@
 
 use crate::Progress;
 use crate::error::{Differences, Error};
-use gpumem_core::network::Network;
+use gpumem_core::network::{Network, StepInfo};
 use gpumem_core::number::Format;
 use gpumem_core::run::state::{StateNumbers, StateTensor};
 use serde::{Deserialize, Serialize};
@@ -45,11 +45,45 @@ pub(crate) struct Numbers {
     /// The `total` of the schedule if the program had set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) total: Option<u64>,
+    /// The numbers of the steps after the first, of a network with named steps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) others: Vec<OtherNumbers>,
     pub(crate) progress: Progress,
     /// The checksum of the header of the file of tensors.
     pub(crate) header: String,
     /// The checksum of each tensor's bytes.
     pub(crate) tensors: BTreeMap<String, String>,
+}
+
+/// The numbers of one of several training steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OtherNumbers {
+    /// The name of its constant.
+    pub(crate) name: String,
+    pub(crate) optimizer: String,
+    pub(crate) steps: u64,
+    pub(crate) seed: u64,
+    pub(crate) lr: f64,
+    pub(crate) loss_scale: f32,
+    pub(crate) good_steps: u32,
+    pub(crate) skipped: u32,
+    /// The `total` of the schedule if the program had set it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) total: Option<u64>,
+}
+
+impl OtherNumbers {
+    fn of(step: &StepInfo, numbers: StateNumbers) -> OtherNumbers {
+        // Named steps have no averages.
+        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged: _, total } = numbers;
+        let (name, optimizer) = (step.name.to_string(), step.train.optimizer.row().name.to_string());
+        OtherNumbers { name, optimizer, steps, seed, lr, loss_scale, good_steps, skipped, total }
+    }
+
+    fn state_numbers(&self) -> StateNumbers {
+        let &OtherNumbers { steps, seed, lr, loss_scale, good_steps, skipped, total, .. } = self;
+        StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged: 0, total }
+    }
 }
 
 /// Returns a checksum as files have it.
@@ -69,14 +103,28 @@ fn fingerprint<N: Network>() -> String {
     format!("{sum:08x}")
 }
 
-/// Returns the name of the network's optimizer.
+/// Returns the name of the optimizer of the network's first training step.
 fn optimizer<N: Network>() -> &'static str {
-    N::TRAIN.map_or("none", |train| train.optimizer.row().name)
+    let first = N::TRAIN.or_else(|| N::STEPS.first().map(|step| step.train));
+    first.map_or("none", |train| train.optimizer.row().name)
+}
+
+/// Returns the names of the steps after the first, each with its optimizer.
+fn others<N: Network>() -> String {
+    let named = N::STEPS.iter().skip(1).map(|step| format!("{} ({})", step.name, step.train.optimizer.row().name));
+    listed(named.collect())
+}
+
+fn listed(names: Vec<String>) -> String {
+    if names.is_empty() { "none".to_string() } else { names.join(", ") }
 }
 
 impl Numbers {
-    pub(crate) fn of<N: Network>(numbers: StateNumbers, progress: Progress) -> Numbers {
-        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total } = numbers;
+    /// Those of a state, of which `numbers` are the numbers of each training step.
+    pub(crate) fn of<N: Network>(numbers: &[StateNumbers], progress: Progress) -> Numbers {
+        let (first, rest) = numbers.split_first().expect("a network that trains has a step");
+        let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total } = *first;
+        let others = N::STEPS.iter().skip(1).zip(rest).map(|(step, numbers)| OtherNumbers::of(step, *numbers));
         Numbers {
             version: VERSION,
             gpumem: env!("CARGO_PKG_VERSION").to_string(),
@@ -93,6 +141,7 @@ impl Numbers {
             skipped,
             averaged,
             total,
+            others: others.collect(),
             progress,
             header: String::new(),
             tensors: BTreeMap::new(),
@@ -104,9 +153,20 @@ impl Numbers {
         StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total }
     }
 
-    /// True if the state is of the network's optimizer.
+    /// The numbers of each training step.
+    pub(crate) fn all(&self) -> Vec<StateNumbers> {
+        let others = self.others.iter().map(OtherNumbers::state_numbers);
+        [self.state_numbers()].into_iter().chain(others).collect()
+    }
+
+    /// The names of the steps after the first, each with its optimizer.
+    fn others(&self) -> String {
+        listed(self.others.iter().map(|other| format!("{} ({})", other.name, other.optimizer)).collect())
+    }
+
+    /// True if the state is of the network's optimizers.
     pub(crate) fn is_of_optimizer<N: Network>(&self) -> bool {
-        self.optimizer == optimizer::<N>()
+        self.optimizer == optimizer::<N>() && self.others() == others::<N>()
     }
 
     /// Adds the settings that differ from the network's to `differences`.
@@ -119,6 +179,7 @@ impl Numbers {
         };
         differ("network", &self.network, N::NAME);
         differ("optimizer", &self.optimizer, optimizer::<N>());
+        differ("further training steps", &self.others(), &others::<N>());
         differ("precision", &self.precision, precision);
         differ("batch", &self.batch.to_string(), &batch.to_string());
         if self.fingerprint != fingerprint::<N>() {

@@ -4,7 +4,7 @@ use crate::Progress;
 use crate::error::{Differences, Error};
 use crate::folder::{self, read_at_most};
 use crate::format::{LONGEST_NUMBERS, NUMBERS, Numbers, TENSORS, checksum, dtype, shape};
-use gpumem_core::network::Trains;
+use gpumem_core::network::Learns;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::{Kind, Net};
 use gpumem_core::run::state::{StateNumbers, StateTensor};
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Resumed {
-    /// Training steps that the network has made.
+    /// Training steps that the network has made; of several, of the first.
     pub steps: u64,
     /// The place in the training that was saved with the state.
     pub progress: Progress,
@@ -141,7 +141,7 @@ impl SavedState {
         &self.numbers.network
     }
 
-    /// Returns the numbers that are no tensors.
+    /// Returns the numbers that are no tensors; of a network with several steps, those of the first.
     pub fn numbers(&self) -> StateNumbers {
         self.numbers.state_numbers()
     }
@@ -156,7 +156,7 @@ impl SavedState {
     /// # Errors
     /// [`Error::Differs`] if it is the state of another network, or of this one with another batch, precision or optimizer: nothing was
     /// set then. [`Error::Copy`] if the device fails.
-    pub fn resume<N: Trains, D: Device>(&self, net: &mut Net<N, D>) -> Result<Resumed, Error> {
+    pub fn resume<N: Learns, D: Device>(&self, net: &mut Net<N, D>) -> Result<Resumed, Error> {
         let file = self.path.join(TENSORS);
         let views = self.tensors(&file)?;
         let own = net.state_tensors();
@@ -173,7 +173,7 @@ impl SavedState {
         if !differences.is_empty() {
             return Err(Error::Differs(Box::new(differences)));
         }
-        self.set(net, &own, &views, self.numbers())?;
+        self.set(net, &own, &views, &self.numbers.all())?;
         Ok(self.resumed(self.numbers.steps, Vec::new(), Vec::new()))
     }
 
@@ -184,7 +184,7 @@ impl SavedState {
     ///
     /// # Errors
     /// [`Error::File`] if nothing matches, [`Error::Copy`] if the device fails or a tensor cannot have a value.
-    pub fn resume_matching<N: Trains, D: Device>(&self, net: &mut Net<N, D>) -> Result<Resumed, Error> {
+    pub fn resume_matching<N: Learns, D: Device>(&self, net: &mut Net<N, D>) -> Result<Resumed, Error> {
         let file = self.path.join(TENSORS);
         let views = self.tensors(&file)?;
         let is_same = self.numbers.is_of_optimizer::<N>();
@@ -201,33 +201,33 @@ impl SavedState {
             return Err(Error::file(&self.path, what));
         }
         let numbers = match is_same {
-            true => self.numbers(),
-            false => net.state_numbers().map_err(|error| Error::copy(&self.path, error))?,
+            true => self.numbers.all(),
+            false => net.state_numbers_of_steps().map_err(|error| Error::copy(&self.path, error))?,
         };
-        self.set(net, &taken, &views, numbers)?;
+        self.set(net, &taken, &views, &numbers)?;
         let set: BTreeSet<&str> = taken.iter().map(|tensor| tensor.name.as_str()).collect();
         let unused = views.keys().filter(|name| !set.contains(name.as_str())).cloned().collect();
-        Ok(self.resumed(numbers.steps, left, unused))
+        Ok(self.resumed(numbers.first().map_or(0, |numbers| numbers.steps), left, unused))
     }
 
     /// Sets tensors of the network that are among `views`, after all of them were checked.
-    fn set<N: Trains, D: Device>(
+    fn set<N: Learns, D: Device>(
         &self,
         net: &mut Net<N, D>,
         tensors: &[StateTensor],
         views: &BTreeMap<String, TensorView<'_>>,
-        numbers: StateNumbers,
+        numbers: &[StateNumbers],
     ) -> Result<(), Error> {
         let failed = |error| Error::copy(&self.path, error);
         let pairs = || tensors.iter().filter_map(|tensor| Some((tensor, views.get(tensor.name.as_str())?)));
         for (tensor, view) in pairs() {
             net.check_state(tensor, view.data()).map_err(failed)?;
         }
-        net.check_state_numbers(numbers).map_err(failed)?;
+        net.check_state_numbers_of_steps(numbers).map_err(failed)?;
         for (tensor, view) in pairs() {
             net.write_state(tensor, view.data()).map_err(failed)?;
         }
-        net.set_state_numbers(numbers).map_err(failed)
+        net.set_state_numbers_of_steps(numbers).map_err(failed)
     }
 
     fn resumed(&self, steps: u64, left: Vec<String>, unused: Vec<String>) -> Resumed {

@@ -7,7 +7,7 @@ use crate::format::Numbers;
 use crate::lock::Lock;
 use crate::open::{Resumed, SavedState};
 use crate::write::Order;
-use gpumem_core::network::Trains;
+use gpumem_core::network::Learns;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 use gpumem_core::run::state::Snapshot;
@@ -58,10 +58,10 @@ pub fn has_state(folder: impl AsRef<Path>) -> Result<bool, Error> {
 
 mod sealed {
     pub trait Sealed {}
-    impl<N: gpumem_core::network::Trains, D: gpumem_core::run::device::Device> Sealed for gpumem_core::run::net::Net<N, D> {}
+    impl<N: gpumem_core::network::Learns, D: gpumem_core::run::device::Device> Sealed for gpumem_core::run::net::Net<N, D> {}
 }
 
-impl<N: Trains, D: Device> NetState for Net<N, D> {
+impl<N: Learns, D: Device> NetState for Net<N, D> {
     fn save_state(&mut self, folder: impl AsRef<Path>) -> Result<PathBuf, Error> {
         let mut saver = Saver::open(folder)?;
         saver.save(self, &Progress::default())?;
@@ -141,7 +141,7 @@ impl Saver {
     ///
     /// # Errors
     /// The error of the earlier state, if it could not be written; [`Error::Copy`] if the device fails.
-    pub fn save<N: Trains, D: Device>(&mut self, net: &mut Net<N, D>, progress: &Progress) -> Result<(), Error> {
+    pub fn save<N: Learns, D: Device>(&mut self, net: &mut Net<N, D>, progress: &Progress) -> Result<(), Error> {
         self.begin(net, progress, Vec::new())
     }
 
@@ -149,7 +149,7 @@ impl Saver {
     ///
     /// # Errors
     /// As for [`Saver::save`], and [`Error::File`] for a mark that is no simple name.
-    pub fn save_marked<N: Trains, D: Device>(
+    pub fn save_marked<N: Learns, D: Device>(
         &mut self,
         net: &mut Net<N, D>,
         progress: &Progress,
@@ -166,7 +166,7 @@ impl Saver {
         self.begin(net, progress, vec![mark.to_string()])
     }
 
-    fn begin<N: Trains, D: Device>(
+    fn begin<N: Learns, D: Device>(
         &mut self,
         net: &mut Net<N, D>,
         progress: &Progress,

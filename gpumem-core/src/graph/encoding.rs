@@ -67,6 +67,7 @@ impl Wire for Graph {
             parameters: Wire::take(from)?,
             buffers: Wire::take(from)?,
             groups: Wire::take(from)?,
+            beside: None,
         };
         graph.is_connected().then_some(graph)
     }

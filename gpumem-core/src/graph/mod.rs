@@ -1,5 +1,6 @@
 //! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
 
+mod beside;
 mod coded;
 mod encoding;
 mod lora;
@@ -10,6 +11,9 @@ use crate::program::{Init, Op};
 use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
+pub(crate) use beside::Beside;
+#[cfg(feature = "lower")]
+pub(crate) use beside::StepStates;
 pub use coded::SCALES;
 use core::fmt;
 pub use lora::Lora;
@@ -181,6 +185,8 @@ pub struct Graph {
     pub buffers: Vec<Buffer>,
     /// Nodes that are computed again for the backward pass, as the first of them and the one behind the last.
     pub groups: Vec<[NodeId; 2]>,
+    /// What the programs of a network with several steps agree on, while one of them is lowered. It is not encoded.
+    pub(crate) beside: Option<Beside>,
 }
 
 /// More elements than this in one tensor are refused as an overflow: no card has room for them, and below it every sum

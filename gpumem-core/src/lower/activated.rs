@@ -39,7 +39,7 @@ impl Blueprint {
         let graph = &self.graph;
         let mut readers = vec![0usize; graph.nodes.len()];
         let inputs = graph.nodes.iter().flat_map(|node| node.inputs());
-        inputs.copied().chain(self.ends()).for_each(|node| readers[node] += 1);
+        inputs.copied().chain(self.ends()).chain(self.ends_of_parts()).for_each(|node| readers[node] += 1);
         let pairs: Vec<Pair> =
             (0..graph.nodes.len()).filter_map(|activation| pair(graph, &readers, activation)).collect();
         let default = Function::LeakyRelu.row().arguments.first().map(|argument| argument.default);
@@ -62,14 +62,24 @@ impl Blueprint {
 
     /// The values that are read when the network has run: its outputs, and what the loss measures by name.
     pub(super) fn ends(&self) -> Vec<NodeId> {
-        let terms = |steps: &Steps| -> Vec<NodeId> { steps.loss.iter().flat_map(Term::nodes).collect() };
-        [self.outputs.clone(), self.training.as_ref().map(terms).unwrap_or_default()].concat()
+        [self.outputs.clone(), self.training.as_ref().map(measured).unwrap_or_default()].concat()
+    }
+
+    /// What the losses of all steps measure by name.
+    fn ends_of_parts(&self) -> Vec<NodeId> {
+        self.parts.all.iter().flat_map(|part| measured(&part.steps)).collect()
     }
 
     /// Reads those from nodes that took their places.
     pub(super) fn move_ends(&mut self, places: &[NodeId]) {
-        let terms = self.training.iter_mut().flat_map(|steps| &mut steps.loss);
+        let parts = self.parts.all.iter_mut().map(|part| &mut part.steps);
+        let terms = self.training.iter_mut().chain(parts).flat_map(|steps| &mut steps.loss);
         let measured = terms.flat_map(Term::nodes_mut);
         self.outputs.iter_mut().chain(measured).for_each(|node| *node = places[*node]);
     }
+}
+
+/// What a loss measures by name.
+fn measured(steps: &Steps) -> Vec<NodeId> {
+    steps.loss.iter().flat_map(Term::nodes).collect()
 }

@@ -2,7 +2,7 @@
 
 use super::normalized::with_normalized_convolutions;
 use super::renormalised::normalises;
-use super::{Cached, LayerLine, Level, LowerError, Options, Search, Setting, Term, Training};
+use super::{Cached, LayerLine, Level, LowerError, Options, Parts, Search, Setting, Term, Training};
 use super::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
 use crate::graph::{Graph, NodeId, Source};
 use crate::memory::tables::samples;
@@ -25,6 +25,8 @@ pub struct Blueprint {
     pub training: Option<Steps>,
     /// How it takes a sequence where `INFER` has a cache.
     pub cached: Option<Cached>,
+    /// Its steps, where it has named ones, of which `training` is one.
+    pub parts: Parts,
 }
 
 /// How a network is trained, as far as the program depends on it.
@@ -264,9 +266,10 @@ impl Blueprint {
             descent: steps.descent.at(precision),
         };
         let options = Options { training: Some(training) };
+        let graph = self.trained_graph();
         match steps.conv_norm {
-            ConvNorm::Fused => lower(&with_normalized_convolutions(&self.graph, &self.ends()), &options).map(Some),
-            ConvNorm::Separate => lower(&self.graph, &options).map(Some),
+            ConvNorm::Fused => lower(&with_normalized_convolutions(&graph, &self.ends()), &options).map(Some),
+            ConvNorm::Separate => lower(&graph, &options).map(Some),
         }
     }
 
@@ -286,7 +289,7 @@ impl Blueprint {
     /// # Errors
     /// See [`lower`].
     pub fn evaluation(&self) -> Result<Program, LowerError> {
-        lower(&self.graph, &self.outputs, &Options::default())
+        lower(&self.forward_graph(), &self.outputs, &Options::default())
     }
 
     /// The forward pass of `INFER` for one step, where it has a cache and takes more at a time. Each of its tensors is one of
@@ -312,6 +315,9 @@ impl Blueprint {
         self.outputs.put(&mut bytes);
         self.training.put(&mut bytes);
         self.cached.put(&mut bytes);
+        if !self.parts.all.is_empty() {
+            self.parts.put(&mut bytes);
+        }
         bytes
     }
 
@@ -322,9 +328,12 @@ impl Blueprint {
         let outputs = Vec::<NodeId>::take(&mut from)?;
         let training = <Option<Steps> as Wire>::take(&mut from)?;
         let cached = <Option<Cached> as Wire>::take(&mut from)?;
-        let terms = training.iter().flat_map(|steps| &steps.loss).flat_map(Term::nodes);
+        let parts: Parts = if from.is_empty() { Parts::default() } else { Wire::take(&mut from)? };
+        let all = training.iter().chain(parts.all.iter().map(|part| &part.steps));
+        let terms = all.flat_map(|steps| &steps.loss).flat_map(Term::nodes);
         let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
-        (from.is_empty() && exist).then_some(Blueprint { graph, outputs, training, cached })
+        let is_one = parts.all.is_empty() || training.is_some() && parts.at < parts.all.len();
+        (from.is_empty() && exist && is_one).then_some(Blueprint { graph, outputs, training, cached, parts })
     }
 }
 

@@ -4,7 +4,7 @@ use super::backward::Piece;
 use super::chunks::Chunk;
 use super::merged::Activations;
 use super::{LowerError, Training, averages};
-use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
+use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source, Type};
 use crate::number::Role;
 use crate::program::kept::Kept;
 use crate::program::op::{Gradient, Reads, Work, Workspace};
@@ -138,6 +138,12 @@ impl<'g> Builder<'g> {
         builder.mark_merged(activations);
         builder.declare();
         let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
+        if let Some(step) = graph.beside.as_ref().and_then(Beside::name).filter(|_| !trains) {
+            let message = format!(
+                "the loss of `{step}` depends on nothing that it trains; name in `trains` what lies before the loss"
+            );
+            return Err(LowerError::of_all(&message));
+        }
         if training.is_some() && !trains {
             let detaches = |node: &Node| node.detached && matches!(node.source, Source::View(_));
             return Err(LowerError::of_all(if graph.parameters.is_empty() {
@@ -161,30 +167,7 @@ impl<'g> Builder<'g> {
 
     fn mark_gradients(&mut self) {
         let Some(training) = self.training else { return };
-        self.needs_gradient = self.graph.differentiable(training.input_gradient);
-        let reached = self.reached_by_gradients();
-        self.needs_gradient.iter_mut().zip(reached).for_each(|(needs, reached)| *needs &= reached);
-    }
-
-    /// The values that the loss has a gradient of, if it depends on what is trained: not what only a `detach` reads, or an operation that has
-    /// no gradient.
-    fn reached_by_gradients(&self) -> Vec<bool> {
-        let mut reached = vec![false; self.graph.nodes.len()];
-        self.ends.iter().for_each(|&end| reached[end] = true);
-        for id in (0..reached.len()).rev().filter(|&id| self.live[id]) {
-            if !(reached[id] && self.needs_gradient[id]) {
-                continue;
-            }
-            match &self.node(id).source {
-                Source::View(input) => reached[*input] = true,
-                Source::Op { op, inputs, .. } => {
-                    let rules = op.gradients();
-                    rules.iter().flat_map(Gradient::inputs).for_each(|input| reached[inputs[input]] = true);
-                }
-                Source::Input | Source::Parameter(_) => {}
-            }
-        }
-        reached
+        self.needs_gradient = needs_gradient(self.graph, &self.ends, &self.live, training.input_gradient);
     }
 
     /// Everything that lives as long as the network, in the graph's order. A training step makes room for what its forward
@@ -209,6 +192,13 @@ impl<'g> Builder<'g> {
                 Source::Input | Source::View(_) => {}
             }
         }
+        let beside = graph.beside.as_ref().filter(|_| self.training.is_some());
+        if let Some(Beside { parameters: others, buffers: own, .. }) = beside {
+            // What other steps read is there as well.
+            let missing = parameters.iter_mut().zip(others).filter(|(_, is_there)| **is_there);
+            missing.for_each(|(trained, _)| *trained = Some(trained.unwrap_or(false)));
+            buffers.iter_mut().zip(own).for_each(|(read, is_there)| *read |= is_there);
+        }
         for (index, trained) in parameters.into_iter().enumerate() {
             if let Some(trained) = trained {
                 self.declare_parameter(index, trained);
@@ -228,36 +218,68 @@ impl<'g> Builder<'g> {
             Source::Op { op, .. } => is_there[id] && op.is_positioned(),
             _ => false,
         };
-        if self.training.is_some() || graph.nodes.iter().enumerate().any(is_positioned) {
-            let shape = Shape::new(&[StateWord::COUNT as u64]);
-            let init = Init::Constant(0.0);
-            self.state = Some(self.persistent(Class::State, Role::State, "state".into(), NO_ROW.into(), shape, init));
+        match beside {
+            Some(Beside { steps, at, .. }) => {
+                let states: Vec<TensorId> =
+                    steps.iter().map(|step| self.declare_state(format!("{}.state", step.name))).collect();
+                self.state = at.and_then(|at| states.get(at).copied());
+            }
+            None if self.training.is_some() || graph.nodes.iter().enumerate().any(is_positioned) => {
+                self.state = Some(self.declare_state("state".into()));
+            }
+            None => {}
         }
     }
 
+    fn declare_state(&mut self, name: String) -> TensorId {
+        let shape = Shape::new(&[StateWord::COUNT as u64]);
+        self.persistent(Class::State, Role::State, name, NO_ROW.into(), shape, Init::Constant(0.0))
+    }
+
     fn declare_parameter(&mut self, index: usize, trained: bool) {
-        let parameter = &self.graph.parameters[index];
+        let graph = self.graph;
+        let parameter = &graph.parameters[index];
         let (name, row) = (parameter.name.clone(), parameter.row as u32);
         let id = self.persistent(Class::Parameter, parameter.role, name, row, parameter.shape, parameter.init);
-        self.tensors[id as usize].trained = trained;
         self.parameters[index] = Some(id);
-        let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
+        let beside = graph.beside.as_ref().filter(|_| self.training.is_some());
+        self.tensors[id as usize].trained = trained || beside.is_some_and(|beside| beside.is_trained(index));
+        let Some(beside) = beside else {
+            let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
+            self.moments[index] = self.declare_moments(index, &parameter.name, moments);
+            if trained && self.training.is_some_and(|training| training.descent.ema.is_some()) {
+                // 16 bits would lose a thousandth of a number.
+                let (name, role) = (averages::name(&parameter.name), Role::WideMoment);
+                self.persistent(Class::Average, role, name, row, parameter.shape, Init::Constant(0.0));
+            }
+            return;
+        };
+        for (number, step) in beside.steps.iter().enumerate() {
+            let is_own = beside.at == Some(number);
+            let has_states = if is_own { trained } else { step.trained[index] };
+            let moments = if has_states { step.moments } else { 0 };
+            let states = self.declare_moments(index, &format!("{}.{}", parameter.name, step.name), moments);
+            if is_own {
+                self.moments[index] = states;
+            }
+        }
+    }
+
+    /// The states of a parameter that an optimizer keeps whose number of them is `moments`.
+    fn declare_moments(&mut self, index: usize, name: &str, moments: u64) -> Vec<TensorId> {
+        let parameter = &self.graph.parameters[index];
+        let mut states = Vec::new();
         for moment in 0..state_count(moments) {
             let extent = extent_of(moments, moment);
             if extent == Extent::Others && self.is_matrix(index) {
                 continue;
             }
             let Some((shape, role)) = extent.tensor(parameter.shape) else { continue };
-            let name = format!("{}.moment{moment}", parameter.name);
+            let name = format!("{name}.moment{moment}");
             let init = Init::Constant(0.0);
-            let id = self.persistent(Class::Moment, role, name, row, shape, init);
-            self.moments[index].push(id);
+            states.push(self.persistent(Class::Moment, role, name, parameter.row as u32, shape, init));
         }
-        if trained && self.training.is_some_and(|training| training.descent.ema.is_some()) {
-            // 16 bits would lose a thousandth of a number.
-            let (name, role) = (averages::name(&parameter.name), Role::WideMoment);
-            self.persistent(Class::Average, role, name, row, parameter.shape, Init::Constant(0.0));
-        }
+        states
     }
 
     /// Whether a parameter is a matrix of a hidden layer: the weight of products, convolutions or recurrences alone, none of which makes an
@@ -481,6 +503,36 @@ impl<'g> Builder<'g> {
             self.reads_output(id) || self.consumers[id].iter().any(|&consumer| self.reads_input(consumer, id))
         })
     }
+}
+
+/// The values that a gradient is computed for: those that depend on something trained and that a loss over `ends` has a gradient of. `live`
+/// are the values that the ends depend on.
+pub(super) fn needs_gradient(graph: &Graph, ends: &[NodeId], live: &[bool], of_inputs: bool) -> Vec<bool> {
+    let mut needs = graph.differentiable(of_inputs);
+    let reached = reached_by_gradients(graph, ends, live, &needs);
+    needs.iter_mut().zip(reached).for_each(|(needs, reached)| *needs &= reached);
+    needs
+}
+
+/// The values that the loss has a gradient of, if it depends on what is trained: not what only a `detach` reads, or an operation that has
+/// no gradient.
+fn reached_by_gradients(graph: &Graph, ends: &[NodeId], live: &[bool], differentiable: &[bool]) -> Vec<bool> {
+    let mut reached = vec![false; graph.nodes.len()];
+    ends.iter().for_each(|&end| reached[end] = true);
+    for id in (0..reached.len()).rev().filter(|&id| live[id]) {
+        if !(reached[id] && differentiable[id]) {
+            continue;
+        }
+        match &graph.nodes[id].source {
+            Source::View(input) => reached[*input] = true,
+            Source::Op { op, inputs, .. } => {
+                let rules = op.gradients();
+                rules.iter().flat_map(Gradient::inputs).for_each(|input| reached[inputs[input]] = true);
+            }
+            Source::Input | Source::Parameter(_) => {}
+        }
+    }
+    reached
 }
 
 /// The values that these ends depend on, themselves included. Inputs come before what is computed from them, so that one pass

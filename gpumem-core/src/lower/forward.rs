@@ -29,11 +29,11 @@ impl Builder<'_> {
     /// What computes a node, if anything does.
     pub(super) fn node_forward(&mut self, id: NodeId) -> Result<(), LowerError> {
         match &self.node(id).source {
-            // Inputs have a place in the arena whether or not anything reads them.
-            Source::Input => self.input(id),
+            // Inputs have a place in the arena whether or not anything reads them, but each of several steps has its own.
+            Source::Input if self.graph.beside.is_none() || self.is_live(id) => self.input(id),
             Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
             Source::Op { .. } if self.is_live(id) => self.compute(id)?,
-            Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
+            Source::Input | Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ mod micro;
 mod normalized;
 pub mod offload;
 mod order;
+mod parts;
 mod pitch;
 mod recompute;
 mod remedies;
@@ -37,6 +38,7 @@ pub use chunks::{MOST_CHUNKS, unchunkable};
 pub use fitted::{Fitted, Leaner};
 pub use largest::LargestFitted;
 pub use normalized::with_normalized_convolutions;
+pub use parts::{PartStep, Parts};
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 

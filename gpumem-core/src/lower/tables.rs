@@ -2,11 +2,12 @@
 
 use crate::graph::{Graph, NodeId};
 use crate::memory::lives::OwnedTransients;
-use crate::memory::tables::{BatchTensor, CacheTensor, Parameter, Persistent, Tables, Workspaces};
+use crate::memory::tables::{BatchTensor, CacheTensor, NOT_TRAINED, Parameter, Persistent};
+use crate::memory::tables::{TRAINED, TRAINED_ELSEWHERE, Tables, Workspaces};
 use crate::program::NO_ROW;
 use crate::program::{Class, Part, Program, Tensor, TensorId};
 use crate::train::optim::whole_states;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -19,7 +20,7 @@ pub struct OwnedTables {
     pub transients: OwnedTransients,
     /// The parameters.
     pub parameters: Vec<Parameter>,
-    /// Running statistics, state, and optimizer states that are smaller than their parameters.
+    /// Running statistics, state, and optimizer states that are not counted by their parameters.
     pub buffers: Vec<Persistent>,
     /// Inputs and targets.
     pub batch: Vec<BatchTensor>,
@@ -81,7 +82,17 @@ pub fn tables(program: &Program) -> OwnedTables {
     let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
     let elements = |tensor: &Tensor| tensor.stored_of_each().unwrap_or(u64::MAX);
     let given = |tensor: &Tensor| [tensor.role as u64, elements(tensor)];
-    let parameter = |tensor: &Tensor| [tensor.role as u64, elements(tensor), u64::from(tensor.trained)];
+    let has_several = program.has_several_steps();
+    let updated: BTreeSet<TensorId> = program.updated().collect();
+    let trained = |id: TensorId| match program.tensor(id).trained {
+        false => NOT_TRAINED,
+        true if has_several && !updated.contains(&id) => TRAINED_ELSEWHERE,
+        true => TRAINED,
+    };
+    let parameter = |id: TensorId| {
+        let tensor = program.tensor(id);
+        [tensor.role as u64, elements(tensor), trained(id)]
+    };
     let states = program.states();
     let cache = |id: TensorId| {
         let tensor = program.tensor(id);
@@ -97,15 +108,15 @@ pub fn tables(program: &Program) -> OwnedTables {
     };
     let operations = program.operations.iter();
     let (moments, has_others) = whole_states(program.moments);
-    // Where one state is not as large as its parameter, none is counted by the parameter.
-    let (moments, buffers): (u64, &'static [Class]) = match has_others {
+    // Where one state is not as large as its parameter, or is another step's, none is counted by the parameter.
+    let (moments, buffers): (u64, &'static [Class]) = match has_others || has_several {
         true => (0, &[Class::Buffer, Class::State, Class::Moment]),
         false => (moments, &[Class::Buffer, Class::State]),
     };
     OwnedTables {
         operations: program.operations.len() as u64,
         transients: OwnedTransients::new(of(&[Class::Transient]).map(transient)),
-        parameters: (counted(of(&[Class::Parameter]).map(parameter)).into_iter())
+        parameters: (counted(program.of_class(Class::Parameter).map(parameter)).into_iter())
             .map(|([role, elements, trained], count)| [role, elements, trained, count])
             .collect(),
         buffers: (counted(of(buffers).map(given)).into_iter())

@@ -4,7 +4,7 @@ use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_byt
 use crate::memory::lives::peak;
 use crate::memory::packed::{Wanted, packed};
 use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, verify_carried};
-use crate::memory::tables::{Persistent, Tables};
+use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
 use crate::number::{Precision, Role};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,8 +15,8 @@ pub use crate::memory::bytes::{live_ranges, padded};
 pub use crate::memory::packed::MANY;
 pub(crate) use crate::memory::packed::TOO_MANY;
 
-/// A line of a budget, in the order in which lines stand everywhere: in the arena, in tables, in messages and in JSON. Those
-/// before [`Line::Arena`] are the arena's parts, one after the other.
+/// A line of a budget, in the order in which lines stand in tables, in messages and in JSON. Those before [`Line::Arena`] are the
+/// arena's parts: see [`Line::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[non_exhaustive]
@@ -70,9 +70,23 @@ impl Line {
     /// Number of the arena's parts.
     pub const PARTS: usize = Line::Arena as usize;
 
+    /// The parts of an arena, in the order in which they lie in it. What lasts from step to step comes first, so that steps of one network
+    /// have it at the same places.
+    const PLACES: [Line; Line::PARTS] = [
+        Line::Weights,
+        Line::Master,
+        Line::Optimizer,
+        Line::Ema,
+        Line::Buffers,
+        Line::Gradients,
+        Line::BatchIo,
+        Line::Cache,
+        Line::Activations,
+    ];
+
     /// The parts of an arena, in the order in which they lie in it.
     pub fn parts() -> impl Iterator<Item = Line> {
-        Line::ALL.into_iter().take(Line::PARTS)
+        Line::PLACES.into_iter()
     }
 
     /// The name in tables, messages and JSON.
@@ -253,7 +267,7 @@ impl Lasting {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
-        match lasting.add_tensors(tables.buffers, precision) {
+        match lasting.add_tensors(tables, precision) {
             Ok(()) => {}
             Err(error) => return Err(error),
         }
@@ -288,7 +302,7 @@ impl Lasting {
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tables.parameters.len() {
-            let [role, elements, trained, count] = tables.parameters[i];
+            let [role, elements, training, count] = tables.parameters[i];
             let bytes = match tensor_bytes(&element, role, elements, 0, 0) {
                 Ok(bytes) => bytes,
                 Err(error) => return Err(error),
@@ -301,7 +315,9 @@ impl Lasting {
                 None => 0,
             };
             let moment = elements * Role::Moment.bytes(precision);
-            let trained = trained * count;
+            // What another step of the network trains has its states among the buffers, and no gradient here.
+            let copied = if training == NOT_TRAINED { 0 } else { count };
+            let trained = if training == TRAINED { count } else { 0 };
             let held = if tables.holds_gradients { trained } else { 0 };
             let gradient = if tables.wide_sums && master > 0 { master } else { bytes };
             let Some(moments) = trained.checked_mul(tables.moments) else {
@@ -310,7 +326,7 @@ impl Lasting {
             let lines = [
                 (Line::Weights, bytes, count),
                 (Line::Gradients, gradient, held),
-                (Line::Master, master, if tables.training { trained } else { 0 }),
+                (Line::Master, master, if tables.training { copied } else { 0 }),
                 (Line::Optimizer, moment, moments),
                 (Line::Ema, elements * Role::WideMoment.bytes(precision), if tables.averages { trained } else { 0 }),
             ];
@@ -334,7 +350,8 @@ impl Lasting {
         Ok(())
     }
 
-    const fn add_tensors(&mut self, tensors: &[Persistent], precision: Precision) -> Result<(), PlanError> {
+    const fn add_tensors(&mut self, tables: &Tables, precision: Precision) -> Result<(), PlanError> {
+        let (tensors, offloads) = (tables.buffers, tables.offloads);
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tensors.len() {
@@ -344,8 +361,9 @@ impl Lasting {
                 None => false,
             };
             let part = if is_state { Line::Optimizer } else { Line::Buffers };
+            let lies = if is_state && offloads { &mut self.host } else { &mut self.parts[part as usize] };
             let added = match tensor_bytes(&element, role, elements, 0, 0) {
-                Ok(bytes) => self.parts[part as usize].add(bytes, count),
+                Ok(bytes) => lies.add(bytes, count),
                 Err(error) => Err(error),
             };
             if added.is_err() {
@@ -449,7 +467,8 @@ const fn try_plan<const N: usize>(
     let mut starts = [0; Line::PARTS];
     let mut i = 1;
     while i < Line::PARTS {
-        starts[i] = starts[i - 1] + lasting.parts[i - 1].padded;
+        let before = Line::PLACES[i - 1] as usize;
+        starts[Line::PLACES[i] as usize] = starts[before] + lasting.parts[before].padded;
         i += 1;
     }
     let packed = Packed { size: packing.size, lower_bound: packing.lower_bound, peak: packing.peak };

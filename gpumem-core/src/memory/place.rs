@@ -6,6 +6,7 @@ use crate::memory::budget::{Line, padded};
 use crate::number::{Format, Precision};
 use crate::program::{Class, Evaluation, Program, Tensor, TensorId};
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -35,14 +36,9 @@ impl Placed {
     /// Bytes of host memory that tensors and master copies take.
     pub fn host(&self) -> u64 {
         let tensors = self.offsets.iter().zip(&self.bytes).map(|(&place, &bytes)| (place, bytes));
-        let masters = self
-            .program
-            .tensors
-            .iter()
-            .zip(&self.masters)
-            .filter_map(|(tensor, &master)| Some((master?, tensor.stored(1)?.saturating_mul(Format::F32.bytes()))));
-        let ends =
-            tensors.chain(masters).filter_map(|(place, bytes)| Some(on_host(place)?.saturating_add(padded(bytes))));
+        let ends = tensors
+            .chain(self.copies())
+            .filter_map(|(place, bytes)| Some(on_host(place)?.saturating_add(padded(bytes))));
         ends.max().unwrap_or(0)
     }
 }
@@ -97,6 +93,33 @@ impl Placed {
 }
 
 impl Placed {
+    /// Bytes from the beginning of the arena to the end of what lasts from step to step. Gradients do not, though they are held.
+    pub fn lasting(&self) -> u64 {
+        let tensors = self.program.tensors.iter().zip(self.offsets.iter().zip(&self.bytes));
+        let own = tensors.filter(|(tensor, _)| lasts(tensor.class)).map(|(_, (&place, &bytes))| (place, bytes));
+        let ends = own.chain(self.copies()).filter(|(place, _)| on_host(*place).is_none());
+        ends.map(|(place, bytes)| place.saturating_add(padded(bytes))).max().unwrap_or(0)
+    }
+
+    /// The place and the bytes of each master copy.
+    fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let all = self.program.tensors.iter().zip(&self.masters);
+        all.filter_map(|(tensor, &master)| Some((master?, tensor.stored(1)?.saturating_mul(Format::F32.bytes()))))
+    }
+
+    /// True if the lasting tensors of another step of the network have the places that they have here.
+    pub fn lasts_as(&self, other: &Placed) -> bool {
+        let lasting = |placed: &Placed| -> Vec<(Class, String, u64, u64, Option<u64>)> {
+            let all = placed.program.tensors.iter().zip(&placed.offsets).zip(placed.bytes.iter().zip(&placed.masters));
+            all.filter(|((tensor, _), _)| lasts(tensor.class))
+                .map(|((tensor, &offset), (&bytes, &master))| {
+                    (tensor.class, tensor.name.clone(), offset, bytes, master)
+                })
+                .collect()
+        };
+        lasting(self) == lasting(other)
+    }
+
     /// Another program in the places of this one's tensors: see [`Program::covers`].
     ///
     /// # Errors
@@ -115,6 +138,11 @@ impl Placed {
         placed.masters.clone_from(&self.masters);
         Ok(placed)
     }
+}
+
+/// True if tensors of this class live from step to step, and steps of one network share them.
+const fn lasts(class: Class) -> bool {
+    matches!(class, Class::Parameter | Class::Moment | Class::Average | Class::Buffer | Class::State)
 }
 
 /// Decodes a program and places its tensors: the persistent ones part by part, the transient ones where the plan
@@ -193,10 +221,40 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
 /// # Errors
 /// Two programs that are not of the same network.
 pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -> Result<u64, Error> {
+    // What training alone reads is not part of the forward pass.
+    take_places(train, infer, &[Class::Parameter, Class::Buffer, Class::Input])?;
     let base = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap_or(0);
     let (from, to) = (base(infer), base(train));
-    // What training alone reads is not part of the forward pass.
-    let is_shared = |tensor: &Tensor| matches!(tensor.class, Class::Parameter | Class::Buffer | Class::Input);
+    move_from(infer, &[Class::Transient], from, to);
+    Ok(arena.max(to + activations))
+}
+
+/// Lets the forward pass of a network with several steps use the parameters and buffers of all of them, which `train` has as any of them
+/// does. Its inputs and activations lie from there on where those of steps do; the arena's size is returned, which is `arena` unless
+/// the forward pass, which alone has an arena of `whole` bytes, needs more.
+///
+/// # Errors
+/// Two programs that are not of the same network.
+pub fn share_lasting(train: &Placed, infer: &mut Placed, arena: u64, whole: u64) -> Result<u64, Error> {
+    take_places(train, infer, &[Class::Parameter, Class::Buffer])?;
+    let moved = [Class::Input, Class::Transient];
+    let tensors = infer.program.tensors.iter().zip(&infer.offsets);
+    let from = tensors.filter(|(tensor, _)| moved.contains(&tensor.class)).map(|(_, &offset)| offset).min();
+    let (from, to) = (from.unwrap_or(whole), train.lasting());
+    move_from(infer, &moved, from, to);
+    let end = to.checked_add(whole.saturating_sub(from));
+    Ok(arena.max(end.ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?))
+}
+
+/// Moves the tensors of these classes from one place on to another.
+fn move_from(placed: &mut Placed, classes: &[Class], from: u64, to: u64) {
+    let tensors = placed.program.tensors.iter().zip(&mut placed.offsets);
+    tensors.filter(|(tensor, _)| classes.contains(&tensor.class)).for_each(|(_, offset)| *offset = *offset - from + to);
+}
+
+/// Gives the forward pass the places of the training step's tensors of these classes, found by their names.
+fn take_places(train: &Placed, infer: &mut Placed, classes: &[Class]) -> Result<(), Error> {
+    let is_shared = |tensor: &Tensor| classes.contains(&tensor.class);
     let is_same = |one: &Tensor, other: &Tensor| {
         (one.class, one.role, one.shape, one.layout) == (other.class, other.role, other.shape, other.layout)
     };
@@ -213,12 +271,7 @@ pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -
             _ => return Err(Error::Damaged("training and inference disagree on the network's tensors")),
         }
     }
-    let transients: Vec<TensorId> = infer.program.transients().collect();
-    for id in transients {
-        let offset = &mut infer.offsets[id as usize];
-        *offset = *offset - from + to;
-    }
-    Ok(arena.max(to + activations))
+    Ok(())
 }
 
 /// Bytes that a tensor has in a part of the arena, if it is there. Activations are placed by the plan.

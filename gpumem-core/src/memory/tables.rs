@@ -17,8 +17,17 @@ pub type Size = [u64; 6];
 /// Tensors that live as long as the network does, `[role, elements, count]`.
 pub type Persistent = [u64; 3];
 
-/// Parameters, `[role, elements, trained, count]`; `trained` is 1 or 0.
+/// Parameters, `[role, elements, trained, count]`; `trained` is [`NOT_TRAINED`], [`TRAINED`] or [`TRAINED_ELSEWHERE`].
 pub type Parameter = [u64; 4];
+
+/// No step of the network changes the parameter.
+pub const NOT_TRAINED: u64 = 0;
+
+/// This step changes the parameter, or the network has no several steps and its training changes it.
+pub const TRAINED: u64 = 1;
+
+/// Another step of the network changes the parameter, so that it has a master copy and no gradient here.
+pub const TRAINED_ELSEWHERE: u64 = 2;
 
 /// An input or target, or an activation in host memory: `[role, per_sample]` elements.
 pub type BatchTensor = [u64; 2];
@@ -104,14 +113,14 @@ pub struct Tables {
     pub transients: Transients,
     /// The parameters, those that are alike as one.
     pub parameters: &'static [Parameter],
-    /// Running statistics, step counter, random state, and if the optimizer has states that are smaller than their parameters all its
-    /// states; those that are alike as one.
+    /// Running statistics, step counter, random state, and all states of optimizers if one has states that are smaller than their
+    /// parameters or the network has several steps; those that are alike as one.
     pub buffers: &'static [Persistent],
     /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
     pub batch: &'static [BatchTensor],
     /// Keys and values that a forward pass with a cache keeps, those that are alike as one.
     pub caches: &'static [CacheTensor],
-    /// Optimizer state tensors of its size for each parameter that is trained: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
+    /// Optimizer state tensors of its size for each parameter that is trained, if they are not among `buffers`: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
     pub moments: u64,
     /// Whether each parameter that is trained has a moving average in f32.
     pub averages: bool,

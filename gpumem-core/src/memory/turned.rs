@@ -54,10 +54,13 @@ impl Turned {
             if *found.entry(offset).or_insert(weight) == weight { Ok(()) } else { Err(other) }
         };
         for placed in programs {
+            // Gradients of several steps share places, and the host looks at none of them.
+            let has_gradients = !placed.program.has_several_steps();
             let touched: BTreeSet<TensorId> = placed.program.operations.iter().flat_map(Operation::tensors).collect();
             let places = placed.offsets.iter().zip(&placed.masters);
             for ((id, tensor), (&offset, &master)) in (0..).zip(&placed.program.tensors).zip(places) {
-                let lasts = matches!(tensor.class, Class::Parameter | Class::Moment | Class::Gradient | Class::Average);
+                let is_gradient = tensor.class == Class::Gradient && has_gradients;
+                let lasts = matches!(tensor.class, Class::Parameter | Class::Moment | Class::Average) || is_gradient;
                 if !lasts || !touched.contains(&id) {
                     continue;
                 }

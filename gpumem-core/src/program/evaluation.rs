@@ -91,7 +91,13 @@ impl Program {
                 last[id as usize] = index as u32;
             }
         }
-        let stays = |id: &TensorId| self.tensor(*id).class != Class::Transient || first[*id as usize].is_some();
+        let state = self.state();
+        let stays = |id: &TensorId| match self.tensor(*id).class {
+            Class::Transient => first[*id as usize].is_some(),
+            // Those of other steps are read by none of its operations.
+            Class::State => Some(*id) == state,
+            _ => true,
+        };
         let kept: Vec<TensorId> = (0..self.tensors.len() as TensorId).filter(stays).collect();
         let mut numbers: Vec<TensorId> = vec![0; self.tensors.len()];
         kept.iter().enumerate().for_each(|(number, &id)| numbers[id as usize] = number as TensorId);

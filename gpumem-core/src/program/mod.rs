@@ -544,6 +544,24 @@ impl Program {
         self.tensors.iter().enumerate().filter(move |(_, tensor)| tensor.class == class).map(|(id, _)| id as TensorId)
     }
 
+    /// The state that its operations read and write. A network with several steps has one for each, and all are in each program.
+    pub fn state(&self) -> Option<TensorId> {
+        let operands = self.operations.iter().flat_map(|operation| operation.reads.iter().chain(&operation.writes));
+        let own = operands.into_iter().find(|operand| operand.slot == Slot::State).map(|operand| operand.tensor);
+        own.or_else(|| self.of_class(Class::State).next())
+    }
+
+    /// True if this is one of several training steps of a network: it has the states of all.
+    pub fn has_several_steps(&self) -> bool {
+        self.training && self.of_class(Class::State).nth(1).is_some()
+    }
+
+    /// The parameters that its updates change.
+    pub fn updated(&self) -> impl Iterator<Item = TensorId> + '_ {
+        let updates = self.operations.iter().filter(|operation| operation.phase() == Phase::Update);
+        updates.filter_map(|operation| operation.written(Slot::Parameter))
+    }
+
     /// Whether another program has the same tensors, none of them larger and each alive at the same operations, so that it can run
     /// where this one's tensors lie.
     pub fn covers(&self, other: &Program) -> bool {

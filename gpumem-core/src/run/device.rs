@@ -7,6 +7,7 @@ use crate::operation::Operations;
 use crate::program::TensorId;
 use crate::train::optim::Optimizer;
 use alloc::vec;
+use alloc::vec::Vec;
 
 /// Everything a backend needs to run a network.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Job {
     pub train: Option<Placed>,
     /// The loss of a training step without its update, in the step's place. There where there is a training step.
     pub evaluation: Option<Placed>,
+    /// The other training steps of a network with several. What lasts has the same places in all of them.
+    pub others: Vec<OtherStep>,
     /// The forward pass. Its parameters and buffers are where the training step's are.
     pub infer: Placed,
     /// A further forward pass with a batch of its own, over the same parameters, if one was asked for.
@@ -37,6 +40,23 @@ pub struct Job {
     pub deterministic: bool,
     /// The functions of the operations that the user declared.
     pub operations: &'static Operations,
+}
+
+/// A training step beside the first: see [`Job::others`].
+#[derive(Clone, Debug)]
+pub struct OtherStep {
+    /// The name of its constant, for messages.
+    pub name: &'static str,
+    /// Samples that are in the arena at once.
+    pub batch: u64,
+    /// The step.
+    pub train: Placed,
+    /// Its loss without the update, in the step's place.
+    pub evaluation: Placed,
+    /// The optimizer with its hyperparameters.
+    pub optimizer: Optimizer,
+    /// Whether f32 products may run in TensorFloat-32.
+    pub tf32: bool,
 }
 
 /// A forward pass beside the training step: see [`Job::served`].
@@ -90,6 +110,14 @@ pub trait Runner {
     /// # Errors
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
+
+    /// Chooses the training step that every later call means: 0 for [`Job::train`], and from 1 on those of [`Job::others`].
+    ///
+    /// # Errors
+    /// A step that was not loaded.
+    fn select(&mut self, step: usize) -> Result<(), Error> {
+        if step == 0 { Ok(()) } else { Err(Error::Damaged("no further training step was loaded")) }
+    }
 
     /// Gives the next training step its input or target, whose first place is at byte `offset`: `length` bytes, which `put` writes
     /// to where the device takes them from, perhaps in several threads. They may be copied while an earlier step runs. Whoever feeds one

@@ -264,7 +264,7 @@ impl<N, D: Device> Net<N, D> {
     pub(super) fn begin_at(&mut self, step: u64, at_hand: u64) -> Result<(), Error> {
         let program = &self.infer.program;
         // A network without attention and positions has no use for it.
-        let Some(state) = program.of_class(Class::State).next() else { return Ok(()) };
+        let Some(state) = program.state() else { return Ok(()) };
         let offset = self.infer.offsets[state as usize];
         const { assert!(StateWord::Step as usize == 0 && StateWord::AT_HAND == 2) };
         let mut words = step.to_le_bytes().to_vec();

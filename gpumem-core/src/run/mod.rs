@@ -17,5 +17,6 @@ mod shared;
 pub mod state;
 mod states;
 mod step_numbers;
+pub mod steps;
 pub mod tensor;
 mod transfer;

@@ -4,22 +4,22 @@ use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::{Budget, Line};
 use crate::memory::place::Placed;
-use crate::memory::place::{place, share};
+use crate::memory::place::{place, share, share_lasting};
 use crate::network::{Cached, Network, Trains};
 use crate::number::{Format, Precision, Role};
-use crate::program::{Class, StateWord, Tensor, TensorId};
+use crate::program::{Class, StateWord, TensorId};
 use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
 use crate::run::divisors::Divisors;
 use crate::run::generate::Kept;
 pub use crate::run::named::{Kind, Named};
 use crate::run::shared::beside;
-use crate::run::states::{States, of_another};
+use crate::run::states::{StateOf, States, of_another};
+use crate::run::steps::{TrainStep, TrainSteps};
 use crate::run::tensor::{Give, Hosts};
 use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
 use crate::suggest::nearest;
-use crate::train::optim::Optimizer;
-use crate::train::{Schedule, Train, nothing_to_compare, single_value};
+use crate::train::{Schedule, Train};
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -43,9 +43,14 @@ const MOST_STEPS: u64 = 1 << 53;
 /// switch: [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
-    train: Option<Placed>,
-    /// What the terms of the loss are divided by that no part of a batch knows.
-    divisors: Divisors,
+    /// The training step at hand: but inside of calls for another one, the first.
+    pub(super) step: TrainStep,
+    /// The others of a network with several. While one of them is at hand, the first is in its place.
+    pub(super) others: Vec<TrainStep>,
+    /// The number of the step at hand.
+    pub(super) at: usize,
+    /// The number of the last step that was given a batch. `None` before the first.
+    last: Option<usize>,
     /// A further forward pass: that of `INFER` beside a training step, or that of one step where a cache is kept.
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
@@ -53,16 +58,8 @@ pub struct Net<N, D: Device> {
     pub(super) kept: Kept,
     /// The number format in which the device runs it.
     pub(super) precision: Precision,
-    pub(super) seed: u64,
-    pub(super) optimizer: Optimizer,
-    /// The schedule with the numbers that the state has.
-    pub(super) schedule: Schedule,
-    /// The `total` that `TRAIN` has, 0 where it is left out. `None` for a schedule without one.
-    pub(super) written_total: Option<u64>,
     pub(super) states: States,
     pub(super) buffer: Vec<u8>,
-    /// Whether there has been a training step, and so a loss.
-    pub(super) has_stepped: bool,
     network: PhantomData<fn() -> N>,
 }
 
@@ -86,35 +83,27 @@ impl<N: Network, D: Device> Net<N, D> {
 
     pub(super) fn load_with(device: &D, serving: Option<&Compiled>) -> Result<Net<N, D>, Error> {
         let () = N::CHECKED;
-        let settings = N::TRAIN.unwrap_or(Train::DEFAULT);
         if !N::RUNS {
             let what = "it has neither `const TRAIN` nor `const INFER`, so nothing says at which batch it runs; add `const INFER: \
                         Infer = Infer { batch: 1 };` to use it, or `const TRAIN` to train it"
                 .into();
             return Err(Error::Unsupported { device: N::NAME, what });
         }
-        let mut train = N::TRAINING.map(place).transpose()?;
-        let name = |train: &mut Placed| States::name(&mut train.program, &settings.optimizer);
-        let states = train.as_mut().map(name).unwrap_or_default();
+        let mut train = TrainSteps::of::<N>()?;
         let mut infer = place(N::EVALUATION)?;
         let mut arena = N::EVALUATION.budget[Line::Arena];
-        if let Some(train) = &train {
-            // The macro has asked where it knew the batch. A network that is generic over it may serve single samples.
-            let layer = train.program.normalizes_single().filter(|_| settings.batch == Self::PARTS);
-            if let Some(layer) = layer {
-                let what = single_value::<512>(&layer, Self::PARTS as u64).as_str().into();
-                return Err(Error::Unsupported { device: N::NAME, what });
+        match &*train.all {
+            [] => {}
+            [(_, train, _)] if N::STEPS.is_empty() => {
+                let inside = N::EVALUATION.budget[Line::Activations];
+                arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], inside)?;
             }
-            if let Some(loss) = train.program.compares_samples().filter(|_| settings.batch == 1) {
-                let what = nothing_to_compare::<512>(loss).as_str().into();
-                return Err(Error::Unsupported { device: N::NAME, what });
-            }
-            arena = share(train, &mut infer, N::PROGRAM.budget[Line::Arena], N::EVALUATION.budget[Line::Activations])?;
+            [(_, first, _), ..] => arena = share_lasting(first, &mut infer, train.arena, arena)?,
         }
-        let mut served =
-            serving.zip(train.as_ref()).map(|(serving, train)| beside::<N>(train, arena, serving)).transpose()?;
+        let first = train.all.first().map(|(_, placed, _)| placed);
+        let mut served = serving.zip(first).map(|(serving, train)| beside::<N>(train, arena, serving)).transpose()?;
         // A training step works on whole samples.
-        let cached = N::CACHED.filter(|_| train.is_none());
+        let cached = N::CACHED.filter(|_| train.all.is_empty());
         if let Some(Cached { one_step: Some(one_step), .. }) = cached {
             let (batch, precision) = (N::EVALUATION.batch, N::EVALUATION.precision);
             served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
@@ -123,13 +112,15 @@ impl<N: Network, D: Device> Net<N, D> {
         let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.samples());
         let precision = device.precision(aimed);
         if precision != aimed {
-            train = train.map(|placed| placed.stretched(batch)).transpose()?;
+            train = train.stretched()?;
             infer = infer.stretched(batch)?;
             let stretched = |Served { placed, batch }| Ok(Served { placed: placed.stretched(batch)?, batch });
             served = served.map(stretched).transpose()?;
             arena = arena.checked_mul(2).ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?;
         }
-        let evaluation = train.as_ref().map(Placed::evaluation).transpose()?;
+        let first = train.all.first().map(|(_, placed, train)| (placed, train));
+        let evaluation = first.map(|(placed, _)| placed.evaluation()).transpose()?;
+        let settings = first.map_or(Train::DEFAULT, |(_, train)| *train);
         let times = if precision == aimed { 1 } else { 2 };
         let runner = device.load(Job {
             name: N::NAME,
@@ -137,37 +128,21 @@ impl<N: Network, D: Device> Net<N, D> {
             reserve: N::BUDGET[Line::Reserve],
             batch,
             precision,
-            train: train.clone(),
+            train: first.map(|(placed, _)| placed.clone()),
             evaluation,
+            others: train.others()?,
             served: served.clone(),
             infer: infer.clone(),
             optimizer: settings.optimizer,
             tf32: settings.tf32,
-            deterministic: settings.deterministic,
+            deterministic: train.all.iter().any(|(_, _, train)| train.deterministic),
             operations: N::OPERATIONS,
         });
         let runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
-        let (seed, optimizer) = (settings.seed, settings.optimizer);
-        let divisors = train.as_ref().map(Divisors::new).transpose()?.unwrap_or_default();
-        let (buffer, has_stepped, network) = (Vec::new(), false, PhantomData);
-        let schedule = train.as_ref().map_or(Schedule::PLAIN, |train| train.program.descent.schedule);
-        let mut net = Net {
-            runner,
-            train,
-            divisors,
-            served,
-            infer,
-            kept,
-            precision,
-            seed,
-            optimizer,
-            schedule,
-            written_total: schedule.total(),
-            states,
-            buffer,
-            has_stepped,
-            network,
-        };
+        let states = core::mem::take(&mut train.states);
+        let (step, others) = train.loaded()?;
+        let (at, last, buffer, network) = (0, None, Vec::new(), PhantomData);
+        let mut net = Net { runner, step, others, at, last, served, infer, kept, precision, states, buffer, network };
         net.reset()?;
         Ok(net)
     }
@@ -177,11 +152,15 @@ impl<N: Network, D: Device> Net<N, D> {
     /// # Errors
     /// A failure of the device.
     pub fn reset(&mut self) -> Result<(), Error> {
-        (self.kept.steps, self.has_stepped) = (0, false);
-        let placed = self.train.as_ref().unwrap_or(&self.infer);
+        (self.kept.steps, self.last) = (0, None);
+        self.others.iter_mut().chain([&mut self.step]).for_each(|step| step.has_stepped = false);
+        let (first, others) = (&self.step, &self.others);
+        let of_step = |number: usize| number.checked_sub(1).and_then(|other| others.get(other)).unwrap_or(first);
+        let (seed, mut number) = (first.seed, 0);
+        let placed = first.train.as_ref().unwrap_or(&self.infer);
         for (id, tensor) in placed.program.tensors.iter().enumerate() {
             if let Some(coded) = Coded::of(placed, id)? {
-                coded.write(&mut self.runner, &placed.program.initial(id as TensorId, self.seed))?;
+                coded.write(&mut self.runner, &placed.program.initial(id as TensorId, seed))?;
                 continue;
             }
             let elements = tensor.elements(1).unwrap_or(0);
@@ -192,9 +171,11 @@ impl<N: Network, D: Device> Net<N, D> {
                 // They begin at the parameters, which are all written before.
                 Class::Average => continue,
                 Class::Parameter | Class::Moment | Class::Buffer => {
-                    let values = match self.states.number(id as TensorId) {
-                        Some(number) => vec![self.optimizer.initial(number) as f32; elements as usize],
-                        None => placed.program.initial(id as TensorId, self.seed),
+                    let values = match self.states.of(id as TensorId) {
+                        Some(StateOf { step, number, .. }) => {
+                            vec![of_step(step).optimizer.initial(number) as f32; elements as usize]
+                        }
+                        None => placed.program.initial(id as TensorId, seed),
                     };
                     if let Some(master) = placed.masters[id] {
                         self.runner.write(master, &encode(Format::F32, &values))?;
@@ -202,13 +183,16 @@ impl<N: Network, D: Device> Net<N, D> {
                     encode(format, &values)
                 }
                 Class::State => {
+                    // There is one for each step, in order.
+                    let TrainStep { seed, optimizer, schedule: numbers, .. } = of_step(number);
+                    number += 1;
                     let mut words = [0; StateWord::COUNT];
-                    words[StateWord::Seed as usize] = self.seed as u32;
-                    words[StateWord::Seed as usize + 1] = (self.seed >> 32) as u32;
-                    words[StateWord::LearningRate as usize] = (self.optimizer.lr() as f32).to_bits();
+                    words[StateWord::Seed as usize] = *seed as u32;
+                    words[StateWord::Seed as usize + 1] = (seed >> 32) as u32;
+                    words[StateWord::LearningRate as usize] = (optimizer.lr() as f32).to_bits();
                     words[StateWord::LossScale as usize] = loss_scale(self.precision).to_bits();
                     let schedule = StateWord::Schedule as usize;
-                    words[schedule..schedule + Schedule::WORDS].copy_from_slice(&self.schedule.words());
+                    words[schedule..schedule + Schedule::WORDS].copy_from_slice(&numbers.words());
                     words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
                 Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
@@ -253,25 +237,28 @@ impl<N: Network, D: Device> Net<N, D> {
     where
         N: Trains,
     {
-        self.step_with(input.give(), target.give(), &mut |runner, part| match part {
+        self.step_with::<N::Input, N::Target>(input.give(), target.give(), &mut |runner, part| match part {
             Some(part) => runner.accumulate(part),
             None => runner.train(),
         })
     }
 
     /// Hands in a batch, and lets `run` run each part of it: those before the last by their number, and `None` for the last.
-    pub(super) fn step_with(
+    pub(super) fn step_with<I: Hosts, T: Hosts>(
         &mut self,
-        input: Given<'_, N::Input>,
-        target: Given<'_, N::Target>,
+        input: Given<'_, I>,
+        target: Given<'_, T>,
         run: &mut RunPart<'_, D::Runner>,
     ) -> Result<(), Error> {
         self.check_schedule()?;
-        let Some(train) = &self.train else { return Err(Self::untrained()) };
-        let (runner, precision, parts) = (&mut self.runner, self.precision, Self::PARTS);
-        check_parts::<N::Input>(train, Class::Input, parts, input, &mut self.buffer)?;
-        check_parts::<N::Target>(train, Class::Target, parts, target, &mut self.buffer)?;
-        Self::count(&mut self.divisors, target)?;
+        let TrainStep { train: Some(train), divisors, parts, .. } = &mut self.step else {
+            return Err(Self::untrained());
+        };
+        let (runner, precision, parts) = (&mut self.runner, self.precision, *parts);
+        check_parts::<I>(train, Class::Input, parts, input, &mut self.buffer)?;
+        check_parts::<T>(train, Class::Target, parts, target, &mut self.buffer)?;
+        Self::count::<T>(divisors, target)?;
+        self.last = Some(self.at);
         for part in 0..parts {
             let mut feed = |class, index, elements: usize, put: &Put<'_>| {
                 let Spot { offset, format } = nth_of(train, class, index, precision)?;
@@ -280,18 +267,18 @@ impl<N: Network, D: Device> Net<N, D> {
                 let fill = |first: usize, to: &mut [u8]| put(format, part * elements + first / each, to);
                 runner.feed_with(offset, elements * each, &fill)
             };
-            N::Input::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
-            N::Target::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
-            self.divisors.feed(runner)?;
+            I::put(input, &mut |index, elements, put| feed(Class::Input, index, elements, put))?;
+            T::put(target, &mut |index, elements, put| feed(Class::Target, index, elements, put))?;
+            divisors.feed(runner)?;
             run(runner, (part + 1 < parts).then_some(part as u64))?;
         }
-        self.has_stepped = true;
+        self.step.has_stepped = true;
         Ok(())
     }
 
     /// Counts the targets of a whole batch, where terms divide by what they come to.
-    fn count(divisors: &mut Divisors, target: Given<'_, N::Target>) -> Result<(), Error> {
-        N::Target::put(target, &mut |index, elements, put| {
+    fn count<T: Hosts>(divisors: &mut Divisors, target: Given<'_, T>) -> Result<(), Error> {
+        T::put(target, &mut |index, elements, put| {
             divisors.count(index, elements, put);
             Ok(())
         })
@@ -311,22 +298,32 @@ impl<N: Network, D: Device> Net<N, D> {
     where
         N: Trains,
     {
-        let (input, target) = (input.give(), target.give());
-        let Some(train) = &self.train else { return Err(Self::untrained()) };
-        let (runner, buffer, precision) = (&mut self.runner, &mut self.buffer, self.precision);
-        check_parts::<N::Input>(train, Class::Input, Self::PARTS, input, buffer)?;
-        check_parts::<N::Target>(train, Class::Target, Self::PARTS, target, buffer)?;
-        Self::count(&mut self.divisors, target)?;
+        self.evaluate_with::<N::Input, N::Target>(input.give(), target.give())
+    }
+
+    /// The loss of the step at hand without an update.
+    pub(super) fn evaluate_with<I: Hosts, T: Hosts>(
+        &mut self,
+        input: Given<'_, I>,
+        target: Given<'_, T>,
+    ) -> Result<f32, Error> {
+        let TrainStep { train: Some(train), divisors, parts, .. } = &mut self.step else {
+            return Err(Self::untrained());
+        };
+        let (runner, buffer, precision, parts) = (&mut self.runner, &mut self.buffer, self.precision, *parts);
+        check_parts::<I>(train, Class::Input, parts, input, buffer)?;
+        check_parts::<T>(train, Class::Target, parts, target, buffer)?;
+        Self::count::<T>(divisors, target)?;
         let mut sum = 0.0;
-        for part in 0..Self::PARTS {
+        for part in 0..parts {
             let mut write = |class, index, elements, put: &Put<'_>| {
-                let part = Part { number: part, of: Self::PARTS, elements, put };
+                let part = Part { number: part, of: parts, elements, put };
                 let offset = encoded(train, (class, index), precision, part, buffer)?;
                 runner.write(offset, buffer)
             };
-            N::Input::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
-            N::Target::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
-            self.divisors.write(runner)?;
+            I::put(input, &mut |index, elements, put| write(Class::Input, index, elements, put))?;
+            T::put(target, &mut |index, elements, put| write(Class::Target, index, elements, put))?;
+            divisors.write(runner)?;
             runner.evaluate()?;
             let mut loss = [0; 4];
             // It lies where the training step has it.
@@ -342,7 +339,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// A network without `TRAIN`, one that has had no step since it was loaded, or a failure of the device.
     pub fn loss(&mut self) -> Result<f32, Error> {
         let train = self.trained()?;
-        if !self.has_stepped {
+        if !self.step.has_stepped {
             let what = "there has been no training step whose loss this could be; call `train_step`".into();
             return Err(Error::Unsupported { device: N::NAME, what });
         }
@@ -358,16 +355,17 @@ impl<N: Network, D: Device> Net<N, D> {
     /// A network without `TRAIN`, one with `micro_batches`, of whose batch only the last part is on the device, or a failure of the device.
     pub fn train_again(&mut self) -> Result<(), Error> {
         self.trained()?;
-        if Self::PARTS > 1 {
-            let what =
-                "only the last of its `micro_batches` is on the device; hand the batch in again, with `enqueue_step`"
-                    .into();
-            return Err(Error::Unsupported { device: N::NAME, what });
-        }
-        self.check_schedule()?;
-        self.runner.train()?;
-        self.has_stepped = true;
-        Ok(())
+        let what = if self.step.parts > 1 {
+            "only the last of its `micro_batches` is on the device; hand the batch in again, with `enqueue_step`"
+        } else if self.last.is_some_and(|last| last != self.at) {
+            "the batch of another step has taken the place of this one's; hand it in again, with `enqueue_step`"
+        } else {
+            self.check_schedule()?;
+            self.runner.train()?;
+            self.step.has_stepped = true;
+            return Ok(());
+        };
+        Err(Error::Unsupported { device: N::NAME, what: what.into() })
     }
 
     /// One forward pass: BatchNorm with its running statistics, no dropout. Where `INFER` has a `cache`, it takes the first steps of a
@@ -408,14 +406,14 @@ impl<N: Network, D: Device> Net<N, D> {
 
     /// Names of all parameters, their averages, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.main().program.tensors.iter().filter(|tensor| is_named(tensor)).map(|tensor| tensor.name.as_str())
+        self.main().program.tensors.iter().filter(|tensor| self.is_named(tensor)).map(|tensor| tensor.name.as_str())
     }
 
     /// Everything in [`Net::names`] with its shape and what it is, in the same order.
     #[doc(alias = "named_parameters")]
     #[doc(alias = "parameters")]
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
-        let tensors = self.main().program.tensors.iter();
+        let tensors = self.main().program.tensors.iter().filter(|tensor| self.is_named(tensor));
         tensors.filter_map(|tensor| {
             let kind = Kind::of(tensor)?;
             Some(Named { name: &tensor.name, shape: tensor.shape.dims(), kind })
@@ -499,18 +497,23 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     fn trained(&self) -> Result<&Placed, Error> {
-        self.train.as_ref().ok_or_else(Self::untrained)
+        self.step.train.as_ref().ok_or_else(Self::untrained)
     }
 
     fn untrained() -> Error {
-        let what = "the network has no `const TRAIN`, so it makes no steps".into();
-        Error::Unsupported { device: N::NAME, what }
+        let what = if N::STEPS.is_empty() {
+            "the network has no `const TRAIN`, so it makes no steps"
+        } else {
+            "the network has no `const TRAIN`; its steps have names of their own, as `Gan::critic(&mut net)`"
+        };
+        Error::Unsupported { device: N::NAME, what: what.into() }
     }
 
     /// Returns the place of a word of the state.
     pub(super) fn state_place(&self, word: usize) -> Result<u64, Error> {
-        let state = nth_of(self.trained()?, Class::State, 0, self.precision)?;
-        Ok(state.offset + 4 * word as u64)
+        let placed = self.trained()?;
+        let state = placed.program.state().ok_or(Error::Damaged("the program lacks a state"))?;
+        Ok(spot(placed, state as usize, self.precision).offset + 4 * word as u64)
     }
 
     /// What runs the network, for what is special to a device.
@@ -528,7 +531,7 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn lr(&mut self) -> Result<f64, Error> {
         self.check_schedule()?;
         let steps = self.steps()?;
-        Ok(self.schedule.rate(self.optimizer.lr(), steps))
+        Ok(self.step.schedule.rate(self.step.optimizer.lr(), steps))
     }
 
     /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. Where `TRAIN` has a
@@ -540,27 +543,28 @@ impl<N: Network, D: Device> Net<N, D> {
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.trained()?;
         Self::check_lr(lr)?;
-        let optimizer = self.optimizer.with_lr(lr);
+        let optimizer = self.step.optimizer.with_lr(lr);
         self.runner.set_optimizer(optimizer)?;
-        self.optimizer = optimizer;
+        self.step.optimizer = optimizer;
         Ok(())
     }
 
     pub(super) fn main(&self) -> &Placed {
-        self.train.as_ref().unwrap_or(&self.infer)
+        self.first().train.as_ref().unwrap_or(&self.infer)
     }
 
     /// The error for a name that would be a state if another optimizer trained the network; `None` for other names.
     fn state_of_another(&self, name: &str) -> Option<Error> {
-        self.train.as_ref()?;
+        // States of named steps have the step in their names.
+        self.first().train.as_ref().filter(|_| N::STEPS.is_empty())?;
         let of = |kind| self.tensors().filter(move |tensor| tensor.kind == kind).map(|tensor| tensor.name);
-        of_another(name, &self.optimizer, of(Kind::Parameter), of(Kind::OptimizerState))
+        of_another(name, &self.first().optimizer, of(Kind::Parameter), of(Kind::OptimizerState))
     }
 
     /// Number and elements of the tensor of this name.
     pub(super) fn find(&self, name: &str) -> Result<(usize, u64), Error> {
         let mut tensors = self.main().program.tensors.iter().enumerate();
-        match tensors.find(|(_, tensor)| is_named(tensor) && tensor.name == name) {
+        match tensors.find(|(_, tensor)| self.is_named(tensor) && tensor.name == name) {
             Some((id, tensor)) => Ok((id, tensor.elements(1).unwrap_or(0))),
             None => {
                 if let Some(error) = self.state_of_another(name) {
@@ -585,10 +589,6 @@ fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Er
         }
         other => other,
     }
-}
-
-fn is_named(tensor: &Tensor) -> bool {
-    Kind::of(tensor).is_some()
 }
 
 /// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it

@@ -68,7 +68,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     ) -> Result<Option<NonFinite>, Error> {
         let before = self.lasting_non_finite()?;
         let mut found = Inspected::default();
-        self.step_with(input.give(), target.give(), &mut |runner, part| {
+        self.step_with::<N::Input, N::Target>(input.give(), target.give(), &mut |runner, part| {
             let Inspected { nan, infinite } = runner.inspect(part)?;
             found.nan = found.nan.or(nan);
             found.infinite = found.infinite.or(infinite);

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::memory::place::Placed;
-use crate::network::{Network, Trains};
+use crate::network::{Learns, Network};
 use crate::number::{Format, Role};
 use crate::program::{StateWord, TensorId};
 use crate::run::device::{Device, Runner};
@@ -53,15 +53,17 @@ pub struct StateNumbers {
 /// A copy of a training state in host memory: see [`Net::snapshot`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    numbers: StateNumbers,
+    /// Those of each training step.
+    numbers: Vec<StateNumbers>,
     tensors: Vec<StateTensor>,
     bytes: Vec<u8>,
 }
 
 impl Snapshot {
-    /// Returns the numbers that are no tensors.
-    pub fn numbers(&self) -> StateNumbers {
-        self.numbers
+    /// Returns the numbers that are no tensors, of each training step in the order of [`Network::STEPS`]; of a network with `TRAIN` alone, of
+    /// that.
+    pub fn numbers(&self) -> &[StateNumbers] {
+        &self.numbers
     }
 
     /// Returns each tensor with its bytes.
@@ -166,13 +168,47 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 }
 
-impl<N: Trains, D: Device> Net<N, D> {
-    /// Returns the numbers of the training state that are no tensors.
+impl<N: Learns, D: Device> Net<N, D> {
+    /// Returns the numbers of the training state that are no tensors, of each training step in the order of [`Network::STEPS`].
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn state_numbers_of_steps(&mut self) -> Result<Vec<StateNumbers>, Error> {
+        (0..=self.others.len()).map(|number| self.with_step(number, Net::state_numbers)).collect()
+    }
+
+    /// Sets the numbers of the training state that are no tensors, of each training step.
+    ///
+    /// # Errors
+    /// As for [`Net::set_state_numbers`], and [`Error::Unsupported`] for those of more or fewer steps: nothing is set then.
+    pub fn set_state_numbers_of_steps(&mut self, numbers: &[StateNumbers]) -> Result<(), Error> {
+        self.check_state_numbers_of_steps(numbers)?;
+        let mut all = numbers.iter().enumerate();
+        all.try_for_each(|(number, numbers)| self.with_step(number, |net| net.set_state_numbers(*numbers)))
+    }
+
+    /// Checks that [`Net::set_state_numbers_of_steps`] would take these numbers, and sets nothing.
+    ///
+    /// # Errors
+    /// As there, but none of the device.
+    pub fn check_state_numbers_of_steps(&self, numbers: &[StateNumbers]) -> Result<(), Error> {
+        let own = self.others.len() + 1;
+        if numbers.len() != own {
+            let what = alloc::format!(
+                "the state has the numbers of {} training steps, and the network makes {own}; take the state of this network",
+                numbers.len()
+            );
+            return Err(Error::Unsupported { device: N::NAME, what });
+        }
+        numbers.iter().try_for_each(|numbers| self.check_state_numbers(*numbers))
+    }
+
+    /// Returns the numbers of the training state that are no tensors; of several steps, those of the first.
     ///
     /// # Errors
     /// A failure of the device.
     pub fn state_numbers(&mut self) -> Result<StateNumbers, Error> {
-        let (steps, lr) = (self.steps()?, self.optimizer.lr());
+        let (steps, lr) = (self.steps()?, self.step.optimizer.lr());
         let [low, high, scale, good, skipped, averaged] = [
             StateWord::Seed as usize,
             StateWord::Seed as usize + 1,
@@ -183,13 +219,14 @@ impl<N: Trains, D: Device> Net<N, D> {
         ]
         .map(|word| self.state_word(word));
         let seed = u64::from(low?) | u64::from(high?) << 32;
-        let total = self.schedule.total().filter(|_| self.schedule.total() != self.written_total);
+        let (own, written) = (self.step.schedule.total(), self.step.written_total);
+        let total = own.filter(|_| own != written);
         let (loss_scale, good_steps) = (f32::from_bits(scale?), good?);
         let (skipped, averaged) = (skipped?, averaged?);
         Ok(StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total })
     }
 
-    /// Sets the numbers of the training state that are no tensors.
+    /// Sets the numbers of the training state that are no tensors; of several steps, those of the first.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for 2^53 steps or more, a learning rate that [`Net::set_lr`] refuses, a `total` that [`Net::set_total`] does, or a
@@ -199,9 +236,9 @@ impl<N: Trains, D: Device> Net<N, D> {
         self.set_steps(numbers.steps)?;
         self.set_lr(numbers.lr)?;
         if let Some(total) = numbers.total {
-            self.set_total(total)?;
+            self.take_total(total)?;
         }
-        self.seed = numbers.seed;
+        self.step.seed = numbers.seed;
         let words = [
             (StateWord::Seed as usize, numbers.seed as u32),
             (StateWord::Seed as usize + 1, (numbers.seed >> 32) as u32),
@@ -237,7 +274,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// A failure of the device.
     pub fn snapshot(&mut self) -> Result<Snapshot, Error> {
         let tensors = self.state_tensors();
-        let mut snapshot = Snapshot { numbers: self.state_numbers()?, tensors, bytes: Vec::new() };
+        let mut snapshot = Snapshot { numbers: self.state_numbers_of_steps()?, tensors, bytes: Vec::new() };
         self.snapshot_into(&mut snapshot)?;
         Ok(snapshot)
     }
@@ -247,7 +284,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// # Errors
     /// A failure of the device. The snapshot is then no state of any step.
     pub fn snapshot_into(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
-        snapshot.numbers = self.state_numbers()?;
+        snapshot.numbers = self.state_numbers_of_steps()?;
         snapshot.tensors = self.state_tensors();
         let all: u64 = snapshot.tensors.iter().map(|tensor| tensor.bytes).sum();
         snapshot.bytes.resize(all as usize, 0);
@@ -270,11 +307,11 @@ impl<N: Trains, D: Device> Net<N, D> {
                 "the snapshot is of a network with other tensors; restore it to the network it was taken of".into();
             return Err(Error::Unsupported { device: N::NAME, what });
         }
-        self.check_state_numbers(snapshot.numbers)?;
+        self.check_state_numbers_of_steps(&snapshot.numbers)?;
         for (tensor, bytes) in snapshot.tensors() {
             self.write_state(tensor, bytes)?;
         }
-        self.set_state_numbers(snapshot.numbers)
+        self.set_state_numbers_of_steps(&snapshot.numbers)
     }
 }
 

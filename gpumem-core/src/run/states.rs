@@ -1,7 +1,7 @@
 //! Names of the optimizer's state tensors, and the values they may hold. A program numbers them; the optimizer names them.
 
 use crate::error::Error;
-use crate::program::{Action, Program, Slot, TensorId};
+use crate::program::{Action, Class, Program, Slot, TensorId};
 use crate::train::optim::{Optimizer, State};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -10,38 +10,43 @@ use alloc::vec::Vec;
 /// A running variance ends its name with this.
 const VARIANCE: &str = "running_var";
 
-/// The optimizer's state tensors of a program, with their number among those of their parameter.
+/// A state tensor: the number of the training step that it is of, and its own among those of its parameter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StateOf {
+    pub(super) step: usize,
+    pub(super) number: usize,
+    state: State,
+}
+
+/// The state tensors of all training steps, by their numbers in the first one's program.
 #[derive(Clone, Debug, Default)]
-pub(super) struct States(BTreeMap<TensorId, (usize, State)>);
+pub(super) struct States(BTreeMap<TensorId, StateOf>);
 
 impl States {
-    /// Names the state tensors of `program` as `optimizer` does: `w.exp_avg` is that of the parameter `w`.
-    pub(super) fn name(program: &mut Program, optimizer: &Optimizer) -> States {
-        let mut named = Vec::new();
-        let is_update = |action: &Action| matches!(action, Action::Update | Action::Store(_));
-        for update in program.operations.iter().filter(|operation| is_update(&operation.action)) {
-            let Some(parameter) = update.read(Slot::Parameter).map(|id| program.tensor(id)) else { continue };
-            // A parameter with a single state is a matrix, for an optimizer that treats matrices in its own way.
-            let is_matrix = update.written(Slot::Moment(1)).is_none();
-            for index in 0..Optimizer::MOST_STATES {
-                let Some(id) = update.written(Slot::Moment(index as u8)) else { continue };
-                let state = optimizer.state(index, parameter.shape, is_matrix);
-                named.extend(
-                    state.map(|(name, state)| (id, alloc::format!("{}.{name}", parameter.name), (index, state))),
-                );
-            }
-        }
+    /// Names the state tensors of the training steps as their optimizers do: `w.exp_avg` is that of the parameter `w`, and
+    /// `w.CRITIC.exp_avg` that of the step `CRITIC` of a network with named steps.
+    pub(super) fn name(mut programs: Vec<(&str, &mut Program, Optimizer)>) -> States {
         let mut states = BTreeMap::new();
-        for (id, name, state) in named {
-            program.tensors[id as usize].name = name;
-            states.insert(id, state);
+        for step in 0..programs.len() {
+            let (name, program, optimizer) = &programs[step];
+            for (id, name, number, state) in named(name, program, optimizer) {
+                // All programs declare the same states, in one order.
+                let Some(place) = program_place(programs[step].1, id) else { continue };
+                let first = programs[0].1.of_class(Class::Moment).nth(place);
+                for (at, id) in [(0, first), (step, Some(id))] {
+                    if let Some(id) = id {
+                        programs[at].1.tensors[id as usize].name.clone_from(&name);
+                    }
+                }
+                states.extend(first.map(|id| (id, StateOf { step, number, state })));
+            }
         }
         States(states)
     }
 
-    /// Returns the number of a tensor among the states of its parameter; `None` if it is no state.
-    pub(super) fn number(&self, id: TensorId) -> Option<usize> {
-        self.0.get(&id).map(|(number, _)| *number)
+    /// Returns what state a tensor is; `None` if it is none.
+    pub(super) fn of(&self, id: TensorId) -> Option<StateOf> {
+        self.0.get(&id).copied()
     }
 
     /// Refuses values that a running statistic or a state cannot have: a step would make NaN of them, or something else.
@@ -50,7 +55,7 @@ impl States {
     /// [`Error::Value`] of the first.
     pub(super) fn check(&self, id: TensorId, name: &str, has_codes: bool, values: &[f32]) -> Result<(), Error> {
         let is_variance = name.strip_suffix(VARIANCE).is_some_and(|path| path.is_empty() || path.ends_with('.'));
-        let state = self.0.get(&id).map(|(_, state)| state);
+        let state = self.0.get(&id).map(|of| of.state);
         let (rule, refuses): (&'static str, fn(f32) -> bool) = match state {
             Some(_) if has_codes => ("codes are whole numbers from 0 to 255", |value| {
                 !(0.0..=255.0).contains(&value) || f32::from(value as u8) != value
@@ -66,6 +71,29 @@ impl States {
             Some((position, &value)) => Err(Error::Value { name: name.to_string(), position, value, rule }),
         }
     }
+}
+
+/// The states that the updates of a program write: their tensors, names and numbers.
+fn named(step: &str, program: &Program, optimizer: &Optimizer) -> Vec<(TensorId, String, usize, State)> {
+    let mut named = Vec::new();
+    let is_update = |action: &Action| matches!(action, Action::Update | Action::Store(_));
+    for update in program.operations.iter().filter(|operation| is_update(&operation.action)) {
+        let Some(parameter) = update.read(Slot::Parameter).map(|id| program.tensor(id)) else { continue };
+        // A parameter with a single state is a matrix, for an optimizer that treats matrices in its own way.
+        let is_matrix = update.written(Slot::Moment(1)).is_none();
+        let of = if step.is_empty() { parameter.name.clone() } else { alloc::format!("{}.{step}", parameter.name) };
+        for number in 0..Optimizer::MOST_STATES {
+            let Some(id) = update.written(Slot::Moment(number as u8)) else { continue };
+            let state = optimizer.state(number, parameter.shape, is_matrix);
+            named.extend(state.map(|(name, state)| (id, alloc::format!("{of}.{name}"), number, state)));
+        }
+    }
+    named
+}
+
+/// The place of a state among all states of a program.
+fn program_place(program: &Program, id: TensorId) -> Option<usize> {
+    program.of_class(Class::Moment).position(|other| other == id)
 }
 
 /// Returns an error if `name` is a state that other optimizers keep of one of these parameters, and `optimizer` does not. `kept` are

@@ -12,7 +12,7 @@ use alloc::string::String;
 impl<N: Network, D: Device> Net<N, D> {
     /// The error of a schedule whose `total` nothing has said.
     pub(super) fn check_schedule(&self) -> Result<(), Error> {
-        if !self.schedule.is_open() {
+        if !self.step.schedule.is_open() {
             return Ok(());
         }
         let what = "its schedule has no `total`; call `net.set_total(steps)` before the first step".into();
@@ -22,13 +22,14 @@ impl<N: Network, D: Device> Net<N, D> {
     /// Writes the numbers of the schedule to the state.
     pub(super) fn write_schedule(&mut self) -> Result<(), Error> {
         let place = self.state_place(StateWord::Schedule as usize)?;
-        let bytes: alloc::vec::Vec<u8> = self.schedule.words().iter().flat_map(|word| word.to_le_bytes()).collect();
+        let bytes: alloc::vec::Vec<u8> =
+            self.step.schedule.words().iter().flat_map(|word| word.to_le_bytes()).collect();
         self.runner.write(place, &bytes)
     }
 
     /// Checks that [`Net::set_total`] would take this `total`.
     pub(super) fn check_total(&self, total: u64) -> Result<(), Error> {
-        let schedule = self.schedule;
+        let schedule = self.step.schedule;
         let what: String = if schedule.total().is_none() {
             format!(
                 "its schedule is `{}`, which has no `total`; give it one that ends, as `schedule: Cosine {{ warmup: 100 }}`",
@@ -44,6 +45,34 @@ impl<N: Network, D: Device> Net<N, D> {
         };
         Err(Error::Unsupported { device: N::NAME, what })
     }
+
+    /// Sets the `total` of the schedule.
+    pub(super) fn take_total(&mut self, total: u64) -> Result<(), Error> {
+        self.check_total(total)?;
+        self.step.schedule = self.step.schedule.with_total(total);
+        self.write_schedule()
+    }
+
+    /// Returns the norm of all gradients of the last step.
+    pub(super) fn norm_of_gradients(&mut self) -> Result<f64, Error> {
+        let what = if !self.descent().needs_norm() {
+            "the norm of its gradients is not computed; write `measure: GradientNorm` in `TRAIN`, or `clip: GlobalNorm(1.0)`"
+        } else if !self.step.has_stepped {
+            "there has been no training step whose gradients this could be the norm of; call `train_step`"
+        } else {
+            return Ok(f32::from_bits(self.state_word(StateWord::Norm as usize)?).into());
+        };
+        Err(Error::Unsupported { device: N::NAME, what: what.into() })
+    }
+
+    /// Returns the number of steps that updated nothing.
+    pub(super) fn skipped_steps(&mut self) -> Result<u64, Error> {
+        self.state_word(StateWord::Skipped as usize).map(u64::from)
+    }
+
+    fn descent(&self) -> Descent {
+        self.step.train.as_ref().map_or(Descent::PLAIN, |placed| placed.program.descent)
+    }
 }
 
 impl<N: Trains, D: Device> Net<N, D> {
@@ -57,14 +86,12 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// [`Error::Unsupported`] for a schedule without a `total`, for 0 steps, and for no more than those of its warm-up: nothing is set then.
     /// A failure of the device.
     pub fn set_total(&mut self, total: u64) -> Result<(), Error> {
-        self.check_total(total)?;
-        self.schedule = self.schedule.with_total(total);
-        self.write_schedule()
+        self.take_total(total)
     }
 
     /// Returns the schedule with the numbers that the next step has. Its `total` is 0 if nothing has said it yet.
     pub fn schedule(&self) -> Schedule {
-        self.schedule
+        self.step.schedule
     }
 
     /// Returns the norm of all gradients of the last training step, before they were clipped, and without the loss scale.
@@ -77,14 +104,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// [`Error::Unsupported`] if `TRAIN` has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure of
     /// the device.
     pub fn gradient_norm(&mut self) -> Result<f64, Error> {
-        let what = if !self.descent().needs_norm() {
-            "the norm of its gradients is not computed; write `measure: GradientNorm` in `TRAIN`, or `clip: GlobalNorm(1.0)`"
-        } else if !self.has_stepped {
-            "there has been no training step whose gradients this could be the norm of; call `train_step`"
-        } else {
-            return Ok(f32::from_bits(self.state_word(StateWord::Norm as usize)?).into());
-        };
-        Err(Error::Unsupported { device: N::NAME, what: what.into() })
+        self.norm_of_gradients()
     }
 
     /// Returns the number of training steps that updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`, or
@@ -93,7 +113,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// # Errors
     /// A failure of the device.
     pub fn skipped(&mut self) -> Result<u64, Error> {
-        self.state_word(StateWord::Skipped as usize).map(u64::from)
+        self.skipped_steps()
     }
 
     /// True if `TRAIN` has `skip: NonFinite`, so that a loss that is not finite changes nothing.
@@ -104,9 +124,5 @@ impl<N: Trains, D: Device> Net<N, D> {
     /// True if [`Net::gradient_norm`] returns a norm after each step.
     pub fn measures_gradient_norm(&self) -> bool {
         self.descent().needs_norm()
-    }
-
-    fn descent(&self) -> Descent {
-        self.main().program.descent
     }
 }

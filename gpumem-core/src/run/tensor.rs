@@ -370,9 +370,24 @@ impl<'a, T: Hosts> Give<'a, T> for &'a T {
 #[diagnostic::on_unimplemented(
     message = "the network has no `const TRAIN`, so it makes no training steps",
     label = "add `const TRAIN: Train = Train {{ batch: 32, optimizer: AdamW {{ lr: 1e-3 }}, loss: CrossEntropy }};` to the network, and load it with `on`",
-    note = "a function for all networks that train has the bound `N: Trains`"
+    note = "a function for all networks that train has the bound `N: Trains`; a step whose constant has another name is made as \
+            `Gan::critic(&mut net).train_step(..)`"
 )]
 pub trait Compared: Hosts {}
+
+/// The target of a network that makes training steps: that of `const TRAIN`, or [`NamedSteps`].
+#[diagnostic::on_unimplemented(
+    message = "the network has no constant of type `Train`, so it makes no training steps",
+    label = "add `const TRAIN: Train = Train {{ batch: 32, optimizer: AdamW {{ lr: 1e-3 }}, loss: CrossEntropy }};` to the network, and load it with `on`",
+    note = "a function for all networks that train has the bound `N: Trains`"
+)]
+pub trait Learned: Hosts {}
+
+#[diagnostic::do_not_recommend]
+impl<T: Compared> Learned for T {}
+
+#[diagnostic::do_not_recommend]
+impl Learned for NamedSteps {}
 
 #[diagnostic::do_not_recommend]
 impl<T: Element, S: HostShape> Compared for Tensor<T, S> {}
@@ -419,6 +434,11 @@ macro_rules! hosts {
 
             #[diagnostic::do_not_recommend]
             impl<'a, $($name: Host),*> Give<'a, NoConstTrain> for ($(&'a $name,)*) {
+                fn give(self) {}
+            }
+
+            #[diagnostic::do_not_recommend]
+            impl<'a, $($name: Host),*> Give<'a, NamedSteps> for ($(&'a $name,)*) {
                 fn give(self) {}
             }
 
@@ -474,6 +494,33 @@ impl Hosts for NoConstTrain {
     fn take(_: &mut TakeEach<'_>) -> Result<Self, Error> {
         Err(Error::Damaged("a network without `const TRAIN` has no target"))
     }
+}
+
+/// The target of a network whose training steps have names of their own: **each has its own**, `Gan::critic(&mut net)`. There is no value of
+/// this type.
+#[derive(Clone, Copy, Debug)]
+pub enum NamedSteps {}
+
+impl Hosts for NamedSteps {
+    type Given<'a> = ();
+
+    fn given(&self) {
+        match *self {}
+    }
+
+    fn put((): (), _: &mut PutEach<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn take(_: &mut TakeEach<'_>) -> Result<Self, Error> {
+        Err(Error::Damaged("each of the network's steps has a target of its own"))
+    }
+}
+
+/// Any target goes with it: that the network has no `const TRAIN` is all that the compiler says.
+#[diagnostic::do_not_recommend]
+impl<'a, T: Compared> Give<'a, NamedSteps> for &'a T {
+    fn give(self) {}
 }
 
 /// Any target goes with a network without training: that it makes no training steps is all that the compiler says.

@@ -114,6 +114,7 @@ impl Builder {
             train: training.then_some(placed),
             evaluation: None,
             served: None,
+            others: Vec::new(),
             infer,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),
             tf32: false,

@@ -91,6 +91,7 @@ impl<R: Runner> Loaded<R> {
             train: Some(train.clone()),
             evaluation: train.evaluation().ok(),
             served: None,
+            others: Vec::new(),
             infer: train.clone(),
             optimizer,
             tf32: false,

@@ -8,7 +8,7 @@ use crate::calls::{Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::BatchNorm;
-use gpumem_core::program::{Class, Slot, TensorId};
+use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
 
 /// What a pass over the output does beside normalising it.
@@ -177,7 +177,7 @@ impl<'a> Plan<'a> {
             let parts = way.parts_of_pixels(pixels, op.channels, room.max(1));
             let narrow = Way::Pixels { pack, wide: NARROW, rows: rows(NARROW, 2 * THREADS) };
             let most = AT_ONCE * u64::from(context.setting.multiprocessors) / way.blocks(op.channels).max(1);
-            together = context.placed.program.of_class(Class::State).next().filter(|_| parts > 1 && most > 1);
+            together = context.placed.program.state().filter(|_| parts > 1 && most > 1);
             if together.is_some() {
                 (way, way.parts_of_pixels(pixels, op.channels, room.clamp(1, most)))
             } else if parts > 1 && narrow.is_enough(pixels, op.channels) {

@@ -4,7 +4,7 @@ use super::context::Context;
 use super::loss::{gradient, kernel};
 use crate::calls::{Kernel, Launch, type_name};
 use gpumem_core::error::Error;
-use gpumem_core::program::{Class, Criterion, Measure, Slot, TensorId};
+use gpumem_core::program::{Criterion, Measure, Slot, TensorId};
 
 /// Threads of a block: those of a tile of a product.
 const THREADS: u32 = 256;
@@ -67,7 +67,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         [] => None,
         _ => Some(context.written(criterion.own_saved())?),
     };
-    let state = context.placed.program.of_class(Class::State).next();
+    let state = context.placed.program.state();
     // Learned numbers have gradients from the rows of both sides.
     let has_numbers = slope(&scale).or(slope(&bias)).is_some();
     let sides = [dx.is_some() || has_numbers, dy.is_some() || has_numbers];

@@ -10,7 +10,7 @@ use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::criterion::WEIGHTS;
 use gpumem_core::program::loss::{Compares, LossOptions, Over, Reduction};
-use gpumem_core::program::{Action, Class, Criterion, Measure, Slot, TensorId};
+use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
 
 const FILE: &str = "loss.cu";
 
@@ -39,7 +39,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     };
     let (loss, terms) = (context.written(Slot::Loss)?, context.written(Slot::Workspace)?);
     let gradient = context.operation.written(Slot::InputGradient(0));
-    let state = context.placed.program.of_class(Class::State).next();
+    let state = context.placed.program.state();
     let rows = match criterion.over() {
         Over::Batch => contrastive::terms(context),
         // Terms are followed by which of them count.
@@ -258,7 +258,7 @@ fn ctc(context: &Context<'_>, criterion: &Criterion, samples: u32) -> Result<Lau
         .with("ADD", add);
     let (x, target) = (context.read(Slot::Input(0))?, context.read(Slot::Target)?);
     let (rows, terms) = (context.written(Slot::Saved(0))?, context.written(Slot::Workspace)?);
-    let state = context.placed.program.of_class(Class::State).next();
+    let state = context.placed.program.state();
     let mut arguments = vec![Some(x), Some(target), lengths, state, dx];
     arguments.extend(weights(context, criterion)?);
     arguments.extend([Some(rows), Some(terms)]);

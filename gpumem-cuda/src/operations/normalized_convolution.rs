@@ -13,7 +13,7 @@ use crate::calls::{Call, Kernel, Launch, TOGETHER};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{BatchNorm, Convolution, NormalizedConvolution};
-use gpumem_core::program::{Action, Class, Op, Operand, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;
 
 /// Rows of a matrix that a block makes at a time: `ROWS` of the kernels.
@@ -139,7 +139,7 @@ impl Together {
         if at_once == 0 || !is_for_tiles(context, op, maps) {
             return None;
         }
-        let state = context.placed.program.of_class(Class::State).next()?;
+        let state = context.placed.program.state()?;
         let partial = context.operation.written(Slot::Workspace)?;
         let part = rows.checked_mul(op.in_channels)?.checked_add(rows)?.checked_mul(4)?;
         let room = context.workspace_bytes().checked_div(part).filter(|&room| room > 0)?;

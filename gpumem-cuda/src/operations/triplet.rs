@@ -5,7 +5,7 @@ use super::context::Context;
 use super::loss::{gradient, kernel, threads, weights};
 use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::{Class, Criterion, Slot, TensorId};
+use gpumem_core::program::{Criterion, Slot, TensorId};
 
 /// Constants of the gradients of sides, in the order of the sides.
 const SIDES: [[&str; 2]; 3] = [["GRADIENT_X", "ADD_X"], ["GRADIENT_Y", "ADD_Y"], ["GRADIENT_Z", "ADD_Z"]];
@@ -27,7 +27,7 @@ fn of_values(
         arguments.push(Some(context.read(Slot::Input(number))?));
     }
     arguments.extend(context.operation.read(Slot::Target).map(Some));
-    arguments.push(context.placed.program.of_class(Class::State).next());
+    arguments.push(context.placed.program.state());
     arguments.extend(gradients);
     arguments.extend(weights(context, criterion)?);
     arguments.push(Some(context.written(Slot::Workspace)?));
@@ -74,7 +74,7 @@ pub(super) fn mined(
     if dx == Some(x) {
         return Err(Error::Damaged("the gradient of a loss of a batch overwrites what others are compared with"));
     }
-    let state = context.placed.program.of_class(Class::State).next();
+    let state = context.placed.program.state();
     let too_large = || Error::Unsupported { device: "CUDA", what: "a loss of a batch of 2^31 samples or more".into() };
     let samples = i32::try_from(context.setting.batch).map_err(|_| too_large())?.cast_unsigned();
     let launch = |entry, grid, arguments| {

@@ -62,7 +62,7 @@ impl Split {
         if !placed.program.descent.accumulates() {
             return Ok(None);
         }
-        let state = placed.program.of_class(Class::State).next();
+        let state = placed.program.state();
         let state = state.ok_or(Error::Damaged("a step whose batch is split has no state"))?;
         let number = arena.address(placed.offsets[state as usize] + 4 * StateWord::PART as u64, 4)?;
         let sums = placed.program.accumulators().map(|id| (placed.offsets[id as usize], placed.bytes[id as usize]));
@@ -144,7 +144,7 @@ impl Feeding {
         // Two losses that are copied lie behind the two halves.
         let staging = Pinned::new(context, staged + 8)?;
         let offset = |id: u32| placed.offsets[id as usize];
-        let losses = match placed.program.of_class(Class::State).next().filter(|_| binding.card.maps) {
+        let losses = match placed.program.state().filter(|_| binding.card.maps) {
             Some(state) => Losses::Ring(Ring::new(context, offset(state) + 4 * StateWord::Losses as u64)?),
             None => Losses::Copied(Copied::new(binding.arena, offset(placed.program.results[0]), (&staging, staged))?),
         };

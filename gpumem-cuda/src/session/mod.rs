@@ -31,7 +31,7 @@ use feeding::Feeding;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::memory::turned::Turned;
-use gpumem_core::program::{Class, StateWord};
+use gpumem_core::program::StateWord;
 use gpumem_core::run::device::{Fill, Inspected, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 use lanes::Lanes;
@@ -73,6 +73,13 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(card: &Card, mut job: Job, meter: &mut Meter<'_>) -> Result<Session, Error> {
+        if !job.others.is_empty() {
+            let what = format!(
+                "`{}` has several training steps, which run on the CPU alone; load it on `Cpu::new()`",
+                job.name
+            );
+            return Err(Error::Unsupported { device: "CUDA", what });
+        }
         let served = job.served.as_mut().map(|served| &mut served.placed);
         let programs = job.train.iter_mut().chain(&mut job.evaluation).chain([&mut job.infer]).chain(served);
         order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
@@ -124,7 +131,7 @@ impl Session {
         meter.ended(Stage::Trials)?;
         let half = train.as_ref().map_or(0, Feeding::half_bytes);
         let checks = IndexChecks::new(&job, half);
-        let state = |placed: &Placed| Some(placed.offsets[placed.program.of_class(Class::State).next()? as usize]);
+        let state = |placed: &Placed| Some(placed.offsets[placed.program.state()? as usize]);
         let served_program = job.served.iter().map(|served| &served.placed);
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(served_program);
         let counter = |state: u64| state + 4 * StateWord::Readers as u64;

@@ -572,6 +572,7 @@ fn job(program: &Program, batch: u64, precision: Precision, optimizer: Optimizer
         precision,
         train,
         evaluation,
+        others: Vec::new(),
         infer,
         served,
         optimizer,

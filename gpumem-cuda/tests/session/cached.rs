@@ -21,7 +21,7 @@ fn cached_job(precision: Precision, layers: &[&str]) -> Job {
         };
     }
     let cached = Some(Cached { steps: STEPS, chunk: CHUNK });
-    let blueprint = Blueprint { graph, outputs: vec![output], training: None, cached };
+    let blueprint = Blueprint { graph, outputs: vec![output], training: None, cached, parts: Default::default() };
     let compiled = plan(&blueprint.inference().unwrap(), BATCH, precision);
     let infer = place(&compiled).unwrap();
     let one_step = blueprint.decoding().unwrap().unwrap().encode();
@@ -33,6 +33,7 @@ fn cached_job(precision: Precision, layers: &[&str]) -> Job {
         precision,
         train: None,
         evaluation: None,
+        others: Vec::new(),
         infer,
         served: Some(served),
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

@@ -50,7 +50,7 @@ impl Way {
         let (graph, output) = deep(self.blocks);
         let (loss, descent) = (vec![Term::CROSS_ENTROPY], Descent { offload: self.offload, ..self.descent });
         let training = Steps { loss, moments: 2, update: self.update, checkpoint, descent, conv_norm: ConvNorm::Fused };
-        Blueprint { graph, outputs: vec![output], training: Some(training), cached: None }
+        Blueprint { graph, outputs: vec![output], training: Some(training), cached: None, parts: Default::default() }
     }
 
     fn job(&self) -> Job {

@@ -33,7 +33,7 @@ fn job(offload: Offload, checkpoint: Checkpoint, micro_batches: u64, precision: 
         descent,
         conv_norm: ConvNorm::Fused,
     });
-    let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None };
+    let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() };
     let setting = Setting::new(BATCH * micro_batches, precision, Workspaces::UNLIMITED);
     let steps = blueprint.trainings(&setting).unwrap();
     let job = job_of_programs([steps.last().unwrap(), &blueprint.inference().unwrap()], ADAM, precision, None);

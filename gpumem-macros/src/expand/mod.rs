@@ -35,7 +35,7 @@ use aimed::{Found, Known};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Setting, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Parts, Setting, Steps, Term};
 use gpumem_core::memory::levels::room_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
@@ -149,6 +149,7 @@ fn programs(
         outputs: outputs.to_vec(),
         training: steps,
         cached: readings.cached(),
+        parts: Parts::default(),
     };
     blueprint.settle_conv_norm(&guesses::least(source, readings))?;
     let has_both = readings.train.is_some() && readings.cached().is_some();

@@ -35,6 +35,7 @@ impl Running {
             train: Some(placed.clone()),
             evaluation: None,
             // No forward pass runs; the step stands in for it.
+            others: Vec::new(),
             infer: placed.clone(),
             served: None,
             optimizer: step.optimizer,

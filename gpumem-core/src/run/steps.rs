@@ -1,0 +1,357 @@
+//! Training steps of a network with several: what each has of its own, and the handle that makes them.
+
+use crate::error::Error;
+use crate::memory::Compiled;
+use crate::memory::budget::Line;
+use crate::memory::place::{Placed, place};
+use crate::network::{NamedStep, Network, StepInfo};
+use crate::program::{Class, Tensor};
+use crate::run::device::{Device, OtherStep, Runner};
+use crate::run::divisors::Divisors;
+use crate::run::named::Kind;
+use crate::run::net::Net;
+use crate::run::states::States;
+use crate::run::tensor::Give;
+use crate::train::optim::Optimizer;
+use crate::train::{Schedule, Train, nothing_to_compare, single_value};
+use alloc::vec::Vec;
+use core::fmt;
+use core::marker::PhantomData;
+
+/// What a training step has of its own. A network without training has one that makes no steps.
+#[derive(Debug)]
+pub(super) struct TrainStep {
+    /// Its program in the arena. `None` without training.
+    pub(super) train: Option<Placed>,
+    /// What the terms of the loss are divided by that no part of a batch knows.
+    pub(super) divisors: Divisors,
+    pub(super) seed: u64,
+    pub(super) optimizer: Optimizer,
+    /// The schedule with the numbers that the state has.
+    pub(super) schedule: Schedule,
+    /// The `total` that the constant has, 0 where it is left out. `None` for a schedule without one.
+    pub(super) written_total: Option<u64>,
+    /// Parts that its batch is split into.
+    pub(super) parts: usize,
+    /// Whether it has been made, and so has a loss.
+    pub(super) has_stepped: bool,
+}
+
+/// The training steps of a network before they are loaded.
+pub(super) struct TrainSteps {
+    /// Each with its name, which is empty where it is the only one.
+    pub(super) all: Vec<(&'static str, Placed, Train)>,
+    /// The arena that each of them fits into.
+    pub(super) arena: u64,
+    pub(super) states: States,
+}
+
+impl TrainSteps {
+    /// Those of a network; none where it is not trained.
+    ///
+    /// # Errors
+    /// Programs that do not match their plans, and a batch with whose size a layer cannot normalise.
+    pub(super) fn of<N: Network>() -> Result<TrainSteps, Error> {
+        let only = N::TRAINING.zip(N::TRAIN).map(|(compiled, train)| StepInfo { name: "", compiled, train });
+        let infos = if N::STEPS.is_empty() { only.as_slice() } else { N::STEPS };
+        let mut all = Vec::new();
+        let mut arena = 0;
+        for &StepInfo { name, compiled, train } in infos {
+            let placed = place(compiled)?;
+            check_values::<N>(&placed, compiled, train.batch)?;
+            arena = arena.max(compiled.budget[Line::Arena]);
+            all.push((name, placed, train));
+        }
+        if let Some(((_, first, _), others)) = all.split_first()
+            && !others.iter().all(|(_, other, _)| first.lasts_as(other))
+        {
+            return Err(Error::Damaged("two training steps have what lasts in other places"));
+        }
+        let programs = all.iter_mut().map(|(name, placed, train)| (*name, &mut placed.program, train.optimizer));
+        let states = States::name(programs.collect());
+        Ok(TrainSteps { all, arena, states })
+    }
+
+    /// The same with 4 bytes for every element, in an arena of twice the size.
+    ///
+    /// # Errors
+    /// Offsets beyond 64 bits.
+    pub(super) fn stretched(self) -> Result<TrainSteps, Error> {
+        let stretched = |(name, placed, train): (&'static str, Placed, Train)| {
+            let samples = samples(&train);
+            Ok((name, placed.stretched(samples)?, train))
+        };
+        let all = self.all.into_iter().map(stretched).collect::<Result<_, Error>>()?;
+        let arena = self.arena.checked_mul(2).ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?;
+        Ok(TrainSteps { all, arena, ..self })
+    }
+
+    /// What a device is given of the steps after the first.
+    ///
+    /// # Errors
+    /// A program without a loss.
+    pub(super) fn others(&self) -> Result<Vec<OtherStep>, Error> {
+        let other = |(name, placed, train): &(&'static str, Placed, Train)| {
+            Ok(OtherStep {
+                name,
+                batch: samples(train),
+                train: placed.clone(),
+                evaluation: placed.evaluation()?,
+                optimizer: train.optimizer,
+                tf32: train.tf32,
+            })
+        };
+        self.all.iter().skip(1).map(other).collect()
+    }
+
+    /// What a network has of each, the first of them apart.
+    ///
+    /// # Errors
+    /// A term of a loss that is given a divisor and has no target.
+    pub(super) fn loaded(self) -> Result<(TrainStep, Vec<TrainStep>), Error> {
+        let loaded = |(_, placed, train): (&'static str, Placed, Train)| {
+            Ok(TrainStep {
+                divisors: Divisors::new(&placed)?,
+                seed: train.seed,
+                optimizer: train.optimizer,
+                schedule: placed.program.descent.schedule,
+                written_total: placed.program.descent.schedule.total(),
+                parts: train.micro_batches.max(1),
+                has_stepped: false,
+                train: Some(placed),
+            })
+        };
+        let mut all = self.all.into_iter().map(loaded).collect::<Result<Vec<TrainStep>, Error>>()?.into_iter();
+        Ok((all.next().unwrap_or_else(TrainStep::none), all.collect()))
+    }
+}
+
+impl TrainStep {
+    /// That of a network without training.
+    fn none() -> TrainStep {
+        let Train { seed, optimizer, .. } = Train::DEFAULT;
+        let (divisors, schedule) = (Divisors::default(), Schedule::PLAIN);
+        TrainStep {
+            train: None,
+            divisors,
+            seed,
+            optimizer,
+            schedule,
+            written_total: None,
+            parts: 1,
+            has_stepped: false,
+        }
+    }
+}
+
+/// Samples that are in the arena at once.
+fn samples(train: &Train) -> u64 {
+    crate::memory::tables::samples(train.batch as u64, train.micro_batches as u64)
+}
+
+/// Refuses a batch that has a single value of a channel where a layer normalises over the batch, or a single sample where a loss compares
+/// samples. The macro has asked where it knew the
+/// batch. A network that is generic over it may serve single samples.
+fn check_values<N: Network>(placed: &Placed, compiled: &Compiled, batch: usize) -> Result<(), Error> {
+    let parts = compiled.tables.micro_batches;
+    if let Some(loss) = placed.program.compares_samples().filter(|_| batch == 1) {
+        let what = nothing_to_compare::<512>(loss).as_str().into();
+        return Err(Error::Unsupported { device: N::NAME, what });
+    }
+    match placed.program.normalizes_single().filter(|_| batch as u64 == parts) {
+        Some(layer) => {
+            let what = single_value::<512>(&layer, parts).as_str().into();
+            Err(Error::Unsupported { device: N::NAME, what })
+        }
+        None => Ok(()),
+    }
+}
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// Makes the step of this number the one at hand, for the device as well.
+    pub(super) fn choose(&mut self, number: usize) -> Result<(), Error> {
+        if self.at == number {
+            return Ok(());
+        }
+        let missing = Error::Damaged("the network has no training step of this number");
+        if number > self.others.len() {
+            return Err(missing);
+        }
+        self.runner.select(number)?;
+        for at in [self.at, number] {
+            if let Some(other) = at.checked_sub(1).and_then(|at| self.others.get_mut(at)) {
+                core::mem::swap(&mut self.step, other);
+            }
+        }
+        self.at = number;
+        Ok(())
+    }
+
+    /// Calls `work` with the step of this number at hand, and goes back to the first.
+    pub(super) fn with_step<T>(
+        &mut self,
+        number: usize,
+        work: impl FnOnce(&mut Net<N, D>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.choose(number)?;
+        let done = work(self);
+        self.choose(0)?;
+        done
+    }
+
+    /// The first of the steps, whichever is at hand: what lasts has its numbers.
+    pub(super) fn first(&self) -> &TrainStep {
+        self.at.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.step)
+    }
+
+    /// True if a tensor has a name for the host. Gradients of several steps take each other's place, so that none of them has.
+    pub(super) fn is_named(&self, tensor: &Tensor) -> bool {
+        let is_passing = tensor.class == Class::Gradient && !self.others.is_empty();
+        Kind::of(tensor).is_some() && !is_passing
+    }
+}
+
+/// One of several training steps of a network: `Gan::critic(&mut net)`, of `const CRITIC: Train`.
+///
+/// It has what [`Net`] has for `TRAIN`. Parameters that it does not train are as with `requires_grad_(False)`; each step has its own
+/// optimizer states, count, learning rate, schedule and seed, and takes the inputs that its loss depends on.
+///
+/// PyTorch: `loss.backward(inputs=critic_parameters); critic_optimizer.step()`.
+pub struct Step<'n, S: NamedStep, D: Device> {
+    net: &'n mut Net<S::Network, D>,
+    step: PhantomData<fn() -> S>,
+}
+
+impl<S: NamedStep, D: Device> fmt::Debug for Step<'_, S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = S::Network::STEPS.get(S::NUMBER).map_or("", |step| step.name);
+        f.debug_struct("Step").field("name", &name).field("net", &self.net).finish_non_exhaustive()
+    }
+}
+
+impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
+    /// The step of a network that is loaded. `Gan::critic(&mut net)` calls it.
+    #[doc(hidden)]
+    pub fn of(net: &'n mut Net<S::Network, D>) -> Step<'n, S, D> {
+        Step { net, step: PhantomData }
+    }
+
+    /// As [`Net::train_step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn train_step<'i, 't>(
+        &mut self,
+        input: impl Give<'i, S::Input>,
+        target: impl Give<'t, S::Target>,
+    ) -> Result<f32, Error> {
+        self.enqueue_step(input, target)?;
+        self.loss()
+    }
+
+    /// As [`Net::enqueue_step`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn enqueue_step<'i, 't>(
+        &mut self,
+        input: impl Give<'i, S::Input>,
+        target: impl Give<'t, S::Target>,
+    ) -> Result<(), Error> {
+        let (input, target) = (input.give(), target.give());
+        self.net.with_step(S::NUMBER, |net| {
+            net.step_with::<S::Input, S::Target>(input, target, &mut |runner, part| match part {
+                Some(part) => runner.accumulate(part),
+                None => runner.train(),
+            })
+        })
+    }
+
+    /// As [`Net::eval_loss`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn eval_loss<'i, 't>(
+        &mut self,
+        input: impl Give<'i, S::Input>,
+        target: impl Give<'t, S::Target>,
+    ) -> Result<f32, Error> {
+        let (input, target) = (input.give(), target.give());
+        self.net.with_step(S::NUMBER, |net| net.evaluate_with::<S::Input, S::Target>(input, target))
+    }
+
+    /// Returns the loss of the last of these steps, as [`Net::loss`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn loss(&mut self) -> Result<f32, Error> {
+        self.net.with_step(S::NUMBER, Net::loss)
+    }
+
+    /// As [`Net::train_again`].
+    ///
+    /// # Errors
+    /// As there, and [`Error::Unsupported`] after another step, whose batch has taken the place of this one's.
+    pub fn train_again(&mut self) -> Result<(), Error> {
+        self.net.with_step(S::NUMBER, Net::train_again)
+    }
+
+    /// Returns how many of these steps have been made.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn steps(&mut self) -> Result<u64, Error> {
+        self.net.with_step(S::NUMBER, Net::steps)
+    }
+
+    /// Sets how many of these steps have been made, as [`Net::set_steps`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
+        self.net.with_step(S::NUMBER, |net| net.set_steps(steps))
+    }
+
+    /// Returns the learning rate of the next of these steps, as [`Net::lr`] does.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn lr(&mut self) -> Result<f64, Error> {
+        self.net.with_step(S::NUMBER, Net::lr)
+    }
+
+    /// Changes the learning rate of these steps, as [`Net::set_lr`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
+        self.net.with_step(S::NUMBER, |net| net.set_lr(lr))
+    }
+
+    /// Sets the `total` of the schedule of these steps, as [`Net::set_total`] does.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_total(&mut self, total: u64) -> Result<(), Error> {
+        self.net.with_step(S::NUMBER, |net| net.take_total(total))
+    }
+
+    /// Returns the norm of all gradients of the last of these steps, before they were clipped.
+    ///
+    /// PyTorch: what `torch.nn.utils.clip_grad_norm_(critic.parameters(), c)` returns.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the constant has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure
+    /// of the device.
+    pub fn gradient_norm(&mut self) -> Result<f64, Error> {
+        self.net.with_step(S::NUMBER, Net::norm_of_gradients)
+    }
+
+    /// Returns how many of these steps updated nothing, because a gradient was not finite.
+    ///
+    /// # Errors
+    /// A failure of the device.
+    pub fn skipped(&mut self) -> Result<u64, Error> {
+        self.net.with_step(S::NUMBER, Net::skipped_steps)
+    }
+}
