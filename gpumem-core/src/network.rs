@@ -95,6 +95,12 @@ pub trait Network: Sized {
     /// Byte offset of each tensor that lives inside [`Network::PROGRAM`]'s step.
     const PLAN: &'static [u64] = Self::PROGRAM.offsets;
 
+    /// What the constant of [`Network::TRAINING`] says: `TRAIN`, or of several steps that of the largest.
+    const TRAINED: Option<Train> = match Self::STEPS {
+        [] => Self::TRAIN,
+        steps => Some(StepInfo::largest(steps).train),
+    };
+
     /// Evaluating it fails to compile if the network does not fit the cards it is aimed at.
     const CHECKED: ();
 
@@ -164,16 +170,12 @@ impl StepInfo {
     }
 }
 
-/// A training step whose constant has a name of its own, as a type: what `Gan::critic(&mut net)` is of.
-pub trait NamedStep {
-    /// The network that it trains a part of.
-    type Network: Network;
-    /// Its number in [`Network::STEPS`].
-    const NUMBER: usize;
+/// A network with a training step of this number in [`Network::STEPS`]: what `Gan::critic(&mut net)` makes.
+pub trait NamedStep<const NUMBER: usize>: Network {
     /// A batch of the inputs that its loss depends on.
-    type Input: Hosts;
+    type StepInput: Hosts;
     /// A batch of what its loss compares with.
-    type Target: Hosts;
+    type StepTarget: Hosts;
 }
 
 /// A network with `batch: Largest`: the largest batches that fit the cards of its constants.

@@ -146,7 +146,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     let arguments = quote! {
         &#network::PROGRAM.tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(
             &__AIM,
-            match #network::TRAIN {
+            match #network::TRAINED {
                 ::core::option::Option::Some(__train) => __train.conv_workspace,
                 ::core::option::Option::None => __gpumem::__private::Train::DEFAULT.conv_workspace,
             },
@@ -194,7 +194,7 @@ fn record(network: &TokenStream, (file, line): (String, u32), fits: Option<Token
             of: ::core::option::Option::Some(#network::PLACE),
             fits: #fits,
             selected: __gpumem::SELECTED,
-            train: #network::TRAIN.as_ref(),
+            train: #network::TRAINED.as_ref(),
             infer: ::core::option::Option::None,
             training: #network::TRAINING,
             inference: ::core::option::Option::Some(#network::INFERENCE),

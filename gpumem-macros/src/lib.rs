@@ -34,6 +34,7 @@ mod optimizer;
 mod parse;
 mod resolve;
 mod selected;
+mod steps;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -367,17 +368,15 @@ fn read<'s>(
     errors: &mut errors::Errors,
 ) -> expand::Readings<'s> {
     let is_generic = source.declaration.batch.is_some();
-    let readings = expand::Readings {
-        train: source
-            .train
-            .as_ref()
-            .map(|settings| train::train(settings, is_generic, resolved, &source.module.constants, errors)),
-        infer: source.infer.as_ref().map(|settings| train::infer(settings, errors)),
-    };
+    let mut read = |settings| train::train(settings, is_generic, resolved, &source.module.constants, errors);
+    let trains = source.trains.iter().map(&mut read).collect();
+    let infer = source.infer.as_ref().map(|settings| train::infer(settings, errors));
+    let readings = expand::Readings { trains, infer };
+    steps::check(source, &readings.trains, resolved, errors);
     train::check_generic_batch(&source.declaration, readings.primary(), errors);
     if errors.is_empty() {
         let mut ends = resolved.outputs.clone().unwrap_or_default();
-        ends.extend(readings.terms().iter().flat_map(|term| term.nodes()));
+        ends.extend(readings.terms().flat_map(|term| term.nodes()));
         resolve::check::check_dead_layers(resolved, &ends, errors);
     }
     readings

@@ -299,16 +299,21 @@ fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
         if names.iter().any(|name| matches(pattern, name)) {
             continue;
         }
-        let hint = match (nearest(pattern, &names), names.first(), names.last()) {
-            (Some(near), ..) => format!("did you mean `{near}`?"),
-            (None, Some(first), Some(last)) if first != last => {
-                format!("their names are those from `{first}` to `{last}`")
-            }
-            (None, Some(only), _) => format!("there is `{only}`"),
-            (None, ..) => "there is none".to_string(),
-        };
-        errors.add(Place::of(value), format!("no parameter that is trained is called `{pattern}`; {hint}"));
+        errors.add(Place::of(value), unknown_path(pattern, &names));
     }
+}
+
+/// What is said of a path that matches none of these names.
+pub(crate) fn unknown_path(pattern: &str, names: &[&str]) -> String {
+    let hint = match (nearest(pattern, names), names.first(), names.last()) {
+        (Some(near), ..) => format!("did you mean `{near}`?"),
+        (None, Some(first), Some(last)) if first != last => {
+            format!("their names are those from `{first}` to `{last}`")
+        }
+        (None, Some(only), _) => format!("there is `{only}`"),
+        (None, ..) => "there is none".to_string(),
+    };
+    format!("no parameter that is trained is called `{pattern}`; {hint}")
 }
 
 /// `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`.

@@ -41,11 +41,24 @@ pub(crate) struct Source {
     /// Where generated code finds this library.
     pub(crate) facade: Facade,
     pub(crate) declaration: Declaration,
-    pub(crate) train: Option<Settings>,
+    /// The training steps: `TRAIN`, then constants of other names.
+    pub(crate) trains: Vec<Settings>,
     pub(crate) infer: Option<Settings>,
     pub(crate) forward: Option<Function>,
     /// What else was written with the network.
     pub(crate) module: Module,
+}
+
+impl Source {
+    /// The first training step.
+    pub(crate) fn train(&self) -> Option<&Settings> {
+        self.trains.first()
+    }
+
+    /// True if a training step has a name of its own.
+    pub(crate) fn has_named_steps(&self) -> bool {
+        self.trains.iter().any(|settings| settings.name != "TRAIN")
+    }
 }
 
 /// The path by which the user's crate reaches this library: `::gpumem`, or what `crate = gm;` says.
@@ -117,7 +130,8 @@ pub(crate) struct Declaration {
 
 /// `const TRAIN: Train = Train { .. };` or the same with `INFER`.
 pub(crate) struct Settings {
-    /// The constant's name.
+    /// The constant's name, and where it stands.
+    pub(crate) name: Ident,
     pub(crate) place: Place,
     /// Whether some of it could not be read, which has been reported.
     pub(crate) is_broken: bool,

@@ -9,6 +9,7 @@ use crate::micro;
 use crate::offload;
 use crate::optimizer;
 use crate::resolve::Resolved;
+use crate::steps;
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::Cached;
@@ -21,8 +22,9 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Expr, ExprLit, Lit};
 
-const TRAIN_FIELDS: [&str; 20] = [
+const TRAIN_FIELDS: [&str; 21] = [
     "batch",
+    "trains",
     "micro_batches",
     "precision",
     "optimizer",
@@ -49,8 +51,16 @@ const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cac
 /// The most cards that are named where one is unknown.
 const MOST_CARDS: usize = 16;
 
-/// The settings of `TRAIN` or `INFER`.
+/// The settings of `TRAIN`, of another training step, or of `INFER`.
+#[derive(Clone)]
 pub(crate) struct Reading<'s> {
+    /// The constant's name.
+    pub(crate) constant: String,
+    /// The constant as it was written.
+    pub(crate) settings: Option<&'s Settings>,
+    /// The names of the parameters that the step trains, and where they were written.
+    pub(crate) trains: String,
+    pub(crate) trains_at: Option<Place>,
     /// `batch` as written.
     pub(crate) batch: Option<&'s Field>,
     /// Whether `batch: Largest` is written, for which the fields have a batch of 1.
@@ -83,8 +93,12 @@ pub(crate) struct Reading<'s> {
 }
 
 impl Reading<'_> {
-    fn new() -> Self {
+    fn new(constant: &str) -> Self {
         Reading {
+            constant: constant.to_string(),
+            settings: None,
+            trains: "*".to_string(),
+            trains_at: None,
             batch: None,
             takes_largest: false,
             fields: TokenStream::new(),
@@ -106,7 +120,25 @@ impl Reading<'_> {
     }
 }
 
-/// Reads `const TRAIN`.
+impl Reading<'_> {
+    /// The constant, as a name in generated code.
+    pub(crate) fn ident(&self) -> Ident {
+        let written = self.settings.map(|settings| settings.name.clone());
+        let mut name = written.unwrap_or_else(|| Ident::new(&self.constant, Span::call_site()));
+        name.set_span(Span::call_site());
+        name
+    }
+
+    /// Where a field was written, or the constant's name.
+    pub(crate) fn place_of(&self, field: &str) -> Place {
+        let settings = self.settings;
+        let written = settings.and_then(|settings| settings.fields.iter().find(|written| written.name == field));
+        let place = written.map(|field| Place::of(&field.value)).or(settings.map(|settings| settings.place));
+        place.unwrap_or_else(|| Place::from(Span::call_site()))
+    }
+}
+
+/// Reads `const TRAIN`, or another constant of type `Train`.
 pub(crate) fn train<'s>(
     settings: &'s Settings,
     is_generic: bool,
@@ -114,12 +146,14 @@ pub(crate) fn train<'s>(
     constants: &[Constant],
     errors: &mut Errors,
 ) -> Reading<'s> {
-    let mut reading = Reading::new();
+    let constant = settings.name.to_string();
+    let mut reading = Reading { settings: Some(settings), ..Reading::new(&constant) };
     let (mut written, mut split, mut offloaded) = (None, None, None);
-    for field in known_fields(settings, "TRAIN", &TRAIN_FIELDS, errors) {
+    for field in known_fields(settings, &constant, &TRAIN_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
             "batch" => batch("Train", field, &mut reading, errors),
+            "trains" => steps::trains(value, resolved, &mut reading, errors),
             "micro_batches" => {
                 split = Some(value);
                 micro::batches(value, &mut reading, errors)
@@ -173,13 +207,14 @@ fn check_batch(settings: &Settings, is_generic: bool, errors: &mut Errors) {
     let meant = |field: &Field| nearest(&field.name.to_string(), &TRAIN_FIELDS) == Some("batch");
     // What is said of a generic network's parameter is the same.
     if !is_generic && !settings.is_broken && !settings.fields.iter().any(meant) {
-        errors.add(settings.place, "`TRAIN` has no `batch`; write how many samples a step has, as `batch: 32`");
+        let message = format!("`{}` has no `batch`; write how many samples a step has, as `batch: 32`", settings.name);
+        errors.add(settings.place, message);
     }
 }
 
 /// Reads `const INFER`.
 pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<'s> {
-    let mut reading = Reading::new();
+    let mut reading = Reading { settings: Some(settings), ..Reading::new("INFER") };
     for field in known_fields(settings, "INFER", &INFER_FIELDS, errors) {
         let (name, value) = (&field.name, &field.value);
         let tokens = match name.to_string().as_str() {
@@ -232,14 +267,10 @@ fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
 }
 
 /// The types of a network name its batch, so in a generic one it must be the parameter itself.
-pub(crate) fn check_generic_batch(
-    declaration: &Declaration,
-    primary: Option<(&'static str, &Reading<'_>)>,
-    errors: &mut Errors,
-) {
+pub(crate) fn check_generic_batch(declaration: &Declaration, primary: Option<&Reading<'_>>, errors: &mut Errors) {
     let Some(parameter) = &declaration.batch else { return };
     match primary {
-        Some((_, Reading { batch: Some(field), takes_largest, .. })) => {
+        Some(Reading { batch: Some(field), takes_largest, .. }) => {
             if !is_name(&field.value, parameter) {
                 let name = &declaration.name;
                 let instead = match takes_largest {
@@ -250,7 +281,7 @@ pub(crate) fn check_generic_batch(
                 errors.add(Place::of(&field.value), message);
             }
         }
-        Some((constant, _)) => {
+        Some(Reading { constant, .. }) => {
             errors.add(parameter, format!("nothing uses `{parameter}`; write `batch: {parameter}` in `{constant}`"));
         }
         None => errors.add(

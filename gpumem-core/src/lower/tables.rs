@@ -48,6 +48,8 @@ pub struct OwnedTables {
     pub offloads: bool,
     /// Activations in host memory.
     pub parked: Vec<BatchTensor>,
+    /// The name of the step's constant, where steps have names.
+    pub step: String,
 }
 
 impl OwnedTables {
@@ -73,6 +75,7 @@ impl OwnedTables {
             micro_batches: self.micro_batches,
             offloads: self.offloads,
             parked: self.parked.leak(),
+            step: self.step.leak(),
         }
     }
 }
@@ -137,6 +140,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         micro_batches: program.descent.micro_batches,
         offloads: program.descent.offloads(),
         parked: of(&[Class::Host]).map(given).collect(),
+        step: program.step_name().into(),
     }
 }
 

@@ -144,6 +144,8 @@ pub struct Tables {
     pub offloads: bool,
     /// Activations whose contents lie in host memory for a while of each part of a batch.
     pub parked: &'static [BatchTensor],
+    /// The name of the step's constant, of a network with named steps; else empty.
+    pub step: &'static str,
 }
 
 impl Tables {

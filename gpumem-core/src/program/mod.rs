@@ -551,6 +551,12 @@ impl Program {
         own.or_else(|| self.of_class(Class::State).next())
     }
 
+    /// The name of the step's constant, of a network with named steps; else empty.
+    pub fn step_name(&self) -> &str {
+        let state = self.state().filter(|_| self.training).map_or("", |id| &self.tensor(id).name);
+        state.strip_suffix(".state").unwrap_or("")
+    }
+
     /// True if this is one of several training steps of a network: it has the states of all.
     pub fn has_several_steps(&self) -> bool {
         self.training && self.of_class(Class::State).nth(1).is_some()

@@ -25,7 +25,7 @@ pub fn json<N: Network>() -> String {
         .enumerate()
         .map(|(index, (info, kept))| layer(index, info, kept))
         .collect();
-    let descent = N::TRAIN.as_ref().map(descent).unwrap_or_default();
+    let descent = N::TRAINED.as_ref().map(descent).unwrap_or_default();
     let train = N::TRAINING.map_or("null".into(), |compiled| program(compiled, &descent));
     format!(
         "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",

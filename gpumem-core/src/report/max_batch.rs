@@ -79,6 +79,7 @@ mod tests {
             averages: false,
             offloads: false,
             parked: &[],
+            step: "",
         };
         let mut arenas = Arenas::new(&tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {

@@ -292,7 +292,7 @@ pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
 /// A card whose bandwidth or rates are not in the table.
 pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let placed = place(N::PROGRAM)?;
-    let tf32 = N::TRAIN.is_some_and(|train| train.tf32);
+    let tf32 = N::TRAINED.is_some_and(|train| train.tf32);
     let rates = Rates::of(card, N::PROGRAM.precision, tf32)?;
     let mut spent: Vec<Spent> = Vec::new();
     let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);

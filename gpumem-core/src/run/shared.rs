@@ -34,7 +34,7 @@ impl<N: Network, D: Device> Net<N, D> {
         N: Serve,
     {
         let input = input.give();
-        if N::TRAIN.is_none() {
+        if N::TRAIN.is_none() && N::STEPS.is_empty() {
             return self.run::<N::ServedInput, N::ServedOutput>(input);
         }
         let Some(Served { placed, .. }) = &self.served else {

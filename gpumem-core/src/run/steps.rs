@@ -16,7 +16,6 @@ use crate::train::optim::Optimizer;
 use crate::train::{Schedule, Train, nothing_to_compare, single_value};
 use alloc::vec::Vec;
 use core::fmt;
-use core::marker::PhantomData;
 
 /// What a training step has of its own. A network without training has one that makes no steps.
 #[derive(Debug)]
@@ -217,23 +216,22 @@ impl<N: Network, D: Device> Net<N, D> {
 /// optimizer states, count, learning rate, schedule and seed, and takes the inputs that its loss depends on.
 ///
 /// PyTorch: `loss.backward(inputs=critic_parameters); critic_optimizer.step()`.
-pub struct Step<'n, S: NamedStep, D: Device> {
-    net: &'n mut Net<S::Network, D>,
-    step: PhantomData<fn() -> S>,
+pub struct Step<'n, N: Network, const NUMBER: usize, D: Device> {
+    net: &'n mut Net<N, D>,
 }
 
-impl<S: NamedStep, D: Device> fmt::Debug for Step<'_, S, D> {
+impl<N: Network, const NUMBER: usize, D: Device> fmt::Debug for Step<'_, N, NUMBER, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = S::Network::STEPS.get(S::NUMBER).map_or("", |step| step.name);
+        let name = N::STEPS.get(NUMBER).map_or("", |step| step.name);
         f.debug_struct("Step").field("name", &name).field("net", &self.net).finish_non_exhaustive()
     }
 }
 
-impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
+impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBER, D> {
     /// The step of a network that is loaded. `Gan::critic(&mut net)` calls it.
     #[doc(hidden)]
-    pub fn of(net: &'n mut Net<S::Network, D>) -> Step<'n, S, D> {
-        Step { net, step: PhantomData }
+    pub fn of(net: &'n mut Net<N, D>) -> Step<'n, N, NUMBER, D> {
+        Step { net }
     }
 
     /// As [`Net::train_step`].
@@ -242,8 +240,8 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// As there.
     pub fn train_step<'i, 't>(
         &mut self,
-        input: impl Give<'i, S::Input>,
-        target: impl Give<'t, S::Target>,
+        input: impl Give<'i, N::StepInput>,
+        target: impl Give<'t, N::StepTarget>,
     ) -> Result<f32, Error> {
         self.enqueue_step(input, target)?;
         self.loss()
@@ -255,12 +253,12 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// As there.
     pub fn enqueue_step<'i, 't>(
         &mut self,
-        input: impl Give<'i, S::Input>,
-        target: impl Give<'t, S::Target>,
+        input: impl Give<'i, N::StepInput>,
+        target: impl Give<'t, N::StepTarget>,
     ) -> Result<(), Error> {
         let (input, target) = (input.give(), target.give());
-        self.net.with_step(S::NUMBER, |net| {
-            net.step_with::<S::Input, S::Target>(input, target, &mut |runner, part| match part {
+        self.net.with_step(NUMBER, |net| {
+            net.step_with::<N::StepInput, N::StepTarget>(input, target, &mut |runner, part| match part {
                 Some(part) => runner.accumulate(part),
                 None => runner.train(),
             })
@@ -273,11 +271,11 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// As there.
     pub fn eval_loss<'i, 't>(
         &mut self,
-        input: impl Give<'i, S::Input>,
-        target: impl Give<'t, S::Target>,
+        input: impl Give<'i, N::StepInput>,
+        target: impl Give<'t, N::StepTarget>,
     ) -> Result<f32, Error> {
         let (input, target) = (input.give(), target.give());
-        self.net.with_step(S::NUMBER, |net| net.evaluate_with::<S::Input, S::Target>(input, target))
+        self.net.with_step(NUMBER, |net| net.evaluate_with::<N::StepInput, N::StepTarget>(input, target))
     }
 
     /// Returns the loss of the last of these steps, as [`Net::loss`] does.
@@ -285,7 +283,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// As there.
     pub fn loss(&mut self) -> Result<f32, Error> {
-        self.net.with_step(S::NUMBER, Net::loss)
+        self.net.with_step(NUMBER, Net::loss)
     }
 
     /// As [`Net::train_again`].
@@ -293,7 +291,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// As there, and [`Error::Unsupported`] after another step, whose batch has taken the place of this one's.
     pub fn train_again(&mut self) -> Result<(), Error> {
-        self.net.with_step(S::NUMBER, Net::train_again)
+        self.net.with_step(NUMBER, Net::train_again)
     }
 
     /// Returns how many of these steps have been made.
@@ -301,7 +299,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// A failure of the device.
     pub fn steps(&mut self) -> Result<u64, Error> {
-        self.net.with_step(S::NUMBER, Net::steps)
+        self.net.with_step(NUMBER, Net::steps)
     }
 
     /// Sets how many of these steps have been made, as [`Net::set_steps`] does.
@@ -309,7 +307,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// As there.
     pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
-        self.net.with_step(S::NUMBER, |net| net.set_steps(steps))
+        self.net.with_step(NUMBER, |net| net.set_steps(steps))
     }
 
     /// Returns the learning rate of the next of these steps, as [`Net::lr`] does.
@@ -317,7 +315,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// A failure of the device.
     pub fn lr(&mut self) -> Result<f64, Error> {
-        self.net.with_step(S::NUMBER, Net::lr)
+        self.net.with_step(NUMBER, Net::lr)
     }
 
     /// Changes the learning rate of these steps, as [`Net::set_lr`] does.
@@ -325,7 +323,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// As there.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
-        self.net.with_step(S::NUMBER, |net| net.set_lr(lr))
+        self.net.with_step(NUMBER, |net| net.set_lr(lr))
     }
 
     /// Sets the `total` of the schedule of these steps, as [`Net::set_total`] does.
@@ -333,7 +331,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// As there.
     pub fn set_total(&mut self, total: u64) -> Result<(), Error> {
-        self.net.with_step(S::NUMBER, |net| net.take_total(total))
+        self.net.with_step(NUMBER, |net| net.take_total(total))
     }
 
     /// Returns the norm of all gradients of the last of these steps, before they were clipped.
@@ -344,7 +342,7 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// [`Error::Unsupported`] if the constant has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure
     /// of the device.
     pub fn gradient_norm(&mut self) -> Result<f64, Error> {
-        self.net.with_step(S::NUMBER, Net::norm_of_gradients)
+        self.net.with_step(NUMBER, Net::norm_of_gradients)
     }
 
     /// Returns how many of these steps updated nothing, because a gradient was not finite.
@@ -352,6 +350,6 @@ impl<'n, S: NamedStep, D: Device> Step<'n, S, D> {
     /// # Errors
     /// A failure of the device.
     pub fn skipped(&mut self) -> Result<u64, Error> {
-        self.net.with_step(S::NUMBER, Net::skipped_steps)
+        self.net.with_step(NUMBER, Net::skipped_steps)
     }
 }

@@ -30,6 +30,11 @@ pub use split::{assert_splits, not_split};
 pub struct Train {
     /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` asks for it: nobody else can choose it.
     pub batch: usize,
+    /// The parameters that the step trains, by their names, as `"critic*, head.weight"`: `*` stands for any text. What other steps of the network
+    /// train has no gradient meanwhile. All if left out.
+    ///
+    /// PyTorch: `loss.backward(inputs=[p for n, p in model.named_parameters() if n.startswith("critic")])`.
+    pub trains: &'static str,
     /// Parts that a batch is split into, which run one after the other: their gradients are added up, and all of them make one
     /// update. It divides the batch. 1 if left out.
     ///
@@ -84,6 +89,7 @@ impl Train {
     /// The value of every field that is left out.
     pub const DEFAULT: Train = Train {
         batch: 1,
+        trains: "*",
         micro_batches: 1,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

@@ -33,6 +33,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         offloads: false,
         wide_sums: false,
         parked: &[],
+        step: "",
     }
 }
 

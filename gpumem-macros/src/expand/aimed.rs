@@ -1,9 +1,8 @@
 //! What a training step is aimed at, as far as it can be read before the compiler has it: const evaluation has the last word.
 
 use super::Readings;
-use super::guesses::{bytes, card_list, conv_workspace, nominal};
+use super::guesses::{bytes, card_list, conv_workspace, nominal, settings_of};
 use crate::selected::SELECTED;
-use crate::syntax::Source;
 use crate::train::literal;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
@@ -17,11 +16,11 @@ pub(super) struct Known {
 }
 
 /// Those of a network whose batch, cards, headroom and workspaces are written as they are.
-pub(super) fn known(source: &Source, readings: &Readings<'_>) -> Option<Known> {
-    let reading = readings.train.as_ref()?;
+pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
+    let reading = readings.train()?;
     literal(&reading.batch?.value).filter(|&batch| batch > 0 && !reading.takes_largest)?;
-    let (batch, precision, workspaces) = nominal(source, readings);
-    let room = room(source, true)?;
+    let (batch, precision, workspaces) = nominal(readings);
+    let room = room(readings, true)?;
     Some(Known { setting: Setting::new(batch, precision, workspaces), room })
 }
 
@@ -36,26 +35,22 @@ pub(super) struct Found {
 
 /// The step of a network with `batch: Largest` that takes what fits, whose cards, headroom and workspaces are written as they are. Const
 /// evaluation would have to plan every level of it, at one batch after the other. `None` of other networks, and if not even one sample fits.
-pub(super) fn largest(
-    source: &Source,
-    readings: &Readings<'_>,
-    blueprint: &Blueprint,
-) -> Result<Option<Found>, LowerError> {
-    let takes_largest = readings.train.as_ref().is_some_and(|reading| reading.takes_largest);
+pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
+    let takes_largest = readings.train().is_some_and(|reading| reading.takes_largest);
     if !takes_largest || !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
         return Ok(None);
     }
     // Without a card there is no largest batch.
-    let Some(room) = room(source, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
-    let (batch, precision, workspaces) = nominal(source, readings);
+    let Some(room) = room(readings, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
+    let (batch, precision, workspaces) = nominal(readings);
     let found = blueprint.largest_fitted(&Setting::new(batch, precision, workspaces), room)?;
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
 /// Bytes that the arena of the training step may have, of a network whose cards, headroom and workspaces are written as they are. Whether the
 /// check is left out decides where that is asked for.
-fn room(source: &Source, may_be_unchecked: bool) -> Option<u64> {
-    let settings = source.train.as_ref();
+fn room(readings: &Readings<'_>, may_be_unchecked: bool) -> Option<u64> {
+    let settings = settings_of(readings);
     conv_workspace(settings)?;
     let cards: Vec<Card> = card_list(settings)?;
     let variable = |name: &str| std::env::var(name).ok();

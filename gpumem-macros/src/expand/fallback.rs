@@ -31,7 +31,8 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
         }
     });
-    let takes_largest = readings.all().any(|(_, reading)| reading.takes_largest);
+    let step_types = super::steps::stand_ins(source);
+    let takes_largest = readings.all().any(|reading| reading.takes_largest);
     let largest = takes_largest.then(|| quote!(impl #generics __gpumem::__private::network::Largest for #path {}));
     // What is being typed is completed where it stands in the expansion; a message with it in front would move that.
     quote! {
@@ -62,6 +63,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 averages: false,
                 offloads: false,
                 parked: &[],
+                step: "",
             };
             static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
                 program: &[],
@@ -89,6 +91,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             }
             #served
             #largest
+            #step_types
         };
     }
 }

@@ -36,35 +36,39 @@ impl Guesses {
         let [training, inference] = [programs.training.as_ref(), Some(&programs.inference)]
             .map(|program| program.map_or(0, |program| program.transients().count()));
         let found = programs.found.map(|[batch, _]| batch);
-        let train = |tensors| guesses(source.train.as_ref(), readings.train.as_ref(), tensors, found);
+        let train = |tensors| guesses(settings_of(readings), readings.train(), tensors, found);
         let infer = guesses(source.infer.as_ref(), readings.infer.as_ref(), inference, None);
         let (training, mut inference, mut evaluation) = (train(training), infer, train(inference));
         if programs.evaluation.is_none() {
             inference.append(&mut evaluation);
         }
-        if readings.infer.is_none() && readings.train.is_none() {
+        if readings.infer.is_none() && readings.train().is_none() {
             inference.push((1, Precision::F32, aimed(&[], None)));
         }
-        let (batch, precision, workspaces) = nominal(source, readings);
-        let at_once =
-            samples(found.unwrap_or(batch), readings.train.as_ref().map_or(1, |train| train.descent.micro_batches));
+        let (batch, precision, workspaces) = nominal(readings);
+        let at_once = samples(found.unwrap_or(batch), readings.train().map_or(1, |train| train.descent.micro_batches));
         Guesses { training, levels: vec![(at_once, precision, workspaces)], inference, evaluation }
     }
 }
 
 /// The numbers at which recomputation is looked for, with the whole batch.
-pub(super) fn nominal(source: &Source, readings: &Readings<'_>) -> Guess {
-    let settings = source.train.as_ref();
-    let batch = readings.train.as_ref().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
-    let precision = readings.train.as_ref().map_or(Precision::F32, |train| train.precision);
+pub(super) fn nominal(readings: &Readings<'_>) -> Guess {
+    let settings = settings_of(readings);
+    let batch = readings.train().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
+    let precision = readings.train().map_or(Precision::F32, |train| train.precision);
     (batch.max(1), precision, aimed(&cards(settings), conv_workspace(settings)))
 }
 
 /// The setting of the smallest batch that a step may have: one sample where the batch is no literal.
-pub(super) fn least(source: &Source, readings: &Readings<'_>) -> Setting {
-    let (_, precision, workspaces) = nominal(source, readings);
-    let batch = readings.train.as_ref().and_then(|train| train.batch).map_or(Some(1), |batch| literal(&batch.value));
+pub(super) fn least(readings: &Readings<'_>) -> Setting {
+    let (_, precision, workspaces) = nominal(readings);
+    let batch = readings.train().and_then(|train| train.batch).map_or(Some(1), |batch| literal(&batch.value));
     Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
+}
+
+/// The constant of the training step as it was written.
+pub(super) fn settings_of<'s>(readings: &Readings<'s>) -> Option<&'s Settings> {
+    readings.train()?.settings
 }
 
 /// The program has this many tensors to pack. Its batch is the one that was found or that is written.

@@ -19,6 +19,7 @@ mod plans;
 mod proofs;
 mod record;
 mod remedies;
+mod steps;
 mod tables;
 
 pub(crate) use editor::links_of_blocks;
@@ -29,13 +30,14 @@ pub(crate) use record::{column, section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
+use crate::steps::function;
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use crate::train::{Reading, is_name, literal};
 use aimed::{Found, Known};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, Parts, Setting, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Setting, Steps, Term};
 use gpumem_core::memory::levels::room_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
@@ -44,17 +46,28 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
 
-/// What the two constants say.
+/// What the constants say.
 #[derive(Default)]
 pub(crate) struct Readings<'s> {
-    pub(crate) train: Option<Reading<'s>>,
+    /// The training steps: `TRAIN`, then those of other names.
+    pub(crate) trains: Vec<Reading<'s>>,
     pub(crate) infer: Option<Reading<'s>>,
 }
 
 impl<'s> Readings<'s> {
-    /// The terms of the loss.
-    pub(crate) fn terms(&self) -> &[Term] {
-        self.train.as_ref().map(|train| train.loss.terms.as_slice()).unwrap_or_default()
+    /// The first training step.
+    pub(crate) fn train(&self) -> Option<&Reading<'s>> {
+        self.trains.first()
+    }
+
+    /// One training step alone.
+    fn only(&self, train: &Reading<'s>) -> Readings<'s> {
+        Readings { trains: vec![train.clone()], infer: None }
+    }
+
+    /// The terms of all losses.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &Term> {
+        self.trains.iter().flat_map(|train| &train.loss.terms)
     }
 
     /// How `INFER` takes a sequence, where it has a cache.
@@ -62,14 +75,13 @@ impl<'s> Readings<'s> {
         self.infer.as_ref()?.cached.map(|(cached, _)| cached)
     }
 
-    /// The constants that are written, by their names.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (&'static str, &Reading<'s>)> {
-        let train = self.train.as_ref().map(|train| ("TRAIN", train));
-        train.into_iter().chain(self.infer.as_ref().map(|infer| ("INFER", infer)))
+    /// The constants that are written.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Reading<'s>> {
+        self.trains.iter().chain(&self.infer)
     }
 
     /// The constant whose batch the network's types have.
-    pub(crate) fn primary(&self) -> Option<(&'static str, &Reading<'s>)> {
+    pub(crate) fn primary(&self) -> Option<&Reading<'s>> {
         self.all().next()
     }
 }
@@ -111,8 +123,14 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
             errors.add(place, if counts { counted } else { text });
             return fallback::network(source, readings, errors);
         }
-        match programs(source, resolved, outputs, readings) {
-            Ok(programs) => return network(source, resolved, readings, &programs, (inputs, promised)),
+        let made = all_programs(source, resolved, outputs, readings).and_then(|(first, others)| {
+            check_inputs(source, &first)?;
+            Ok((first, others))
+        });
+        match made {
+            Ok((first, others)) => {
+                return network(source, resolved, readings, (&first, &others), (inputs, promised));
+            }
             Err(error) => report(source, resolved, &error, &mut errors),
         }
     }
@@ -130,33 +148,75 @@ fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
     }
 }
 
-fn programs(
-    source: &Source,
-    resolved: &Resolved,
-    outputs: &[NodeId],
-    readings: &Readings<'_>,
-) -> Result<Programs, LowerError> {
-    let steps = readings.train.as_ref().map(|train| Steps {
+/// What the program of a training step depends on.
+fn steps_of(train: &Reading<'_>) -> Steps {
+    Steps {
         loss: train.loss.terms.clone(),
         moments: train.moments,
         update: train.update,
         checkpoint: train.checkpoint,
         descent: train.descent,
         conv_norm: train.conv_norm,
-    });
-    let mut blueprint = Blueprint {
+    }
+}
+
+/// The programs of the first training step, and those of each further one.
+fn all_programs(
+    source: &Source,
+    resolved: &Resolved,
+    outputs: &[NodeId],
+    readings: &Readings<'_>,
+) -> Result<(Programs, Vec<Programs>), LowerError> {
+    let part = |train: &Reading<'_>| PartStep {
+        name: train.constant.clone(),
+        trains: train.trains.clone(),
+        steps: steps_of(train),
+    };
+    let named = readings.trains.iter().filter(|_| source.has_named_steps());
+    let blueprint = Blueprint {
         graph: resolved.graph.clone(),
         outputs: outputs.to_vec(),
-        training: steps,
+        training: readings.train().map(steps_of),
         cached: readings.cached(),
-        parts: Parts::default(),
+        parts: Parts { at: 0, all: named.map(part).collect() },
     };
-    blueprint.settle_conv_norm(&guesses::least(source, readings))?;
-    let has_both = readings.train.is_some() && readings.cached().is_some();
-    let known = aimed::known(source, readings);
-    let (found, (training, levels, level_count, packed)) = match aimed::largest(source, readings, &blueprint)? {
+    let steps = blueprint.steps().into_iter();
+    let mut first = programs(resolved, readings, blueprint)?;
+    let mut others = Vec::new();
+    for (step, train) in steps.zip(&readings.trains).skip(1) {
+        others.push(programs(resolved, &readings.only(train), step)?);
+    }
+    // A tool lowers each step to the program that is written here.
+    for number in 0..first.blueprint.parts.all.len() {
+        let of = number.checked_sub(1).map_or(&first.blueprint, |other| &others[other].blueprint);
+        let settled = of.training.as_ref().map(|steps| steps.conv_norm);
+        settled.into_iter().for_each(|settled| first.blueprint.parts.all[number].steps.conv_norm = settled);
+    }
+    Ok((first, others))
+}
+
+/// `forward` and the step of `TRAIN` take the same inputs. Every other step has its own.
+fn check_inputs(source: &Source, programs: &Programs) -> Result<(), LowerError> {
+    let blueprint = &programs.blueprint;
+    let Some(part) = blueprint.parts.all.first().filter(|part| part.name == "TRAIN") else { return Ok(()) };
+    if blueprint.inputs_of(part) == blueprint.inputs_before(&blueprint.outputs) {
+        return Ok(());
+    }
+    let name = source.declaration.name.unraw();
+    let message = format!(
+        "the loss of `TRAIN` depends on other inputs than the outputs of `{name}` do; give the constant another name, as `const STEP`, \
+         and make its steps with `{name}::step(&mut net)`, which takes the inputs of its loss"
+    );
+    Err(LowerError { row: None, message })
+}
+
+fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
+    blueprint.settle_conv_norm(&guesses::least(readings))?;
+    let has_both = readings.train().is_some() && readings.cached().is_some();
+    let known = aimed::known(readings);
+    let (found, (training, levels, level_count, packed)) = match aimed::largest(readings, &blueprint)? {
         Some(Found { batch, room, fitted }) => (Some([batch, room]), between(fitted)),
-        None => (None, trainings(source, readings, &blueprint, known.as_ref())?),
+        None => (None, trainings(readings, &blueprint, known.as_ref())?),
     };
     let leanest = levels.last().map(|(_, program)| program).or(training.as_ref());
     let remedies = leanest
@@ -181,12 +241,7 @@ type Trainings = (Option<Program>, Vec<(u64, Program)>, u64, Vec<PackedRanges>);
 
 /// All programs of the training step between which the compiler chooses: where all numbers are written as they are, one at most beside the
 /// plain step.
-fn trainings(
-    source: &Source,
-    readings: &Readings<'_>,
-    blueprint: &Blueprint,
-    known: Option<&Known>,
-) -> Result<Trainings, LowerError> {
+fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Known>) -> Result<Trainings, LowerError> {
     let checkpoint = blueprint.checkpoint();
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
     if let Some(&Known { setting, room }) = known
@@ -194,7 +249,7 @@ fn trainings(
     {
         return Ok(between(fitted));
     }
-    let (batch, precision, workspaces) = guesses::nominal(source, readings);
+    let (batch, precision, workspaces) = guesses::nominal(readings);
     let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
@@ -221,16 +276,18 @@ fn network(
     source: &Source,
     resolved: &Resolved,
     readings: &Readings<'_>,
-    programs: &Programs,
+    (programs, others): (&Programs, &[Programs]),
     (inputs, promised): (&[Declared], &[Declared]),
 ) -> TokenStream {
+    let step_types = steps::types(source, readings, programs, inputs);
+    let inputs = &*inputs_of(programs, inputs);
     let table = programs.blueprint.layers(programs.training.as_ref().unwrap_or(&programs.inference));
     let docs = docs::layer_table(&table);
     let needs = needs::attribute(source, readings, programs);
     let declaration = declaration(source, &docs, needs);
     let constants = constants(source, readings);
     let structure = tables::structure(programs, &table, &guesses::Guesses::new(source, readings, programs));
-    let plans = plans::plans(source, readings, programs);
+    let plans = plans::plans(source, readings, (programs, others));
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));
     let links = editor::links(source, true);
@@ -239,9 +296,14 @@ fn network(
     let name = source.declaration.name.unraw().to_string();
     let (file, line) = record::declared_at(source, readings);
     let cached = cached(readings, programs);
-    let plans::Plans { items, largest, training, inference, evaluation, checked } = plans;
-    let primary = Ident::new(if readings.train.is_some() { "TRAIN" } else { "INFER" }, Span::call_site());
-    let train = match &readings.train {
+    let plans::Plans { items, largest, training, steps, inference, evaluation, checked } = plans;
+    let primary = match (&steps, readings.train()) {
+        (Some(_), _) => quote!(__gpumem::__private::network::StepInfo::largest(Self::STEPS).train),
+        (None, Some(_)) => quote!(<#path>::TRAIN),
+        (None, None) => quote!(<#path>::INFER),
+    };
+    let steps = steps.map(|steps| quote!(const STEPS: &'static [__gpumem::__private::network::StepInfo] = #steps;));
+    let train = match source.train().filter(|settings| settings.name == "TRAIN") {
         Some(_) => quote!(::core::option::Option::Some(<#path>::TRAIN)),
         None => quote!(::core::option::Option::None),
     };
@@ -251,7 +313,7 @@ fn network(
         let operations = operations(&source.module, &quote!(__gpumem));
         quote!(const OPERATIONS: &'static __gpumem::operation::Operations = &#operations;)
     });
-    let runs = (source.train.is_none() && source.infer.is_none()).then(|| {
+    let runs = (source.trains.is_empty() && source.infer.is_none()).then(|| {
         quote!(
             const RUNS: ::core::primitive::bool = false;
         )
@@ -271,13 +333,14 @@ fn network(
                 const NAME: &'static ::core::primitive::str = #name;
                 const PLACE: (&'static ::core::primitive::str, ::core::primitive::u32) = (#file, #line);
                 const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &__LAYERS;
+                #steps
                 const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> = #training;
                 const INFERENCE: &'static __gpumem::__private::memory::Compiled = #inference;
                 const EVALUATION: &'static __gpumem::__private::memory::Compiled = #evaluation;
                 #cached
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
-                const HEADROOM: ::core::primitive::u64 = <#path>::#primary.headroom;
-                const CARDS: &'static [__gpumem::cards::Card] = <#path>::#primary.cards;
+                const HEADROOM: ::core::primitive::u64 = #primary.headroom;
+                const CARDS: &'static [__gpumem::cards::Card] = #primary.cards;
                 #runs
                 #operations
                 const BLUEPRINT: &'static [::core::primitive::u8] = __BLUEPRINT;
@@ -285,6 +348,7 @@ fn network(
                 const CHECKED: () = #checked;
                 #types
             }
+            #step_types
             #served
             #proofs
         };
@@ -376,8 +440,8 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let own = private_constants(source);
     let (Facade(facade), import) = (&source.facade, source.facade.import());
-    let constant = |name: &str, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
-        let (name, kind) = (Ident::new(name, Span::call_site()), Ident::new(kind, Span::call_site()));
+    let constant = |name: Ident, kind: &str, settings: Option<&Settings>, reading: Option<&Reading<'_>>, docs: &str| {
+        let kind = Ident::new(kind, Span::call_site());
         let fields = reading.map(|reading| &reading.fields);
         let rest =
             (!reading.is_some_and(|reading| reading.complete)).then(|| quote!(..__gpumem::__private::#kind::DEFAULT));
@@ -400,15 +464,20 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
             };
         }
     };
-    let train = source.train.as_ref().map(|settings| {
-        constant("TRAIN", "Train", Some(settings), readings.train.as_ref(), "How the network is trained.")
+    let trains = source.trains.iter().zip(&readings.trains).map(|(settings, reading)| {
+        let docs = match settings.name == "TRAIN" {
+            true => "How the network is trained.".to_string(),
+            false => format!("How [`{}`](Self::{0}) trains the network.", function(&settings.name)),
+        };
+        constant(reading.ident(), "Train", Some(settings), Some(reading), &docs)
     });
-    let infer = (source.infer.is_some() || source.train.is_none()).then(|| {
+    let functions = steps::functions(source);
+    let infer = (source.infer.is_some() || source.trains.is_empty()).then(|| {
         let docs = "How the network is used without training.";
-        constant("INFER", "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
+        constant(Ident::new("INFER", Span::call_site()), "Infer", source.infer.as_ref(), readings.infer.as_ref(), docs)
     });
     let conditions = conditions(source);
-    let shares = source.train.as_ref().map(|_| {
+    let shares = source.train().map(|_| {
         quote! {
             /// Loads the training step and, beside it, the forward pass of `INFER` at its own batch, over one set of weights and in one
             /// arena: `infer` runs that.
@@ -449,7 +518,8 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         #[automatically_derived]
         #[allow(clippy::all)]
         impl #generics #path {
-            #train
+            #(#trains)*
+            #functions
             #infer
             #serve
 
@@ -469,10 +539,12 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
 
 /// The batch in a type: a literal where it is one, so that messages show what was written.
 fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
-    let (constant, field) = match readings.primary() {
-        Some((constant, reading)) => (constant, reading.batch),
-        None => ("INFER", None),
-    };
+    batch_of(source, readings.primary())
+}
+
+/// The batch of one constant in a type.
+fn batch_of(source: &Source, reading: Option<&Reading<'_>>) -> TokenStream {
+    let field = reading.and_then(|reading| reading.batch);
     if let Some(parameter) = &source.declaration.batch {
         return quote!(#parameter);
     }
@@ -483,7 +555,7 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
         }
         None => quote!(1),
         Some(None) => {
-            let constant = Ident::new(constant, Span::call_site());
+            let constant = reading.map(Reading::ident);
             let name = &source.declaration.name;
             quote!({ <#name>::#constant.batch })
         }
@@ -493,9 +565,10 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 /// The associated types of `Network`.
 fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised: &[Declared]) -> TokenStream {
     let batch = batch(source, readings);
-    let chunk = readings.cached().filter(|_| readings.train.is_none()).map(|cached| cached.chunk);
+    let chunk = readings.cached().filter(|_| readings.train().is_none()).map(|cached| cached.chunk);
     let [input, output] = batches(inputs, promised, &batch, chunk);
-    let target = match &readings.train {
+    let target = match readings.train() {
+        Some(train) if train.constant != "TRAIN" => quote!(__gpumem::NamedSteps),
         Some(train) => {
             let targets = train.loss.targets.iter();
             all(targets.map(|target| tensor(target.elements, target.shape.dims(), &batch)).collect())
@@ -533,7 +606,7 @@ fn served(
 /// That sequences can be continued.
 fn generates(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
-    let alone = readings.train.is_none().then(|| {
+    let alone = readings.train().is_none().then(|| {
         quote! {
             #[automatically_derived]
             impl #generics __gpumem::__private::network::Generate for #path {}
@@ -572,6 +645,25 @@ fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream, chun
     let input = inputs.iter().map(|input| tensor(input.value().elements, &dimensions(input), batch));
     let output = promised.iter().map(|output| tensor(Elements::Numbers, &dimensions(output), batch));
     [all(input.collect()), all(output.collect())]
+}
+
+/// The inputs that are marked.
+fn wired(inputs: &[Declared], is_read: &[bool]) -> Vec<Declared> {
+    inputs.iter().zip(is_read).filter(|(_, is_read)| **is_read).map(|(input, _)| input.clone()).collect()
+}
+
+/// The inputs of `forward`: all, or where each step has its own those that the outputs depend on.
+fn inputs_of(programs: &Programs, inputs: &[Declared]) -> Vec<Declared> {
+    let blueprint = &programs.blueprint;
+    match blueprint.parts.all.is_empty() {
+        true => inputs.to_vec(),
+        false => wired(inputs, &blueprint.inputs_before(&blueprint.outputs)),
+    }
+}
+
+/// The types of these inputs, of a batch.
+fn tensors(inputs: &[Declared], batch: &TokenStream) -> Vec<TokenStream> {
+    inputs.iter().map(|input| tensor(input.value().elements, &input.dimensions, batch)).collect()
 }
 
 /// One tensor stands for itself.

@@ -26,8 +26,12 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     if source.declaration.batch.is_some() {
         return None;
     }
-    let (settings, reading) = match (&readings.train, &readings.infer) {
-        (Some(train), _) => (source.train.as_ref(), Some(train)),
+    // Which of several steps is the largest is seen where all are planned.
+    if readings.trains.len() > 1 {
+        return None;
+    }
+    let (settings, reading) = match (readings.train(), &readings.infer) {
+        (Some(train), _) => (train.settings, Some(train)),
         (None, infer) => (source.infer.as_ref(), infer.as_ref()),
     };
     let batch = match reading.and_then(|reading| reading.batch) {
@@ -39,7 +43,7 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     let cards = cards(settings);
     let program = match programs.levels.last() {
         // Of steps that compute more and more again, the compiler takes one.
-        Some((_, level)) => aimed::known(source, readings).map(|_| level)?,
+        Some((_, level)) => aimed::known(readings).map(|_| level)?,
         None => programs.training.as_ref().unwrap_or(&programs.inference),
     };
     let program = Literal::byte_string(&program.encode());

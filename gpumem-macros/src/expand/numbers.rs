@@ -26,7 +26,7 @@ impl Numbers {
     }
 }
 
-/// The checks of the numbers of `reading`, which is `TRAIN`.
+/// The checks of the numbers of `reading`, which is `TRAIN` or another training step.
 pub(super) fn checks(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Numbers {
     let mut checks = Numbers::default();
     hyperparameters(source, reading, &mut checks);
@@ -49,7 +49,8 @@ fn network(source: &Source, depends: bool) -> TokenStream {
 
 /// Adds the checks that each hyperparameter that is written, and each group, is within its bounds: at its own place.
 fn hyperparameters(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
-    let scaled = scaled(source);
+    let constant = reading.ident();
+    let scaled = scaled(source, reading);
     // The rate is in no bounds but its own. What other numbers depend on each other is known to the optimizer alone.
     let is_rate = |name: &str| name == "lr" || name.ends_with("_lr");
     let all_depend = scaled.iter().any(|name| !is_rate(name));
@@ -57,47 +58,52 @@ fn hyperparameters(source: &Source, reading: &Reading<'_>, checks: &mut Numbers)
         let depends = all_depend || is_rate(name) && !scaled.is_empty();
         let path = network(source, depends);
         let function = quote!(__gpumem::__private::train::optim::assert_hyperparameter);
-        checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #name), *place), depends);
+        checks.add(called_at(function, quote!(&<#path>::#constant.optimizer, #name), *place), depends);
     }
     for (index, place) in reading.groups.iter().enumerate() {
         let depends = !scaled.is_empty();
         let path = network(source, depends);
         let function = quote!(__gpumem::__private::train::optim::assert_group);
-        checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #index), *place), depends);
+        checks.add(called_at(function, quote!(&<#path>::#constant.optimizer, #index), *place), depends);
     }
 }
 
 /// Adds the check that the optimizer keeps as many states as the program has, at the optimizer.
 fn states(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let constant = reading.ident();
     let Some(place) = reading.optimizer else { return };
-    let depends = !scaled(source).is_empty();
+    let depends = !scaled(source, reading).is_empty();
     let path = network(source, depends);
     let moments = Literal::u64_unsuffixed(reading.moments);
     let function = quote!(__gpumem::__private::train::optim::assert_states);
-    checks.add(called_at(function, quote!(&<#path>::TRAIN.optimizer, #moments), place), depends);
+    checks.add(called_at(function, quote!(&<#path>::#constant.optimizer, #moments), place), depends);
 }
 
 /// Adds the check that a schedule does not end at a higher rate than it begins with, at its last rate.
 fn falls(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let constant = reading.ident();
     let Some(place) = reading.least else { return };
-    let depends = !scaled(source).is_empty() || field(source, "schedule").is_some_and(|value| names(source, value));
+    let depends =
+        !scaled(source, reading).is_empty() || field(reading, "schedule").is_some_and(|value| names(source, value));
     let path = network(source, depends);
-    let arguments = quote!(<#path>::TRAIN.schedule, <#path>::TRAIN.optimizer.lr());
+    let arguments = quote!(<#path>::#constant.schedule, <#path>::#constant.optimizer.lr());
     checks.add(called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place), depends);
 }
 
 /// Adds the check that the batch splits into its parts, at their number.
 fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
+    let constant = reading.ident();
     let Some(place) = reading.split else { return };
     let (_, path) = generics(source);
     let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
-    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let batch = quote!(<#path>::#constant.batch as ::core::primitive::u64);
     let check = called_at(quote!(__gpumem::__private::train::assert_splits), quote!(#batch, #parts), place);
     checks.add(check, source.declaration.batch.is_some());
 }
 
 /// Adds the check that a normalisation over the batch has more than one value of each channel, at the batch.
 fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
+    let constant = reading.ident();
     let Some(layer) = programs.training.as_ref().and_then(|program| program.normalizes_single()) else { return };
     // A network that is generic over its batch may be named with one sample to be used without training.
     if source.declaration.batch.is_some() {
@@ -105,7 +111,7 @@ fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &
     }
     let (_, path) = generics(source);
     let parts = Literal::u64_unsuffixed(reading.descent.micro_batches);
-    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let batch = quote!(<#path>::#constant.batch as ::core::primitive::u64);
     let arguments = quote!(#batch, #parts, #layer);
     let place = refusal_place(source, Some(reading));
     checks.add(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, place), false);
@@ -118,22 +124,22 @@ fn compares(source: &Source, reading: &Reading<'_>, programs: &Programs, checks:
     if source.declaration.batch.is_some() {
         return;
     }
-    let (_, path) = generics(source);
-    let batch = quote!(<#path>::TRAIN.batch as ::core::primitive::u64);
+    let (constant, (_, path)) = (reading.ident(), generics(source));
+    let batch = quote!(<#path>::#constant.batch as ::core::primitive::u64);
     let place = refusal_place(source, Some(reading));
     checks.add(called_at(quote!(__gpumem::__private::train::assert_compares), quote!(#batch, #loss), place), false);
 }
 
 /// The hyperparameters of the optimizer whose values name the batch that the network is generic over.
-fn scaled(source: &Source) -> Vec<String> {
-    let Some(Expr::Struct(written)) = field(source, "optimizer").map(plain) else { return Vec::new() };
+fn scaled(source: &Source, reading: &Reading<'_>) -> Vec<String> {
+    let Some(Expr::Struct(written)) = field(reading, "optimizer").map(plain) else { return Vec::new() };
     let scaled = written.fields.iter().filter(|field| names(source, &field.expr));
     scaled.map(|field| field.member.to_token_stream().to_string()).collect()
 }
 
 /// The value of a field of `TRAIN`.
-fn field<'s>(source: &'s Source, name: &str) -> Option<&'s Expr> {
-    let fields = &source.train.as_ref()?.fields;
+fn field<'s>(reading: &Reading<'s>, name: &str) -> Option<&'s Expr> {
+    let fields = &reading.settings?.fields;
     fields.iter().find(|field| field.name == name).map(|field| &field.value)
 }
 

@@ -4,7 +4,7 @@ use super::levels::{Leveled, leveled};
 use super::numbers::{self, Numbers};
 use super::remedies::known;
 use super::tables::Names;
-use super::{Programs, Readings, generics, record, refusal_place};
+use super::{Programs, Readings, generics, record, refusal_place, steps};
 use crate::syntax::{Place, Source};
 use crate::train::Reading;
 use gpumem_core::memory::refusal::Remedies;
@@ -19,6 +19,8 @@ pub(super) struct Plans {
     pub(super) items: TokenStream,
     /// The batches of `batch: Largest`, where it is written.
     pub(super) largest: Option<TokenStream>,
+    /// The list of training steps, where they have names of their own.
+    pub(super) steps: Option<TokenStream>,
     pub(super) training: TokenStream,
     pub(super) inference: TokenStream,
     pub(super) evaluation: TokenStream,
@@ -32,8 +34,10 @@ pub(super) struct Planned<'a> {
     pub(super) prefix: String,
     names: Names,
     pub(super) transients: usize,
-    /// `TRAIN` or `INFER`: where batch and precision are.
-    settings: &'static str,
+    /// The constant where batch and precision are.
+    settings: Ident,
+    /// Whether that is one of a training step.
+    trains: bool,
     pub(super) reading: Option<&'a Reading<'a>>,
     /// Whether it is checked against the cards of its constant.
     is_checked: bool,
@@ -41,76 +45,111 @@ pub(super) struct Planned<'a> {
     pub(super) remedies: Remedies,
 }
 
-pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Plans {
-    let planned = |prefix: &str, program: &Program, structure: &str, settings, is_checked| Planned {
+/// A training step.
+pub(super) struct Trained<'a> {
+    /// Its program, where there is one.
+    pub(super) only: Vec<Planned<'a>>,
+    /// Its programs, where const evaluation chooses one of several, and what it chooses with.
+    pub(super) levels: Vec<Planned<'a>>,
+    pub(super) leveled: Option<TokenStream>,
+    /// Its checks against the cards, as expressions.
+    pub(super) checks: Vec<TokenStream>,
+    /// What runs, as an expression; nothing without training.
+    pub(super) value: TokenStream,
+}
+
+/// The first training step among `readings`.
+pub(super) fn trained<'a>(source: &Source, readings: &'a Readings<'_>, programs: &Programs) -> Trained<'a> {
+    let reading = readings.train();
+    let settings = || reading.map_or_else(|| Ident::new("TRAIN", Span::call_site()), Reading::ident);
+    let planned = |prefix: &str, program: &Program, structure: &str| Planned {
         prefix: prefix.to_string(),
         names: Names::new(structure),
         transients: program.transients().count(),
-        settings,
-        reading: if settings == "TRAIN" { readings.train.as_ref() } else { readings.infer.as_ref() },
-        is_checked,
-        remedies: if settings == "TRAIN" && is_checked { programs.remedies } else { Remedies::UNKNOWN },
+        settings: settings(),
+        trains: true,
+        reading,
+        is_checked: true,
+        remedies: programs.remedies,
     };
-    let mut all = Vec::new();
-    let mut levels = Vec::new();
+    let (mut only, mut levels) = (Vec::new(), Vec::new());
     match &programs.training {
-        Some(program) if programs.levels.is_empty() => {
-            all.push(planned("TRAINING", program, "TRAINING", "TRAIN", true));
-        }
+        Some(program) if programs.levels.is_empty() => only.push(planned("TRAINING", program, "TRAINING")),
         Some(program) => {
-            levels.push(planned("TRAINING_0", program, "TRAINING", "TRAIN", true));
+            levels.push(planned("TRAINING_0", program, "TRAINING"));
             for (level, program) in &programs.levels {
                 let name = format!("TRAINING_{level}");
-                levels.push(planned(&name, program, &name, "TRAIN", true));
+                levels.push(planned(&name, program, &name));
             }
         }
         None => {}
     }
-    let leveled = (!levels.is_empty()).then(|| leveled(source, &levels, programs));
-    // The forward pass at the batch of `INFER`, and beside it, where both constants are written, at that of `TRAIN`.
-    let infers = readings.infer.is_some() || readings.train.is_none();
-    if infers {
-        all.push(planned("INFERENCE", &programs.inference, "INFERENCE", "INFER", true));
+    let mut checks: Vec<TokenStream> = only.iter().map(|planned| check(source, planned)).collect();
+    let leveled = (!levels.is_empty()).then(|| leveled(source, &levels, programs)).map(|Leveled { items, check }| {
+        checks.push(check);
+        items
+    });
+    Trained { only, levels, leveled, checks, value: value(source, "TRAINING") }
+}
+
+/// What runs of a program, as an expression.
+fn value(source: &Source, prefix: &str) -> TokenStream {
+    let compiled = format_ident!("__{prefix}");
+    match &source.declaration.batch {
+        Some(parameter) => quote!(__Plans::<#parameter>::#compiled),
+        None => quote!(&#compiled),
     }
-    if readings.train.is_some() {
+}
+
+pub(super) fn plans(source: &Source, readings: &Readings<'_>, (programs, others): (&Programs, &[Programs])) -> Plans {
+    let planned = |prefix: &str, program: &Program, structure: &str, reading: Option<_>, is_checked: bool| Planned {
+        prefix: prefix.to_string(),
+        names: Names::new(structure),
+        transients: program.transients().count(),
+        settings: reading.map_or_else(|| Ident::new("INFER", Span::call_site()), Reading::ident),
+        trains: !is_checked,
+        reading,
+        is_checked,
+        remedies: Remedies::UNKNOWN,
+    };
+    let Trained { only: mut all, mut levels, leveled, mut checks, value: training } =
+        trained(source, readings, programs);
+    // The forward pass at the batch of `INFER`, and beside it, where both constants are written, at that of `TRAIN`.
+    let infers = readings.infer.is_some() || readings.train().is_none();
+    if infers {
+        let planned = planned("INFERENCE", &programs.inference, "INFERENCE", readings.infer.as_ref(), true);
+        checks.push(check(source, &planned));
+        all.push(planned);
+    }
+    if readings.train().is_some() {
         let (program, structure) = match &programs.evaluation {
             Some(own) => (own, "EVALUATION"),
             None => (&programs.inference, "INFERENCE"),
         };
-        all.push(planned("EVALUATION", program, structure, "TRAIN", false));
+        all.push(planned("EVALUATION", program, structure, readings.train(), false));
     }
-    let value = |prefix: &str| {
-        let is_leveled = prefix == "TRAINING" && !levels.is_empty();
-        let prefix = if is_leveled || all.iter().any(|planned| planned.prefix == prefix) {
-            prefix
-        } else if prefix == "INFERENCE" {
-            "EVALUATION"
-        } else {
-            "INFERENCE"
-        };
-        let compiled = format_ident!("__{prefix}");
-        match &source.declaration.batch {
-            Some(parameter) => quote!(__Plans::<#parameter>::#compiled),
-            None => quote!(&#compiled),
-        }
+    let one_of = |prefix: &str, otherwise: &str| {
+        let is_there = all.iter().any(|planned| planned.prefix == prefix);
+        value(source, if is_there { prefix } else { otherwise })
     };
-    let training = match &programs.training {
-        Some(_) => {
-            let training = value("TRAINING");
-            quote!(::core::option::Option::Some(#training))
-        }
-        None => quote!(::core::option::Option::None),
+    let is_trained = programs.training.is_some();
+    let named = !programs.blueprint.parts.all.is_empty();
+    let steps = named.then(|| steps::list(source, readings, &training, others));
+    let largest_of = |steps: TokenStream| quote!(__gpumem::__private::network::StepInfo::largest(#steps).compiled);
+    let some = |value: TokenStream| quote!(::core::option::Option::Some(#value));
+    let (_, path) = generics(source);
+    let training = match (is_trained, named) {
+        (true, true) => some(largest_of(quote!(<#path as __gpumem::Network>::STEPS))),
+        (true, false) => some(training),
+        (false, _) => quote!(::core::option::Option::None),
     };
-    let mut checks: Vec<TokenStream> =
-        all.iter().filter(|planned| planned.is_checked).map(|planned| check(source, planned)).collect();
-    let numbers = readings.train.as_ref().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();
+    let numbers = readings.train().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();
     let Numbers { settled, of_batch } = numbers;
     checks.extend(of_batch);
-    let leveled = leveled.map(|Leveled { items, check }| {
-        checks.insert(0, check);
-        items
-    });
-    let (inference, evaluation) = (value("INFERENCE"), value("EVALUATION"));
+    if named && source.declaration.batch.is_some() {
+        checks.push(quote!(_ = <#path as __gpumem::Network>::STEPS));
+    }
+    let (inference, evaluation) = (one_of("INFERENCE", "EVALUATION"), one_of("EVALUATION", "INFERENCE"));
     let record =
         record::of_network(source, readings, programs, [&training, &quote!(::core::option::Option::Some(#inference))]);
     let (items, checked) = match &source.declaration.batch {
@@ -129,7 +168,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
         }
         None => {
             let statics = all.iter().map(|planned| statics(source, planned));
-            let has_one = all.first().is_some_and(|planned| planned.prefix == "TRAINING");
+            let has_one = is_trained && levels.is_empty();
             let runs = has_one.then(|| {
                 quote!(
                     const __TRAINING_RUNS: ::core::primitive::bool = __TRAINING_PLAN.is_packed;
@@ -149,7 +188,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, programs: &Program
     // With recomputation, the largest batch is that of the step that computes most again.
     let last = levels.pop();
     let largest = largest(source, all.iter().chain(&last), programs.found);
-    Plans { items, largest, training, inference, evaluation, checked }
+    Plans { items, largest, training, steps, inference, evaluation, checked }
 }
 
 /// The name of a constant as it is written, but for its batch, which is 1.
@@ -166,15 +205,15 @@ fn largest<'p>(
     let batches: Vec<TokenStream> = all
         .filter(|planned| planned.is_checked && planned.reading.is_some_and(|reading| reading.takes_largest))
         .map(|planned| {
-            let constant = Ident::new(planned.settings, Span::call_site());
+            let constant = &planned.settings;
             let (_, path) = generics(source);
-            let of_one = of_one_sample(&constant);
+            let of_one = of_one_sample(constant);
             let settings = quote!(<#path>::#of_one);
             let (tables, aim) = (aimed(planned, &settings), aim(&settings));
             let transients = Literal::usize_unsuffixed(planned.transients);
             let (refusal, asked) =
                 (quote!(__gpumem::__private::memory::refusal), quote!(&#tables, #settings.precision, &#aim));
-            let (function, arguments) = match found.filter(|_| planned.settings == "TRAIN") {
+            let (function, arguments) = match found.filter(|_| planned.trains) {
                 Some(found) => {
                     let [batch, room] = found.map(Literal::u64_unsuffixed);
                     (quote!(#refusal::largest_found::<#transients>), quote!(#asked, [#batch, #room]))
@@ -206,7 +245,7 @@ fn largest<'p>(
 /// `Vgg16::TRAIN`, where a plan's batch and precision are.
 pub(super) fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (_, path) = generics(source);
-    let constant = Ident::new(planned.settings, Span::call_site());
+    let constant = &planned.settings;
     quote!(<#path>::#constant)
 }
 
@@ -230,7 +269,7 @@ pub(super) fn aimed_name(planned: &Planned<'_>) -> Ident {
 /// The tables with workspaces capped for the cards that the network is aimed at.
 pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
     let (tables, aim) = (&planned.names.tables, aim(settings));
-    let convolution = if planned.settings == "TRAIN" {
+    let convolution = if planned.trains {
         quote!(#settings.conv_workspace)
     } else {
         quote!(__gpumem::__private::Train::DEFAULT.conv_workspace)
@@ -301,7 +340,7 @@ fn only_level() -> TokenStream {
     quote!(__gpumem::__private::memory::levels::Level::ONLY)
 }
 
-fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
+pub(super) fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);
@@ -319,7 +358,7 @@ fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     }
 }
 
-fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
+pub(super) fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (plan_name, compiled_name) =
         (format_ident!("__{}_PLAN", planned.prefix), format_ident!("__{}", planned.prefix));
     let transients = Literal::usize_unsuffixed(planned.transients);

@@ -93,13 +93,10 @@ fn dimensions<'d>(
     numbers: &mut Numbers,
 ) -> TokenStream {
     let mut distinct: BTreeSet<u64> = types.flat_map(|declared| declared.dimensions.iter().copied()).collect();
-    let targets = readings.train.as_ref().map(|train| train.loss.targets.as_slice()).unwrap_or_default();
-    distinct.extend(targets.iter().flat_map(|target| target.shape.dims().iter().copied()));
-    if let Some((_, reading)) = readings.primary()
-        && let Some(Field { value, .. }) = reading.batch
-    {
-        distinct.extend(literal(value));
-    }
+    let targets = readings.trains.iter().flat_map(|train| &train.loss.targets);
+    distinct.extend(targets.flat_map(|target| target.shape.dims().iter().copied()));
+    let batches = readings.primary().into_iter().chain(&readings.trains).filter_map(|reading| reading.batch);
+    distinct.extend(batches.filter_map(|Field { value, .. }| literal(value)));
     let each = distinct.into_iter().map(|number| {
         let typed = numbers.name(number);
         let number = Literal::u64_unsuffixed(number);

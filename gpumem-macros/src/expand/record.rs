@@ -2,9 +2,10 @@
 
 use super::{Programs, Readings, generics, refusal_place};
 use crate::syntax::Source;
+use crate::train::Reading;
 use gpumem_core::memory::record::digest;
 use proc_macro2::{Literal, Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens as _, quote};
 use syn::ext::IdentExt as _;
 
 /// The record of a network, in front of the implementation of `Network`: `training` and `inference` are its programs, as expressions.
@@ -27,8 +28,14 @@ pub(super) fn of_network(
     let settings = |constant: TokenStream, exists: bool| {
         if exists { quote!(::core::option::Option::Some(&<#path>::#constant)) } else { none() }
     };
-    let train = settings(quote!(TRAIN), source.train.is_some());
-    let infer = settings(quote!(INFER), source.infer.is_some() || source.train.is_none());
+    let largest = quote!(__gpumem::__private::network::StepInfo::largest(<#path as __gpumem::Network>::STEPS));
+    let train = match programs.blueprint.parts.all.is_empty() {
+        true => settings(quote!(TRAIN), !source.trains.is_empty()),
+        // How much memory each instance needs decides which step is the largest; of an unknown one, the first is said.
+        false if is_generic => settings(readings.train().map(Reading::ident).into_token_stream(), true),
+        false => quote!(::core::option::Option::Some(&#largest.train)),
+    };
+    let infer = settings(quote!(INFER), source.infer.is_some() || source.trains.is_empty());
     let (file, line) = declared_at(source, readings);
     let program = |program: &TokenStream| if is_generic { none() } else { program.clone() };
     let (training, inference) = (program(training), program(inference));
@@ -56,8 +63,7 @@ fn none() -> TokenStream {
 
 /// The place of a network: where a refusal points at.
 pub(super) fn declared_at(source: &Source, readings: &Readings<'_>) -> (String, u32) {
-    let reading = readings.primary().map(|(_, reading)| reading);
-    written_at(refusal_place(source, reading).start)
+    written_at(refusal_place(source, readings.primary()).start)
 }
 
 /// The file and the line of a token; nothing outside a compiler.

@@ -25,16 +25,9 @@ impl Names {
 
 /// Layer table, steps and programs.
 pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Guesses) -> TokenStream {
-    let (layers, packed) = (layers(table), &*programs.packed);
+    let layers = layers(table);
     let paths = table.iter().map(|line| &line.path);
-    let training = programs
-        .training
-        .as_ref()
-        .map(|program| statics(&Names::new("TRAINING"), program, (&guesses.training, packed), None));
-    let base = Names::new("TRAINING").tables;
-    let levels = programs.levels.iter().map(|(level, program)| {
-        statics(&Names::new(&format!("TRAINING_{level}")), program, (&guesses.levels, packed), Some(&base))
-    });
+    let training = of_step(programs, guesses);
     let inference = statics(&Names::new("INFERENCE"), &programs.inference, (&guesses.inference, &[]), None);
     let evaluation = programs
         .evaluation
@@ -44,9 +37,25 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
         #layers
         static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
         #training
-        #(#levels)*
         #inference
         #evaluation
+    }
+}
+
+/// The programs of a further training step.
+pub(super) fn of_step(programs: &Programs, guesses: &Guesses) -> TokenStream {
+    let packed = &*programs.packed;
+    let training = programs
+        .training
+        .as_ref()
+        .map(|program| statics(&Names::new("TRAINING"), program, (&guesses.training, packed), None));
+    let base = Names::new("TRAINING").tables;
+    let levels = programs.levels.iter().map(|(level, program)| {
+        statics(&Names::new(&format!("TRAINING_{level}")), program, (&guesses.levels, packed), Some(&base))
+    });
+    quote! {
+        #training
+        #(#levels)*
     }
 }
 
@@ -116,6 +125,7 @@ fn statics(
         micro_batches,
         offloads,
         parked,
+        step,
     } = tables(program);
     for &(samples, precision, workspaces) in guesses {
         transients.carry_known(samples, precision, workspaces, packed);
@@ -166,6 +176,7 @@ fn statics(
             workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
             micro_batches: #micro_batches,
             offloads: #offloads,
+            step: #step,
         },
     };
     quote! {

@@ -47,8 +47,8 @@ pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut 
             ),
         );
     }
-    let Items { facade, train, infer, forward, module, .. } = items;
-    Some(Source { facade, declaration, train, infer, forward, module })
+    let Items { facade, trains, infer, forward, module, .. } = items;
+    Some(Source { facade, declaration, trains, infer, forward, module })
 }
 
 /// Parses the inside of a module of blocks, and where its macros are found. `fetched` are the modules that it uses.
@@ -107,7 +107,7 @@ fn find_struct(tokens: TokenStream) -> Option<Declaration> {
 struct Items {
     facade: Facade,
     declaration: Option<Declaration>,
-    train: Option<Settings>,
+    trains: Vec<Settings>,
     infer: Option<Settings>,
     forward: Option<Function>,
     module: Module,
@@ -336,7 +336,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `const TRAIN`, `const INFER` or any other constant.
+    /// A constant of type `Train`, `const INFER` or any other constant.
     fn constant(
         &mut self,
         input: ParseStream<'_>,
@@ -356,25 +356,32 @@ impl Parser<'_> {
         }
         skip_token(input);
         let name: Ident = input.parse()?;
-        let place = if self.of_blocks {
+        let kind = if self.of_blocks {
             None
-        } else if name == "TRAIN" {
-            Some(("Train", &mut items.train))
         } else if name == "INFER" {
-            Some(("Infer", &mut items.infer))
+            Some("Infer")
+        } else if name == "TRAIN" || has_type(input, "Train") {
+            Some("Train")
         } else {
             None
         };
-        if let Some((kind, settings)) = place {
-            let mut read = Settings { place: Place::from(&name), is_broken: true, attributes, fields: Vec::new() };
+        if let Some(kind) = kind {
+            let place = Place::from(&name);
+            let mut read = Settings { name: name.clone(), place, is_broken: true, attributes, fields: Vec::new() };
             let before = self.errors.list().len();
             let result = self.settings(input, &mut read, kind);
             read.is_broken = result.is_err() || self.errors.list().len() > before;
-            if settings.is_some() {
+            let known = items.trains.iter().chain(&items.infer).any(|known| known.name == name);
+            if known || items.module.constants.iter().any(|known| known.name == name) {
                 self.errors.add(&name, format!("`{name}` is defined twice; remove one"));
             }
             // Even one that could not be read is there.
-            *settings = Some(read);
+            match kind {
+                "Infer" => items.infer = Some(read),
+                _ if known => {}
+                _ if name == "TRAIN" => items.trains.insert(0, read),
+                _ => items.trains.push(read),
+            }
             return result;
         }
         if !input.peek(Token![:]) {
@@ -383,14 +390,9 @@ impl Parser<'_> {
         input.parse::<Token![:]>()?;
         let kind: syn::Type = input.parse()?;
         if let syn::Type::Path(syn::TypePath { path, .. }) = &kind
-            && let Some((_, meant)) =
-                [("Train", "TRAIN"), ("Infer", "INFER")].into_iter().find(|(kind, _)| path.is_ident(kind))
+            && path.is_ident("Infer")
         {
-            let kind = &path.segments[0].ident;
-            return Err(syn::Error::new(
-                name.span(),
-                format!("a constant `{kind}` is called `{meant}`; rename `{name}`"),
-            ));
+            return Err(syn::Error::new(name.span(), format!("a constant `Infer` is called `INFER`; rename `{name}`")));
         }
         input.parse::<Token![=]>()?;
         let mut tokens = TokenStream::new();
@@ -405,7 +407,8 @@ impl Parser<'_> {
             self.errors.add_syn(&error);
             return Ok(());
         }
-        if items.module.constants.iter().any(|known| known.name == name) {
+        let is_step = items.trains.iter().any(|known| known.name == name);
+        if is_step || items.module.constants.iter().any(|known| known.name == name) {
             self.errors.add(&name, format!("`{name}` is defined twice; rename or remove one"));
             return Ok(());
         }
@@ -565,4 +568,11 @@ fn skip_item(input: ParseStream<'_>) {
             _ => {}
         }
     }
+}
+
+/// True if a type of this name comes next, as `: Train`.
+fn has_type(input: ParseStream<'_>, name: &str) -> bool {
+    let ahead = input.fork();
+    let kind = ahead.parse::<Token![:]>().and_then(|_| ahead.call(syn::Path::parse_mod_style));
+    kind.is_ok_and(|path| path.segments.last().is_some_and(|last| last.ident == name))
 }

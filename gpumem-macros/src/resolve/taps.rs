@@ -18,7 +18,7 @@ pub(super) fn check(source: &Source, errors: &mut Errors) {
     let mut read = names_read(&source.module);
     read.extend(taps_of(&forward.body).1);
     let inputs: Vec<&Ident> = forward.parameters.iter().map(|input| &input.name).collect();
-    let measured = source.train.iter().flat_map(|train| &train.fields).filter(|field| field.name == "loss");
+    let measured = source.trains.iter().flat_map(|train| &train.fields).filter(|field| field.name == "loss");
     let measured: Vec<String> = measured.flat_map(|loss| names_among(loss.value.to_token_stream())).collect();
     let taps: Vec<String> = taps_of(&forward.body).0.iter().map(|tap| tap.to_string()).collect();
     let taps: Vec<&str> = taps.iter().map(String::as_str).collect();

@@ -21,6 +21,7 @@ mod optimizers;
 mod outside;
 mod parsing;
 mod settings;
+mod several_steps;
 mod steps;
 mod structure;
 mod tables;

@@ -317,9 +317,9 @@ fn items_of_rust() {
         ),
         (format!("static TRAIN: Train = Train {{ batch: 4 }}; {forward}"), "static", "write `const` for `static`"),
         (
-            format!("const SETTINGS: Train = Train {{ batch: 4 }}; {forward}"),
+            format!("const SETTINGS: Infer = Infer {{ batch: 4 }}; {forward}"),
             "SETTINGS",
-            "a constant `Train` is called `TRAIN`; rename `SETTINGS`",
+            "a constant `Infer` is called `INFER`; rename `SETTINGS`",
         ),
         (
             forward.replace("forward", "forward<const N: usize>"),

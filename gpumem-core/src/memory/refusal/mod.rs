@@ -185,6 +185,9 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
         text.text("inference of ");
     }
     text.text("network `").text(name).text("`");
+    if !tables.step.is_empty() {
+        text.text(" in its step `").text(tables.step).text("`");
+    }
 }
 
 /// What is needed of each card that is too small, and what it has, the smallest first.
