@@ -42,6 +42,8 @@ mod recurrences;
 mod rules;
 #[path = "session/sides.rs"]
 mod sides;
+#[path = "session/steps.rs"]
+mod steps;
 #[path = "session/together.rs"]
 mod together;
 #[path = "session/weights.rs"]

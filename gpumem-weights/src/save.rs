@@ -50,7 +50,7 @@ pub(crate) fn save<N: Network, D: Device>(
         return Err(Error::file(path, what));
     }
     // Steps of a network that is not trained here are 0, as of a new module.
-    let steps = if N::TRAINING.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
+    let steps = if N::TRAIN.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let target = Target { path, folder, mapping, steps };
     let stem = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(INDEX));

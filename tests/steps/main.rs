@@ -208,6 +208,36 @@ network! {
     }
 }
 
+network! {
+    /// The same with master copies, which the CPU has in f32.
+    pub struct MixedTuning;
+
+    const HEAD: Train = Train {
+        batch: 4, trains: "head*", optimizer: Sgd { lr: 0.1, momentum: 0.9 }, precision: Mixed(Bf16), loss: CrossEntropy,
+    };
+    const ALL: Train = Train {
+        batch: 4, optimizer: AdamW { lr: 1e-2 }, clip: GlobalNorm(0.05), precision: Mixed(Bf16), loss: CrossEntropy,
+    };
+
+    fn forward(x: Features<5>) -> Logits<3> {
+        [Linear(7, name = "body"), Silu, Linear(3, name = "head")]
+    }
+}
+
+#[test]
+fn steps_with_master_copies_are_those_of_pytorch() {
+    let mut net = MixedTuning::on(&cpu().emulate()).unwrap();
+    begin(&mut net);
+    let (mut head, mut whole) = (Vec::new(), Vec::new());
+    for round in 0..6 {
+        let (x, labels) = (numbers(600 + round), Tensor::from_fn(|index| (index + round) as u32 % 3));
+        head.push(MixedTuning::head(&mut net).train_step(&x, &labels).unwrap());
+        whole.push(MixedTuning::all(&mut net).train_step(&x, &labels).unwrap());
+    }
+    compare(&mut net, "Tuning", &[("HEAD", head), ("ALL", whole)], 2e-5);
+    assert_eq!(MixedTuning::BUDGET[gpumem::Line::Master], 4 * (7 * 5 + 7 + 3 * 7 + 3));
+}
+
 #[test]
 fn alternating_fine_tuning_is_that_of_pytorch() {
     let mut net = Tuning::on(&cpu()).unwrap();
@@ -253,6 +283,10 @@ fn steps_count_by_themselves() {
     let [head, whole] = losses.map(Result::unwrap);
     assert_eq!(head, whole);
     assert_eq!(net.snapshot().unwrap(), before);
+    let message = "the network has no `const TRAIN`; its steps have names of their own, as `Gan::critic(&mut net)`";
+    for error in [net.steps().unwrap_err(), net.set_lr(1.0).unwrap_err(), net.loss().unwrap_err()] {
+        assert!(error.to_string().contains(message), "{error}");
+    }
     net.reset().unwrap();
     assert_eq!(Tuning::head(&mut net).steps().unwrap(), 0);
     let error = Tuning::all(&mut net).loss().unwrap_err().to_string();
@@ -273,9 +307,12 @@ fn a_batch_is_there_until_another_step_has_one() {
     assert_eq!(Tuning::head(&mut net).steps().unwrap(), 2);
     Tuning::all(&mut net).train_step(&x, &labels).unwrap();
     let error = Tuning::head(&mut net).train_again().unwrap_err().to_string();
-    let message = "the batch of another step has taken the place of this one's; hand it in again, with `enqueue_step`";
+    let message = "what ran last has taken the place of this step's batch; hand it in again, with `enqueue_step`";
     assert!(error.contains(message), "{error}");
     Tuning::all(&mut net).train_again().unwrap();
+    net.forward(&x).unwrap();
+    let error = Tuning::all(&mut net).train_again().unwrap_err().to_string();
+    assert!(error.contains(message), "{error}");
 }
 
 /// A snapshot has every step's numbers and states: what follows it is the same to the bit.
@@ -312,6 +349,10 @@ fn the_largest_step_is_the_budget() {
     assert!(arenas[0] > arenas[1], "{arenas:?}");
     assert_eq!(Gan::BUDGET[gpumem::Line::Arena], arenas[0]);
     assert_eq!(Gan::PROGRAM.tables.step, "CRITIC");
+    let report = gpumem::report::json::<Gan>();
+    assert!(report.contains("\"step\":\"CRITIC\"") && report.contains("\"step\":\"GENERATOR\""), "{report}");
+    assert!(gpumem::report::table::<Gan>().starts_with("Gan: training, step `CRITIC`, batch 4, F32"));
+    assert!(max_batch!(Gan, RTX_3060) > 1000);
     let alone = Gan::STEPS.iter().map(|step| step.compiled.budget[gpumem::Line::Optimizer]).collect::<Vec<_>>();
     assert_eq!(alone[0], alone[1]);
 }

@@ -49,8 +49,10 @@ pub struct Net<N, D: Device> {
     pub(super) others: Vec<TrainStep>,
     /// The number of the step at hand.
     pub(super) at: usize,
-    /// The number of the last step that was given a batch. `None` before the first.
-    last: Option<usize>,
+    /// Whether a call is for one of several steps, and not for that of `TRAIN`.
+    pub(super) in_step: bool,
+    /// The number of the step that the batch in the arena is of. `None` before the first, and after an evaluation.
+    pub(super) last: Option<usize>,
     /// A further forward pass: that of `INFER` beside a training step, or that of one step where a cache is kept.
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
@@ -141,8 +143,9 @@ impl<N: Network, D: Device> Net<N, D> {
         let runner = runner.map_err(|error| with_lasting(error, &N::PROGRAM.budget, (arena, times)))?;
         let states = core::mem::take(&mut train.states);
         let (step, others) = train.loaded()?;
-        let (at, last, buffer, network) = (0, None, Vec::new(), PhantomData);
-        let mut net = Net { runner, step, others, at, last, served, infer, kept, precision, states, buffer, network };
+        let (at, in_step, last, buffer, network) = (0, false, None, Vec::new(), PhantomData);
+        let mut net =
+            Net { runner, step, others, at, in_step, last, served, infer, kept, precision, states, buffer, network };
         net.reset()?;
         Ok(net)
     }
@@ -311,6 +314,7 @@ impl<N: Network, D: Device> Net<N, D> {
             return Err(Self::untrained());
         };
         let (runner, buffer, precision, parts) = (&mut self.runner, &mut self.buffer, self.precision, *parts);
+        self.last = None;
         check_parts::<I>(train, Class::Input, parts, input, buffer)?;
         check_parts::<T>(train, Class::Target, parts, target, buffer)?;
         Self::count::<T>(divisors, target)?;
@@ -357,8 +361,8 @@ impl<N: Network, D: Device> Net<N, D> {
         self.trained()?;
         let what = if self.step.parts > 1 {
             "only the last of its `micro_batches` is on the device; hand the batch in again, with `enqueue_step`"
-        } else if self.last.is_some_and(|last| last != self.at) {
-            "the batch of another step has taken the place of this one's; hand it in again, with `enqueue_step`"
+        } else if !self.others.is_empty() && self.last != Some(self.at) {
+            "what ran last has taken the place of this step's batch; hand it in again, with `enqueue_step`"
         } else {
             self.check_schedule()?;
             self.runner.train()?;
@@ -381,6 +385,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// The forward pass that lies beside no other, or beside the training step, of one part of the batch after the other.
     pub(super) fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
         let mut outputs = Outputs::default();
+        self.last = None;
         check_parts::<I>(&self.infer, Class::Input, Self::PARTS, input, &mut self.buffer)?;
         for number in 0..Self::PARTS {
             let of = (number, Self::PARTS);
@@ -497,7 +502,9 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     fn trained(&self) -> Result<&Placed, Error> {
-        self.step.train.as_ref().ok_or_else(Self::untrained)
+        // Calls for the network itself mean the step of `TRAIN`.
+        let has_own = self.in_step || N::TRAIN.is_some() || N::STEPS.is_empty();
+        self.step.train.as_ref().filter(|_| has_own).ok_or_else(Self::untrained)
     }
 
     fn untrained() -> Error {

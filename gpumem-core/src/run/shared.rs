@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::memory::Compiled;
 use crate::memory::budget::Line;
-use crate::memory::place::{Placed, place, share};
+use crate::memory::place::{Placed, place, share, share_lasting};
 use crate::network::{Network, Serve};
 use crate::run::device::{Device, Runner, Served};
 use crate::run::net::Net;
@@ -41,6 +41,7 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = "it was loaded without the forward pass of `INFER`; load it with `shared_on`".into();
             return Err(Error::Unsupported { device: N::NAME, what });
         };
+        self.last = None;
         give::<N::ServedInput, _>(&mut self.runner, placed, self.precision, &mut self.buffer, (0, 1), input)?;
         self.runner.serve()?;
         let mut outputs = Outputs::default();
@@ -71,7 +72,11 @@ pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled)
         return refused(&alloc::format!("has batch {}, more than {step} in {parts}", serving.batch));
     }
     let mut placed = place(serving)?;
-    if share(train, &mut placed, arena, serving.budget[Line::Activations])? > arena {
+    let needed = match N::STEPS.is_empty() {
+        true => share(train, &mut placed, arena, serving.budget[Line::Activations])?,
+        false => share_lasting(train, &mut placed, arena, serving.budget[Line::Arena])?,
+    };
+    if needed > arena {
         return refused("needs more memory for its activations than `TRAIN`");
     }
     Ok(Served { placed, batch: serving.batch })

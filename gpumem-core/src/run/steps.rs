@@ -193,7 +193,9 @@ impl<N: Network, D: Device> Net<N, D> {
         work: impl FnOnce(&mut Net<N, D>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         self.choose(number)?;
+        self.in_step = true;
         let done = work(self);
+        self.in_step = false;
         self.choose(0)?;
         done
     }
@@ -289,7 +291,7 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
     /// As [`Net::train_again`].
     ///
     /// # Errors
-    /// As there, and [`Error::Unsupported`] after another step, whose batch has taken the place of this one's.
+    /// As there, and [`Error::Unsupported`] after another step or an evaluation, which have taken the place of this one's batch.
     pub fn train_again(&mut self) -> Result<(), Error> {
         self.net.with_step(NUMBER, Net::train_again)
     }

@@ -183,7 +183,8 @@ fn about(card: &str, driver: Option<&str>, versions: &Versions) -> String {
 /// A name for a network: equal for those that take the same of a card.
 pub(crate) fn network(job: &Job, card: &Card) -> String {
     let served = job.served.as_ref().map(|served| served.batch);
-    let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+    let others = job.others.iter().flat_map(|other| [&other.train, &other.evaluation]);
+    let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(others);
     let operations: Vec<usize> = programs.map(|placed| placed.program.operations.len()).collect();
     let what = format!(
         "{} {} {:?} {:?} {:?} {} {} {} {} {}",

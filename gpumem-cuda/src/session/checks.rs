@@ -14,10 +14,10 @@ use std::ops::Range;
 /// Programs of a session, by what they read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// The training step on a half of the double buffer.
-    Train(usize),
-    /// The loss without an update.
-    Evaluation,
+    /// The training step of this number on a half of its double buffer.
+    Train(usize, usize),
+    /// The loss of this step without an update.
+    Evaluation(usize),
     /// The forward pass.
     Infer,
     /// The further forward pass.
@@ -63,26 +63,36 @@ impl IndexCheck {
 
 /// The checks of all programs of a session.
 #[derive(Debug)]
-pub(super) struct IndexChecks(Vec<IndexCheck>);
+pub(super) struct IndexChecks {
+    all: Vec<IndexCheck>,
+    /// Whether there are several training steps. Their inputs may lie in the places of others' activations, so that a place does not say
+    /// what is written there.
+    has_several: bool,
+}
 
 impl IndexChecks {
-    /// Collects the checks of a job whose double buffer has halves of `half` bytes. Nothing is valid yet.
-    pub(super) fn new(job: &Job, half: u64) -> IndexChecks {
+    /// Collects the checks of a job, the double buffer of each of whose steps has halves of so many bytes. Nothing is valid yet.
+    pub(super) fn new(job: &Job, halves: &[u64]) -> IndexChecks {
         let mut checks = Vec::new();
         let mut add = |reader, placed: &Placed, batch: u64, shift: u64| {
             let operations = placed.program.operations.iter();
             checks.extend(operations.flat_map(|operation| checks_of(placed, operation, (reader, batch, shift))));
         };
-        if let Some(placed) = &job.train {
-            add(Reader::Train(0), placed, job.batch, 0);
-            add(Reader::Train(1), placed, job.batch, half);
+        let others = job.others.iter().map(|other| (&other.train, other.batch));
+        let steps = job.train.iter().map(|placed| (placed, job.batch)).chain(others);
+        for ((number, (placed, batch)), &half) in steps.enumerate().zip(halves) {
+            add(Reader::Train(number, 0), placed, batch, 0);
+            add(Reader::Train(number, 1), placed, batch, half);
         }
-        job.evaluation.iter().for_each(|placed| add(Reader::Evaluation, placed, job.batch, 0));
+        job.evaluation.iter().for_each(|placed| add(Reader::Evaluation(0), placed, job.batch, 0));
+        for (number, other) in (1..).zip(&job.others) {
+            add(Reader::Evaluation(number), &other.evaluation, other.batch, 0);
+        }
         add(Reader::Infer, &job.infer, job.batch, 0);
         job.served.iter().for_each(|served| add(Reader::Served, &served.placed, served.batch, 0));
         // Where several operations look something up by the same indices, a message names the smallest limit.
         checks.sort_by_key(|check| check.rule.limit);
-        IndexChecks(checks)
+        IndexChecks { all: checks, has_several: !job.others.is_empty() }
     }
 
     /// Refuses bytes that are to lie at `offset`, where a tensor of indices begins, and cannot be followed.
@@ -90,7 +100,8 @@ impl IndexChecks {
     /// # Errors
     /// An index that is too large, or bytes of another length than any tensor that begins there.
     pub(super) fn refuse(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let here = || self.0.iter().filter(|check| check.offset == offset);
+        // It is looked at when the program that reads it is known.
+        let here = || self.all.iter().filter(|check| check.offset == offset && !self.has_several);
         // Programs of different batches may have their inputs in one place.
         let mut fitting = here().filter(|check| check.fits(bytes)).peekable();
         match fitting.peek() {
@@ -101,15 +112,40 @@ impl IndexChecks {
 
     /// Marks all tensors in a range as unknown, before it is written.
     pub(super) fn forget(&mut self, offset: u64, length: u64) {
-        let overlapping = self.0.iter_mut().filter(|check| check.overlaps(offset, length));
+        let overlapping = self.all.iter_mut().filter(|check| check.overlaps(offset, length));
         overlapping.for_each(|check| check.is_valid = false);
+    }
+
+    /// Refuses what is to be the input of the step of this number, whose first place is at `offset`, and cannot be followed.
+    ///
+    /// # Errors
+    /// As for [`IndexChecks::refuse`].
+    pub(super) fn refuse_of(&self, step: usize, offset: u64, bytes: &[u8]) -> Result<(), Error> {
+        if !self.has_several {
+            return self.refuse(offset, bytes);
+        }
+        let own = |check: &&IndexCheck| check.offset == offset && check.reader == Reader::Train(step, 0);
+        self.all.iter().filter(own).try_for_each(|check| check.run(bytes))
+    }
+
+    /// Marks what programs read as unknown that is no input of the one that has run: where there are several training steps, its activations
+    /// have lain there.
+    pub(super) fn ran(&mut self, reader: Reader) {
+        let is_own = |other: Reader| match (reader, other) {
+            (Reader::Train(own, _) | Reader::Evaluation(own), Reader::Train(other, _) | Reader::Evaluation(other)) => {
+                own == other
+            }
+            (reader, other) => reader == other,
+        };
+        let others = self.all.iter_mut().filter(|check| self.has_several && !is_own(check.reader));
+        others.for_each(|check| check.is_valid = false);
     }
 
     /// Notes that `bytes` were written at `offset`, after [`IndexChecks::refuse`] let them pass there, or at that place in the other half of the
     /// double buffer: tensors that lie in them as a whole are as valid as their indices are.
     pub(super) fn written(&mut self, offset: u64, bytes: &[u8]) {
-        for check in &mut self.0 {
-            if check.offset == offset && check.fits(bytes) {
+        for check in &mut self.all {
+            if check.offset == offset && check.fits(bytes) && !self.has_several {
                 check.is_valid = true;
             } else if let Some(range) = check.within(offset, bytes.len() as u64) {
                 check.is_valid = check.rule.check_bytes(&bytes[range]).is_ok();
@@ -119,7 +155,7 @@ impl IndexChecks {
 
     /// Returns offset and bytes of a tensor that a program is about to follow without anybody knowing whether it can.
     pub(super) fn unknown(&self, reader: Reader) -> Option<(u64, u64)> {
-        let check = self.0.iter().find(|check| check.reader == reader && !check.is_valid)?;
+        let check = self.all.iter().find(|check| check.reader == reader && !check.is_valid)?;
         Some((check.offset, check.bytes))
     }
 
@@ -128,7 +164,7 @@ impl IndexChecks {
     /// # Errors
     /// An index that is too large.
     pub(super) fn look(&mut self, reader: Reader, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        let here = self.0.iter_mut().filter(|check| check.reader == reader && check.offset == offset);
+        let here = self.all.iter_mut().filter(|check| check.reader == reader && check.offset == offset);
         for check in here {
             check.run(bytes)?;
             check.is_valid = true;
@@ -177,16 +213,17 @@ mod tests {
             rule: Indices::below(limit, "token", Slot::Input(0), 1),
             is_valid: false,
         };
-        let mut checks = IndexChecks(vec![check(Reader::Infer, 16, 5), check(Reader::Train(0), 16, 7)]);
+        let all = vec![check(Reader::Infer, 16, 5), check(Reader::Train(0, 0), 16, 7)];
+        let mut checks = IndexChecks { all, has_several: false };
         assert_eq!(checks.unknown(Reader::Infer), Some((16, 8)));
-        assert_eq!(checks.unknown(Reader::Evaluation), None);
+        assert_eq!(checks.unknown(Reader::Evaluation(0)), None);
         let mut write = |offset, words: &[u32]| {
             if let Err(error) = checks.refuse(offset, &bytes(words)) {
                 panic!("{words:?} at {offset}: {error}");
             }
             checks.forget(offset, 4 * words.len() as u64);
             checks.written(offset, &bytes(words));
-            [Reader::Infer, Reader::Train(0)].map(|reader| checks.unknown(reader).is_none())
+            [Reader::Infer, Reader::Train(0, 0)].map(|reader| checks.unknown(reader).is_none())
         };
         assert_eq!(write(16, &[4, 4]), [true, true]);
         assert_eq!(write(12, &[99, 6, 4]), [false, true]);
@@ -199,7 +236,7 @@ mod tests {
         }
         let error = checks.look(Reader::Infer, 16, &bytes(&[0, 5])).unwrap_err();
         assert_eq!(error, Error::Index { what: "token", position: 1, value: 5, limit: 5 });
-        assert_eq!(checks.look(Reader::Train(0), 16, &bytes(&[0, 5])), Ok(()));
-        assert_eq!([checks.unknown(Reader::Infer), checks.unknown(Reader::Train(0))], [Some((16, 8)), None]);
+        assert_eq!(checks.look(Reader::Train(0, 0), 16, &bytes(&[0, 5])), Ok(()));
+        assert_eq!([checks.unknown(Reader::Infer), checks.unknown(Reader::Train(0, 0))], [Some((16, 8)), None]);
     }
 }

@@ -23,6 +23,8 @@ use std::thread;
 /// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
 #[derive(Debug)]
 pub(super) struct Feeding {
+    /// Its number among the network's training steps.
+    number: usize,
     // Graphs are dropped before the host's memory that they write to.
     halves: [Half; 2],
     losses: Losses,
@@ -30,6 +32,8 @@ pub(super) struct Feeding {
     copies: Arc<CudaStream>,
     /// Behind the last copy.
     copied: CudaEvent,
+    /// Behind the step before this one, where that is another of several.
+    given: CudaEvent,
     /// Byte offset of the first half in the arena.
     start: u64,
     /// Bytes of a half.
@@ -132,7 +136,8 @@ fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
 }
 
 impl Feeding {
-    pub(super) fn new(binding: Binding<'_>, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
+    /// The training step of this number.
+    pub(super) fn new(binding: Binding<'_>, number: usize, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
         let context = &binding.card.context;
         let fed = |id: &usize| matches!(placed.program.tensors[*id].class, Class::Input | Class::Target);
         let fed: Vec<usize> = (0..placed.program.tensors.len()).filter(fed).collect();
@@ -159,9 +164,10 @@ impl Feeding {
         };
         let halves = [half(0)?, half(1)?];
         let copies = context.new_stream().map_err(failure("making a stream"))?;
-        let copied = context.new_event(None).map_err(failure("making an event"))?;
+        let event = || context.new_event(None).map_err(failure("making an event"));
+        let (copied, given) = (event()?, event()?);
         let (current, last, fed) = (0, None, Vec::new());
-        Ok(Feeding { halves, losses, staging, copies, copied, start, length, current, last, fed, split })
+        Ok(Feeding { number, halves, losses, staging, copies, copied, given, start, length, current, last, fed, split })
     }
 
     /// Passes of recurrent layers that go to cuDNN.
@@ -191,7 +197,7 @@ impl Feeding {
 
     /// The step that runs next, if nothing is fed before it.
     pub(super) fn reader(&self) -> Reader {
-        Reader::Train(self.current)
+        Reader::Train(self.number, self.current)
     }
 
     /// Makes the next part the first of a batch, after one that could not run.
@@ -255,7 +261,7 @@ impl Feeding {
         self.staging.fill(at, length, |to| fill(to, put))?;
         // SAFETY: the next write to these bytes waits for `copied`, or for a step that waited for it.
         let staged = unsafe { self.staging.slice(at, length) }?;
-        checks.refuse(offset, staged)?;
+        checks.refuse_of(self.number, offset, staged)?;
         checks.forget(offset + shift, length as u64);
         // SAFETY: `address` checked the range; no step reads this half now; pinned memory outlives the stream's work.
         unsafe { result::memcpy_htod_async(address, staged, self.copies.cu_stream()) }
@@ -380,6 +386,12 @@ impl Feeding {
     /// Lets all that `stream` is given from now on come after what has been fed.
     pub(super) fn lead(&self, stream: &CudaStream) -> Result<(), Error> {
         stream.wait(&self.copied).map_err(failure("waiting for the input"))
+    }
+
+    /// Lets copies from now on come after all that `stream` has been given: what runs there may lie where they go.
+    pub(super) fn follow(&self, stream: &CudaStream) -> Result<(), Error> {
+        self.given.record(stream).map_err(failure("recording an event"))?;
+        self.copies.wait(&self.given).map_err(failure("waiting for another step"))
     }
 
     /// Waits for the copies.

@@ -74,9 +74,14 @@ impl Session {
         bind(self.stream.context())?;
         self.check_step()?;
         let described = &self.described;
-        let train = self.train.as_mut().ok_or_else(untrained)?;
-        let placed = described.job.train.as_ref().ok_or_else(untrained)?;
-        let steps = described.calls.train.as_deref().unwrap_or_default();
+        let train = self.trains.get_mut(self.at).ok_or_else(untrained)?;
+        let (job, calls) = (&described.job, &described.calls);
+        let further = self.at.checked_sub(1);
+        let (placed, steps) = match further.and_then(|at| Some((job.others.get(at)?, calls.others.get(at)?))) {
+            Some((other, [train, _])) => (&other.train, &**train),
+            None => (job.train.as_ref().ok_or_else(untrained)?, calls.train.as_deref().unwrap_or_default()),
+        };
+        let reader = train.reader();
         let (arena, transfers, stream) = (&self.arena, &mut self.transfers, &self.stream);
         let mut inspected = Inspected::default();
         let mut bytes = Vec::new();
@@ -93,6 +98,7 @@ impl Session {
             Some(part) => train.accumulate_by(stream, part, |program| program.launch_each(stream, &mut look))?,
             None => train.run_by(stream, |program| program.launch_each(stream, &mut look))?,
         }
+        self.checks.ran(reader);
         Ok(inspected)
     }
 }

@@ -51,8 +51,11 @@ const _: () = assert!(StateWord::Blocks as usize == StateWord::Readers as usize 
 #[derive(Debug)]
 pub struct Session {
     // Fields are dropped in this order: graphs before the modules and the memory that they use.
-    train: Option<Feeding>,
-    evaluation: Option<Prepared>,
+    /// The training steps, and the loss of each without an update.
+    trains: Vec<Feeding>,
+    evaluations: Vec<Option<Prepared>>,
+    /// The number of the step that calls mean.
+    at: usize,
     infer: Prepared,
     served: Option<Prepared>,
     /// Whether the stream may be at an input beside a step's: a forward pass reads it, or it is being written.
@@ -63,7 +66,8 @@ pub struct Session {
     lanes: Option<Arc<Lanes>>,
     arena: Arena,
     stream: Arc<CudaStream>,
-    state: Option<u64>,
+    /// Where the state of each training step is.
+    states: Vec<u64>,
     /// Offsets of the words in which blocks of a launch count each other, of every program's state.
     counters: BTreeSet<u64>,
     checks: IndexChecks,
@@ -73,18 +77,22 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(card: &Card, mut job: Job, meter: &mut Meter<'_>) -> Result<Session, Error> {
-        if !job.others.is_empty() {
+        let is_offloading = job.train.iter().chain(job.others.iter().map(|other| &other.train)).any(|it| it.host() > 0);
+        if !job.others.is_empty() && is_offloading {
             let what = format!(
-                "`{}` has several training steps, which run on the CPU alone; load it on `Cpu::new()`",
+                "`{}` has several training steps and `offload`, which go together on the CPU alone; remove `offload`",
                 job.name
             );
             return Err(Error::Unsupported { device: "CUDA", what });
         }
         let served = job.served.as_mut().map(|served| &mut served.placed);
         let programs = job.train.iter_mut().chain(&mut job.evaluation).chain([&mut job.infer]).chain(served);
+        let others = job.others.iter_mut().flat_map(|other| [&mut other.train, &mut other.evaluation]);
+        let programs = programs.chain(others);
         order(&mut programs.collect::<Vec<_>>(), job.precision, card.capability);
         let Job { name, batch, precision, optimizer, tf32, deterministic, operations, .. } = job;
-        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
+        let others = || job.others.iter().flat_map(|other| [&other.train, &other.evaluation]);
+        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(others());
         let turned = Turned::new(programs.chain(job.served.iter().map(|served| &served.placed)), precision)?;
         bind(&card.context)?;
         let stream = card.context.new_stream().map_err(failure("making a stream"))?;
@@ -99,7 +107,7 @@ impl Session {
         let recurs = |placed: &Placed| recurs(placed) && !deterministic;
         let convolves = |placed: &Placed| convolves(placed, precision, card.capability);
         let is_used = |placed: &Placed| convolves(placed) || attends(placed) || recurs(placed);
-        let convolves = card.cudnn && job.train.iter().chain([&job.infer]).any(is_used);
+        let convolves = card.cudnn && job.train.iter().chain([&job.infer]).chain(others()).any(is_used);
         let convolutions = if convolves { cudnn::Library::new(&stream, card.autotune)? } else { None };
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
@@ -119,28 +127,37 @@ impl Session {
         let libraries = Libraries { products: products.as_ref(), convolutions: convolutions.as_ref() };
         let (calls, modules) = programs::load(card, &job, setting, (&arena, libraries), meter)?;
         let binding = Binding { card, arena: &arena, modules: &modules, libraries, lanes: lanes.as_ref() };
-        let train = job.train.as_ref().zip(calls.train.as_deref());
-        let train = train.map(|(placed, steps)| Feeding::new(binding, placed, steps)).transpose()?;
-        let evaluation = job.evaluation.as_ref().zip(calls.evaluation.as_deref());
+        let first = job.train.as_ref().zip(calls.train.as_deref());
+        let further = job.others.iter().zip(&calls.others).map(|(other, [train, _])| (&other.train, &**train));
+        let numbered = first.into_iter().chain(further).enumerate();
+        let feeding = |(number, (placed, steps))| Feeding::new(binding, number, placed, steps);
+        let trains = numbered.map(feeding).collect::<Result<Vec<Feeding>, Error>>()?;
         let prepare = |(placed, steps)| Prepared::new(binding, placed, steps, 0, None);
-        let evaluation = evaluation.map(prepare).transpose()?;
+        let first = job.evaluation.as_ref().zip(calls.evaluation.as_deref());
+        let mut evaluations = Vec::from([first.map(prepare).transpose()?]);
+        for (other, [_, evaluation]) in job.others.iter().zip(&calls.others) {
+            evaluations.push(Some(prepare((&other.evaluation, &**evaluation))?));
+        }
         let infer = Prepared::new(binding, &job.infer, &calls.infer, 0, None)?;
         let served = job.served.as_ref().map(|served| &served.placed).zip(calls.served.as_deref());
         let served = served.map(prepare).transpose()?;
         // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
         meter.ended(Stage::Trials)?;
-        let half = train.as_ref().map_or(0, Feeding::half_bytes);
-        let checks = IndexChecks::new(&job, half);
+        let halves: Vec<u64> = trains.iter().map(Feeding::half_bytes).collect();
+        let checks = IndexChecks::new(&job, &halves);
         let state = |placed: &Placed| Some(placed.offsets[placed.program.state()? as usize]);
         let served_program = job.served.iter().map(|served| &served.placed);
-        let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(served_program);
+        let programs =
+            job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(served_program).chain(others());
         let counter = |state: u64| state + 4 * StateWord::Readers as u64;
         let counters: BTreeSet<u64> = programs.filter_map(state).map(counter).collect();
-        let state = job.train.as_ref().and_then(state);
+        let steps = job.train.iter().chain(job.others.iter().map(|other| &other.train));
+        let states: Vec<u64> = steps.filter_map(state).collect();
         let transfers = Transfers::new(&stream)?;
         let mut session = Session {
-            train,
-            evaluation,
+            trains,
+            evaluations,
+            at: 0,
             infer,
             served,
             input_in_use: false,
@@ -149,7 +166,7 @@ impl Session {
             lanes,
             arena,
             stream,
-            state,
+            states,
             counters,
             checks,
             turned,
@@ -174,10 +191,8 @@ impl Session {
     }
 
     fn capture(&mut self) -> Result<(), Error> {
-        if let Some(train) = &mut self.train {
-            train.capture(&self.stream)?;
-        }
-        for program in self.evaluation.iter_mut().chain([&mut self.infer]).chain(&mut self.served) {
+        self.trains.iter_mut().try_for_each(|train| train.capture(&self.stream))?;
+        for program in self.evaluations.iter_mut().flatten().chain([&mut self.infer]).chain(&mut self.served) {
             program.capture(&self.stream)?;
         }
         self.wait()
@@ -185,10 +200,8 @@ impl Session {
 
     /// Back to launching call by call, all of them: a step is the same whichever half of the input it reads.
     fn discard_graphs(&mut self) -> Result<(), Error> {
-        if let Some(train) = &mut self.train {
-            train.discard_graphs();
-        }
-        let others = self.evaluation.iter_mut().chain([&mut self.infer]).chain(&mut self.served);
+        self.trains.iter_mut().for_each(Feeding::discard_graphs);
+        let others = self.evaluations.iter_mut().flatten().chain([&mut self.infer]).chain(&mut self.served);
         others.for_each(Prepared::discard_graph);
         self.wait()
     }
@@ -220,7 +233,7 @@ impl Session {
 
     /// The number of passes of recurrent layers, in a training step, that go to cuDNN: forward and backward.
     pub fn recurrences(&self) -> usize {
-        self.train.as_ref().map_or(0, Feeding::recurrences)
+        self.trains.iter().map(Feeding::recurrences).sum()
     }
 
     /// Bytes of the one allocation on the card.
@@ -236,10 +249,8 @@ impl Session {
 
     /// Tells the card which losses it has sent.
     fn set_count(&mut self) -> Result<(), Error> {
-        match self.train.as_ref().and_then(Feeding::count) {
-            Some((offset, count)) => self.transfers.write(&self.arena, offset, None, &count),
-            None => Ok(()),
-        }
+        let mut counts = self.trains.iter().filter_map(Feeding::count);
+        counts.try_for_each(|(offset, count)| self.transfers.write(&self.arena, offset, None, &count))
     }
 
     /// Makes sure that a program can follow the indices that it reads.
@@ -259,9 +270,9 @@ impl Session {
 
     /// Makes sure that the next training step can follow the indices that it reads.
     fn check_step(&mut self) -> Result<(), Error> {
-        let Some(train) = &self.train else { return Ok(()) };
+        let Some(train) = self.trains.get(self.at) else { return Ok(()) };
         let checked = self.check_indices(train.reader());
-        if let (Err(_), Some(train)) = (&checked, &mut self.train) {
+        if let (Err(_), Some(train)) = (&checked, self.trains.get_mut(self.at)) {
             train.restart();
         }
         checked
@@ -271,10 +282,11 @@ impl Session {
     fn write_arena(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let length = bytes.len() as u64;
         self.checks.forget(offset, length);
-        // A step without anything fed may read either half.
-        let mirrored = self.train.as_ref().and_then(|train| train.in_first_half(offset, length));
+        // A step without anything fed may read either half. With several steps, others have their activations there.
+        let only = self.trains.first().filter(|_| self.trains.len() == 1);
+        let mirrored = only.and_then(|train| train.in_first_half(offset, length));
         let mirrored = mirrored.filter(|(part, _)| !part.is_empty());
-        self.input_in_use |= self.train.as_ref().is_some_and(|train| train.is_fed(offset, length));
+        self.input_in_use |= self.trains.len() > 1 || only.is_some_and(|train| train.is_fed(offset, length));
         let Some((part, shift)) = mirrored else {
             self.transfers.write(&self.arena, offset, None, bytes)?;
             self.checks.written(offset, bytes);
@@ -296,15 +308,13 @@ impl Session {
     /// Lets all that the stream is given from now on come after what has been fed.
     fn follow_feeds(&self) -> Result<(), Error> {
         bind(self.stream.context())?;
-        self.train.as_ref().map_or(Ok(()), |train| train.lead(&self.stream))
+        self.trains.iter().try_for_each(|train| train.lead(&self.stream))
     }
 
     /// Waits until the card has done everything that was asked of it.
     fn wait(&mut self) -> Result<(), Error> {
         bind(self.stream.context())?;
-        if let Some(train) = &self.train {
-            train.wait()?;
-        }
+        self.trains.iter().try_for_each(Feeding::wait)?;
         self.transfers.wait()
     }
 }
@@ -337,7 +347,7 @@ impl Runner for Session {
             return self.lanes.as_ref().ok_or_else(|| outside(offset, &bytes))?.write(place, &bytes);
         }
         let mut bytes = self.turned.stored(offset, bytes)?;
-        if let Some(train) = &self.train {
+        for train in &self.trains {
             bytes = train.keep_count(offset, bytes);
         }
         for &counter in &self.counters {
@@ -352,7 +362,7 @@ impl Runner for Session {
             self.input_in_use = false;
         }
         bind(self.stream.context())?;
-        let Some(train) = &mut self.train else {
+        let Some(train) = self.trains.get_mut(self.at) else {
             let mut bytes = vec![0; length];
             put(0, &mut bytes);
             return self.write(offset, &bytes);
@@ -373,7 +383,7 @@ impl Runner for Session {
 
     fn loss(&mut self, offset: u64) -> Result<f32, Error> {
         bind(self.stream.context())?;
-        if let Some(loss) = self.train.as_ref().map_or(Ok(None), Feeding::loss)? {
+        if let Some(loss) = self.trains.get(self.at).map_or(Ok(None), Feeding::loss)? {
             return Ok(loss);
         }
         let mut loss = [0; 4];
@@ -381,19 +391,38 @@ impl Runner for Session {
         Ok(f32::from_le_bytes(loss))
     }
 
+    fn select(&mut self, step: usize) -> Result<(), Error> {
+        if step == self.at {
+            return Ok(());
+        }
+        if step >= self.trains.len().max(1) {
+            return Err(Error::Damaged("no training step of this number was loaded"));
+        }
+        // What it is fed lies where the one before it has its activations, and that one may run.
+        self.follow_feeds()?;
+        self.at = step;
+        self.trains.get(step).map_or(Ok(()), |train| train.follow(&self.stream))
+    }
+
     fn accumulate(&mut self, part: u64) -> Result<(), Error> {
         bind(self.stream.context())?;
         self.check_step()?;
-        self.train.as_mut().ok_or_else(untrained)?.accumulate(&self.stream, part)
+        let train = self.trains.get_mut(self.at).ok_or_else(untrained)?;
+        let reader = train.reader();
+        let run = train.accumulate(&self.stream, part);
+        self.checks.ran(reader);
+        run
     }
 
     fn train(&mut self) -> Result<(), Error> {
         bind(self.stream.context())?;
         self.check_step()?;
-        let Some(train) = &mut self.train else {
+        let Some(train) = self.trains.get_mut(self.at) else {
             return Err(untrained());
         };
+        let reader = train.reader();
         let run = train.run(&self.stream);
+        self.checks.ran(reader);
         if run.is_err() {
             // Nobody knows how far it came. If the card is broken, the next step says so as well.
             let _ = self.set_count();
@@ -407,15 +436,18 @@ impl Runner for Session {
 
     fn evaluate(&mut self) -> Result<(), Error> {
         self.follow_feeds()?;
-        self.check_indices(Reader::Evaluation)?;
+        self.check_indices(Reader::Evaluation(self.at))?;
         self.input_in_use = true;
-        self.evaluation.as_ref().ok_or_else(untrained)?.run(&self.stream)
+        self.checks.ran(Reader::Evaluation(self.at));
+        let evaluation = self.evaluations.get(self.at).and_then(Option::as_ref);
+        evaluation.ok_or_else(untrained)?.run(&self.stream)
     }
 
     fn infer(&mut self) -> Result<(), Error> {
         self.follow_feeds()?;
         self.check_indices(Reader::Infer)?;
         self.input_in_use = true;
+        self.checks.ran(Reader::Infer);
         self.infer.run(&self.stream)
     }
 
@@ -423,13 +455,14 @@ impl Runner for Session {
         self.follow_feeds()?;
         self.check_indices(Reader::Served)?;
         self.input_in_use = true;
+        self.checks.ran(Reader::Served);
         let unknown = Error::Damaged("no further forward pass was loaded");
         self.served.as_ref().ok_or(unknown)?.run(&self.stream)
     }
 
     fn set_optimizer(&mut self, optimizer: Optimizer) -> Result<(), Error> {
         // Only the learning rate changes between steps; it is read from device memory.
-        let Some(state) = self.state else { return Ok(()) };
+        let Some(state) = self.states.get(self.at) else { return Ok(()) };
         self.write(state + 4 * StateWord::LearningRate as u64, &(optimizer.lr() as f32).to_le_bytes())
     }
 }

@@ -15,7 +15,7 @@ use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::run::device::Job;
+use gpumem_core::run::device::{Job, Runner};
 use std::sync::Arc;
 
 /// Steps before those that are timed: caches and clocks settle in them.
@@ -155,6 +155,8 @@ impl Session {
     /// statistics and the optimizer's state have moved on, and training may go on from there. Something must have been fed or
     /// written, and the parameters initialised, as for any step.
     ///
+    /// Of several training steps it is the first.
+    ///
     /// Nothing of the card's memory is allocated for it, but the host pins a few MiB, makes events and waits.
     ///
     /// # Errors
@@ -163,9 +165,10 @@ impl Session {
     /// [`Runner::train`]: gpumem_core::run::device::Runner::train
     pub fn profile(&mut self, repetitions: usize) -> Result<Profile, Error> {
         bind(self.stream.context())?;
+        Runner::select(self, 0)?;
         self.check_step()?;
         let (mut step_us, mut us) = (Vec::new(), Vec::new());
-        if let Some(train) = &mut self.train {
+        if let Some(train) = self.trains.first_mut() {
             let hold = Hold::new(&self.arena, &self.stream)?;
             let mut clock = Clock { train, stream: &self.stream, repetitions: repetitions.max(1) };
             step_us = clock.steps()?;
@@ -173,14 +176,17 @@ impl Session {
             self.wait()?;
         }
         let mut programs = Vec::new();
-        if let Some(train) = &self.train {
+        if let Some(train) = self.trains.first() {
             let mut program = self.described.program(TRAIN, train.program(), us)?;
             program.graphs =
                 train.programs().filter_map(|program| program.nodes().transpose()).collect::<Result<_, _>>()?;
             programs.push(program);
         }
-        let others =
-            [("evaluation", self.evaluation.as_ref()), ("infer", Some(&self.infer)), ("served", self.served.as_ref())];
+        let others = [
+            ("evaluation", self.evaluations.first().and_then(Option::as_ref)),
+            ("infer", Some(&self.infer)),
+            ("served", self.served.as_ref()),
+        ];
         for (name, bound) in others {
             if let Some(bound) = bound {
                 programs.push(self.described.program(name, bound, Vec::new())?);

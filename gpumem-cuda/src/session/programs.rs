@@ -12,7 +12,7 @@ use crate::steps::Step;
 use cudarc::driver::result::occupancy;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::run::device::{Job, Served};
+use gpumem_core::run::device::{Job, OtherStep, Served};
 use std::ffi::c_int;
 
 /// The calls of each program.
@@ -20,6 +20,8 @@ use std::ffi::c_int;
 pub(super) struct Calls {
     pub(super) train: Option<Vec<Step>>,
     pub(super) evaluation: Option<Vec<Step>>,
+    /// Of each further training step, and of its loss without an update.
+    pub(super) others: Vec<[Vec<Step>; 2]>,
     pub(super) infer: Vec<Step>,
     pub(super) served: Option<Vec<Step>>,
 }
@@ -27,12 +29,18 @@ pub(super) struct Calls {
 impl Calls {
     fn new(job: &Job, setting: Setting, arena: &Arena, libraries: Libraries<'_>) -> Result<Calls, Error> {
         let steps = |placed: &Placed| possible_steps(placed, setting, arena, libraries);
+        let other = |OtherStep { train, evaluation, batch, optimizer, tf32, .. }: &OtherStep| {
+            let setting = Setting { batch: *batch, optimizer: *optimizer, tf32: *tf32, ..setting };
+            let steps = |placed| possible_steps(placed, setting, arena, libraries);
+            Ok([steps(train)?, steps(evaluation)?])
+        };
         let serving = |Served { placed, batch }: &Served| {
             possible_steps(placed, Setting { batch: *batch, ..setting }, arena, libraries)
         };
         Ok(Calls {
             train: job.train.as_ref().map(steps).transpose()?,
             evaluation: job.evaluation.as_ref().map(steps).transpose()?,
+            others: job.others.iter().map(other).collect::<Result<_, Error>>()?,
             infer: steps(&job.infer)?,
             served: job.served.as_ref().map(serving).transpose()?,
         })
@@ -40,7 +48,8 @@ impl Calls {
 
     /// The launches of our own kernels.
     fn launches(&self) -> impl Iterator<Item = &Launch> {
-        let steps = self.train.iter().chain(&self.evaluation).chain(&self.served).flatten().chain(&self.infer);
+        let steps = self.train.iter().chain(&self.evaluation).chain(&self.served).chain(self.others.iter().flatten());
+        let steps = steps.flatten().chain(&self.infer);
         steps.flat_map(|step| &step.calls).filter_map(|call| match call {
             Call::Kernel(launch) => Some(launch),
             Call::Product(_) | Call::Convolution(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => {
