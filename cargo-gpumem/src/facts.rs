@@ -25,6 +25,8 @@ pub struct Program {
     pub written: Option<Written>,
     /// The batch of the program. `None` if it is not known, or the record has no such program.
     pub batch: Option<u64>,
+    /// The constant of the training step, where it has a name of its own: of several steps the largest.
+    pub step: Option<String>,
 }
 
 /// The settings of `TRAIN` or `INFER`.
@@ -58,9 +60,11 @@ impl Facts {
         let settings = all.object("settings")?;
         let program = |name: &str| -> Result<Program, String> {
             let written = settings.object_or_null(name)?.map(|settings| written(&settings, &selected)).transpose()?;
-            let batch = all.object_or_null(name)?.map(|program| program.number("batch")).transpose()?;
+            let program = all.object_or_null(name)?;
+            let batch = program.as_ref().map(|program| program.number("batch")).transpose()?;
+            let step = program.and_then(|program| program.value.get("step")?.as_str().map(String::from));
             let written = written.map(|written| Written { batch, ..written });
-            Ok(Program { written, batch })
+            Ok(Program { written, batch, step })
         };
         Ok(Facts {
             name: all.text("name")?.to_string(),

@@ -35,6 +35,8 @@ pub struct Network {
     /// The file and the line of its declaration: an instance stands elsewhere.
     pub declared: (String, u64),
     pub blueprint: Blueprint,
+    /// Whether `blueprint` is that of the largest of several training steps, which the record of a generic network does not say.
+    pub is_largest: bool,
     pub train: Option<Written>,
     pub infer: Option<Written>,
 }
@@ -136,6 +138,7 @@ fn read(text: &str, blueprint: &[u8]) -> Result<(Facts, Option<Blueprint>), Stri
 
 /// The network of a record with a blueprint.
 fn declared(facts: Facts, blueprint: Blueprint, package: &dyn Fn(&str) -> Option<String>) -> Network {
+    let largest = largest(&blueprint, &facts);
     let (file, line) = facts.place;
     Network {
         label: facts.name.clone(),
@@ -144,10 +147,17 @@ fn declared(facts: Facts, blueprint: Blueprint, package: &dyn Fn(&str) -> Option
         declared: (file.clone(), line),
         file,
         line,
-        blueprint,
+        is_largest: largest.is_some(),
+        blueprint: largest.unwrap_or(blueprint),
         train: facts.train.written,
         infer: facts.infer.written,
     }
+}
+
+/// The step that a record says is the largest, where the network has named ones.
+fn largest(blueprint: &Blueprint, facts: &Facts) -> Option<Blueprint> {
+    let name = facts.train.step.as_ref()?;
+    blueprint.step(blueprint.parts.all.iter().position(|part| part.name == *name)?)
 }
 
 /// True if the record of an instance is of this network. Names need not be unique: it has the place of the declaration. One of a version
@@ -185,6 +195,9 @@ fn lost(facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> LeftOut {
 /// `fits!(Net<64>)`: the generic network at the batch that the record has.
 fn instance(network: &Network, facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> Network {
     let mut network = network.clone();
+    if let Some(largest) = largest(&network.blueprint, facts) {
+        (network.blueprint, network.is_largest) = (largest, true);
+    }
     for (written, program) in [(&mut network.train, &facts.train), (&mut network.infer, &facts.infer)] {
         if let Some(written) = written {
             written.batch = program.batch;

@@ -62,8 +62,25 @@ pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failur
     Ok(steps)
 }
 
-/// One program of a network.
+/// One program of a network: of several training steps the one that needs most.
 pub fn step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
+    if !training || network.is_largest || network.blueprint.parts.all.len() < 2 {
+        return one_step(network, written, training, settings);
+    }
+    let mut largest: Option<(u64, Step)> = None;
+    for blueprint in network.blueprint.steps() {
+        let network = Network { blueprint, ..network.clone() };
+        let step = one_step(&network, written, training, settings)?;
+        let arena = step.budget(&step.cards)?[Line::Arena];
+        if largest.as_ref().is_none_or(|(most, _)| arena > *most) {
+            largest = Some((arena, step));
+        }
+    }
+    let none = || format!("`{}` has no training step", network.name);
+    Ok(largest.ok_or_else(none)?.1)
+}
+
+fn one_step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
     let name = &network.name;
     let precision = settings.precision.unwrap_or(written.precision);
     let batch = settings.batch.or(written.batch).ok_or_else(|| {
@@ -85,9 +102,11 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
     let parts = network.blueprint.training.as_ref().filter(|_| training || network.infer.is_none());
     let tables = tables.with_micro_batches(parts.map_or(1, |steps| steps.descent.micro_batches));
     let tables: &'static Tables = Box::leak(Box::new(tables));
+    let constant = network.blueprint.step_name().filter(|_| training);
+    let label = constant.map_or_else(|| network.label.clone(), |step| format!("{} (step {step})", network.label));
     Ok(Step {
         title: name.clone(),
-        label: network.label.clone(),
+        label,
         package: network.package.clone(),
         training,
         is_primary: true,

@@ -90,6 +90,8 @@ pub struct Fits<'a> {
 ///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
 ///
+/// A training step whose constant has a name of its own has it behind `"batch"`: `"step":"CRITIC"`. Of several it is the largest.
+///
 /// What `fits!` leaves of an instance says behind `"generic"` which network it is of, for names need not be unique:
 /// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it. After that comes, of a `fits!` that names
 /// cards or several networks, `"fits":{"line":40,"column":7,"index":0,"count":2,"cards":["t4"]}`.
@@ -232,6 +234,11 @@ const fn append_program(text: &mut Text, compiled: Option<&Compiled>) {
         return;
     };
     text.text("{\"batch\":").number(compiled.batch);
+    if !compiled.tables.step.is_empty() {
+        text.text(",\"step\":\"");
+        append_name::<LONGEST_NAME>(text, compiled.tables.step);
+        text.text("\"");
+    }
     text.text(",\"workspace\":").number(compiled.budget.workspace);
     text.text(",\"lower_bound\":").number(compiled.budget.lower_bound);
     let mut i = 0;

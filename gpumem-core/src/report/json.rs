@@ -27,8 +27,11 @@ pub fn json<N: Network>() -> String {
         .collect();
     let descent = N::TRAINED.as_ref().map(descent).unwrap_or_default();
     let train = N::TRAINING.map_or("null".into(), |compiled| program(compiled, &descent));
+    let steps = N::STEPS.iter().map(|step| program(step.compiled, &self::descent(&step.train)));
+    let steps: Vec<String> = steps.collect();
+    let steps = if steps.is_empty() { String::new() } else { format!(",\"steps\":[{}]", steps.join(",")) };
     format!(
-        "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train},\"infer\":{},\"cards\":[{}]}}",
+        "{{\"version\":1,\"name\":{},\"parameters\":{},\"flops_forward\":{},\"layers\":[{}],\"train\":{train}{steps},\"infer\":{},\"cards\":[{}]}}",
         quoted(N::NAME),
         super::parameters::<N>(),
         2 * super::macs::<N>(),
@@ -64,7 +67,9 @@ fn program(compiled: &Compiled, said: &str) -> String {
         .chain(offloaded)
         .chain(lines)
         .map(|(name, value)| format!("\"{name}\":{value}"));
-    format!("{{{}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
+    let step = compiled.tables.step;
+    let step = if step.is_empty() { String::new() } else { format!(",\"step\":{}", quoted(step)) };
+    format!("{{{}{step}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
 }
 
 /// What happens to gradients and to the learning rate.

@@ -21,7 +21,11 @@ use alloc::vec::Vec;
 /// `cards:`, each with the bytes that are left and the largest batch that fits, and the smallest others that the network fits on.
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
-    let doing = if N::TRAINING.is_some() { "training" } else { "inference" };
+    let doing: String = match (N::TRAINING.is_some(), N::PROGRAM.tables.step) {
+        (true, "") => "training".into(),
+        (true, step) => format!("training, step `{step}`"),
+        (false, _) => "inference".into(),
+    };
     let parts = match N::PROGRAM.tables.micro_batches {
         1 => String::new(),
         parts => format!(" in {parts} micro-batches"),
