@@ -87,6 +87,7 @@ use proc_macro2::TokenStream;
 /// | --- | --- |
 /// | `pub struct Name;` | the network's type; `pub struct Name<const BATCH: usize>;` is generic over the batch and has `batch: BATCH` |
 /// | `const TRAIN: Train = Train { .. };` | how it is trained. Without it the network is for inference |
+/// | `const CRITIC: Train = Train { trains: "critic*", .. };` | one of several training steps, each of which trains the parameters that it names: `Net::critic(&mut net).train_step(..)` makes it |
 /// | `const INFER: Infer = Infer { .. };` | how it is used without training; beside `TRAIN`, both programs are checked |
 /// | `fn forward(x: Input) -> Output { .. }` | the network. It may have several inputs, `(image: Image<..>, tokens: Tokens<..>)`, and outputs, `-> (Logits<10>, Map<4, 8, 8>)`; at run time both are tuples |
 /// | `fn name(a: usize, p: f64, f: bool, b: Block) -> Block { .. }` | a block, to be called as `name(..)` as often as you like. With `#[freeze]` it is frozen wherever it is called, with `#[checkpoint]` it is computed a second time for the backward pass |
@@ -103,7 +104,7 @@ use proc_macro2::TokenStream;
 /// `Signal<C, L>`, `Volume<C, D, H, W>` and `Values<A, B, ..>`. The outputs are checked against what the layers produce. The body begins with the first
 /// input; every input can be read by its name, `from(tokens)`.
 ///
-/// Fields of `Train`: `batch`, `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
+/// Fields of `Train`: `batch`, `trains` (names of parameters, where a network has several steps), `micro_batches`, `precision` (`F32`, `Bf16`, `F16`, `Mixed(Bf16)`, `Mixed(F16)`), `optimizer`
 /// (`Sgd { .. }`, `Adam { .. }`, `AdamW { .. }` and others, see `gpumem::optim`), `loss`, `cards`, `update` (`Fused`, `Separate`), `checkpoint`
 /// (`Norms`, the default, `None`, `Cheap`, `Auto`, `Budget(0.6)`, see `gpumem::Checkpoint`), `conv_norm` (`Fused`, the default, `Separate`, see
 /// `gpumem::ConvNorm`), `offload`
