@@ -178,7 +178,7 @@ impl Saver {
             None => net.snapshot(),
         };
         let snapshot = copied.map_err(|error| Error::copy(&self.folder, error))?;
-        let numbers = Numbers::of::<N>(snapshot.numbers(), progress.clone());
+        let numbers = Numbers::of::<N>(snapshot.numbers_of_steps(), progress.clone());
         let order = Order { folder: self.folder.clone(), keep: self.keep, marks, numbers };
         let write = move || {
             let written = order.write(&snapshot);

@@ -17,14 +17,17 @@ use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Class, Op, Program, Tensor};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_zoo::alexnet::AlexNet;
+use gpumem_zoo::convnext::ConvNeXtTiny;
 use gpumem_zoo::densenet::DenseNet121;
 use gpumem_zoo::efficientnet::EfficientNetB0;
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
 use gpumem_zoo::mobilenet::MobileNetV2;
 use gpumem_zoo::resnet::{ResNet18, ResNet50, ResNet152};
+use gpumem_zoo::swin::SwinT;
 use gpumem_zoo::t5::T5Small;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
+use gpumem_zoo::vit::VitB16;
 use std::collections::BTreeSet;
 
 const MOMENTUM: Optimizer = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT });
@@ -35,6 +38,9 @@ const RESNET152: u64 = 6_194_156_224;
 const UNET: u64 = 48_600_332_976;
 const DENSENET121: u64 = 4_252_878_256;
 const VGG16: u64 = 3_986_945_512;
+const VIT_B16: u64 = 4_544_252_904;
+const CONVNEXT_TINY: u64 = 3_758_114_280;
+const SWIN_T: u64 = 3_675_328_408;
 
 fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
@@ -185,6 +191,22 @@ fn norms_are_those_of_the_memory_model() {
     pages::check("../docs/memory-model.md", "norms", &text);
 }
 
+fn rows_line<N: Network>(torch: u64) -> String {
+    let [keeping, plain, cheap] =
+        [Checkpoint::None, Checkpoint::Norms, Checkpoint::Cheap].map(|checkpoint| share(arena::<N>(checkpoint), torch));
+    format!("| `{}` | {keeping} | {plain} | {cheap} |\n", N::NAME)
+}
+
+/// What outputs of row norms and functions take, which are made again.
+fn row_norms_are_those_of_the_memory_model() {
+    let head = "| network | `checkpoint: None` | a step | `checkpoint: Cheap` |\n| --- | ---: | ---: | ---: |\n";
+    let mut text = String::from(head);
+    text += &rows_line::<VitB16<32>>(VIT_B16);
+    text += &rows_line::<ConvNeXtTiny<32>>(CONVNEXT_TINY);
+    text += &rows_line::<SwinT<32>>(SWIN_T);
+    pages::check("../docs/memory-model.md", "row norms", &text);
+}
+
 /// One after the other, for all write one file where tables are made anew.
 #[test]
 fn tables_are_those_of_the_memory_model() {
@@ -192,6 +214,7 @@ fn tables_are_those_of_the_memory_model() {
     norms_are_those_of_the_memory_model();
     orders_are_those_of_the_memory_model();
     concatenations_are_those_of_the_memory_model();
+    row_norms_are_those_of_the_memory_model();
 }
 
 #[test]

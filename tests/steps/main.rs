@@ -330,14 +330,14 @@ fn a_snapshot_has_all_steps() {
     rounds(&mut net);
     Tuning::head(&mut net).set_lr(0.25).unwrap();
     let snapshot = net.snapshot().unwrap();
-    assert_eq!(snapshot.numbers().len(), 2);
-    assert_eq!([snapshot.numbers()[0].lr, snapshot.numbers()[1].lr], [0.25, 1e-2]);
+    assert_eq!(snapshot.numbers_of_steps().len(), 2);
+    assert_eq!([snapshot.numbers_of_steps()[0].lr, snapshot.numbers_of_steps()[1].lr], [0.25, 1e-2]);
     let expected = rounds(&mut net);
     let mut other = Tuning::on(&cpu()).unwrap();
     other.restore(&snapshot).unwrap();
     assert_eq!(rounds(&mut other), expected);
     assert_eq!(Tuning::head(&mut other).lr().unwrap(), 0.25);
-    let error = other.set_state_numbers_of_steps(&snapshot.numbers()[..1]).unwrap_err().to_string();
+    let error = other.set_state_numbers_of_steps(&snapshot.numbers_of_steps()[..1]).unwrap_err().to_string();
     assert!(error.contains("the state has the numbers of 1 training steps, and the network makes 2"), "{error}");
 }
 

@@ -60,9 +60,13 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the numbers that are no tensors, of each training step in the order of [`Network::STEPS`]; of a network with `TRAIN` alone, of
-    /// that.
-    pub fn numbers(&self) -> &[StateNumbers] {
+    /// Returns the numbers that are no tensors; of several training steps, those of the first.
+    pub fn numbers(&self) -> StateNumbers {
+        self.numbers.first().copied().expect("a network that trains has a step")
+    }
+
+    /// Returns the numbers that are no tensors, of each training step in the order of [`Network::STEPS`].
+    pub fn numbers_of_steps(&self) -> &[StateNumbers] {
         &self.numbers
     }
 

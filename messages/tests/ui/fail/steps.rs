@@ -1,28 +1,6 @@
-//! Mistakes of a network with several training steps: each is said of the step that it is of.
+//! Calls of a network with several training steps that it does not have.
 
 use gpumem::prelude::*;
-
-network! {
-    pub struct Large;
-
-    const CRITIC: Train = Train { batch: 64, trains: "critic*", loss: BceWithLogits(from = on_fake), cards: [GTX_1050_TI] };
-    const GENERATOR: Train = Train {
-        batch: 4096,
-        trains: "generator*",
-        optimizer: Adam { lr: 1e-3 },
-        loss: BceWithLogits(from = on_fake),
-        cards: [GTX_1050_TI],
-    };
-
-    fn forward(noise: Features<64>) -> Map<1, 64, 64> {
-        [
-            Linear(65536, name = "generator.fc"), Reshape(16, 64, 64), Relu,
-            Conv2d(1, 3, padding = 1, name = "generator.conv"), tap(fake),
-            Flatten, Linear(1, name = "critic"), tap(on_fake),
-            from(fake),
-        ]
-    }
-}
 
 network! {
     pub struct Small;
