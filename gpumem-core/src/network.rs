@@ -132,7 +132,7 @@ pub trait Network: Sized {
 }
 
 /// A network with `const TRAIN`. Code for any network that trains asks for it: `fn fit<N: Trains>(net: &mut Net<N, AnyDevice>, ..)`.
-pub trait Trains: Network {}
+pub trait Trains: Learns {}
 
 impl<N: Network<Target: Compared>> Trains for N {}
 
