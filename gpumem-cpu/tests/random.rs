@@ -108,7 +108,7 @@ fn check_gradients(graph: &Graph, output: NodeId) {
 /// Whether a forward pass computes the same in training and without it.
 fn same_in_inference(graph: &Graph) -> bool {
     graph.nodes.iter().all(|node| match &node.source {
-        Source::Op { op: Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Mask(_), .. } => false,
+        Source::Op { op: Op::BatchNorm(_) | Op::InplaceNorm(_) | Op::Mask(_) | Op::SpectralNorm(_), .. } => false,
         Source::Op { op: Op::Attention(attention), .. } => attention.dropout == 0.0,
         _ => true,
     })

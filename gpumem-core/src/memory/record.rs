@@ -3,7 +3,7 @@
 //!
 //! | bytes | what |
 //! | ---: | --- |
-//! | 8 | `GPUMEM5\0`: the digit is the version of this layout |
+//! | 8 | `GPUMEM4\0`: the digit is the version of this layout |
 //! | 4 | length of the text |
 //! | | the text: JSON, with the budgets and settings of the network |
 //! | 8 | digest of the text |
@@ -21,7 +21,7 @@ use crate::message::Message;
 use crate::train::{Infer, Train};
 
 /// The first bytes of a record.
-pub const MAGIC: [u8; 8] = *b"GPUMEM5\0";
+pub const MAGIC: [u8; 8] = *b"GPUMEM4\0";
 
 /// The version in [`MAGIC`].
 pub const VERSION: u8 = 4;

@@ -474,6 +474,16 @@ impl Drawing {
                 let joined = join(g, &[map, shared], joins[first % 4]);
                 self.maps.push(layer(g, joined, "Conv2d(2, 1)"));
             }
+            (122, 0) if first.is_multiple_of(2) => {
+                let weight = layer(g, sequence, "Parameter([3; 3; 3])");
+                self.sequences.push(join(g, &[sequence, weight], "Convolve1d(padding = 1)"));
+            }
+            (122, 1) if first.is_multiple_of(2) => {
+                let volume = layer(g, map, "Reshape([2; 2; 2; 3])");
+                let weight = chain(g, map, "Parameter([2; 2; 3; 3; 3]) | Tanh");
+                let filtered = join(g, &[volume, weight], "Convolve3d(padding = 1)");
+                self.maps.push(layer(g, filtered, "Reshape([2; 4; 3])"));
+            }
             (122, which) => {
                 let texts = [
                     "Parameter([2; 2; 3; 3]) | Tanh",

@@ -34,7 +34,7 @@ fn functions_and_shapes() {
         (
             "8",
             "Linear(units = 4)",
-            "has no option `units`; its options are `bias`, `transposed`, `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, after (out_features) or (in_features, out_features)",
+            "has no option `units`; its options are `bias`, `transposed`, `standardized`, `gamma`, `eps`, `weight_norm`, `weight_norm_names` and `spectral_norm`, after (out_features) or (in_features, out_features)",
         ),
         ("8", "Linear(out_feature = 4)", "has no option `out_feature`; did you mean `out_features`?"),
         ("8", "Relu(1)", "takes no arguments in front of its options, but 1 is given"),

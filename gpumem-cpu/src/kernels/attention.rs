@@ -254,6 +254,12 @@ impl Head<'_> {
         let end = if self.causal { last + 1 } else { last.saturating_add(self.window) };
         let within = self.within(rows.start, last);
         let end = end.min(within.end);
+        // A step without a place in a cache sees its last key.
+        let first = if matches!(self.within, Within::First(keys) if keys == self.keys) {
+            first.min(self.keys - 1)
+        } else {
+            first
+        };
         first.max(within.start).min(end)..end
     }
 

@@ -136,9 +136,13 @@ mod tests {
             let line = said.value().lines().find(|line| line.starts_with("activations")).map(String::from);
             line.and_then(|line| line.split_whitespace().nth(1)?.parse::<f64>().ok())
         };
-        let (plain, share) = (said("cards: [T4]").unwrap(), said("cards: [T4], checkpoint: Budget(0.7)").unwrap());
-        assert!(share <= 0.7 * plain, "{share} of {plain}");
-        assert_eq!(said("cards: [T4], checkpoint: Auto"), Some(plain));
+        let checkpoint = |word: &str| said(&format!("cards: [T4], checkpoint: {word}"));
+        let (plain, keeping) = (said("cards: [T4]").unwrap(), checkpoint("None").unwrap());
+        assert!(plain < keeping, "{plain} of {keeping}");
+        let share = checkpoint("Budget(0.7)").unwrap();
+        assert!(share <= 0.7 * keeping, "{share} of {keeping}");
+        // It fits, so that all is kept.
+        assert_eq!(checkpoint("Auto"), Some(keeping));
         assert_eq!(said("cards: OURS, checkpoint: Budget(0.7)"), None);
     }
 }

@@ -117,7 +117,7 @@ fn arguments() {
         &[(
             "filters = 16",
             "layer 0 `Conv2d` has no option `filters`; its options are `stride`, `padding`, `dilation`, `groups`, `bias`, \
-             `standardized`, `gamma`, `eps`, `weight_norm` and `weight_norm_names`, \
+             `standardized`, `gamma`, `eps`, `weight_norm`, `weight_norm_names` and `spectral_norm`, \
              after (out_channels, kernel_size) or (in_channels, out_channels, kernel_size)",
         )],
     );
