@@ -86,8 +86,9 @@ fn figures() {
         std::fs::write(FILE, &text).unwrap();
     }
     // Bounds that hold even after the file is written anew: launches, and MB that are moved. ResNet-50 has three launches for each
-    // convolution that is one with its normalisation. They do nothing unless a channel would lose its digits.
-    for (network, launches, megabytes) in [("ResNet50", 330, 70_000.0), ("Gpt2", 260, 36_000.0), ("Digits", 26, 9.0)] {
+    // convolution that is one with its normalisation. They do nothing unless a channel would lose its digits. GPT-2 makes outputs of row
+    // norms and of `Gelu` again, each by a launch of its own.
+    for (network, launches, megabytes) in [("ResNet50", 330, 70_000.0), ("Gpt2", 305, 41_000.0), ("Digits", 26, 9.0)] {
         let line = text.lines().find(|line| line.starts_with(network)).unwrap();
         let mut numbers = line.split_once(": ").unwrap().1.split(' ').filter_map(|word| word.parse::<f64>().ok());
         let [counted, _, gigabytes] = [(); 3].map(|()| numbers.next().unwrap());

