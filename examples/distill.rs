@@ -14,7 +14,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 blocks! {
-    /// What the networks read digits with.
+    /// The layers that the networks read digits with.
     pub mod readers {
         fn teacher() -> Block {
             [conv(32), conv(32), MaxPool2d(2), conv(64), Flatten, Dropout(0.3), Linear(10)]

@@ -35,7 +35,7 @@ pub struct Network {
     /// The file and the line of its declaration: an instance stands elsewhere.
     pub declared: (String, u64),
     pub blueprint: Blueprint,
-    /// Whether `blueprint` is that of the largest of several training steps, which the record of a generic network does not say.
+    /// True if `blueprint` is that of the largest of several training steps, which the record of a generic network does not say.
     pub is_largest: bool,
     pub train: Option<Written>,
     pub infer: Option<Written>,

@@ -38,7 +38,7 @@ pub enum Error {
     Index {
         /// What the index is: `label`, `token`.
         what: &'static str,
-        /// Where it stands in the data.
+        /// Its place in the data.
         position: u64,
         /// Its value.
         value: u32,
@@ -47,9 +47,9 @@ pub enum Error {
     },
     /// An index that is less than the one before it, where those of a sample must not fall.
     Order {
-        /// What the index is: `segment`.
+        /// The name of the index: `segment`.
         what: &'static str,
-        /// Where it stands in the data.
+        /// Its place in the data.
         position: u64,
         /// Its value.
         value: u32,

@@ -72,7 +72,7 @@ pub trait Network: Sized {
     const EVALUATION: &'static Compiled;
     /// How [`Network::INFERENCE`] takes a sequence, where `const INFER` has a `cache`.
     const CACHED: Option<Cached> = None;
-    /// What `const TRAIN` says, if the network has it.
+    /// The value of `const TRAIN`, if the network has it.
     const TRAIN: Option<Train>;
     /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
     const HEADROOM: u64;
@@ -95,7 +95,7 @@ pub trait Network: Sized {
     /// Byte offset of each tensor that lives inside [`Network::PROGRAM`]'s step.
     const PLAN: &'static [u64] = Self::PROGRAM.offsets;
 
-    /// What the constant of [`Network::TRAINING`] says: `TRAIN`, or of several steps that of the largest.
+    /// The value of the constant of [`Network::TRAINING`]: `TRAIN`, or that of the largest of several steps.
     const TRAINED: Option<Train> = match Self::STEPS {
         [] => Self::TRAIN,
         steps => Some(StepInfo::largest(steps).train),
@@ -148,7 +148,7 @@ pub struct StepInfo {
     pub name: &'static str,
     /// Its program with its plan and its budget.
     pub compiled: &'static Compiled,
-    /// What its constant says.
+    /// The value of its constant.
     pub train: Train,
 }
 

@@ -114,7 +114,7 @@ impl Loaded {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
         let accumulators: Vec<TensorId> = program.accumulators().collect();
-        // What is added up is there from the first part on, and so are the running statistics of before the step.
+        // Sums exist from the first part on, and so does the copy of running statistics from before the step.
         let lasting: Vec<TensorId> = program.outlives_parts().collect();
         let transients = program.transients().filter(|tensor| !lasting.contains(tensor));
         let transients: Vec<_> = transients.map(|tensor| ranges[tensor as usize].clone()).collect();

@@ -38,7 +38,7 @@ struct Step {
     optimizer: Optimizer,
     /// Parts of a batch that were added up for the step that is under way.
     parts: u64,
-    /// Where it leaves its loss, and what it was in the last one: what runs in between has its own numbers there.
+    /// The place of its loss, and the loss of the last step: other passes write their own numbers there.
     loss: Option<(u64, f32)>,
 }
 
@@ -51,8 +51,7 @@ impl Session {
             );
             return Err(Error::Unsupported { device: DEVICE, what });
         }
-        let others = || job.others.iter().map(|other| &other.train);
-        let host = job.train.iter().chain(others()).map(Placed::host).max().unwrap_or(0);
+        let host = job.trainings().map(Placed::host).max().unwrap_or(0);
         let arena = Arc::new(Arena::with_host(job.arena, host)?);
         let load = |placed: &Placed, batch: u64| Loaded::new(placed, &arena, batch, job.operations);
         let step =
@@ -131,7 +130,7 @@ fn unsupported(name: &str, what: &str) -> Error {
     Error::Unsupported { device: DEVICE, what: format!("`{name}` {what}") }
 }
 
-/// What stands in for an optimizer where nothing is updated.
+/// Stands in for an optimizer where nothing is updated.
 const NO_OPTIMIZER: Optimizer = Optimizer::Sgd(Sgd::DEFAULT);
 
 /// What runs the programs of a session.

@@ -2,34 +2,24 @@
 
 mod harness;
 
-use gpumem_core::Update;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::layers::Steps;
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::program::ops::Seen;
 use gpumem_core::shape::Shape;
-use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::train::Descent;
+use harness::given::{self, STAY};
 use harness::graphs::{counted, within};
 use harness::{Loaded, Truth, assert_close};
 
 const TOLERANCE: f64 = 1e-5;
 
-/// Learning rate 0: gradients are computed, parameters stay.
-const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-
 const BATCH: u64 = 4;
 const STEPS: u64 = 5;
 
 fn training(loss: &[Term]) -> Training<'_> {
-    Training {
-        loss,
-        moments: 0,
-        update: Update::Separate,
-        skips_overflow: false,
-        input_gradient: true,
-        descent: gpumem_core::train::Descent::PLAIN,
-    }
+    given::training(loss, STAY, Descent::PLAIN)
 }
 
 /// A case of the file.

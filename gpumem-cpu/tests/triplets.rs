@@ -3,28 +3,18 @@
 
 mod harness;
 
-use gpumem_core::Update;
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::program::loss::{LossOptions, Mining, Reduction};
 use gpumem_core::program::{Action, Measure, Slot};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
-use gpumem_core::train::optim::{Optimizer, Sgd};
+use harness::given::{self, STAY};
 use harness::graphs::chain;
 use harness::{Loaded, Truth, assert_close};
 
-const STAY: Optimizer = Optimizer::Sgd(Sgd { lr: 0.0, ..Sgd::DEFAULT });
-
 fn training(loss: &[Term]) -> Training<'_> {
-    Training {
-        loss,
-        moments: 0,
-        update: Update::Separate,
-        skips_overflow: false,
-        input_gradient: true,
-        descent: Descent::PLAIN,
-    }
+    given::training(loss, STAY, Descent::PLAIN)
 }
 
 fn bits(numbers: &[f32]) -> Vec<u32> {

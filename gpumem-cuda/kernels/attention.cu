@@ -70,7 +70,7 @@ constexpr u64 OUT_PITCH = 1ull * HEADS * VALUE_HEAD;
 constexpr int REACH = WINDOW - 1;
 // The tile that begins with this step or has it, at least the first.
 static __device__ __forceinline__ int tile_of(int step) { return step > 0 ? step / SIDE * SIDE : 0; }
-// How many keys of a sample count, and whose numbers those at `seen` are.
+// The number of keys of a sample that count, and the sample that the numbers at `seen` belong to.
 static __device__ __forceinline__ int count_of(const u32 *seen) {
 #if SEEN == 1
     return *seen < KEY_STEPS ? (int)*seen : KEY_STEPS;
@@ -118,12 +118,12 @@ static __device__ __forceinline__ int end_queries(int keys, const u32 *seen) {
 }
 // Whether a step is near enough to another one to see it.
 static __device__ __forceinline__ bool is_near(int apart) { return !WINDOW || (apart < WINDOW && -apart < WINDOW); }
-// Whether a step may see another one, by the numbers of their sample.
+// True if a step may see another one, by the numbers of their sample.
 static __device__ __forceinline__ bool counts(int step, int key, const u32 *seen) {
     if (SEEN == 1) return key < count_of(seen);
     return SEEN != 2 || (step < STEPS && key < KEY_STEPS && seen[step] == seen[key]);
 }
-// Whether COUNT steps from `step` on and as many keys from `key` on may all see each other.
+// True if COUNT steps from `step` on and as many keys from `key` on may all see each other.
 template <int COUNT>
 static __device__ __forceinline__ bool all_count(int step, int key, const u32 *seen) {
     if (SEEN == 1) return key + COUNT <= count_of(seen);

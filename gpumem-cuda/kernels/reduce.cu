@@ -25,7 +25,7 @@
 #define MEAN 0
 #endif
 
-// How many elements count at an outer position.
+// The number of elements that count at an outer position.
 static __device__ __forceinline__ u64 count_of(const u32 *counts, u64 outer) {
 #if COUNTED
     const u64 count = counts[outer / COUNTED];
@@ -35,7 +35,7 @@ static __device__ __forceinline__ u64 count_of(const u32 *counts, u64 outer) {
 #endif
 }
 
-// What a sum of so many elements is multiplied with: SCALE of a mean is 1 / LENGTH.
+// The factor of a sum of so many elements: SCALE of a mean is 1 / LENGTH.
 static __device__ __forceinline__ float scale_of(u64 count) {
     return COUNTED && MEAN ? (count ? 1.0f / (float)count : 1.0f) : SCALE;
 }

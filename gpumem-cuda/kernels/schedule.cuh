@@ -30,7 +30,7 @@ struct Numbers {
     double at[4];
 };
 
-// What comes after a warm-up, in step s from its end.
+// The rate after a warm-up, in step s from its end.
 
 struct ConstantRate {
     static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }

@@ -50,14 +50,14 @@ KERNEL(triplet_margin)
     const u64 first = (u64)blockIdx.x * LENGTH;
     constexpr float margin = (float)(MARGIN);
     const float near = norm(a + first, p + first, scratch), far = norm(a + first, n + first, scratch);
-    // How much of the negative's distance is that from the positive: half where both are equal.
+    // The share of the distance from the positive in that of the negative: half if both are equal.
     float across = 1.0f, swapped = 0.0f;
     if (SWAP) {
         across = norm(p + first, n + first, scratch);
         swapped = across < far ? 1.0f : across == far ? 0.5f : 0.0f;
     }
     const float term = margin + near - (swapped > 0.0f ? across : far), of_term = OF_TERM(blockIdx.x);
-    // What is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
+    // A number that is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
     const bool is_active = !(term < 0.0f);
     if (threadIdx.x == 0) terms[blockIdx.x] = is_active ? of_term * term : 0.0f;
 #if GRADIENT_X || GRADIENT_Y || GRADIENT_Z

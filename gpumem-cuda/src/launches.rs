@@ -133,19 +133,6 @@ pub(crate) fn written_tensors(placed: &Placed, call: &Call) -> Vec<TensorId> {
     Given::new(placed, call).written
 }
 
-/// True if one launch takes many operations of this kind, and is given the first tensor of each kind alone.
-fn is_of_many(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Update
-            | Action::Check
-            | Action::Squares(_)
-            | Action::SaveStatistics(_)
-            | Action::RestoreStatistics(_)
-            | Action::Average
-    )
-}
-
 /// The launches of one step of a program.
 pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
     let operations = step.operations().into_iter().map(|index| &placed.program.operations[index]);
@@ -158,7 +145,7 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
     let all_parts = parts.iter().sum::<u64>().max(1);
     let leading = &placed.program.operations[step.first];
     // One launch for many parameters finds them by their distances from the first.
-    let finds_others = is_of_many(&leading.action) && step.calls.len() == 1;
+    let finds_others = leading.action.is_of_many() && step.calls.len() == 1;
     let calls = step.calls.iter().zip(of_libraries).zip(parts);
     let count = |((call, of_library), part): ((&Call, Option<u64>), u64)| {
         let given = Given::new(placed, call);

@@ -217,7 +217,7 @@ pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors
         errors.add(Place::of(value), message);
         return None;
     }
-    // What is only looked at need not be held until the end of the step.
+    // A gradient that is only checked need not be held until the end of the step.
     if !waits {
         return None;
     }

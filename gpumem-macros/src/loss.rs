@@ -471,7 +471,7 @@ fn measured(
 fn tapped(name: &Ident, resolved: &Resolved, errors: &mut Errors) -> Option<NodeId> {
     let text = name.to_string();
     match resolved.taps.get(&text) {
-        // What is known of a tap after a mistake has been reported.
+        // After a mistake has been reported, a tap may be unknown.
         Some(tapped) => *tapped,
         None => {
             let mut known: Vec<&str> = resolved.taps.keys().map(String::as_str).collect();

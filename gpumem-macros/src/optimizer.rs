@@ -176,7 +176,7 @@ fn list_of_groups(value: &Expr) -> Option<&syn::ExprArray> {
     }
 }
 
-/// What groups know of the optimizer that they are in.
+/// Facts of an optimizer that its groups need.
 struct Owner<'o> {
     row: &'o Row,
     /// Its learning rate.
@@ -303,7 +303,7 @@ fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
     }
 }
 
-/// What is said of a path that matches none of these names.
+/// Returns the message for a path that matches none of these names.
 pub(crate) fn unknown_path(pattern: &str, names: &[&str]) -> String {
     let hint = match (nearest(pattern, names), names.first(), names.last()) {
         (Some(near), ..) => format!("did you mean `{near}`?"),

@@ -129,7 +129,7 @@ impl Reading<'_> {
         name
     }
 
-    /// Where a field was written, or the constant's name.
+    /// Returns the place of a field, or that of the constant's name.
     pub(crate) fn place_of(&self, field: &str) -> Place {
         let settings = self.settings;
         let written = settings.and_then(|settings| settings.fields.iter().find(|written| written.name == field));

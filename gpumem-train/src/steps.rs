@@ -264,7 +264,7 @@ where
             let is_skipped = self.run.skipped > 0;
             let mut report = StepReport { is_skipped, ..self.step_report(loss, samples) };
             self.after_step(&report)?;
-            // What is due after this number of steps was done when the last of them was made.
+            // Everything that is due after this number of steps was done when the last of them was made.
             if !is_skipped || ends_epoch {
                 self.after(&mut report, ends_epoch)?;
             }

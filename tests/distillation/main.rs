@@ -1,5 +1,9 @@
 //! Distillation beside PyTorch in float64: a teacher that rests, and a student that learns from it and from labels.
 
+#[path = "../golden/mod.rs"]
+mod golden;
+
+use golden::{close, lines, spread};
 use gpumem::prelude::*;
 use gpumem::{Cpu, Kind};
 use std::collections::BTreeMap;
@@ -31,16 +35,9 @@ network! {
     }
 }
 
-/// Numbers around 0 that look random.
-fn spread(index: usize, salt: usize) -> f32 {
-    (((index * 7919 + salt * 104_729) % 1009) as f64 / 1009.0 - 0.5) as f32
-}
-
 #[test]
 fn a_teacher_gives_the_same_numbers_in_every_step() {
-    let lines = include_str!("expected.txt").lines().map(|line| line.split_once(' ').unwrap());
-    let numbers_of = |text: &str| text.split(' ').map(|number| number.parse().unwrap()).collect();
-    let expected: Vec<(&str, Vec<f32>)> = lines.map(|(name, values)| (name, numbers_of(values))).collect();
+    let expected = lines(include_str!("expected.txt"));
     let mut net = Distillation::on(&Cpu::with_threads(2).unwrap()).unwrap();
     for (salt, (name, values)) in expected.iter().enumerate().skip(1) {
         let shift = if name.ends_with("running_var") || name.ends_with("norm.weight") { 1.0 } else { 0.0 };
@@ -66,10 +63,6 @@ fn a_teacher_gives_the_same_numbers_in_every_step() {
         if name.starts_with("teacher.") {
             assert_eq!(found, before[name], "{name}");
         }
-        assert_eq!(found.len(), expected.len(), "{name}");
-        let scale = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-        for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() <= 4e-6 * scale, "{name}: {found}, expected {expected}");
-        }
+        close(name, &found, &expected, 4e-6);
     }
 }

@@ -1,25 +1,12 @@
 //! `eval` and `train`: what training makes of layers that are there as without it, beside float64, validation and networks without them.
 
+#[path = "../golden/mod.rs"]
+mod golden;
+
+use golden::{close, lines, numbers, spread};
 use gpumem::prelude::*;
-use gpumem::{Cpu, HostShape, Kind, Line};
+use gpumem::{Cpu, Kind, Line};
 use std::collections::BTreeMap;
-
-/// Numbers around 0 that look random.
-fn spread(index: usize, salt: usize) -> f32 {
-    (((index * 7919 + salt * 104_729) % 1009) as f64 / 1009.0 - 0.5) as f32
-}
-
-fn numbers<S: HostShape>(salt: usize) -> Tensor<f32, S> {
-    Tensor::from_fn(|index| spread(index, salt))
-}
-
-fn close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let scale = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= tolerance * scale, "{what}: {found}, expected {expected}");
-    }
-}
 
 fn on_cpu<N: Network>() -> Net<N, Cpu> {
     Net::<N, Cpu>::load(&Cpu::with_threads(2).unwrap()).unwrap()
@@ -58,9 +45,7 @@ network! {
 /// Each use has its mode; what one moves, the next one reads.
 #[test]
 fn a_layer_may_have_uses_in_both_modes() {
-    let lines = include_str!("expected.txt").lines().map(|line| line.split_once(' ').unwrap());
-    let numbers_of = |text: &str| text.split(' ').map(|number| number.parse().unwrap()).collect();
-    let expected: BTreeMap<&str, Vec<f32>> = lines.map(|(name, values)| (name, numbers_of(values))).collect();
+    let expected: BTreeMap<&str, Vec<f32>> = lines(include_str!("expected.txt")).into_iter().collect();
     let mut net = on_cpu::<Both>();
     // A layer with several uses has the name of its first use.
     let called = |name: &str| name.replace("norm.", "norm[0].");

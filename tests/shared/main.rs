@@ -1,25 +1,11 @@
 //! Values that all samples share: parameters of a network's own, and what is computed from them, in joins and attentions.
 
+#[path = "../golden/mod.rs"]
+mod golden;
+
+use golden::{close, lines_of, numbers, spread};
 use gpumem::prelude::*;
-use gpumem::{Cpu, HostShape, Kind};
-use std::collections::BTreeMap;
-
-/// Numbers around 0 that look random.
-fn spread(index: usize, salt: usize) -> f32 {
-    (((index * 7919 + salt * 104_729) % 1009) as f64 / 1009.0 - 0.5) as f32
-}
-
-fn numbers<S: HostShape>(salt: usize) -> Tensor<f32, S> {
-    Tensor::from_fn(|index| spread(index, salt))
-}
-
-fn close(what: &str, found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let scale = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= 4e-6 * scale, "{what}: {found}, expected {expected}");
-    }
-}
+use gpumem::{Cpu, Kind};
 
 /// Networks with these bodies, each in three kinds of step.
 macro_rules! networks {
@@ -34,20 +20,17 @@ macro_rules! networks {
         #[test]
         fn steps_with_shared_values_are_those_of_pytorch() {
             $(
-                check::<$name>(stringify!($name), |net| {
-                    let (x, t) = (numbers(50), numbers(51));
-                    (0..2).map(|_| net.train_step(&x, &t).unwrap()).collect()
-                });
-                check::<$split>(stringify!($name), |net| {
-                    let (x, t) = (numbers(50), numbers(51));
-                    (0..2).map(|_| net.train_step(&x, &t).unwrap()).collect()
-                });
-                check::<$again>(stringify!($name), |net| {
-                    let (x, t) = (numbers(50), numbers(51));
-                    (0..2).map(|_| net.train_step(&x, &t).unwrap()).collect()
-                });
+                networks! { @check $name $name }
+                networks! { @check $split $name }
+                networks! { @check $again $name }
             )*
         }
+    };
+    (@check $network:ident $name:ident) => {
+        check::<$network>(stringify!($name), |net| {
+            let (x, t) = (numbers(50), numbers(51));
+            (0..2).map(|_| net.train_step(&x, &t).unwrap()).collect()
+        });
     };
     (@ $name:ident { $($settings:tt)* } ($input:ty => $output:ty) { $($body:tt)* }) => {
         network! {
@@ -111,23 +94,17 @@ networks! {
 
 /// Trains a network that begins as the golden does, and compares losses and parameters.
 fn check<N: Network>(name: &str, train: impl FnOnce(&mut Net<N, Cpu>) -> Vec<f32>) {
-    let mut expected: BTreeMap<&str, Vec<f32>> = BTreeMap::new();
-    let mut order = Vec::new();
-    let lines = include_str!("expected.txt").lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    for (key, values) in lines.map(|line| line.split_once(' ').unwrap()) {
-        expected.insert(key, values.split(' ').map(|number| number.parse().unwrap()).collect());
-        order.push(key);
-    }
+    let expected = lines_of(include_str!("expected.txt"), name);
     let mut net = Net::<N, Cpu>::load(&Cpu::with_threads(2).unwrap()).unwrap();
     let own = net.tensors().filter(|tensor| tensor.kind == Kind::Parameter).count();
-    assert_eq!(own + 1, order.len(), "{name}");
-    for (salt, key) in order.iter().enumerate().skip(1) {
+    assert_eq!(own + 1, expected.len(), "{name}");
+    for (salt, (key, _)) in expected.iter().enumerate().skip(1) {
         let shift = if *key == "norm.weight" { 1.0 } else { 0.0 };
         let count = net.get(key).unwrap().len();
         net.set(key, &(0..count).map(|index| shift + spread(index, salt)).collect::<Vec<f32>>()).unwrap();
     }
-    close(&format!("{name}: losses"), &train(&mut net), &expected["losses"]);
-    for key in &order[1..] {
-        close(&format!("{name}: {key}"), &net.get(key).unwrap(), &expected[key]);
+    close(&format!("{name}: losses"), &train(&mut net), &expected[0].1, 4e-6);
+    for (key, values) in &expected[1..] {
+        close(&format!("{name}: {key}"), &net.get(key).unwrap(), values, 4e-6);
     }
 }

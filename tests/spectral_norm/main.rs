@@ -1,24 +1,11 @@
 //! `spectral_norm`: weights over their largest singular value, beside PyTorch in float64.
 
+#[path = "../golden/mod.rs"]
+mod golden;
+
+use golden::{close, lines_of, numbers, spread};
 use gpumem::prelude::*;
-use gpumem::{Cpu, HostShape, Kind};
-
-/// Numbers around 0 that look random.
-fn spread(index: usize, salt: usize) -> f32 {
-    (((index * 7919 + salt * 104_729) % 1009) as f64 / 1009.0 - 0.5) as f32
-}
-
-fn numbers<S: HostShape>(salt: usize) -> Tensor<f32, S> {
-    Tensor::from_fn(|index| spread(index, salt))
-}
-
-fn close(what: &str, found: &[f32], expected: &[f32]) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let scale = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= 4e-6 * scale, "{what}: {found}, expected {expected}");
-    }
-}
+use gpumem::{Cpu, Kind};
 
 network! {
     pub struct Critic;
@@ -45,16 +32,9 @@ network! {
     }
 }
 
-/// What a network begins with, and what it comes to: the golden's lines.
-fn expected(network: &str) -> Vec<(String, Vec<f32>)> {
-    let lines = include_str!("expected.txt").lines().filter_map(|line| line.strip_prefix(network)?.strip_prefix(' '));
-    let numbers = |text: &str| text.split(' ').map(|number| number.parse().unwrap()).collect();
-    lines.map(|line| line.split_once(' ').unwrap()).map(|(name, values)| (name.into(), numbers(values))).collect()
-}
-
 macro_rules! check {
     ($network:ident) => {{
-        let expected = expected(stringify!($network));
+        let expected = lines_of(include_str!("expected.txt"), stringify!($network));
         let mut net = $network::on(&Cpu::with_threads(2).unwrap()).unwrap();
         for (salt, (name, values)) in expected[2..].iter().enumerate() {
             let mut begin: Vec<f32> = (0..values.len()).map(|index| spread(index, salt + 1)).collect();
@@ -66,10 +46,10 @@ macro_rules! check {
         }
         let losses: Vec<f32> =
             (0..3).map(|step| net.train_step(&numbers(50 + step), &numbers(60 + step)).unwrap()).collect();
-        close("losses", &losses, &expected[0].1);
-        close("last", net.forward(&numbers(70)).unwrap().as_slice(), &expected[1].1);
+        close("losses", &losses, &expected[0].1, 4e-6);
+        close("last", net.forward(&numbers(70)).unwrap().as_slice(), &expected[1].1, 4e-6);
         for (name, values) in &expected[2..] {
-            close(name, &net.get(name).unwrap(), values);
+            close(name, &net.get(name).unwrap(), values, 4e-6);
         }
     }};
 }

@@ -1,17 +1,12 @@
 //! Several training steps over parts of one network, beside PyTorch in float64.
 
+#[path = "../golden/mod.rs"]
+mod golden;
+
+use golden::{close, lines_of, numbers, spread};
 use gpumem::prelude::*;
 use gpumem::{Cpu, HostShape, Kind};
 use std::collections::BTreeMap;
-
-/// Numbers around 0 that look random.
-fn spread(index: usize, salt: usize) -> f32 {
-    (((index * 7919 + salt * 104_729) % 1009) as f64 / 1009.0 - 0.5) as f32
-}
-
-fn numbers<S: HostShape>(salt: usize) -> Tensor<f32, S> {
-    Tensor::from_fn(|index| spread(index, salt))
-}
 
 fn all<S: HostShape>(value: f32) -> Tensor<f32, S> {
     Tensor::from_fn(|_| value)
@@ -19,17 +14,8 @@ fn all<S: HostShape>(value: f32) -> Tensor<f32, S> {
 
 /// What PyTorch computes for a network, by name.
 fn expected(network: &str) -> BTreeMap<String, Vec<f32>> {
-    let lines = include_str!("expected.txt").lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let own = lines.filter(|words| words[0] == network);
-    own.map(|words| (words[1].to_string(), words[2..].iter().map(|word| word.parse().unwrap()).collect())).collect()
-}
-
-fn close(what: &str, found: &[f32], expected: &[f32], tolerance: f32) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    let scale = expected.iter().fold(0.0f32, |most, value| most.max(value.abs()));
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= tolerance * scale, "{what}: {found}, expected {expected}");
-    }
+    let lines = lines_of(include_str!("expected.txt"), network);
+    lines.into_iter().map(|(name, values)| (name.to_string(), values)).collect()
 }
 
 /// Gives parameters their numbers.

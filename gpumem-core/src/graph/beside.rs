@@ -1,4 +1,4 @@
-//! What the programs of a network with several training steps agree on.
+//! Facts on which all programs of a network with several training steps agree.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub(crate) struct Beside {
     /// True for each parameter that a step or the forward pass reads.
     pub(crate) parameters: Vec<bool>,
-    /// The same of each running statistic.
+    /// True for each running statistic that some step reads.
     pub(crate) buffers: Vec<bool>,
     /// The steps, in order.
     pub(crate) steps: Vec<StepStates>,
@@ -19,7 +19,7 @@ pub(crate) struct Beside {
     pub(crate) at: Option<usize>,
 }
 
-/// What a step keeps of the parameters that it trains.
+/// The optimizer states that a step keeps of the parameters that it trains.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct StepStates {
     /// The name of its constant, such as `CRITIC`.

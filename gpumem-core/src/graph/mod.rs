@@ -90,7 +90,7 @@ pub struct Parameter {
     pub shape: Shape,
     /// [`Role::Weight`] or [`Role::Norm`], or [`Role::Int8`], [`Role::Nf4`] and [`Role::Scale`] of a weight that is kept in codes.
     pub role: Role,
-    /// How it is filled before the first step.
+    /// The rule that fills it before the first step.
     pub init: Init,
 }
 
@@ -103,7 +103,7 @@ pub struct Buffer {
     pub row: RowId,
     /// Its dimensions.
     pub shape: Shape,
-    /// How it is filled before the first step.
+    /// The rule that fills it before the first step.
     pub init: Init,
 }
 
@@ -185,7 +185,7 @@ pub struct Graph {
     pub buffers: Vec<Buffer>,
     /// Nodes that are computed again for the backward pass, as the first of them and the one behind the last.
     pub groups: Vec<[NodeId; 2]>,
-    /// What the programs of a network with several steps agree on, while one of them is lowered. It is not encoded.
+    /// Facts on which all programs of a network with several steps agree, while one of them is lowered. Not encoded.
     pub(crate) beside: Option<Beside>,
 }
 

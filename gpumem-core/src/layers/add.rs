@@ -33,9 +33,9 @@ pub struct Use {
     pub frozen: bool,
     /// True inside `eval`: in training, too, it computes what it computes without.
     pub eval: bool,
-    /// How its own arguments say that its parameters begin.
+    /// Initialisers of its parameters, by its own arguments.
     pub init: Initial,
-    /// How the elements around it say so.
+    /// Initialisers of its parameters, by the `init` around it.
     pub init_around: Initial,
     /// The `lengths` and `segments` around it, the innermost one last.
     pub steps: Vec<Steps>,

@@ -24,7 +24,7 @@ use crate::shape::{Shape, product};
 use alloc::format;
 use alloc::vec::Vec;
 
-/// How the elements of a parameter begin: a function of `torch.nn.init`.
+/// A rule for the first values of a parameter: a function of `torch.nn.init`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initializer {
     /// Every element has this value.
@@ -213,12 +213,12 @@ impl Initializer {
     }
 }
 
-/// What `init` and `bias_init` say.
+/// The initialisers that `init` and `bias_init` name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Initial {
-    /// How weights begin.
+    /// That of weights.
     pub weights: Option<Initializer>,
-    /// How biases begin.
+    /// That of biases.
     pub biases: Option<Initializer>,
 }
 

@@ -1,4 +1,4 @@
-//! What `lengths` and `segments` say of a sequence, and what that means for the operations inside.
+//! Scopes `lengths` and `segments`: which steps of a sequence count, and how operations inside them treat the others.
 //!
 //! Both are about the steps of one value: what arrives, or what `of` names. Each value that is computed from it has an axis of those steps, or
 //! has none. An operation that treats each step alone, or looks at earlier ones only, is as it is; attention and reductions over steps are told
@@ -23,7 +23,7 @@ use core::cell::RefCell;
 pub struct Steps {
     /// As it is written, for messages: `lengths(n, ..)`.
     written: Rc<str>,
-    /// What the numbers say, and their node. `None` where all steps count.
+    /// The meaning of the numbers, and their node. `None` if all steps count.
     numbers: Option<(Seen, NodeId)>,
     /// The value whose steps they are.
     of: NodeId,
@@ -34,7 +34,7 @@ pub struct Steps {
     axes: Rc<RefCell<Vec<Axis>>>,
 }
 
-/// Where the steps of a sequence are in a value.
+/// The axis of a value along which the steps of a sequence lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
     /// The value has none of them.
@@ -128,12 +128,12 @@ impl Steps {
 
     /// Returns the axis of steps of an operation's output, or `None` for an operation that looks at steps that do not count.
     fn passes(&self, op: &Op, shapes: &[Shape], axes: &[Axis]) -> Option<Axis> {
-        // What is repeated for each sample, and queries, say whose steps the output has.
+        // Values that are repeated for each sample, and queries, decide whose steps the output has.
         let axes = if matches!(op, Op::Expand(_) | Op::Attention(_)) { &axes[..1] } else { axes };
         if axes.iter().all(|axis| *axis == Axis::None) {
             return Some(Axis::None);
         }
-        // Where all steps count, so does all that is computed from them.
+        // If all steps count, all steps of what is computed from them count.
         if self.numbers.is_none() {
             return Some(Axis::At(0));
         }

@@ -65,7 +65,7 @@ impl Blueprint {
         [self.outputs.clone(), self.training.as_ref().map(measured).unwrap_or_default()].concat()
     }
 
-    /// What the losses of all steps measure by name.
+    /// The values that the losses of all steps name.
     fn ends_of_parts(&self) -> Vec<NodeId> {
         self.parts.all.iter().flat_map(|part| measured(&part.steps)).collect()
     }
@@ -79,7 +79,7 @@ impl Blueprint {
     }
 }
 
-/// What a loss measures by name.
+/// The values that a loss names.
 fn measured(steps: &Steps) -> Vec<NodeId> {
     steps.loss.iter().flat_map(Term::nodes).collect()
 }

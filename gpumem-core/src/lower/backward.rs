@@ -7,7 +7,7 @@ use crate::number::Role;
 use crate::program::criterion::WEIGHTS;
 use crate::program::loss::{LossOptions, Over};
 use crate::program::op::{Gradient, Reads, Work};
-use crate::program::{Action, Class, Criterion, Operand, Pass, Slot, TensorId};
+use crate::program::{Action, Class, Criterion, Op, Operand, Pass, Slot, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
 use crate::train::Clip;
@@ -128,7 +128,7 @@ impl Builder<'_> {
         found
     }
 
-    /// How many nodes' backward passes touch each parameter; the loss counts as one.
+    /// Counts the nodes whose backward passes touch each parameter; the loss counts as one.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.parameters.len()];
         self.measured_parameters().into_iter().for_each(|parameter| uses[parameter] += 1);
@@ -325,7 +325,7 @@ impl Builder<'_> {
         }
         writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
         // Running statistics pass no gradient on: a normalisation that uses them sums for its own trained parameters alone.
-        let rests = matches!(node.op, crate::program::Op::BatchNorm(norm) if norm.eval);
+        let rests = matches!(node.op, Op::BatchNorm(norm) if norm.eval);
         let adds_up = !rests || of.iter().any(|(input, _)| *input > 0);
         if adds_up {
             writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));

@@ -194,7 +194,7 @@ impl<'g> Builder<'g> {
         }
         let beside = graph.beside.as_ref().filter(|_| self.training.is_some());
         if let Some(Beside { parameters: others, buffers: own, .. }) = beside {
-            // What other steps read is there as well.
+            // Parameters and statistics that only other steps read have their places in this program, too.
             let missing = parameters.iter_mut().zip(others).filter(|(_, is_there)| **is_there);
             missing.for_each(|(trained, _)| *trained = Some(trained.unwrap_or(false)));
             buffers.iter_mut().zip(own).for_each(|(read, is_there)| *read |= is_there);

@@ -112,20 +112,7 @@ impl Term {
 
     /// The first output against the first target.
     pub const fn of(measure: Measure) -> Term {
-        let options = LossOptions::DEFAULT;
-        Term {
-            measure,
-            weight: 1.0,
-            from: None,
-            and: None,
-            third: None,
-            scale: None,
-            bias: None,
-            target: 0,
-            lengths: None,
-            weights: None,
-            options,
-        }
+        Term { measure, ..Term::CROSS_ENTROPY }
     }
 
     /// The values that it names.

@@ -26,7 +26,7 @@ pub struct PartStep {
     pub name: String,
     /// The names of the parameters that it trains, separated by commas, in which `*` stands for any text.
     pub trains: String,
-    /// How it trains them.
+    /// Its loss, optimizer states and updates.
     pub steps: Steps,
 }
 
@@ -41,7 +41,7 @@ impl PartStep {
 }
 
 impl Blueprint {
-    /// The same network with another of its steps as the one that is lowered. `None` if it has no step of this number.
+    /// Returns the network with step `at` as the one that is lowered. `None` if it has no step of this number.
     pub fn step(&self, number: usize) -> Option<Blueprint> {
         let training = self.parts.all.get(number)?.steps.clone();
         let parts = Parts { at: number, all: self.parts.all.clone() };

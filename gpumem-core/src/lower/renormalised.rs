@@ -84,7 +84,7 @@ impl Builder<'_> {
             .collect()
     }
 
-    /// What is made again with the output of a node: the function and the dropout after it. Returns the node, too, whose gradient comes
+    /// Returns the function and the dropout after a node, which are made again with its output, and the node whose gradient comes
     /// before those of weights: the function, if its gradient reads what is made again.
     fn made_with(&self, norm: NodeId) -> (Vec<NodeId>, NodeId) {
         let (mut after, mut first, mut last) = (Vec::new(), norm, norm);
@@ -171,8 +171,7 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
         }
         let made = made(&operations)?;
         let readers: Vec<usize> = made.iter().flat_map(|tensor| passes.after.get(tensor)).flatten().copied().collect();
-        let (at, first) = (it.place(draft, &passes)?, *readers.iter().min()?);
-        let at = if it.waits && at <= first { at } else { passed_by(draft, first) };
+        let at = it.place(draft, &passes, *readers.iter().min()?)?;
         let is_own = |node: NodeId| node == it.norm || it.after.contains(&node);
         let reads_it = |&reader: &usize| {
             let node = draft.nodes[reader];
@@ -209,20 +208,22 @@ fn made(operations: &[(NodeId, Operation)]) -> Option<Vec<TensorId>> {
 }
 
 impl Renormalised {
-    /// The operation before which the output is made if gradients of weights wait.
+    /// The operation before which the output is made, of which `reader` is the first to read it.
     ///
-    /// A card runs a batch norm and its gradient as one pass, and a function's gradient as one with the product before it: only what that
-    /// gradient reads comes before it. Anything else comes after it, unless its input is overwritten there.
-    fn place(&self, draft: &Draft, passes: &Passes) -> Option<usize> {
-        let at = *passes.backward.get(&self.first)?;
-        let forward = &draft.operations[*passes.forward.get(&self.norm)?];
-        let Action::Run { op, .. } = &forward.action else { return None };
-        if self.first != self.norm || matches!(op, Op::BatchNorm(_)) {
-            return Some(at);
+    /// That is as late as possible: a card runs the gradient of a norm or a function as one pass with operations around it. Only the output of a
+    /// batch norm, which a card makes in one pass with the gradient, and a value that the gradient reads come before the gradient.
+    fn place(&self, draft: &Draft, passes: &Passes, reader: usize) -> Option<usize> {
+        let (gradient, latest) = (*passes.backward.get(&self.first)?, passed_by(draft, reader));
+        if !self.waits || gradient > reader {
+            return Some(latest);
         }
-        let input = draft.operations[at].read(Slot::Input(0)).or(forward.read(Slot::Input(0)))?;
-        let overwrites = draft.operations[at].writes.iter().any(|operand| operand.tensor == input);
-        Some(if overwrites { at } else { at + 1 })
+        let backward = &draft.operations[*passes.backward.get(&self.norm)?];
+        let input = backward.read(Slot::Input(0))?;
+        let writes_input = |it: &Operation| it.writes.iter().any(|operand| operand.tensor == input);
+        let is_batch_norm = matches!(&backward.action, Action::Run { op: Op::BatchNorm(_), .. });
+        let is_early = is_batch_norm
+            || draft.operations.get(gradient..latest).is_some_and(|between| between.iter().any(writes_input));
+        Some(if is_early { gradient } else { latest })
     }
 }
 
@@ -268,7 +269,7 @@ fn again(draft: &Draft, passes: &Passes, node: NodeId) -> Option<Operation> {
         Slot::Saved(_) => from_saved,
         _ => false,
     };
-    // Its gradient may find the input in front of another map, and needs no summands.
+    // Its gradient may read the input as the first channels of a concatenation, and needs no summands.
     let mut reads: Vec<Operand> = forward.reads.iter().chain(&forward.writes).filter(is_read).copied().collect();
     for operand in &mut reads {
         let is_lasting = draft.tensors[operand.tensor as usize].class != Class::Transient;

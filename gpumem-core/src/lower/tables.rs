@@ -28,7 +28,7 @@ pub struct OwnedTables {
     pub caches: Vec<CacheTensor>,
     /// Optimizer state tensors for each parameter, of its size.
     pub moments: u64,
-    /// Whether parameters that are trained have moving averages.
+    /// True if parameters that are trained have moving averages.
     pub averages: bool,
     /// Whether gradients are held until the end of the step.
     pub holds_gradients: bool,
@@ -111,7 +111,7 @@ pub fn tables(program: &Program) -> OwnedTables {
     };
     let operations = program.operations.iter();
     let (moments, has_others) = whole_states(program.moments);
-    // Where one state is not as large as its parameter, or is another step's, none is counted by the parameter.
+    // If one state is not as large as its parameter, or belongs to another step, none is counted by the parameter.
     let (moments, buffers): (u64, &'static [Class]) = match has_others || has_several {
         true => (0, &[Class::Buffer, Class::State, Class::Moment]),
         false => (moments, &[Class::Buffer, Class::State]),

@@ -315,7 +315,7 @@ impl Lasting {
                 None => 0,
             };
             let moment = elements * Role::Moment.bytes(precision);
-            // What another step of the network trains has its states among the buffers, and no gradient here.
+            // A parameter that another step trains has its states among the buffers, and no gradient here.
             let copied = if training == NOT_TRAINED { 0 } else { count };
             let trained = if training == TRAINED { count } else { 0 };
             let held = if tables.holds_gradients { trained } else { 0 };

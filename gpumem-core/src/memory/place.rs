@@ -221,7 +221,7 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
 /// # Errors
 /// Two programs that are not of the same network.
 pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -> Result<u64, Error> {
-    // What training alone reads is not part of the forward pass.
+    // Tensors that training alone reads are no part of the forward pass.
     take_places(train, infer, &[Class::Parameter, Class::Buffer, Class::Input])?;
     let base = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap_or(0);
     let (from, to) = (base(infer), base(train));

@@ -90,7 +90,7 @@ pub struct Fits<'a> {
 ///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
 ///
-/// A training step whose constant has a name of its own has it behind `"batch"`: `"step":"CRITIC"`. Of several it is the largest.
+/// A training step whose constant has a name of its own has it after `"batch"`: `"step":"CRITIC"`. Of several it is the largest.
 ///
 /// What `fits!` leaves of an instance says behind `"generic"` which network it is of, for names need not be unique:
 /// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it. After that comes, of a `fits!` that names

@@ -122,7 +122,7 @@ pub struct Tables {
     pub caches: &'static [CacheTensor],
     /// Optimizer state tensors of its size for each parameter that is trained, if they are not among `buffers`: 0 for inference and plain SGD, 1 for SGD with momentum, 2 for Adam, 3 at most.
     pub moments: u64,
-    /// Whether each parameter that is trained has a moving average in f32.
+    /// True if each parameter that is trained has a moving average in f32.
     pub averages: bool,
     /// Whether all gradients are held until the end of the step ([`Update::Separate`](crate::Update)).
     pub holds_gradients: bool,

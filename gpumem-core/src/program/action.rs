@@ -137,7 +137,20 @@ impl Action {
         self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
     }
 
-    /// Whether it names a parameter with what belongs to each of its elements: optimizer state, or an average.
+    /// True if a card takes many operations of this kind in one launch, which is given the first tensor of each slot alone.
+    pub fn is_of_many(&self) -> bool {
+        matches!(
+            self,
+            Action::Update
+                | Action::Check
+                | Action::Squares(_)
+                | Action::SaveStatistics(_)
+                | Action::RestoreStatistics(_)
+                | Action::Average
+        )
+    }
+
+    /// True if it names a parameter and a tensor with an element for each of its elements: optimizer state, or an average.
     pub fn has_companions(&self) -> bool {
         self.has_states() || matches!(self, Action::Average | Action::AveragePiece(_))
     }

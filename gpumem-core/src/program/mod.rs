@@ -135,7 +135,7 @@ pub enum StateWord {
     Schedule = 16,
     /// Steps that updated nothing, because a gradient was not finite.
     Skipped = 24,
-    /// How often parameters were averaged: see [`Ema`](crate::train::Ema).
+    /// The number of times that parameters were averaged: see [`Ema`](crate::train::Ema).
     Averaged = 25,
 }
 

@@ -14,7 +14,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// How the name of an average ends, after that of its parameter.
+/// The end of the name of an average, after that of its parameter.
 const AVERAGE: &str = ".average";
 
 /// A network whose parameters are their moving averages: see [`Net::averaged`]. It evaluates, and does not train.

@@ -42,6 +42,13 @@ pub struct Job {
     pub operations: &'static Operations,
 }
 
+impl Job {
+    /// Returns the training steps in order: none of a network without training.
+    pub fn trainings(&self) -> impl Iterator<Item = &Placed> {
+        self.train.iter().chain(self.others.iter().map(|other| &other.train))
+    }
+}
+
 /// A training step beside the first: see [`Job::others`].
 #[derive(Clone, Debug)]
 pub struct OtherStep {

@@ -43,13 +43,13 @@ const MOST_STEPS: u64 = 1 << 53;
 /// switch: [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
-    /// The training step at hand: but inside of calls for another one, the first.
+    /// The current training step: the first, except inside a call for another one.
     pub(super) step: TrainStep,
-    /// The others of a network with several. While one of them is at hand, the first is in its place.
+    /// The other steps of a network with several. While one of them is current, the first is in its place.
     pub(super) others: Vec<TrainStep>,
-    /// The number of the step at hand.
+    /// The number of the current step.
     pub(super) at: usize,
-    /// Whether a call is for one of several steps, and not for that of `TRAIN`.
+    /// True inside a call for one of several steps, rather than for that of `TRAIN`.
     pub(super) in_step: bool,
     /// The number of the step that the batch in the arena is of. `None` before the first, and after an evaluation.
     pub(super) last: Option<usize>,
@@ -304,7 +304,7 @@ impl<N: Network, D: Device> Net<N, D> {
         self.evaluate_with::<N::Input, N::Target>(input.give(), target.give())
     }
 
-    /// The loss of the step at hand without an update.
+    /// Returns the loss of the current step without an update.
     pub(super) fn evaluate_with<I: Hosts, T: Hosts>(
         &mut self,
         input: Given<'_, I>,

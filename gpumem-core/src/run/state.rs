@@ -44,7 +44,7 @@ pub struct StateNumbers {
     pub good_steps: u32,
     /// Steps that updated nothing, because a gradient was not finite.
     pub skipped: u32,
-    /// How often parameters were averaged. 0 where `TRAIN` has no `ema`.
+    /// The number of times that parameters were averaged. 0 if `TRAIN` has no `ema`.
     pub averaged: u32,
     /// The `total` of the schedule that [`Net::set_total`] has set. `None` if it is that of `TRAIN`, or if there is none.
     pub total: Option<u64>,

@@ -17,12 +17,12 @@ use crate::train::{Schedule, Train, nothing_to_compare, single_value};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What a training step has of its own. A network without training has one that makes no steps.
+/// Everything that a training step has of its own. A network without training has one that makes no steps.
 #[derive(Debug)]
 pub(super) struct TrainStep {
     /// Its program in the arena. `None` without training.
     pub(super) train: Option<Placed>,
-    /// What the terms of the loss are divided by that no part of a batch knows.
+    /// Divisors of the loss that no part of a batch knows.
     pub(super) divisors: Divisors,
     pub(super) seed: u64,
     pub(super) optimizer: Optimizer,
@@ -32,7 +32,7 @@ pub(super) struct TrainStep {
     pub(super) written_total: Option<u64>,
     /// Parts that its batch is split into.
     pub(super) parts: usize,
-    /// Whether it has been made, and so has a loss.
+    /// True if it has been made, and so has a loss.
     pub(super) has_stepped: bool,
 }
 
@@ -71,7 +71,7 @@ impl TrainSteps {
         Ok(TrainSteps { all, arena, states })
     }
 
-    /// The same with 4 bytes for every element, in an arena of twice the size.
+    /// Returns the placement with 4 bytes for every element, in an arena of twice the size.
     ///
     /// # Errors
     /// Offsets beyond 64 bits.
@@ -85,7 +85,7 @@ impl TrainSteps {
         Ok(TrainSteps { all, arena, ..self })
     }
 
-    /// What a device is given of the steps after the first.
+    /// The steps after the first, as a device takes them.
     ///
     /// # Errors
     /// A program without a loss.
@@ -103,7 +103,7 @@ impl TrainSteps {
         self.all.iter().skip(1).map(other).collect()
     }
 
-    /// What a network has of each, the first of them apart.
+    /// The steps of a network, the first of them apart.
     ///
     /// # Errors
     /// A term of a loss that is given a divisor and has no target.
@@ -126,7 +126,7 @@ impl TrainSteps {
 }
 
 impl TrainStep {
-    /// That of a network without training.
+    /// The step of a network without training.
     fn none() -> TrainStep {
         let Train { seed, optimizer, .. } = Train::DEFAULT;
         let (divisors, schedule) = (Divisors::default(), Schedule::PLAIN);
@@ -167,7 +167,7 @@ fn check_values<N: Network>(placed: &Placed, compiled: &Compiled, batch: usize) 
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Makes the step of this number the one at hand, for the device as well.
+    /// Makes the step of this number the current one, for the device as well.
     pub(super) fn choose(&mut self, number: usize) -> Result<(), Error> {
         if self.at == number {
             return Ok(());
@@ -186,7 +186,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Calls `work` with the step of this number at hand, and goes back to the first.
+    /// Calls `work` with the step of this number as the current one, and goes back to the first.
     pub(super) fn with_step<T>(
         &mut self,
         number: usize,
@@ -200,7 +200,7 @@ impl<N: Network, D: Device> Net<N, D> {
         done
     }
 
-    /// The first of the steps, whichever is at hand: what lasts has its numbers.
+    /// Returns the first step, whichever is current: tensors that last have its numbers.
     pub(super) fn first(&self) -> &TrainStep {
         self.at.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.step)
     }

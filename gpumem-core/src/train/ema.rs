@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 pub struct Ema {
     /// Share of the averages that a step keeps, from 0 to below 1. 0.999 if left out.
     pub decay: f64,
-    /// Whether early averages forget faster: with `n` averages before, `decay` is at most `(1 + n) / (10 + n)`. `false` if left out.
+    /// True if early averages forget faster: with `n` averages before, `decay` is at most `(1 + n) / (10 + n)`. `false` if left out.
     pub warmup: bool,
     /// Steps from one average to the next. 1 if left out.
     pub every: u64,
@@ -37,7 +37,7 @@ impl Ema {
     /// The names of its fields.
     pub const FIELDS: [&'static str; 3] = ["decay", "warmup", "every"];
 
-    /// What is wrong with it: which field, and why.
+    /// Returns the field that is wrong, and why.
     pub fn mistake(self) -> Option<(&'static str, &'static str)> {
         if !(0.0..1.0).contains(&self.decay) {
             return Some(("decay", "is the share of the averages that a step keeps; it must be from 0 to below 1"));
@@ -48,7 +48,7 @@ impl Ema {
         None
     }
 
-    /// Whether the step before which so many were made ends with an average.
+    /// True if the step after so many others ends with an average.
     pub const fn is_due(self, step: u64) -> bool {
         step.wrapping_add(1).is_multiple_of(if self.every > 0 { self.every } else { 1 })
     }

@@ -175,10 +175,11 @@ pub enum Update {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Checkpoint {
-    /// Outputs of batch normalisations that nothing reads again but gradients of weights, directly or through an activation whose slope its
-    /// input says (`Relu`, `Relu6`, `Silu`, `Hardswish`, `Gelu`, `Mish` and others without arguments): the pass that makes a normalisation's
-    /// gradient writes them a second time. Of the two maps around such a normalisation one is kept, and a step moves a few hundredths more
-    /// bytes. Nothing where the step needs no less with it, or where something is written by hand.
+    /// Outputs of norms and functions that only gradients of weights read again, directly or through dropout: of the two values around them only
+    /// the input is saved, and the output is made again. These are batch norms, maybe with a function after them whose slope follows from its
+    /// input (`Relu`, `Relu6`, `Silu`, `Hardswish`, `Gelu`, `Mish` and others without arguments), row norms (`LayerNorm`, `RmsNorm`, `GroupNorm`),
+    /// and functions whose gradient reads their input. A step moves some hundredths more bytes: 2.5 % of a ResNet-50, 13 % of a GPT-2, in 16
+    /// bits on a card. Nothing if the step needs no less with it, or if something is written by hand.
     #[default]
     Norms,
     /// Nothing beside what is written by hand.

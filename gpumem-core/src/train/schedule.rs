@@ -230,7 +230,7 @@ impl Schedule {
         self
     }
 
-    /// What is wrong with this `total`, which was written or set: which number, and why.
+    /// Returns the number that is wrong with this `total`, which was written or set, and why.
     pub fn mistake_of_total(self, total: u64) -> Option<(&'static str, String)> {
         if total == 0 {
             return Some(("total", "is 0 steps; use at least 1, or leave it out and call `set_total`".to_string()));

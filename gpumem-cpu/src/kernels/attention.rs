@@ -56,7 +56,7 @@ struct Sizes {
     bias: [usize; 2],
     /// Rows of each.
     bias_rows: usize,
-    /// Which keys a query may see.
+    /// The keys that a query may see.
     seen: Seen,
 }
 
@@ -173,7 +173,7 @@ struct Bias {
 struct Inputs {
     parts: Vec<Source>,
     bias: Option<Bias>,
-    /// Which keys are seen: numbers of each sample.
+    /// Numbers of each sample that tell which keys are seen.
     seen: Option<Source<u32>>,
 }
 

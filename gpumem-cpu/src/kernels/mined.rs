@@ -103,7 +103,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut x: Lo
         };
         let terms = || (0..samples).filter_map(|anchor| found(anchor).term(margin));
         let share = weight / if is_mean { terms().count() as f64 } else { 1.0 };
-        // What is not below 0 may be NaN.
+        // A number that is not below 0 may be NaN.
         let sum: f64 = terms().map(|term| if term < 0.0 { 0.0 } else { term }).sum();
         if let Some((gradient, accumulate)) = gradient {
             parallel::pieces(None, gradient, length, |sample, _, dx| {

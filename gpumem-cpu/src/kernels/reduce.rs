@@ -1,6 +1,6 @@
 //! The elements along an axis as one, `y[o, i] = f(x[o, :, i])`.
 //!
-//! Where a second input says how many elements of a sample count, `y` is that of the first `n`, and 0 where `n` is 0.
+//! If a second input tells how many elements of a sample count, `y` is that of the first `n`, and 0 if `n` is 0.
 //!
 //! Backward: every element of a sum has the gradient of the result, those of a mean that over their number, and of a maximum
 //! that one has it which was the largest.
@@ -21,7 +21,7 @@ fn sizes(op: &Reduce, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     Ok([count(&[operands.batch(), op.outer, op.inner]), count(&[op.length]), count(&[op.inner])])
 }
 
-/// How many elements of each result count.
+/// The number of elements of each result that count.
 struct Counts {
     /// One for each sample, which has so many outer positions.
     numbers: Option<(Source<u32>, usize)>,
@@ -44,7 +44,7 @@ impl Counts {
         }
     }
 
-    /// What a sum of so many elements is multiplied with.
+    /// Returns the factor of a sum of so many elements.
     fn scale(&self, elements: usize) -> f64 {
         if self.is_mean && elements > 0 { 1.0 / elements as f64 } else { 1.0 }
     }

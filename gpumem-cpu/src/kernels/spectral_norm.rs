@@ -35,7 +35,7 @@ impl Matrix {
         self.rows * self.columns()
     }
 
-    /// Where the elements of a row are, in the order of the columns.
+    /// Returns the places of the elements of a row, in the order of the columns.
     fn places(self, row: usize) -> impl Iterator<Item = usize> {
         let starts = (0..self.outer).map(move |outer| (outer * self.rows + row) * self.inner);
         starts.flat_map(move |start| start..start + self.inner)

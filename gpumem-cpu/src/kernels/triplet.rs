@@ -74,14 +74,14 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits
             let mut vectors = sides.each_mut().map(|side| Vector::of(side, range.clone()));
             let [a, p, n] = vectors.each_ref().map(Vector::values);
             let [near, far] = [norm.of(a, p), norm.of(a, n)];
-            // How much of the negative's distance is that from the positive: half where both are equal.
+            // The share of the distance from the positive in that of the negative: half if both are equal.
             let (across, swapped) = match swaps.then(|| norm.of(p, n)) {
                 Some(across) if across < far => (across, 1.0),
                 Some(across) if across == far => (across, 0.5),
                 _ => (1.0, 0.0),
             };
             let term = margin + near - if swapped > 0.0 { across } else { far };
-            // What is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
+            // A number that is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
             let is_active = term >= 0.0 || term.is_nan();
             let of_term = weights.of(triple);
             sum += if is_active { term * of_term } else { 0.0 };

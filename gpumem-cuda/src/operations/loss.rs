@@ -102,7 +102,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         } else {
             own
         };
-        // What a mask comes to is known before the first gradient.
+        // The sum of a mask is known before the first gradient.
         let summed = weights.zip(counted).filter(|_| given.is_none());
         let before = summed.map(|(weights, divisor)| {
             let mut sum = launch("sum_of_numbers", 1, ALL as u32, vec![Some(weights), Some(divisor)]);

@@ -65,7 +65,7 @@ impl IndexCheck {
 #[derive(Debug)]
 pub(super) struct IndexChecks {
     all: Vec<IndexCheck>,
-    /// Whether there are several training steps. Their inputs may lie in the places of others' activations, so that a place does not say
+    /// True if there are several training steps. Their inputs may lie in the places of others' activations, so that a place does not say
     /// what is written there.
     has_several: bool,
 }

@@ -66,7 +66,7 @@ pub struct Session {
     lanes: Option<Arc<Lanes>>,
     arena: Arena,
     stream: Arc<CudaStream>,
-    /// Where the state of each training step is.
+    /// The place of the state of each training step.
     states: Vec<u64>,
     /// Offsets of the words in which blocks of a launch count each other, of every program's state.
     counters: BTreeSet<u64>,
@@ -77,7 +77,7 @@ pub struct Session {
 
 impl Session {
     pub(crate) fn new(card: &Card, mut job: Job, meter: &mut Meter<'_>) -> Result<Session, Error> {
-        let is_offloading = job.train.iter().chain(job.others.iter().map(|other| &other.train)).any(|it| it.host() > 0);
+        let is_offloading = job.trainings().any(|it| it.host() > 0);
         if !job.others.is_empty() && is_offloading {
             let what = format!(
                 "`{}` has several training steps and `offload`, which go together on the CPU alone; remove `offload`",
@@ -151,8 +151,7 @@ impl Session {
             job.train.iter().chain(&job.evaluation).chain([&job.infer]).chain(served_program).chain(others());
         let counter = |state: u64| state + 4 * StateWord::Readers as u64;
         let counters: BTreeSet<u64> = programs.filter_map(state).map(counter).collect();
-        let steps = job.train.iter().chain(job.others.iter().map(|other| &other.train));
-        let states: Vec<u64> = steps.filter_map(state).collect();
+        let states: Vec<u64> = job.trainings().filter_map(state).collect();
         let transfers = Transfers::new(&stream)?;
         let mut session = Session {
             trains,
@@ -398,7 +397,7 @@ impl Runner for Session {
         if step >= self.trains.len().max(1) {
             return Err(Error::Damaged("no training step of this number was loaded"));
         }
-        // What it is fed lies where the one before it has its activations, and that one may run.
+        // Its inputs lie in the activations of the step before it, which may still run.
         self.follow_feeds()?;
         self.at = step;
         self.trains.get(step).map_or(Ok(()), |train| train.follow(&self.stream))

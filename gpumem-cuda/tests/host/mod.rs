@@ -66,24 +66,11 @@ pub fn is_apart() -> bool {
     std::env::var_os("GPUMEM_HOST_APART").is_some()
 }
 
-/// True if one launch takes many operations of this kind.
-fn is_of_many(action: &Action) -> bool {
-    matches!(
-        action,
-        Action::Update
-            | Action::Check
-            | Action::Squares(_)
-            | Action::SaveStatistics(_)
-            | Action::RestoreStatistics(_)
-            | Action::Average
-    )
-}
-
 /// The calls of a step. Where each tensor has an allocation of its own, updates and checks have a launch each: one for many
 /// parameters finds them by their distances.
 fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
     let operations = &placed.program.operations[step.first..step.first + step.count];
-    if !is_apart() || !is_of_many(&operations[0].action) {
+    if !is_apart() || !operations[0].action.is_of_many() {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());

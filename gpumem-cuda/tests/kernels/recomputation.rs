@@ -106,7 +106,8 @@ fn channels_side_by_side() {
 #[test]
 fn random_networks() {
     let (training, optimizer) = gradients();
-    for seed in [0, 4, 5] {
+    // Networks in which no gradient is 0 but for rounding: see `chains::random_networks`.
+    for seed in [1, 5, 6] {
         let (mut graph, output) = random(seed);
         let nodes = graph.nodes.len();
         graph.groups = vec![[nodes / 8, nodes / 2], [nodes / 2, nodes - 2]];

@@ -46,7 +46,7 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
 
-/// What the constants say.
+/// The settings that the constants hold.
 #[derive(Default)]
 pub(crate) struct Readings<'s> {
     /// The training steps: `TRAIN`, then those of other names.
@@ -148,7 +148,7 @@ fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
     }
 }
 
-/// What the program of a training step depends on.
+/// The facts that the program of a training step depends on.
 fn steps_of(train: &Reading<'_>) -> Steps {
     Steps {
         loss: train.loss.terms.clone(),

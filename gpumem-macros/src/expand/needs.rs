@@ -26,7 +26,7 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     if source.declaration.batch.is_some() {
         return None;
     }
-    // Which of several steps is the largest is seen where all are planned.
+    // The largest of several steps is known only after all are planned.
     if readings.trains.len() > 1 {
         return None;
     }

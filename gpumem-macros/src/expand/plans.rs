@@ -36,7 +36,7 @@ pub(super) struct Planned<'a> {
     pub(super) transients: usize,
     /// The constant where batch and precision are.
     settings: Ident,
-    /// Whether that is one of a training step.
+    /// True if that is one of a training step.
     trains: bool,
     pub(super) reading: Option<&'a Reading<'a>>,
     /// Whether it is checked against the cards of its constant.
@@ -92,7 +92,7 @@ pub(super) fn trained<'a>(source: &Source, readings: &'a Readings<'_>, programs:
     Trained { only, levels, leveled, checks, value: value(source, "TRAINING") }
 }
 
-/// What runs of a program, as an expression.
+/// The level of a program that runs, as an expression.
 fn value(source: &Source, prefix: &str) -> TokenStream {
     let compiled = format_ident!("__{prefix}");
     match &source.declaration.batch {

@@ -31,7 +31,7 @@ pub(super) fn of_network(
     let largest = quote!(__gpumem::__private::network::StepInfo::largest(<#path as __gpumem::Network>::STEPS));
     let train = match programs.blueprint.parts.all.is_empty() {
         true => settings(quote!(TRAIN), !source.trains.is_empty()),
-        // How much memory each instance needs decides which step is the largest; of an unknown one, the first is said.
+        // The memory of an instance decides which step is the largest; of an unknown one, the first is named.
         false if is_generic => settings(readings.train().map(Reading::ident).into_token_stream(), true),
         false => quote!(::core::option::Option::Some(&#largest.train)),
     };

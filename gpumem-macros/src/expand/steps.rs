@@ -33,7 +33,7 @@ pub(super) fn functions(source: &Source) -> TokenStream {
     functions.collect()
 }
 
-/// What stands in for the types of steps where the network has mistakes.
+/// Returns stand-ins for the types of steps if the network has mistakes.
 pub(super) fn stand_ins(source: &Source) -> TokenStream {
     let (generics, path) = generics(source);
     let all = (0..source.trains.len()).filter(|_| source.has_named_steps()).map(Literal::usize_unsuffixed);

@@ -1,4 +1,4 @@
-//! How parameters begin: `init = XavierUniform` of a layer, and `init(Normal(0.02), [..])` around several.
+//! Initialisers: `init = XavierUniform` of a layer, and `init(Normal(0.02), [..])` around several.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
@@ -11,7 +11,7 @@ use gpumem_core::layers::{self};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
-/// The options that say how parameters begin.
+/// The options that name initialisers.
 const OPTIONS: [&str; 2] = ["init", "bias_init"];
 
 impl<'s> Resolver<'s, '_> {

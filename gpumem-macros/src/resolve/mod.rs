@@ -98,7 +98,7 @@ pub(crate) struct Resolver<'s, 'e> {
     /// The outermost `freeze` around the element that is being resolved, and what the innermost `eval` or `train` says.
     frozen: Option<At<'s>>,
     mode: Option<Mode>,
-    /// What the `init` around it say.
+    /// The initialisers of the `init` around it.
     init_around: Initial,
     /// The `lengths` and `segments` around it, the innermost one last.
     around: Vec<Steps>,

@@ -49,7 +49,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// What a `lengths` or `segments` says; `None` after a mistake, or where what arrives is not known.
+    /// Returns the meaning of a `lengths` or `segments`; `None` after a mistake, or if the input is not known.
     fn steps_of(
         &mut self,
         element: &'s Expression,
@@ -172,7 +172,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Which steps count.
+/// The steps that count.
 enum Numbers {
     /// All of so many.
     All(u64),

@@ -13,7 +13,7 @@ use crate::program::ops::Convolution;
 use crate::shape::Shape;
 use alloc::format;
 
-/// What is written of such a convolution: all but the sizes of its weight.
+/// The options of such a convolution; its weight has the sizes.
 #[derive(Clone, Debug)]
 struct Written<const N: usize> {
     stride: [u64; N],

@@ -9,7 +9,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What the argument is called in messages.
+/// The name of the argument in messages.
 const SHAPE: &str = "a shape as `(100, 256)` or a whole number, all above 0,";
 
 /// `Parameter((100, 256), init = Normal(0.02))`: learned numbers of this shape, one value that all samples share.

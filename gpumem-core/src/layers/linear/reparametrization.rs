@@ -138,7 +138,7 @@ impl Reparametrization {
     }
 }
 
-/// What is divided by at least, as in PyTorch.
+/// The least divisor, as in PyTorch.
 const SPECTRAL_EPS: f64 = 1e-12;
 
 /// A weight over its largest singular value, with the singular vectors as running statistics. The rows are along `axis`.

@@ -54,7 +54,7 @@ impl Layer for Expand {
                 ));
             }
             output.push(size);
-            // What is not repeated needs no zeros of its own.
+            // A value that is not repeated needs no zeros.
             zeros.push(if length == size { 1 } else { size });
         }
         if output == shape.dims() {

@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Which keys the queries of a sequence may see, as numbers of each sample say it.
+/// The keys that queries of a sequence may see, by numbers of each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Seen {
@@ -64,7 +64,7 @@ record! {
         pub shape: Shape,
         /// Rows of each matrix that is added: T, or 1 if all queries share it. 0 where nothing is added.
         pub bias_rows: u64,
-        /// Which keys a query may see.
+        /// The keys that a query may see.
         pub seen: Seen,
     }
 }

@@ -32,7 +32,7 @@ record! {
         pub input: [u64; 2],
         /// Height and width of y.
         pub output: [u64; 2],
-        /// Where in x the first row and the first column of y are; 0 or half a step for nearest elements.
+        /// Places in x of the first row and the first column of y; 0 or half a step for nearest elements.
         pub start: [f64; 2],
         /// How far apart neighbouring rows and columns of y are in x.
         pub step: [f64; 2],

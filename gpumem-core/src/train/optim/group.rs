@@ -83,7 +83,7 @@ impl Group {
             _ => {}
         }
         match self.momentum {
-            // Which states there are follows from what is 0.
+            // Numbers that are 0 decide which states exist.
             Some(momentum) if !(momentum > 0.0 && momentum <= f64::MAX) => {
                 Some("`momentum` of a group must be above 0 and finite")
             }

@@ -211,7 +211,7 @@ impl Optimizer {
         groups.fold(self.rule(is_matrix), |rule, group| rule.with_rule(group))
     }
 
-    /// The same optimizer with the numbers of a group that its rule has.
+    /// Returns the optimizer with those numbers of a group that its rule has.
     const fn with_rule(self, group: &Group) -> Optimizer {
         const fn or<T: Copy>(own: Option<T>, all: T) -> T {
             match own {
