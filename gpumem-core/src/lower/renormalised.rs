@@ -171,7 +171,7 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
         }
         let made = made(&operations)?;
         let readers: Vec<usize> = made.iter().flat_map(|tensor| passes.after.get(tensor)).flatten().copied().collect();
-        let at = it.place(draft, &passes, *readers.iter().min()?)?;
+        let at = it.place(draft, &passes, &operations, *readers.iter().min()?)?;
         let is_own = |node: NodeId| node == it.norm || it.after.contains(&node);
         let reads_it = |&reader: &usize| {
             let node = draft.nodes[reader];
@@ -208,22 +208,23 @@ fn made(operations: &[(NodeId, Operation)]) -> Option<Vec<TensorId>> {
 }
 
 impl Renormalised {
-    /// The operation before which the output is made, of which `reader` is the first to read it.
+    /// The operation before which the output is made by `again`, if `reader` is the first to read it.
     ///
-    /// That is as late as possible: a card runs the gradient of a norm or a function as one pass with operations around it. Only the output of a
-    /// batch norm, which a card makes in one pass with the gradient, and a value that the gradient reads come before the gradient.
-    fn place(&self, draft: &Draft, passes: &Passes, reader: usize) -> Option<usize> {
+    /// That is as late as possible: a card runs the gradient of a norm or a function as one pass with operations around it. Three things come
+    /// earlier: the output of a batch norm, which a card makes in one pass with the gradient, an output that the gradient itself reads, and one
+    /// whose inputs are overwritten in between, by another gradient or by the update of a scale.
+    fn place(&self, draft: &Draft, passes: &Passes, again: &[(NodeId, Operation)], reader: usize) -> Option<usize> {
         let (gradient, latest) = (*passes.backward.get(&self.first)?, passed_by(draft, reader));
         if !self.waits || gradient > reader {
             return Some(latest);
         }
         let backward = &draft.operations[*passes.backward.get(&self.norm)?];
-        let input = backward.read(Slot::Input(0))?;
-        let writes_input = |it: &Operation| it.writes.iter().any(|operand| operand.tensor == input);
-        let is_batch_norm = matches!(&backward.action, Action::Run { op: Op::BatchNorm(_), .. });
-        let is_early = is_batch_norm
-            || draft.operations.get(gradient..latest).is_some_and(|between| between.iter().any(writes_input));
-        Some(if is_early { gradient } else { latest })
+        if matches!(&backward.action, Action::Run { op: Op::BatchNorm(_), .. }) {
+            return Some(gradient);
+        }
+        let inputs: Vec<TensorId> = again.iter().flat_map(|(_, it)| &it.reads).map(|operand| operand.tensor).collect();
+        let overwrites = |it: &Operation| it.writes.iter().any(|operand| inputs.contains(&operand.tensor));
+        Some((gradient..latest).find(|&at| overwrites(&draft.operations[at])).unwrap_or(latest))
     }
 }
 
