@@ -126,6 +126,105 @@ fn lengths_that_are_too_large() {
     refused!(Split);
 }
 
+/// A number for each step, and a loss of those that count.
+macro_rules! of_steps {
+    ($name:ident, $loss:expr, { $($settings:tt)* }) => {
+        network! {
+            pub struct $name;
+
+            const TRAIN: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: $loss, seed: 5, $($settings)* };
+
+            fn forward(x: Sequence<6, 4>, n: Lengths<6>) -> Sequence<6, 2> { [lengths(n, [Gru(4), Add([], MultiHeadAttention(2))]), Linear(2)] }
+        }
+    };
+}
+
+of_steps!(Steps, Huber { delta: 0.5 }(lengths = n) + 0.3 * L1(lengths = n), {});
+of_steps!(StepsSplit, Huber { delta: 0.5 }(lengths = n) + 0.3 * L1(lengths = n), { micro_batches: 2 });
+of_steps!(StepsSingle, Huber { delta: 0.5 }(lengths = n) + 0.3 * L1(lengths = n), { micro_batches: 4 });
+
+/// No part of a batch knows the lengths of the others, which a mean is divided by.
+#[test]
+fn losses_of_steps_that_count() {
+    macro_rules! trained {
+        ($name:ident, $padding:expr) => {{
+            let mut net = $name::on(&Cpu::with_threads(1).unwrap()).unwrap();
+            let x = Tensor::from_fn(|index| spread(index, 3));
+            let lengths = Tensor::from_vec(LENGTHS.to_vec()).unwrap();
+            let target = Tensor::from_fn(|index| match (index / 2 % 6) as u32 >= LENGTHS[index / 12] {
+                true => $padding,
+                false => spread(index, 4),
+            });
+            let mut all: Vec<f32> = (0..3).map(|_| net.train_step((&x, &lengths), &target).unwrap()).collect();
+            all.push(net.eval_loss((&x, &lengths), &target).unwrap());
+            all.extend(net.get("linear.weight").unwrap());
+            all
+        }};
+    }
+    let expected = trained!(Steps, 0.0);
+    assert!(expected[3] < expected[0]);
+    close("other targets of padding", &trained!(Steps, f32::NAN), &expected);
+    close("two parts", &trained!(StepsSplit, 7.0), &expected);
+    close("four parts", &trained!(StepsSingle, 7.0), &expected);
+}
+
+of_steps!(ByLengths, Huber { delta: 0.5 }(lengths = n), {});
+of_steps!(ByMask, Huber { delta: 0.5 }(mask = m), {});
+of_steps!(Both, 0.25 * Huber { delta: 0.5 }(mask = m) + 0.75 * Huber { delta: 0.5 }(lengths = n), {});
+of_steps!(BothSplit, 0.25 * Huber { delta: 0.5 }(mask = m) + 0.75 * Huber { delta: 0.5 }(lengths = n), { micro_batches: 2 });
+
+network! {
+    pub struct Halves;
+
+    const BODY: Train = Train {
+        batch: 4, micro_batches: 2, optimizer: Sgd { lr: 0.1 }, loss: Mse(from = inner, lengths = n), trains: "body*", seed: 5,
+    };
+    const HEAD: Train = Train { batch: 4, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, trains: "head*", seed: 5 };
+
+    fn forward(x: Sequence<6, 4>, n: Lengths<6>) -> Logits<3> {
+        [Linear(2, name = "body"), tap(inner), lengths(n, Mean(1)), Linear(3, name = "head")]
+    }
+}
+
+/// A step is handed the lengths that only its loss reads.
+#[test]
+fn lengths_of_one_of_several_steps() {
+    let mut net = Halves::on(&Cpu::with_threads(1).unwrap()).unwrap();
+    let x = Tensor::from_fn(|index| spread(index, 3));
+    let lengths = Tensor::from_vec(LENGTHS.to_vec()).unwrap();
+    let target = Tensor::from_fn(|index| match (index / 2 % 6) as u32 >= LENGTHS[index / 12] {
+        true => f32::NAN,
+        false => spread(index, 4),
+    });
+    let losses = [(); 5].map(|()| Halves::body(&mut net).train_step((&x, &lengths), &target).unwrap());
+    assert!(losses.iter().all(|loss| loss.is_finite()) && losses[4] < losses[0], "{losses:?}");
+    let labels = Tensor::from_vec(vec![0u32, 2, 1, 2]).unwrap();
+    assert!(Halves::head(&mut net).train_step((&x, &lengths), &labels).unwrap().is_finite());
+}
+
+/// A mask that is 1 before the end of each sample is its length, and terms of both kinds have divisors of their own.
+#[test]
+fn lengths_and_masks_of_losses() {
+    macro_rules! trained {
+        ($name:ident, $target:expr) => {{
+            let mut net = $name::on(&Cpu::with_threads(1).unwrap()).unwrap();
+            let x = Tensor::from_fn(|index| spread(index, 3));
+            let lengths = Tensor::from_vec(LENGTHS.to_vec()).unwrap();
+            let mut all: Vec<f32> = (0..3).map(|_| net.train_step((&x, &lengths), $target).unwrap()).collect();
+            all.push(net.eval_loss((&x, &lengths), $target).unwrap());
+            all.extend(net.get("linear.weight").unwrap());
+            all
+        }};
+    }
+    let target = Tensor::from_fn(|index| spread(index, 4));
+    let mask = Tensor::from_fn(|index| f32::from(u8::from(((index / 2 % 6) as u32) < LENGTHS[index / 12])));
+    let expected = trained!(ByLengths, &target);
+    assert!(expected[3] < expected[0]);
+    close("a mask", &trained!(ByMask, (&target, &mask)), &expected);
+    close("both", &trained!(Both, (&target, &mask)), &expected);
+    close("both in two parts", &trained!(BothSplit, (&target, &mask)), &expected);
+}
+
 network! {
     pub struct Generic<const BATCH: usize>;
 

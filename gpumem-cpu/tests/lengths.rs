@@ -5,13 +5,17 @@ mod harness;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId, Type};
 use gpumem_core::layers::Steps;
-use gpumem_core::lower::{Term, Training};
+use gpumem_core::lower::{Options, Term, Training, lower};
+use gpumem_core::program::Measure;
+use gpumem_core::program::loss::{LossOptions, Reduction, Weighting};
 use gpumem_core::program::ops::Seen;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
+use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::given::{self, STAY};
-use harness::graphs::{counted, within};
+use harness::graphs::{counted, layer, within};
 use harness::{Loaded, Truth, assert_close};
+use std::borrow::Cow;
 
 const TOLERANCE: f64 = 1e-5;
 
@@ -182,6 +186,90 @@ fn recurrent_layers() {
     ] {
         let case = Case { truth: &truth, name, inputs: &["x"], of: 0, seen: Seen::Lengths, text };
         [None, Some(f32::NAN)].into_iter().for_each(|poison| case.check(poison));
+    }
+}
+
+/// Losses of the steps that count: the others have neither term nor gradient, whatever they and their targets are.
+#[test]
+fn losses() {
+    let truth = truth();
+    let weights = Cow::Borrowed(&[0.5, 2.0, 1.25][..]);
+    let plain = LossOptions { counted: STEPS, ..LossOptions::DEFAULT };
+    for (name, measure, options) in [
+        ("mse", Measure::Mse, plain.clone()),
+        ("huber_sum", Measure::Huber, LossOptions { reduction: Reduction::Sum, number: Some(0.5), ..plain.clone() }),
+        ("bce", Measure::BceWithLogits, LossOptions { weights, ..plain.clone() }),
+        ("kl_batch", Measure::KlDiv, LossOptions { reduction: Reduction::BatchMean, ..plain.clone() }),
+        ("loss_mean", Measure::Mean, plain.clone()),
+    ] {
+        let mut graph = Graph::default();
+        let x = graph.input(Type::numbers(Shape::new(&[STEPS, 3]))).unwrap();
+        let n = graph.input(Type::indices(Shape::new(&[]))).unwrap();
+        let output = layer(&mut graph, x, "Affine(1)");
+        let term = Term { counted: Some(n), options, ..Term::of(measure) };
+        for poison in [None, Some(f32::NAN)] {
+            let mut loaded = Loaded::new(&graph, output, training(std::slice::from_ref(&term)), BATCH, STAY);
+            let counts = truth.words(&format!("{name}.steps"));
+            let poisoned = |tensor: &str| {
+                let mut words = truth.words(&format!("{name}.{tensor}")).to_vec();
+                for (step, row) in words.chunks_exact_mut(3).enumerate() {
+                    if let Some(poison) = poison.filter(|_| (step % 5) as u32 >= counts[step / 5]) {
+                        row.fill(poison.to_bits());
+                    }
+                }
+                words
+            };
+            loaded.set("input", &poisoned("input.x"));
+            loaded.set("input1", counts);
+            if measure != Measure::Mean {
+                loaded.set("target", &poisoned("target"));
+            }
+            let loss = loaded.step().unwrap();
+            assert_close(name, &[loss], &truth.floats(&format!("{name}.output")), TOLERANCE);
+            let gradient = loaded.get("input.gradient").unwrap();
+            assert_close(name, &gradient, &truth.floats(&format!("{name}.grad_input.x")), TOLERANCE);
+            // A mean of nothing is none, and moves nothing.
+            loaded.set("input1", &[0; 4]);
+            let loss = loaded.step().unwrap();
+            assert!(
+                if term.options.reduction == Reduction::Mean { loss.is_nan() } else { loss == 0.0 },
+                "{name}: {loss}"
+            );
+            assert!(loaded.get("input.gradient").unwrap().iter().all(|dx| *dx == 0.0), "{name}");
+            loaded.set("input1", &[0, 6, 0, 0]);
+            let error = Error::Index { what: "length", position: 1, value: 6, limit: 6 };
+            assert_eq!(loaded.step().unwrap_err(), error);
+        }
+    }
+}
+
+/// Lengths that a loss has not, that count other steps, that are no input, or that stand beside a mask.
+#[test]
+fn losses_of_other_steps() {
+    let mut graph = Graph::default();
+    let x = graph.input(Type::numbers(Shape::new(&[STEPS, 3]))).unwrap();
+    let n = graph.input(Type::indices(Shape::new(&[]))).unwrap();
+    let output = layer(&mut graph, x, "Affine(1)");
+    let options = |counted| LossOptions { counted, ..LossOptions::DEFAULT };
+    let masked = LossOptions { weighting: Weighting::Mask, ..options(STEPS) };
+    let sound = Term { counted: Some(n), options: options(STEPS), ..Term::of(Measure::Mse) };
+    let refused = |term: Term| {
+        let training = training(std::slice::from_ref(&term));
+        lower(&graph, &[output], &Options { training: Some(training) }).err().map(|error| error.message)
+    };
+    assert_eq!(refused(sound.clone()), None);
+    let said = "the loss counts other steps than its value has, or has no input that says which";
+    for term in [
+        Term { counted: None, ..sound.clone() },
+        Term { options: options(0), ..sound.clone() },
+        Term { options: options(STEPS - 1), ..sound.clone() },
+        Term { counted: Some(output), ..sound.clone() },
+        Term { counted: Some(99), ..sound.clone() },
+        Term { measure: Measure::CrossEntropy, ..sound.clone() },
+        Term { weights: Some(1), options: masked, ..sound.clone() },
+    ] {
+        let what = format!("{term:?}");
+        assert_eq!(refused(term).as_deref(), Some(said), "{what}");
     }
 }
 

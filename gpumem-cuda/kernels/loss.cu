@@ -24,6 +24,8 @@
 // LIKELIHOOD     the numbers of rows are logarithms of probabilities, not logits
 // PROBABILITIES  the targets of rows are a number for each class, not class indices
 // LOG_TARGET     the targets are logarithms
+// COUNTED_STEPS, STEP  of each sample only the first lengths[b] of so many steps count, of so many elements each: the others have neither
+//                term nor gradient. A mean is divided by the elements that count, which `divisor` has; it is null for a sum
 // LOSS     the struct that says how it measures elements
 // WEIGHTED the terms are multiplied with numbers of their own: see loss.cuh
 // SUMMED   how many numbers come to what the terms are divided by
@@ -247,9 +249,20 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     return PLAIN ? logf(sum) + largest - picked : mass * (logf(sum) + largest) - picked;
 }
 
-// COUNTS_TARGETS: the divisor is what the targets come to, and not what a mask does.
+#ifdef COUNTED_STEPS
+// How many elements count, of whole batches of COUNT elements.
+KERNEL(__launch_bounds__(1024) loss_divisor_of_steps)(const u32 *lengths, float *divisor) {
+    __shared__ float scratch[32];
+    float sum = 0.0f;
+    for (u64 b = threadIdx.x; b < COUNT / (STEP * COUNTED_STEPS); b += blockDim.x) sum += (float)lengths[b];
+    sum = block_sum(sum, scratch);
+    if (threadIdx.x == 0) divisor[0] = sum * (float)STEP;
+}
+#endif
+
+// COUNTS_TARGETS: the divisor is what the targets come to, and not what a mask or lengths do.
 #undef COUNTS_TARGETS
-#if defined(COUNTED) && !defined(WEIGHTED)
+#if defined(COUNTED) && !defined(WEIGHTED) && !defined(COUNTED_STEPS)
 #define COUNTS_TARGETS
 #endif
 
@@ -351,23 +364,52 @@ struct KlDiv {
     static __device__ __forceinline__ float slope(float, float t, float) { return HAS_LOGARITHMS ? -expf(t) : -t; }
 };
 
+// What says which elements count, and what a mean is divided by then: further arguments of the kernels of elements.
+#undef COUNTS_ARGUMENTS
+#undef COUNTS
+#ifdef COUNTED_STEPS
+struct Counts {
+    const float *divisor;
+    const u32 *lengths;
+
+    __device__ __forceinline__ bool has(u64 i) const { return i / STEP % COUNTED_STEPS < lengths[i / (STEP * COUNTED_STEPS)]; }
+    __device__ __forceinline__ float all() const { return divisor ? divisor[0] : (float)(DIVISOR); }
+};
+#define COUNTS_ARGUMENTS , const float *divisor, const u32 *lengths
+#define COUNTS {divisor, lengths}
+#else
+struct Counts {
+    __device__ __forceinline__ bool has(u64) const { return true; }
+    __device__ __forceinline__ float all() const { return (float)(DIVISOR); }
+};
+#define COUNTS_ARGUMENTS
+#define COUNTS {}
+#endif
+
 // Element i, and its gradient.
 template <class Loss>
-static __device__ __forceinline__ float term_of(u64 i, const real *x, const float *target, const u32 *state, real *dx) {
+static __device__ __forceinline__ float term_of(u64 i, const real *x, const float *target, const u32 *state, real *dx, const Counts &counts) {
+    if (!counts.has(i)) {
+#if GRADIENT
+        put(0.0f, dx + i);
+#endif
+        return 0.0f;
+    }
     const float t = SAME<Loss, Mean> ? 0.0f : target[i], weight = weight_of(i / INNER % CLASSES), logit = widen(x[i]);
     const float value = Loss::value(logit, t, weight);
 #if GRADIENT
-    put(Loss::slope(logit, t, weight) * factor(state) / (float)(DIVISOR), dx + i);
+    put(Loss::slope(logit, t, weight) * factor(state) / counts.all(), dx + i);
 #endif
     return value;
 }
 
 // The terms of a block, over elements a stride of all blocks apart.
 template <class Loss>
-static __device__ __forceinline__ float terms_of_block(const real *x, const float *target, const u32 *state, real *dx, float *scratch) {
+static __device__ __forceinline__ float terms_of_block(const real *x, const float *target, const u32 *state, real *dx, float *scratch,
+                                                       const Counts &counts) {
     float sum = 0.0f;
     for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x)
-        sum += term_of<Loss>(i, x, target, state, dx);
+        sum += term_of<Loss>(i, x, target, state, dx, counts);
     return block_sum(sum, scratch);
 }
 
@@ -379,7 +421,7 @@ static __device__ __forceinline__ float all_terms(const real *x, const float *ta
     float *sums = scratch, *sums_of_blocks = scratch + 256;
     const u32 lane = threadIdx.x % 32;
     for (u32 i = threadIdx.x; i < BLOCKS * 256; i += blockDim.x) {
-        const float sum = warp_sum(i < COUNT ? term_of<Loss>(i, x, target, state, dx) : 0.0f);
+        const float sum = warp_sum(i < COUNT ? term_of<Loss>(i, x, target, state, dx, Counts()) : 0.0f);
         if (lane == 0) sums[i / 32] = sum;
     }
     __syncthreads();
@@ -392,28 +434,28 @@ static __device__ __forceinline__ float all_terms(const real *x, const float *ta
 }
 
 // Partial sums of 256 blocks.
-KERNEL(mse_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
+KERNEL(mse_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial COUNTS_ARGUMENTS) {
     __shared__ float scratch[32];
-    const float sum = terms_of_block<Mse>(x, target, state, dx, scratch);
+    const float sum = terms_of_block<Mse>(x, target, state, dx, scratch, COUNTS);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-KERNEL(mean_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
+KERNEL(mean_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial COUNTS_ARGUMENTS) {
     __shared__ float scratch[32];
-    const float sum = terms_of_block<Mean>(x, target, state, dx, scratch);
+    const float sum = terms_of_block<Mean>(x, target, state, dx, scratch, COUNTS);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-KERNEL(dot_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
+KERNEL(dot_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial COUNTS_ARGUMENTS) {
     __shared__ float scratch[32];
-    const float sum = terms_of_block<Dot>(x, target, state, dx, scratch);
+    const float sum = terms_of_block<Dot>(x, target, state, dx, scratch, COUNTS);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 #ifdef LOSS
-KERNEL(elements_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial) {
+KERNEL(elements_partial)(const real *x, const float *target, const u32 *state, real *dx, float *partial COUNTS_ARGUMENTS) {
     __shared__ float scratch[32];
-    const float sum = terms_of_block<LOSS>(x, target, state, dx, scratch);
+    const float sum = terms_of_block<LOSS>(x, target, state, dx, scratch, COUNTS);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 #endif

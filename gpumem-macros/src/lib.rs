@@ -129,7 +129,9 @@ use proc_macro2::TokenStream;
 /// outputs, or two taps, `from = (x, y)`. Terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` and losses of a batch compare with nothing. Targets are handed in as a tuple, in the order
 /// in which they are first named: of a term its target, then `input_lengths` of `Ctc`, then `weights = name`, a number for each sample, or
-/// `mask = name`, a number for each term. What only a loss reads is not part of inference. `CrossEntropy` measures logits, so it is refused
+/// `mask = name`, a number for each term. Losses of elements take `lengths = n`, an input `n: Lengths<T>`: only the first `n` of T steps
+/// count; a mean over padded steps without it or a mask is an error, for classes without `ignore_index`. What only a loss reads is not part of
+/// inference. `CrossEntropy` measures logits, so it is refused
 /// right behind `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with
 /// `CrossEntropy(from = logits)`. A target of a class is a `u32`, all others are numbers.
 ///

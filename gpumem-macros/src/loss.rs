@@ -1,6 +1,7 @@
 //! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
 
 mod learned;
+mod lengths;
 mod options;
 mod shapes;
 
@@ -14,9 +15,10 @@ use gpumem_core::graph::Elements;
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::{Term, unchunkable};
-use gpumem_core::program::loss::{Compares, Over, Weighting};
+use gpumem_core::program::loss::{Compares, LossOptions, Over, Weighting};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
+use lengths::counted;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
@@ -57,6 +59,8 @@ struct Written {
     input_lengths: Option<Ident>,
     /// Factors of its terms: a number for each sample, or for each term.
     weights: Option<Ident>,
+    /// The input of the network that says how many steps of each sample count.
+    lengths: Option<Ident>,
     options: options::Reading,
     place: Place,
 }
@@ -88,6 +92,7 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
         target: None,
         input_lengths: None,
         weights: None,
+        lengths: None,
         options: Default::default(),
         place: promised.place,
     };
@@ -188,6 +193,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
         target: None,
         input_lengths: None,
         weights: None,
+        lengths: None,
         options,
         place,
     };
@@ -228,7 +234,7 @@ pub(crate) fn example(loss: Loss) -> String {
     }
 }
 
-/// `from = aux`, `from = (x, y)`, `target = name` or `input_lengths = name`.
+/// `from = aux`, `from = (x, y)`, `target = name`, `input_lengths = name` or `lengths = n`.
 fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     let loss = written.loss;
     let text = loss.name();
@@ -249,6 +255,9 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
         let with = if loss == Loss::Mean { "nothing" } else { "no target" };
         return errors.add(Place::of(argument), format!("`{text}` compares with {with}; remove `target`"));
     }
+    if let Some(message) = lengths::of_classes(written).filter(|_| name == "lengths") {
+        return errors.add(&option, message);
+    }
     if !known.contains(&name.as_str()) {
         let hint = match nearest(&name, &known) {
             Some(near) => format!("did you mean `{near}`?"),
@@ -268,6 +277,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
         "from" => !written.from.is_empty(),
         "target" => written.target.is_some(),
         "weights" | "mask" => written.weights.is_some(),
+        "lengths" => written.lengths.is_some(),
         _ => written.input_lengths.is_some(),
     };
     if is_twice {
@@ -278,6 +288,9 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
             _ => format!("`{option}` is given twice"),
         };
         return errors.add(&option, format!("{twice}; remove one"));
+    }
+    if let Some(message) = lengths::beside_weights(written, &name) {
+        return errors.add(&option, message);
     }
     let place = Place::of(argument);
     match (name.as_str(), &*values) {
@@ -292,6 +305,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
             written.options.options.weighting = if name == "mask" { Weighting::Mask } else { Weighting::Samples };
         }
         ("target", [value]) => written.target = Some(value.clone()),
+        ("lengths", [value]) => written.lengths = Some(value.clone()),
         (_, [value]) => written.input_lengths = Some(value.clone()),
         _ => {
             let message = format!("`{name}` is one name here; write `{text}({name} = {})`", values[0]);
@@ -313,6 +327,9 @@ fn sources(term: &Written) -> Vec<&'static str> {
         known.push("weights");
         // A sequence is a term of its own.
         known.extend((term.over() != Over::Sequences).then_some("mask"));
+    }
+    if term.over() == Over::Elements {
+        known.push("lengths");
     }
     known
 }
@@ -383,14 +400,28 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
         let weights = term.weights.as_ref().zip(term.options.options.weights_of(term.loss.into(), value.shape));
         let numbers = |shape| Target { shape, elements: Elements::Numbers };
         let weights = weights.map(|(weights, shape)| numbered(Some(name(weights)), numbers(shape)));
+        let counted = counted(term, &measured, resolved, errors);
         let [from, and, third] =
             [0, 1, 2].map(|side| measured.get(side).filter(|_| !term.from.is_empty()).map(|(node, _)| *node));
         let [scale, bias] = [0, 1].map(|number| learned::node(term, number, resolved, errors));
-        let options = term.options.options.clone();
-        let measure = term.loss.into();
-        let weight = term.weight;
-        reading.terms.push(Term { measure, weight, from, and, third, scale, bias, target, lengths, weights, options });
-        reading.tokens.extend(tokens(term));
+        let options = LossOptions { counted: counted.map_or(0, |(_, steps)| steps), ..term.options.options.clone() };
+        let counted = counted.map(|(node, _)| node);
+        let (measure, weight) = (term.loss.into(), term.weight);
+        reading.tokens.extend(tokens(term, &options));
+        reading.terms.push(Term {
+            measure,
+            weight,
+            from,
+            and,
+            third,
+            scale,
+            bias,
+            target,
+            lengths,
+            weights,
+            counted,
+            options,
+        });
         chunks.push(term.options.chunks);
     }
     check_chunks(&reading.terms, &chunks, resolved, errors);
@@ -641,7 +672,7 @@ fn check_target(term: &Written, known: Target, needed: Target, errors: &mut Erro
     errors.add(term.place, message);
 }
 
-fn tokens(term: &Written) -> TokenStream {
+fn tokens(term: &Written, options: &LossOptions) -> TokenStream {
     let loss = Ident::new(term.loss.name(), term.name);
     let name = |name: Option<&Ident>| match name {
         Some(name) => {
@@ -650,11 +681,11 @@ fn tokens(term: &Written) -> TokenStream {
         }
         None => quote!(::core::option::Option::None),
     };
-    let options = options::tokens(&term.options.options);
+    let options = options::tokens(options);
     let [from, and, third] = [0, 1, 2].map(|side| name(term.from.get(side)));
-    let weights = name(term.weights.as_ref());
     let [scale, bias] = term.options.learned.each_ref().map(|learned| name(learned.as_ref()));
-    let [target, input_lengths] = [name(term.target.as_ref()), name(term.input_lengths.as_ref())];
+    let [target, input_lengths, weights, lengths] =
+        [&term.target, &term.input_lengths, &term.weights, &term.lengths].map(|written| name(written.as_ref()));
     let weight = Literal::f64_unsuffixed(term.weight);
     quote! {
         __gpumem::__private::LossTerm {
@@ -668,6 +699,7 @@ fn tokens(term: &Written) -> TokenStream {
             target: #target,
             input_lengths: #input_lengths,
             weights: #weights,
+            lengths: #lengths,
             options: #options,
         },
     }

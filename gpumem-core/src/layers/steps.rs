@@ -83,6 +83,13 @@ impl Steps {
         &self.written
     }
 
+    /// Returns the input with the lengths of the samples, if the first axis of a node's value are the steps that they count.
+    pub fn lengths_at(&self, graph: &Graph, node: NodeId) -> Option<NodeId> {
+        let (seen, lengths) = self.numbers?;
+        let is_first = seen == Seen::Lengths && self.axis(graph, node) == Axis::At(0);
+        (is_first && graph.value(node).shape.dims().first() == Some(&self.count)).then_some(lengths)
+    }
+
     /// Forgets what is known of the nodes from `end` on.
     pub(super) fn forget(&self, end: NodeId) {
         self.axes.borrow_mut().truncate(end.saturating_sub(self.of));

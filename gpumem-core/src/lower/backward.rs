@@ -157,6 +157,7 @@ impl Builder<'_> {
             let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
             let lengths = term.lengths.filter(|_| term.over() == Over::Sequences);
             let lengths = lengths.map(|number| self.target_of(number, (Shape::new(&[]), true), &mut targets));
+            let lengths = lengths.or_else(|| term.counted.map(|node| self.held(node)));
             let lengths = lengths.map(|tensor| Operand { slot: Slot::Input(1), tensor });
             let target = target.map(|tensor| Operand { slot: Slot::Target, tensor });
             let weights = term.weights.zip(term.options.weights_of(term.measure, shape));

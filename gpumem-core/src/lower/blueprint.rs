@@ -60,6 +60,7 @@ impl Wire for Term {
         self.target.put(out);
         self.lengths.put(out);
         self.weights.put(out);
+        self.counted.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Term> {
@@ -75,6 +76,7 @@ impl Wire for Term {
             target: Wire::take(from)?,
             lengths: Wire::take(from)?,
             weights: Wire::take(from)?,
+            counted: Wire::take(from)?,
             options,
         })
     }

@@ -103,7 +103,10 @@ impl<'g> Builder<'g> {
         activations: Activations,
     ) -> Result<Builder<'g>, LowerError> {
         let count = graph.nodes.len();
-        let live = reachable(graph, &ends);
+        let mut live = reachable(graph, &ends);
+        // Inputs that only the loss reads.
+        let terms = training.map_or(&[][..], |training| training.loss);
+        terms.iter().filter_map(|term| term.counted).for_each(|input| live[input] = true);
         let mut builder = Builder {
             graph,
             outputs,

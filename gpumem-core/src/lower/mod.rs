@@ -42,7 +42,7 @@ pub use parts::{PartStep, Parts};
 pub use stepped::Cached;
 pub use tables::{LayerLine, OwnedTables, layer_table, tables};
 
-use crate::graph::{Graph, NodeId, RowId};
+use crate::graph::{Graph, NodeId, RowId, Source};
 use crate::memory::tables::samples;
 use crate::program::loss::{Compares, LossOptions, Over, Weighting};
 use crate::program::{Measure, Program};
@@ -86,6 +86,8 @@ pub struct Term {
     pub lengths: Option<usize>,
     /// The number of the target that its terms are multiplied with; `None` if they are not.
     pub weights: Option<usize>,
+    /// The input of the network that says how many steps of each sample count, of as many as [`LossOptions::counted`].
+    pub counted: Option<NodeId>,
     /// The options of the loss.
     pub options: LossOptions,
 }
@@ -103,6 +105,7 @@ impl Term {
         target: 0,
         lengths: None,
         weights: None,
+        counted: None,
         options: LossOptions::DEFAULT,
     };
     /// Mean squared error of the first output.
@@ -117,14 +120,14 @@ impl Term {
 
     /// The values that it names.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
-        let Term { from, and, third, scale, bias, .. } = *self;
-        [from, and, third, scale, bias].into_iter().flatten()
+        let Term { from, and, third, scale, bias, counted, .. } = *self;
+        [from, and, third, scale, bias, counted].into_iter().flatten()
     }
 
     /// The values that it names, to be replaced.
     pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut NodeId> {
-        let Term { from, and, third, scale, bias, .. } = self;
-        [from, and, third, scale, bias].into_iter().flatten()
+        let Term { from, and, third, scale, bias, counted, .. } = self;
+        [from, and, third, scale, bias, counted].into_iter().flatten()
     }
 
     /// Terms: one for each of these.
@@ -187,6 +190,20 @@ impl Term {
         }
         if self.weights.is_some() != (self.options.weighting != Weighting::None) {
             return Err(LowerError::of_all("the terms of the loss are multiplied with a target that it has not"));
+        }
+        let is_input = |node: NodeId| graph.nodes.get(node).is_some_and(|node| node.source == Source::Input);
+        let is_counted = match (self.counted, self.options.counted) {
+            (None, 0) => true,
+            (Some(node), steps) => {
+                let is_alone = self.over() == Over::Elements && self.options.weighting == Weighting::None;
+                steps > 0 && is_input(node) && is_alone && shapes[0].dims().first() == Some(&steps)
+            }
+            (None, _) => false,
+        };
+        if !is_counted {
+            return Err(LowerError::of_all(
+                "the loss counts other steps than its value has, or has no input that says which",
+            ));
         }
         let LossOptions { blank, target_length, .. } = self.options;
         let is_aligned =

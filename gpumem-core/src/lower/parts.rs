@@ -131,7 +131,8 @@ impl Blueprint {
 
     /// True for each input that the loss of a step depends on.
     pub fn inputs_of(&self, part: &PartStep) -> Vec<bool> {
-        self.inputs_before(&self.measured(&part.steps))
+        let counted = part.steps.loss.iter().filter_map(|term| term.counted);
+        self.inputs_before(&self.measured(&part.steps).into_iter().chain(counted).collect::<Vec<_>>())
     }
 
     /// True for each input that one of these values depends on.

@@ -139,21 +139,30 @@ impl Criterion {
         self.options.second.or(self.kind.row().second.map(|number| number.default)).unwrap_or(0.0)
     }
 
-    /// Whether its terms are divided by what the targets come to: the sum of the weights of the positions that count.
+    /// Elements of a step, where only the first steps of each sample count.
+    pub fn step(&self) -> u64 {
+        product(&[self.outer, self.classes, self.inner]) / self.options.counted.max(1)
+    }
+
+    /// Whether its terms are divided by how many count: the sum of the weights of the positions, by the targets, what a mask comes to, or
+    /// the elements of the steps.
     pub fn counts(&self) -> bool {
         let is_weighted = self.compares() == Compares::Classes
             && (self.options.ignored.is_some() || !self.options.weights.is_empty());
+        let is_counted = self.options.counted > 0 && self.kind != Measure::Dot;
         self.options.reduction == Reduction::Mean
             && match self.options.weighting {
-                Weighting::None => is_weighted || self.over() == Over::Mined,
+                Weighting::None => is_counted || is_weighted || self.over() == Over::Mined,
                 Weighting::Samples => false,
                 Weighting::Mask => true,
             }
     }
 
-    /// What a position with this label counts for, where the terms are divided by [what counts](Criterion::counts).
+    /// What a position with this label, or a sample of so many steps, counts for, where the terms are divided by
+    /// [what counts](Criterion::counts).
     pub fn weight_of(&self, label: u32) -> f64 {
         match &*self.options.weights {
+            _ if self.options.counted > 0 => f64::from(label) * self.step() as f64,
             _ if self.options.ignored == Some(label) => 0.0,
             [] => 1.0,
             // No class: whoever looks at labels says so.
@@ -236,6 +245,9 @@ impl Criterion {
                 let lengths = Indices::below(limit, "input length", Slot::Input(1), 1);
                 Vec::from([label(self.options.target_length, Allowed::Negative), lengths])
             }
+            Compares::Nothing | Compares::Numbers | Compares::Signs if self.options.counted > 0 => {
+                Vec::from([Indices::below(self.options.counted.saturating_add(1), "length", Slot::Input(1), 1)])
+            }
             Compares::Nothing | Compares::Numbers | Compares::Signs | Compares::Ids => Vec::new(),
         }
     }
@@ -244,8 +256,22 @@ impl Criterion {
     fn is_sound(&self) -> bool {
         let LossOptions { weights, blank, target_length, .. } = &self.options;
         let has_weights = weights.is_empty() || weights.len() as u64 == self.classes;
+        let elements = product(&[self.outer, self.classes, self.inner]);
+        let is_counted = match self.options.counted {
+            0 => true,
+            steps => {
+                let is_of_elements = self.over() == Over::Elements && !self.is_part();
+                let is_alone = self.options.weighting == Weighting::None;
+                is_of_elements
+                    && is_alone
+                    && steps < u64::from(u32::MAX)
+                    && elements > 0
+                    && elements.is_multiple_of(steps)
+            }
+        };
         let is_inside = self.first.checked_add(self.outer).is_some_and(|end| end <= self.whole);
         has_weights
+            && is_counted
             && is_inside
             && (self.over() == Over::Batch || self.learned == [false; 2])
             && match self.over() {
@@ -306,6 +332,7 @@ mod tests {
             swap: true,
             mining: Mining::Hardest,
             weighting: Weighting::Mask,
+            counted: 0,
         };
         for options in [LossOptions::DEFAULT, options] {
             let criterion = Criterion::new(Measure::CrossEntropy, 0.5, options, shape);
@@ -319,6 +346,27 @@ mod tests {
             other.put(&mut bytes);
             let is_sound = other.options.weights.is_empty();
             assert_eq!(Criterion::take(&mut Reader::new(&bytes)).is_some(), is_sound);
+        }
+    }
+
+    /// Of the first steps each element counts for one, and a damaged program may name any.
+    #[test]
+    fn steps_that_count() {
+        let of = |kind, counted| {
+            let options = LossOptions { counted, ..LossOptions::DEFAULT };
+            Criterion::new(kind, 1.0, options, Shape::new(&[5, 6]))
+        };
+        let criterion = of(Measure::Mse, 5);
+        assert!(criterion.is_sound() && criterion.counts());
+        assert_eq!((criterion.step(), criterion.weight_of(3)), (6, 18.0));
+        assert_eq!(criterion.indices(), [Indices::below(6, "length", Slot::Input(1), 1)]);
+        assert!(!of(Measure::Mse, 0).counts() && of(Measure::Mse, 0).indices().is_empty());
+        for damaged in [of(Measure::Mse, 7), of(Measure::CrossEntropy, 5), of(Measure::Mse, 1 << 40)] {
+            assert!(!damaged.is_sound(), "{damaged:?}");
+        }
+        for weighting in [Weighting::Samples, Weighting::Mask] {
+            let options = LossOptions { counted: 5, weighting, ..LossOptions::DEFAULT };
+            assert!(!Criterion::new(Measure::Mse, 1.0, options, Shape::new(&[5, 6])).is_sound(), "{weighting:?}");
         }
     }
 

@@ -181,6 +181,10 @@ macro_rules! losses {
         /// of its own, `w`; the mean is divided by all terms, as `(loss * w).mean()` is. `(mask = m)` multiplies each term with a number of
         /// its own, and a mean is divided by the sum of these numbers, `(loss * m).sum() / m.sum()`, which is NaN if all are 0. A mask has a
         /// number for each element of a loss of elements, and for each position of one of classes or vectors.
+        ///
+        /// Losses of elements, such as `Mse(lengths = n)`, take an input of lengths: of each sample only elements of the first `n` steps
+        /// count, along the first axis of what is measured, and a mean is divided by their number in the batch. Where there is none it is NaN,
+        /// as PyTorch's `mse_loss(x[mask], y[mask])` is, and the gradient is 0. It takes the place of `weights` and `mask`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Loss {
@@ -458,6 +462,8 @@ pub struct LossOptions {
     pub mining: Mining,
     /// Factors of the terms.
     pub weighting: Weighting,
+    /// Steps of a sequence of which only the first `n` of each sample count, along the first axis of what is measured: 0 where all do.
+    pub counted: u64,
 }
 
 impl LossOptions {
@@ -477,6 +483,7 @@ impl LossOptions {
         swap: false,
         mining: Mining::None,
         weighting: Weighting::None,
+        counted: 0,
     };
 
     /// What a loss with these options compares with.
@@ -549,6 +556,7 @@ impl Wire for LossOptions {
         self.swap.put(out);
         self.mining.put(out);
         self.weighting.put(out);
+        self.counted.put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<LossOptions> {
@@ -567,6 +575,7 @@ impl Wire for LossOptions {
             swap: Wire::take(from)?,
             mining: Wire::take(from)?,
             weighting: Wire::take(from)?,
+            counted: Wire::take(from)?,
         })
     }
 }

@@ -1,4 +1,5 @@
-//! What the terms of a loss are divided by where a batch is split: what all of its targets come to, which no part knows of the others.
+//! What the terms of a loss are divided by where a batch is split: what all of its targets or lengths come to, which no part knows of the
+//! others.
 //!
 //! The host is handed whole batches. It counts the targets before the first part and gives each part the sum, as one more target.
 
@@ -14,8 +15,8 @@ use alloc::vec::Vec;
 /// A term that divides by what the targets come to.
 #[derive(Clone, Debug)]
 struct Divisor {
-    /// The number of the target that is counted, among all targets.
-    target: usize,
+    /// The number of the target that is counted, among all targets, or of the input with lengths, among all inputs.
+    counted: (Class, usize),
     criterion: Criterion,
     /// Where it lies, and how many bytes are its copies for the samples of a part.
     offset: u64,
@@ -39,9 +40,13 @@ impl Divisors {
         let one = |operation: &Operation| -> Option<Result<Divisor, Error>> {
             let Action::Loss(criterion) = &operation.action else { return None };
             let given = operation.read(Slot::Saved(0)).filter(|_| criterion.counts())?;
-            let number = |id: TensorId| placed.program.of_class(Class::Target).position(|other| other == id);
-            let counted = if criterion.weighted().is_some() { WEIGHTS } else { Slot::Target };
-            let target = operation.read(counted).and_then(number);
+            let (class, slot) = match criterion.options.counted {
+                0 if criterion.weighted().is_some() => (Class::Target, WEIGHTS),
+                0 => (Class::Target, Slot::Target),
+                _ => (Class::Input, Slot::Input(1)),
+            };
+            let number = |id: TensorId| placed.program.of_class(class).position(|other| other == id);
+            let target = operation.read(slot).and_then(number);
             let missing = Error::Damaged("a loss divides by what targets come to that it has not");
             // That of the other chunks of what it measures is the same.
             if criterion.first > 0 {
@@ -49,7 +54,7 @@ impl Divisors {
             }
             let (offset, bytes) = (placed.offsets[given as usize], placed.bytes[given as usize]);
             Some(target.zip(usize::try_from(bytes).ok()).ok_or(missing).map(|(target, length)| Divisor {
-                target,
+                counted: (class, target),
                 criterion: criterion.clone(),
                 offset,
                 length,
@@ -60,10 +65,10 @@ impl Divisors {
         Ok(Divisors { all, buffer: Vec::new() })
     }
 
-    /// Counts the target of this number, of so many elements, where a term divides by what it comes to.
-    pub(super) fn count(&mut self, target: usize, elements: usize, put: &Put<'_>) {
+    /// Counts the target or input of this number, of so many elements, where a term divides by what it comes to.
+    pub(super) fn count(&mut self, tensor: (Class, usize), elements: usize, put: &Put<'_>) {
         let Divisors { all, buffer } = self;
-        let mut counted = all.iter_mut().filter(|divisor| divisor.target == target).peekable();
+        let mut counted = all.iter_mut().filter(|divisor| divisor.counted == tensor).peekable();
         if counted.peek().is_none() {
             return;
         }

@@ -260,7 +260,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let (runner, precision, parts) = (&mut self.runner, self.precision, *parts);
         check_parts::<I>(train, Class::Input, parts, input, &mut self.buffer)?;
         check_parts::<T>(train, Class::Target, parts, target, &mut self.buffer)?;
-        Self::count::<T>(divisors, target)?;
+        Self::count::<I, T>(divisors, input, target)?;
         self.last = Some(self.at);
         for part in 0..parts {
             let mut feed = |class, index, elements: usize, put: &Put<'_>| {
@@ -279,12 +279,18 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Counts the targets of a whole batch, where terms divide by what they come to.
-    fn count<T: Hosts>(divisors: &mut Divisors, target: Given<'_, T>) -> Result<(), Error> {
-        T::put(target, &mut |index, elements, put| {
-            divisors.count(index, elements, put);
+    /// Counts the targets and the lengths of a whole batch, where terms divide by what they come to.
+    fn count<I: Hosts, T: Hosts>(
+        divisors: &mut Divisors,
+        input: Given<'_, I>,
+        target: Given<'_, T>,
+    ) -> Result<(), Error> {
+        let mut count = |class, index, elements, put: &Put<'_>| {
+            divisors.count((class, index), elements, put);
             Ok(())
-        })
+        };
+        I::put(input, &mut |index, elements, put| count(Class::Input, index, elements, put))?;
+        T::put(target, &mut |index, elements, put| count(Class::Target, index, elements, put))
     }
 
     /// The loss without an update, for validation: as the training step computes it, all its terms included, but with BatchNorm's
@@ -317,7 +323,7 @@ impl<N: Network, D: Device> Net<N, D> {
         self.last = None;
         check_parts::<I>(train, Class::Input, parts, input, buffer)?;
         check_parts::<T>(train, Class::Target, parts, target, buffer)?;
-        Self::count::<T>(divisors, target)?;
+        Self::count::<I, T>(divisors, input, target)?;
         let mut sum = 0.0;
         for part in 0..parts {
             let mut write = |class, index, elements, put: &Put<'_>| {

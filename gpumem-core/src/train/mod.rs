@@ -417,6 +417,8 @@ pub struct LossTerm {
     pub input_lengths: Option<&'static str>,
     /// The name of the target that its terms are multiplied with; `None` if they are not.
     pub weights: Option<&'static str>,
+    /// The name of the input that says how many steps of each sample count; `None` where all do.
+    pub lengths: Option<&'static str>,
     /// The options of the loss.
     pub options: LossOptions,
 }
@@ -433,6 +435,7 @@ impl LossTerm {
         target: None,
         input_lengths: None,
         weights: None,
+        lengths: None,
         options: LossOptions::DEFAULT,
     };
 }

@@ -6,11 +6,13 @@
 //! others         mean of value(x, target)                       dx = slope(x, target) / elements
 //! ```
 //!
-//! Where it is a sum, nothing is divided. Cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
-//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs` and
-//! `mined.rs`. All of it times the term's weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! Where only the first steps of each sample count, `elements` are those of the steps that count. Where it is a sum, nothing is divided. Losses
+//! of these steps are in `loss_of_steps.rs`, cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
+//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs` and `mined.rs`. All of it times the term's
+//! weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
 
 use super::exponential::exp;
+use super::loss_of_steps::Counted;
 use super::softmax::{TILE, maxima_and_sums, tiles};
 use super::{Bound, contrastive, cosine_embedding, ctc, kernel, loss_of_classes, mined, triplet};
 use crate::operands::{Operands, Pair, Source, Target, count};
@@ -131,6 +133,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     if operands.writes(Slot::Saved(0)) && criterion.weighted().is_none() {
         operands.target(Slot::Saved(0), 1)?;
     }
+    let counted = Counted::new(criterion, operands)?;
     if criterion.kind == Measure::CrossEntropy && criterion.options == LossOptions::DEFAULT {
         let labels = operands.words(Slot::Target, count(&[operands.batch(), whole, inner]))?;
         return cross_entropy(logits, labels, loss, criterion.clone());
@@ -141,14 +144,15 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     let weights = Weights::new(criterion, operands)?;
     let share = weight / criterion.divisor(operands.batch()) as f64;
     if criterion.kind == Measure::Mean {
-        if weights.is_some() {
-            let one = |_: usize, x: f32| [f64::from(x), 1.0];
-            return weighted(logits, loss, weights, weight, one);
-        }
-        return mean(logits, loss, share);
+        let one = |_: usize, x: f32| [f64::from(x), 1.0];
+        return match counted {
+            Some(counted) => counted.bind((logits, None, loss), |_, x, _| f64::from(x), |_, _, _| 1.0),
+            None if weights.is_some() => weighted(logits, loss, weights, weight, one),
+            None => mean(logits, loss, share),
+        };
     }
     let targets = operands.source(Slot::Target, length)?;
-    with(criterion, Elements { logits, targets, loss, share, weights, weight })
+    with(criterion, Elements { logits, targets, loss, share, counted, weights, weight })
 }
 
 /// What is bound for a loss of elements: it is given its value and its slope at `x`, `target` and the class's weight.
@@ -157,6 +161,7 @@ struct Elements {
     targets: Source,
     loss: Total,
     share: f64,
+    counted: Option<Counted>,
     weights: Weights,
     /// The factor of the loss and of its gradient.
     weight: f64,
@@ -243,7 +248,10 @@ impl Elements {
         value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
         slope: impl Fn(f32, f32) -> f64 + Send + Sync + 'static,
     ) -> Bound {
-        let Elements { logits, targets, loss, share, weights, weight } = self;
+        let Elements { logits, targets, loss, share, counted, weights, weight } = self;
+        if let Some(counted) = counted {
+            return counted.bind((logits, Some(targets), loss), move |_, x, t| value(x, t), move |_, x, t| slope(x, t));
+        }
         if weights.is_some() {
             let term = move |i: usize, x: f32| {
                 let target = targets.get()[i];
@@ -258,10 +266,19 @@ impl Elements {
 
 /// Binary cross entropy with a weight for each class.
 fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> Bound {
-    let Elements { mut logits, targets, mut loss, share, weights: of_terms, weight } = it;
+    let Elements { mut logits, targets, mut loss, share, counted, weights: of_terms, weight } = it;
     let slab = classes * inner;
     if weights.len() != classes {
         return Err(Error::Damaged("the loss has another number of weights than of classes"));
+    }
+    if let Some(counted) = counted {
+        let of_slope = weights.clone();
+        let class = move |i: usize| i / inner % classes;
+        return counted.bind(
+            (logits, Some(targets), loss),
+            move |i, x, t| binary(x, t, weights[class(i)]),
+            move |i, x, t| binary_slope(x, t, of_slope[class(i)]),
+        );
     }
     if of_terms.is_some() {
         let term = move |i: usize, x: f32| {

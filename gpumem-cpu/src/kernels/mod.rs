@@ -32,6 +32,7 @@ mod joined;
 mod l2_norm;
 mod loss;
 mod loss_of_classes;
+mod loss_of_steps;
 mod mask;
 mod mat_mul;
 mod max_pool;

@@ -123,7 +123,11 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         (_, Measure::Dot) => ("dot", "dot_partial"),
         (_, _) => ("elements", "elements_partial"),
     };
-    if given.is_none() && is_small(criterion, rows, count) {
+    let lengths = match criterion.options.counted {
+        0 => None,
+        _ => Some(context.read(Slot::Input(1))?),
+    };
+    if given.is_none() && lengths.is_none() && is_small(criterion, rows, count) {
         // A warp for each row, or a thread for each element.
         let threads = if criterion.over() == Over::Positions { rows.saturating_mul(32) } else { count };
         let threads = threads.clamp(1, ALL).next_multiple_of(32) as u32;
@@ -132,12 +136,14 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     }
     // What the positions are divided by is known before the first gradient.
     let [entry, total] = match counted {
+        Some(_) if lengths.is_some() => [entry, "loss_total_counted"],
         Some(_) => ["cross_entropy_rows_counted", "loss_total_counted"],
         None => [entry, "loss_total"],
     };
-    let before = counted
-        .filter(|_| given.is_none())
-        .map(|divisor| launch("loss_divisor", 1, ALL as u32, vec![target, Some(divisor)]));
+    let before = counted.filter(|_| given.is_none()).map(|divisor| match lengths {
+        Some(_) => launch("loss_divisor_of_steps", 1, ALL as u32, vec![lengths, Some(divisor)]),
+        None => launch("loss_divisor", 1, ALL as u32, vec![target, Some(divisor)]),
+    });
     let also = |mut arguments: Vec<Option<TensorId>>| {
         arguments.extend(counted.map(Some));
         arguments
@@ -145,10 +151,13 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let mut ends = also(vec![Some(terms), Some(loss), state]);
     ends.push(RING);
     let row_threads = if is_long(context, criterion) { ALL as u32 } else { THREADS };
-    let all = [
-        launch(entry, blocks, row_threads, also(vec![Some(x), target, state, gradient, Some(terms)])),
-        launch(total, 1, THREADS, ends),
-    ];
+    let mut measured = also(vec![Some(x), target, state, gradient, Some(terms)]);
+    if lengths.is_some() {
+        // A null pointer at the end is that of the host's words.
+        measured.truncate(5);
+        measured.extend([counted, lengths]);
+    }
+    let all = [launch(entry, blocks, row_threads, measured), launch(total, 1, THREADS, ends)];
     Ok(before.into_iter().chain(all).collect())
 }
 
@@ -183,6 +192,10 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
     }
     if let Some(ignored) = ignored {
         kernel = kernel.with("IGNORED", format!("{ignored}u"));
+    }
+    if criterion.options.counted > 0 {
+        kernel = kernel.with("COUNTED_STEPS", format!("{}ull", criterion.options.counted));
+        kernel = kernel.with("STEP", format!("{}ull", criterion.step()));
     }
     let flags = [
         ("COUNTED", criterion.counts()),

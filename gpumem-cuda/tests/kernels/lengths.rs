@@ -1,9 +1,14 @@
 //! Layers inside of `lengths` and `segments`. Lengths of samples are two thirds of the steps, 0, all and 1.
 
-use crate::host::harness::graphs::{counted, numbers, within};
-use crate::{check, check_narrow, check_products};
+use crate::host::harness::graphs::{counted, layer, numbers, within};
+use crate::{check, check_narrow, check_products, gradients, host};
+use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
+use gpumem_core::lower::{Term, Training};
+use gpumem_core::program::Measure;
+use gpumem_core::program::loss::{LossOptions, Reduction};
 use gpumem_core::program::ops::Seen;
+use std::borrow::Cow;
 
 /// Queries `[T, heads * S]` of one input, keys and values `[M, kv_heads * S]` of another one, of which the first ones count, and so many rows
 /// of numbers that are added.
@@ -116,5 +121,33 @@ fn positions_in_segments() {
             let positions = within(graph, std::slice::from_ref(&segments), &[x], text);
             within(graph, &[segments], &[x, positions], "Add")
         });
+    }
+}
+
+/// Means over the elements that count, sums, and means over samples, in one launch of many blocks.
+#[test]
+fn losses_of_the_first_steps() {
+    let plain = LossOptions { counted: 7, ..LossOptions::DEFAULT };
+    let weights = Cow::Borrowed(&[0.5, 2.0, 1.25][..]);
+    for (measure, options) in [
+        (Measure::Mse, plain.clone()),
+        (Measure::Mean, plain.clone()),
+        (Measure::L1, LossOptions { reduction: Reduction::Sum, ..plain.clone() }),
+        (Measure::BceWithLogits, LossOptions { weights, ..plain.clone() }),
+        (Measure::KlDiv, LossOptions { reduction: Reduction::BatchMean, log_target: true, ..plain.clone() }),
+    ] {
+        let mut graph = Graph::default();
+        let x = graph.input(numbers(&[7, 3])).unwrap();
+        let (n, _) = counted(&mut graph, Seen::Lengths, x, 7);
+        let output = layer(&mut graph, x, "Tanh");
+        let loss = [Term { counted: Some(n), options, weight: 0.7, ..Term::of(measure) }];
+        let (training, optimizer) = gradients();
+        let training = Training { loss: &loss, ..training };
+        let what = format!("{measure:?}");
+        host::compare(&what, &graph, output, training, 4, optimizer, 1, 5, 1e-5);
+        let format = (Precision::Bf16, host::CAPABILITY);
+        let case = (what.as_str(), &graph, output, training, 4, optimizer);
+        host::prepare(&[format], case);
+        host::compare_in(format, 0..1, case, 1, 5, 1e-2);
     }
 }

@@ -663,7 +663,7 @@ fn inputs_of(programs: &Programs, inputs: &[Declared]) -> Vec<Declared> {
 
 /// The types of these inputs, of a batch.
 fn tensors(inputs: &[Declared], batch: &TokenStream) -> Vec<TokenStream> {
-    inputs.iter().map(|input| tensor(input.value().elements, &input.dimensions, batch)).collect()
+    inputs.iter().map(|input| tensor(input.value().elements, input.value().shape.dims(), batch)).collect()
 }
 
 /// One tensor stands for itself.

@@ -314,10 +314,10 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);
     }
     let LossOptions { reduction, number, second, weights, ignored, probabilities, log_target, .. } = options;
-    let LossOptions { blank, target_length, zero_infinity, chunks, swap, mining, weighting, .. } = options;
+    let LossOptions { blank, target_length, zero_infinity, chunks, swap, mining, weighting, counted, .. } = options;
     let [mining, weighting] =
         [format!("{mining:?}"), format!("{weighting:?}")].map(|name| Ident::new(&name, Span::call_site()));
-    let chunks = Literal::u64_unsuffixed(*chunks);
+    let [chunks, counted] = [*chunks, *counted].map(Literal::u64_unsuffixed);
     let (blank, target_length) = (Literal::u32_unsuffixed(*blank), Literal::u64_unsuffixed(*target_length));
     let reduction = Ident::new(&format!("{reduction:?}"), Span::call_site());
     let number = optional(number.map(Literal::f64_unsuffixed));
@@ -340,6 +340,7 @@ pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
             swap: #swap,
             mining: __gpumem::__private::train::Mining::#mining,
             weighting: __gpumem::__private::train::Weighting::#weighting,
+            counted: #counted,
         }
     }
 }

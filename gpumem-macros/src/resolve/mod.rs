@@ -51,10 +51,20 @@ pub(crate) struct Resolved {
     pub(crate) places: Vec<Place>,
     /// The rows of each `lora` without a `base`.
     pub(crate) uncoded: Vec<Range<RowId>>,
+    /// Of taps and of outputs whose steps do not all count, the name of the input that says which do.
+    pub(crate) padded: Padded,
     /// The declared types of the inputs, if they could be read.
     pub(crate) inputs: Option<Vec<Declared>>,
     /// The declared types of the outputs, if they could be read.
     pub(crate) promised: Option<Vec<Declared>>,
+}
+
+/// Of values whose steps do not all count, the name of the input that says which do.
+#[derive(Default)]
+pub(crate) struct Padded {
+    /// By the names of taps.
+    pub(crate) taps: HashMap<String, String>,
+    pub(crate) outputs: Vec<Option<String>>,
 }
 
 /// More layers than this are refused: the tables number them with 16 bits.
@@ -102,6 +112,8 @@ pub(crate) struct Resolver<'s, 'e> {
     init_around: Initial,
     /// The `lengths` and `segments` around it, the innermost one last.
     around: Vec<Steps>,
+    /// All of them so far.
+    scopes: Vec<Steps>,
     /// Inputs that say which steps count, as they are declared, by their nodes.
     counted: HashMap<NodeId, Declared>,
     /// The `detach`es that have been resolved.
@@ -217,6 +229,7 @@ impl<'s, 'e> Resolver<'s, 'e> {
             mode: None,
             init_around: Initial::default(),
             around: Vec::new(),
+            scopes: Vec::new(),
             counted: HashMap::new(),
             detached: Vec::new(),
             adapted: Vec::new(),
@@ -232,7 +245,8 @@ impl<'s> Resolver<'s, '_> {
     fn network(&mut self, source: &'s Source) -> Resolved {
         let Some(forward) = &source.forward else {
             let (graph, places, taps) = (Graph::default(), Vec::new(), HashMap::new());
-            return Resolved { graph, outputs: None, taps, places, uncoded: Vec::new(), inputs: None, promised: None };
+            let (uncoded, padded) = (Vec::new(), Padded::default());
+            return Resolved { graph, outputs: None, taps, places, uncoded, padded, inputs: None, promised: None };
         };
         let [inputs, promised] = self.declared_types(forward);
         let starts: Vec<Current> = match &inputs {
@@ -267,6 +281,7 @@ impl<'s> Resolver<'s, '_> {
         let places = self.rows.iter().map(|(_, place)| *place).collect();
         let mut taps = frame.taps.borrow().clone();
         let mut outputs: Option<Vec<NodeId>> = outputs.and_then(|outputs| outputs.into_iter().collect());
+        let padded = self.padded(forward, &taps, outputs.as_deref().unwrap_or_default());
         let mut detached = std::mem::take(&mut self.detached);
         let views = detached.iter_mut().map(|of| &mut of.view);
         let uncoded = match self.stopped {
@@ -275,7 +290,7 @@ impl<'s> Resolver<'s, '_> {
         };
         self.check_detached(&detached);
         let graph = std::mem::take(&mut self.graph);
-        Resolved { graph, outputs, taps, places, uncoded, inputs, promised }
+        Resolved { graph, outputs, taps, places, uncoded, padded, inputs, promised }
     }
 
     /// Reports a mistake once, however often its expression is unrolled, and names the call in which it was found.

@@ -1,13 +1,14 @@
 //! `lengths(n, x)` and `segments(rows, x)`: which steps of a sequence count for what is inside.
 
-use super::Resolver;
 use super::frame::{Current, Frame, Known};
 use super::types::{Declared, Form};
+use super::{Padded, Resolver};
 use crate::syntax::{Argument, Expression, Function, Kind};
 use gpumem_core::graph::NodeId;
 use gpumem_core::layers::Steps;
 use gpumem_core::program::ops::Seen;
 use gpumem_core::suggest::nearest;
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The word, and how it is written.
@@ -42,6 +43,7 @@ impl<'s> Resolver<'s, '_> {
         let around = self.around.len();
         if !self.declaring {
             let steps = self.steps_of(element, (seen, numbers), of.first().copied(), frame, current);
+            self.scopes.extend(steps.clone());
             self.around.extend(steps);
         }
         let end = self.element(inner, frame, current, segment);
@@ -159,6 +161,20 @@ impl<'s> Resolver<'s, '_> {
             format!("`{name}` says which steps count and is no value; write `{word}({name}, ..)` around the layers");
         self.report(element.id, element.place, frame, &message);
         true
+    }
+
+    /// The taps and outputs whose steps do not all count.
+    pub(super) fn padded(&self, forward: &Function, taps: &HashMap<String, Current>, outputs: &[NodeId]) -> Padded {
+        let lengths = |node: NodeId| {
+            let input = self.scopes.iter().rev().find_map(|steps| steps.lengths_at(&self.graph, node))?;
+            // Inputs are the first nodes.
+            Some(forward.parameters.get(input)?.name.to_string())
+        };
+        let of_tap = |(name, node): (&String, &Current)| Some((name.clone(), lengths((*node)?)?));
+        Padded {
+            taps: taps.iter().filter_map(of_tap).collect(),
+            outputs: outputs.iter().map(|&node| lengths(node)).collect(),
+        }
     }
 
     /// Reports a first input, with which the body begins, that is no value.

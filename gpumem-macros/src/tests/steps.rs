@@ -239,3 +239,140 @@ fn decoding_knows_no_lengths() {
                 without them";
     assert_says(text, said);
 }
+
+/// A network that gives a number or classes for each step, with this loss.
+fn measured(loss: &str, output: &str, body: &str) -> String {
+    padded(
+        output,
+        body,
+        &format!("const TRAIN: Train = Train {{ batch: 4, optimizer: Sgd {{ lr: 0.1 }}, loss: {loss} }};"),
+    )
+}
+
+/// A mean over steps says which of them count.
+#[test]
+fn losses_of_steps_that_do_not_all_count() {
+    let steps = "[lengths(n, MultiHeadAttention(2)), Linear(8)]";
+    let tapped = "[lengths(n, [MultiHeadAttention(2), tap(inner)]), Linear(8)]";
+    let sequence = "Sequence<12, 8>";
+    for loss in [
+        "Mse(lengths = n)",
+        "Mse { reduction: Sum }",
+        "Huber { delta: 0.5 }(lengths = n) + 0.5 * L1(from = inner, lengths = n, target = other)",
+        "Mean(lengths = n)",
+    ] {
+        sound(&measured(loss, sequence, if loss.contains("inner") { tapped } else { steps }));
+    }
+    sound(&measured("CrossEntropy { ignore_index: -100 }", "TokenLogits<12, 8>", steps));
+    // One value a sample.
+    sound(&measured("Mse", "Features<8>", "[lengths(n, [MultiHeadAttention(2), Mean(1)]), Linear(8)]"));
+    let silently = |loss: &str, instead: &str| {
+        format!(
+            "`{loss}` counts steps after the end of a sample like the others, which `n` says do not count; {instead}, or \
+             `{loss} {{ reduction: Sum }}` if that is meant"
+        )
+    };
+    for (loss, output, instead) in [
+        ("Mse", sequence, "write `Mse(lengths = n)`"),
+        ("Mean", sequence, "write `Mean(lengths = n)`"),
+        (
+            "CrossEntropy",
+            "TokenLogits<12, 8>",
+            "write `CrossEntropy { ignore_index: -100 }`, and label steps after the end -100",
+        ),
+    ] {
+        let found = mistakes(&measured(loss, output, steps));
+        assert_eq!(found, [(loss.to_string(), silently(loss, instead))]);
+    }
+    let found = mistakes(&measured("Mse(lengths = n) + Mse(from = inner, target = y)", sequence, tapped));
+    assert_eq!(found[0].1, silently("Mse", "write `Mse(lengths = n)`"));
+    for (loss, output, place, said) in [
+        ("Mse(lengths = x)", sequence, "x", "`lengths` names an input of the type `Lengths`, but `x` is none"),
+        ("Mse(lengths = k)", sequence, "k", "`lengths` names an input of the type `Lengths`, but `k` is none"),
+        ("Mse(lengths = n, lengths = n)", sequence, "lengths", "`lengths` is given twice; remove one"),
+        (
+            "CrossEntropy(lengths = n)",
+            "TokenLogits<12, 8>",
+            "lengths",
+            "`CrossEntropy` leaves out steps by their labels; write `CrossEntropy { ignore_index: -100 }`, and label steps after the end \
+             -100",
+        ),
+    ] {
+        let found = mistakes(&measured(loss, output, steps));
+        assert!(found.contains(&(place.to_string(), said.to_string())), "{loss}: {found:?}");
+    }
+    let text = measured("Mse(lengths = n)", "Features<8>", "[lengths(n, [MultiHeadAttention(2), Mean(1)]), Linear(8)]");
+    let said = "`n` is `Lengths<12>`, but the output is [8], whose first axis has other steps";
+    assert_eq!(mistakes(&text), [("n".to_string(), said.to_string())]);
+}
+
+/// A mask says which steps count, as lengths do, and no term has both.
+#[test]
+fn losses_of_steps_with_factors() {
+    let steps = "[lengths(n, MultiHeadAttention(2)), Linear(8)]";
+    let (sequence, classes) = ("Sequence<12, 8>", "TokenLogits<12, 8>");
+    sound(&measured("Mse(mask = m)", sequence, steps));
+    sound(&measured("CrossEntropy(mask = m)", classes, steps));
+    sound(&measured("0.5 * Mse(mask = m) + Mse(lengths = n)", sequence, steps));
+    sound(&measured("Mse { reduction: Sum }(weights = w)", sequence, steps));
+    let mask = "write `Mse(mask = m)` with a mask that is 0 after the end";
+    for (loss, place, said) in [
+        ("Mse(lengths = n, mask = m)", "mask", format!("`Mse` takes `lengths` or `mask`, not both; {mask}")),
+        ("Mse(mask = m, lengths = n)", "lengths", format!("`Mse` takes `lengths` or `mask`, not both; {mask}")),
+        (
+            "Mse(lengths = n, weights = w)",
+            "weights",
+            format!("`Mse` takes `lengths` or `weights`, not both; {mask}, and the weight of the sample before"),
+        ),
+        (
+            "Mse { reduction: Sum }(weights = w, lengths = n)",
+            "lengths",
+            format!("`Mse` takes `lengths` or `weights`, not both; {mask}, and the weight of the sample before"),
+        ),
+    ] {
+        assert_eq!(mistakes(&measured(loss, sequence, steps)), [(place.to_string(), said)], "{loss}");
+    }
+    let targets = "CrossEntropy { targets: Probabilities }(lengths = n)";
+    let said =
+        "`CrossEntropy` leaves out steps by a mask; write `CrossEntropy(mask = m)` with a mask that is 0 after the end";
+    let found = mistakes(&measured(targets, classes, steps));
+    assert!(found.contains(&("lengths".to_string(), said.to_string())), "{found:?}");
+}
+
+/// Means over padding with factors, of classes that are no labels, and of several values.
+#[test]
+fn means_of_padding_that_a_mask_leaves_out() {
+    let steps = "[lengths(n, MultiHeadAttention(2)), Linear(8)]";
+    let two = "[lengths(n, [MultiHeadAttention(2), tap(a), Linear(8), tap(b), Linear(8), tap(c)]), Mean(1)]";
+    let turned = "[lengths(n, MultiHeadAttention(2)), Linear(1), Flatten, tap(a), from(x), Flatten, Linear(12), tap(b), Linear(8)]";
+    let mask = |loss: &str| format!("write `{loss}(mask = m)` with a mask that is 0 after the end");
+    let weighted = |loss: &str| format!("{}, and the weight of the sample before", mask(loss));
+    let inside = "measure what a reduction inside of `lengths` leaves".to_string();
+    for (loss, name, output, body, instead) in [
+        ("Mse(weights = w)", "Mse", "Sequence<12, 8>", steps, weighted("Mse")),
+        (
+            "CrossEntropy { ignore_index: -100 }(weights = w)",
+            "CrossEntropy",
+            "TokenLogits<12, 8>",
+            steps,
+            weighted("CrossEntropy"),
+        ),
+        ("CrossEntropy { targets: Probabilities }", "CrossEntropy", "TokenLogits<12, 8>", steps, mask("CrossEntropy")),
+        ("CosineEmbedding(from = (a, b))", "CosineEmbedding", "Features<8>", two, mask("CosineEmbedding")),
+        ("TripletMargin(from = (a, b, c))", "TripletMargin", "Features<8>", two, mask("TripletMargin")),
+        ("MarginRanking(from = (b, a))", "MarginRanking", "Features<8>", two, mask("MarginRanking")),
+        ("CosineEmbedding(from = (b, a))", "CosineEmbedding", "Features<8>", turned, inside.clone()),
+    ] {
+        let said = format!(
+            "`{name}` counts steps after the end of a sample like the others, which `n` says do not count; {instead}, or \
+             `{name} {{ reduction: Sum }}` if that is meant"
+        );
+        let found = mistakes(&measured(loss, output, body));
+        assert!(found.iter().any(|(_, message)| *message == said), "{loss}: {found:?}");
+    }
+    let said = format!(
+        "`NtXent` counts steps after the end of a sample like the others, which `n` says do not count; {inside}"
+    );
+    let found = mistakes(&measured("NtXent(from = (a, b))", "Features<8>", turned));
+    assert!(found.iter().any(|(_, message)| *message == said), "{found:?}");
+}

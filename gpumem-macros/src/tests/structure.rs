@@ -76,7 +76,8 @@ fn losses_of_several_terms() {
         (
             "Huber(gamma = a)",
             "gamma",
-            "`Huber` has no option `gamma`; `from`, `target`, `weights` and `mask` stand here, and in braces behind the name `reduction` and `delta`",
+            "`Huber` has no option `gamma`; `from`, `target`, `weights`, `mask` and `lengths` stand here, and in braces behind the name \
+             `reduction` and `delta`",
         ),
         ("Mse(from = aux, from = wide)", "from", "`from` is given twice; remove one"),
         ("Mse(from = axu)", "axu", "`forward` taps no value as `axu`; did you mean `aux`?"),

@@ -135,6 +135,23 @@ recurrent("lstm_projected", torch.nn.LSTM, [3, 1, 5, 0], bidirectional=True, pro
 recurrent("gru_both", torch.nn.GRU, [5, 4, 1, 2], bidirectional=True)
 recurrent("rnn_both", torch.nn.RNN, [2, 5, 0, 5], bidirectional=True, bias=False)
 
+MASK = torch.arange(STEPS) < torch.tensor(LENGTHS)[:, None]
+WEIGHTS = torch.tensor([0.5, 2.0, 1.25]).double()
+for name, loss, targets in (
+    ("mse", lambda x, y: F.mse_loss(x, y), torch.randn),
+    ("huber_sum", lambda x, y: F.huber_loss(x, y, reduction="sum", delta=0.5), torch.randn),
+    ("bce", lambda x, y: F.binary_cross_entropy_with_logits(x, y, pos_weight=WEIGHTS), torch.rand),
+    ("kl_batch", lambda x, y: F.kl_div(x, y, reduction="sum") / BATCH, torch.rand),
+    ("loss_mean", lambda x, y: x.mean() + 0.0 * y.sum(), torch.randn),
+):
+    x = leaves({"x": torch.randn(BATCH, STEPS, 3)})["x"]
+    y = targets(BATCH, STEPS, 3).float()
+    value = loss(x[MASK], y.double()[MASK])
+    value.backward()
+    tensors[f"{name}.steps"] = torch.tensor(LENGTHS)
+    tensors[f"{name}.input.x"], tensors[f"{name}.grad_input.x"] = x.detach().float(), x.grad.float()
+    tensors[f"{name}.target"], tensors[f"{name}.output"] = y, value.detach().float().reshape(1)
+
 # Numbers of segments need not follow each other.
 SEGMENTS = torch.tensor([[0, 0, 1, 1, 1], [3, 3, 3, 3, 3], [0, 1, 2, 3, 9], [7, 7, 7, 8, 8]])
 same = (SEGMENTS[:, :, None] == SEGMENTS[:, None, :])[:, None]
