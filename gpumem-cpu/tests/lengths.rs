@@ -11,7 +11,6 @@ use gpumem_core::program::loss::{LossOptions, Reduction, Weighting};
 use gpumem_core::program::ops::Seen;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
-use gpumem_core::train::optim::{Optimizer, Sgd};
 use harness::given::{self, STAY};
 use harness::graphs::{counted, layer, within};
 use harness::{Loaded, Truth, assert_close};
