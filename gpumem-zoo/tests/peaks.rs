@@ -1,12 +1,13 @@
 //! The peak of a training step beside PyTorch's: batch 32, f32, SGD with momentum, without anybody's scratch memory.
 //!
 //! PyTorch's bytes are the largest sum of storages that are alive after any operation: parameters, gradients, momentum, statistics, input,
-//! target and activations. Those of torchvision's networks were found by `peaks.py` beside this file with PyTorch 2 on fake tensors. That of
-//! the U-Net is the third `training_step` at batch 32 in `tests/truth/models/unet.json`, where the caller holds the output: 0.14 % of the
+//! target and activations. Those of the networks of torchvision, timm and diffusers were found by `peaks.py` beside this file with PyTorch 2 on fake
+//! tensors. That of the U-Net is the third `training_step` at batch 32 in `tests/truth/models/unet.json`, where the caller holds the output: 0.14 % of the
 //! whole. The arena has the input and target twice.
 // GPT-2 XL is long.
 #![allow(missing_docs, long_running_const_eval)]
 
+mod layer_scale;
 mod pages;
 
 use gpumem::{Checkpoint, Line, Network, Precision};
@@ -18,6 +19,7 @@ use gpumem_core::program::{Action, Class, Op, Program, Tensor};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::convnext::ConvNeXtTiny;
+use gpumem_zoo::ddpm::DdpmCifar10;
 use gpumem_zoo::densenet::DenseNet121;
 use gpumem_zoo::efficientnet::EfficientNetB0;
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
@@ -28,6 +30,7 @@ use gpumem_zoo::t5::T5Small;
 use gpumem_zoo::unet::UNet;
 use gpumem_zoo::vgg::Vgg16;
 use gpumem_zoo::vit::VitB16;
+use layer_scale::{CaiTXxs24, DinoV2Small};
 use std::collections::BTreeSet;
 
 const MOMENTUM: Optimizer = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::DEFAULT });
@@ -41,6 +44,9 @@ const VGG16: u64 = 3_986_945_512;
 const VIT_B16: u64 = 4_544_252_904;
 const CONVNEXT_TINY: u64 = 3_758_114_280;
 const SWIN_T: u64 = 3_675_328_408;
+const DINOV2_SMALL: u64 = 2_994_917_352;
+const CAIT_XXS24: u64 = 4_142_382_312;
+const DDPM: u64 = 1_953_176_088;
 
 fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
@@ -204,6 +210,9 @@ fn row_norms_are_those_of_the_memory_model() {
     text += &rows_line::<VitB16<32>>(VIT_B16);
     text += &rows_line::<ConvNeXtTiny<32>>(CONVNEXT_TINY);
     text += &rows_line::<SwinT<32>>(SWIN_T);
+    text += &rows_line::<DinoV2Small<32>>(DINOV2_SMALL);
+    text += &rows_line::<CaiTXxs24<32>>(CAIT_XXS24);
+    text += &rows_line::<DdpmCifar10<32>>(DDPM);
     pages::check("../docs/memory-model.md", "row norms", &text);
 }
 
