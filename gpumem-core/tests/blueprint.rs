@@ -7,6 +7,8 @@ use common::random::{KINDS, network};
 use gpumem_core::graph::{Graph, Source};
 use gpumem_core::lower::{Blueprint, Cached, Steps, Term};
 use gpumem_core::number::{Half, Precision};
+use gpumem_core::program::op::Rule;
+use gpumem_core::program::ops::{Convolution, Window};
 use gpumem_core::program::{Class, Program};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
@@ -120,4 +122,25 @@ fn a_cache_survives() {
         }
         assert_ne!(blueprint.evaluation().unwrap(), several);
     }
+}
+
+/// A damaged record may name any numbers, which the report multiplies and divides.
+#[test]
+fn a_convolution_of_no_groups_divides_by_none() {
+    let window = Window { kernel_size: [3, 3], stride: [1, 1], padding: [1, 1], dilation: [1, 1] };
+    let of = |groups: u64| {
+        let sides = ([8, 8], [8, 8]);
+        let (in_channels, out_channels) = (4, 4);
+        Convolution {
+            in_channels,
+            out_channels,
+            window,
+            groups,
+            bias: false,
+            transposed: false,
+            input: sides.0,
+            output: sides.1,
+        }
+    };
+    assert_eq!(of(0).macs(), of(1).macs());
 }

@@ -132,7 +132,9 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_togeth
 #endif
 #else
 
-KERNEL(__launch_bounds__(256) normalized_weight)
+// One block per multiprocessor is enough for the kernels below. Without that bound ptxas may spill registers to make more of them resident.
+
+KERNEL(__launch_bounds__(256, 1) normalized_weight)
 (const real *weight, const Norm *factor, const Norm *summand, const float *squares, const float *totals, float *saved, real *scaled,
  real *added, float *running_mean, float *running_var) {
     __shared__ Rows rows;
@@ -141,7 +143,7 @@ KERNEL(__launch_bounds__(256) normalized_weight)
 
 #ifdef KEPT
 
-KERNEL(__launch_bounds__(256) normalized_weight_known)
+KERNEL(__launch_bounds__(256, 1) normalized_weight_known)
 (const real *__restrict__ weight, const Norm *factor, const Norm *summand, const float *saved, const float *totals, real *scaled,
  real *added) {
     const u32 row = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
@@ -156,7 +158,7 @@ KERNEL(__launch_bounds__(256) normalized_weight_known)
 
 #endif
 
-KERNEL(__launch_bounds__(256) normalized_gradients)
+KERNEL(__launch_bounds__(256, 1) normalized_gradients)
 (const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares, const float *sums,
  float *products, real *scaled, real *dweight, Norm *dfactor, Norm *dsummand) {
     __shared__ Rows rows;
@@ -170,13 +172,12 @@ KERNEL(__launch_bounds__(256) normalized_gradients)
     gradients_of_rows(first, {weight, factor, saved, totals, squares, products, scaled, dweight, dfactor, dsummand}, rows);
 }
 
-KERNEL(__launch_bounds__(256) normalized_matrix)
+KERNEL(__launch_bounds__(256, 1) normalized_matrix)
 (const real *weight, const real *scaled, const float *totals, const float *sums, const float *products, real *matrix, real *added) {
     __shared__ Rows rows;
     matrix_of_rows(blockIdx.x * ROWS, {weight, scaled, totals, sums, products, matrix, added}, rows);
 }
 
-// One block a multiprocessor is enough for the direct kernels: without that bound ptxas may spill registers to have more of them.
 #ifdef FOLLOWS
 
 // A block for each channel. Without KEPT it finds the statistics first.

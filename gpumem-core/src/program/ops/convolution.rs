@@ -121,7 +121,7 @@ impl<const N: usize> Rule for Convolution<N> {
 
     fn macs(&self) -> u64 {
         let [images, positions] = self.sides();
-        product(&[positions.0, product(&positions.1), images.0 / self.groups, self.window.area()])
+        product(&[positions.0, product(&positions.1), images.0 / self.groups.max(1), self.window.area()])
     }
 
     /// A signal is a map of one row. A step sees itself and steps before where there is as much padding as its window reaches; the output then
