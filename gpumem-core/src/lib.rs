@@ -1,15 +1,15 @@
-//! What a network *is*: layers and the operations they are built of, programs, plans, budgets, cards and messages.
+//! The description of a network, from layers to operations, programs, memory plans, budgets, cards and messages.
 //!
-//! | part | what it is |
+//! | part | contents |
 //! | --- | --- |
 //! | [`layers`] | what users write |
 //! | [`graph`] | a network as operations on values, every shape known |
 //! | `lower` | from a graph to a program: forward, backward, updates |
 //! | [`program`] | operations on tensors, in order: what the plan and the backends see |
 //! | [`memory`] | tables, plan, budget, the check and its message |
-//! | [`network`], [`report`] | what the macro says of a network, and what is printed of it |
+//! | [`network`], [`report`] | a network's description as the macro writes it, and the reports printed from it |
 //! | [`train`], [`cards`], [`number`] | settings, cards, number formats |
-//! | [`run`] | a network on a device |
+//! | [`run`] | running a network on a device |
 #![no_std]
 #![forbid(unsafe_code)]
 

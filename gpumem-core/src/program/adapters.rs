@@ -1,4 +1,4 @@
-//! Low-rank adapters of a program: which weight each belongs to, and by how much it changes that.
+//! Low-rank adapters (LoRA) of a program: the weight of each, and its product that is added to that weight.
 
 use super::function::Function;
 use super::ops::{CodedProduct, Pointwise, Product};
@@ -15,32 +15,32 @@ pub struct Adapter {
     pub a: TensorId,
     /// B, `[out_features, rank]`.
     pub b: TensorId,
-    /// What B A is multiplied with.
+    /// Factor of the product B A.
     pub factor: f64,
-    /// Columns of A, rows of B, and rows of A.
+    /// Columns of A (`in_features`), rows of B (`out_features`), and rows of A (`rank`).
     pub sizes: [usize; 3],
-    /// Whether W is stored as `[in_features, out_features]`.
+    /// True if W is stored as `[in_features, out_features]`.
     pub transposed: bool,
 }
 
-/// Where the name of an adapter's A ends.
+/// End of the name of an adapter's A.
 const A: &str = "lora_A.weight";
-/// Where that of its B does.
+/// End of the name of an adapter's B.
 const B: &str = "lora_B.weight";
 
-/// Whether a parameter of this name is an adapter's.
+/// True if `name` is that of an adapter's parameter.
 pub fn is_of_adapter(name: &str) -> bool {
     [A, B].iter().any(|end| name.strip_suffix(end).is_some_and(|stem| stem.is_empty() || stem.ends_with('.')))
 }
 
 impl Program {
-    /// The adapters, read off a forward pass.
+    /// Returns the adapters that the operations of a forward pass apply.
     pub fn adapters(&self) -> Vec<Adapter> {
         let parameters = self.of_class(Class::Parameter);
         parameters.filter_map(|a| self.adapter(a, self.tensor(a).name.strip_suffix(A)?)).collect()
     }
 
-    /// The adapter whose A is this tensor, and whose names begin with `stem`.
+    /// Returns the adapter whose A is this tensor and whose names begin with `stem`. `None` if the parameters do not form an adapter.
     fn adapter(&self, a: TensorId, stem: &str) -> Option<Adapter> {
         if !stem.is_empty() && !stem.ends_with('.') {
             return None;
@@ -63,7 +63,7 @@ impl Program {
         is_sound.then_some(Adapter { weight, a, b, factor, sizes, transposed })
     }
 
-    /// The first linear map by this weight, which may be kept in codes.
+    /// Returns the first linear operation with this weight, which may be quantized.
     fn map_by(&self, weight: TensorId) -> Option<(&Operation, &Product)> {
         let mut readers = self.operations.iter().filter(|operation| operation.read(Slot::Input(1)) == Some(weight));
         readers.find_map(|operation| match operation.forward() {
@@ -72,7 +72,7 @@ impl Program {
         })
     }
 
-    /// What the output of one map is multiplied with before another one reads it.
+    /// Returns the factor between the output of `down` and the input of `up`. `None` if they are not connected.
     fn factor_between(&self, down: &Operation, up: &Operation) -> Option<f64> {
         let (made, read) = (down.written(Slot::Output)?, up.read(Slot::Input(0))?);
         let scales = self.operations.iter().find_map(|operation| match operation.forward() {

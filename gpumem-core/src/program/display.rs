@@ -1,4 +1,4 @@
-//! Programs as text: one line an operation, for people.
+//! Programs as text for people: one line an operation.
 
 use super::{Action, Class, Leg, Op, Operand, Operation, Pass, Piece, Program, Slot, Tensor};
 use crate::number::Role;
@@ -35,7 +35,7 @@ impl Program {
         self.paths.get(row as usize).map_or("network", String::as_str)
     }
 
-    /// What an operation is called in texts: `stage[0].conv2d[1] Convolution backward`.
+    /// Returns the name of an operation in texts: `stage[0].conv2d[1] Convolution backward`.
     pub fn operation_name(&self, operation: &Operation) -> String {
         let path = self.path(operation.row);
         let plus = if operation.accumulate { " +=" } else { "" };
@@ -97,7 +97,7 @@ impl Program {
         texts.join(" ")
     }
 
-    /// The path of the first layer that normalises over the batch what has a single value of each channel in a sample.
+    /// Returns the path of the first layer that applies batch norm to maps of a single element. `None` if there is none.
     pub fn normalizes_single(&self) -> Option<String> {
         let is_single = |size: &[u64; 2]| *size == [1, 1];
         let found = self.operations.iter().find(|operation| match &operation.action {
@@ -109,7 +109,7 @@ impl Program {
         Some(self.path(found.row).to_string())
     }
 
-    /// The name of the first loss that compares samples of a batch with each other.
+    /// Returns the name of the first loss that compares samples of a batch with each other. `None` if there is none.
     pub fn compares_samples(&self) -> Option<&'static str> {
         self.operations.iter().find_map(|operation| match &operation.action {
             Action::Loss(criterion) if criterion.over().compares_samples() => Some(criterion.kind.name()),
@@ -117,7 +117,7 @@ impl Program {
         })
     }
 
-    /// What a tensor is called in texts: its own name, or its layer's path and its part in it.
+    /// Returns the name of a tensor in texts: its own name, or its layer's path and its part in that layer.
     pub fn tensor_name(&self, tensor: &Tensor) -> String {
         if !tensor.name.is_empty() {
             return tensor.name.clone();

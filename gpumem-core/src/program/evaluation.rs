@@ -1,4 +1,4 @@
-//! The loss without an update: the forward half of a training step, as without training.
+//! The evaluation of a loss: the forward half of a training step without updates, with every operation in `eval` mode.
 
 use super::op::{Inference, Work};
 use super::ops::{Attention, BatchNorm, SpectralNorm};
@@ -7,28 +7,28 @@ use crate::train::Descent;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What is left of a training step, and which of its tensors that needs.
+/// The evaluation derived from a training step, with the numbers of its tensors there.
 #[derive(Clone, Debug)]
 pub struct Evaluation {
     /// The program. Its one result is the loss.
     pub program: Program,
-    /// The number in the training step of each of its tensors.
+    /// For each of its tensors, the tensor's number in the training step.
     pub tensors: Vec<TensorId>,
 }
 
 /// An effect that an operation has in training alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrainingOnly {
-    /// It normalises by the batch, and moves running statistics.
+    /// It normalises by the batch and updates running statistics.
     Statistics,
-    /// It normalises by the batch, and needs those statistics to find its input again.
+    /// It normalises by the batch, and its backward pass needs those statistics to compute the input from the output.
     Undone,
     /// It sets values to 0 at random.
     Drops,
 }
 
 impl Op {
-    /// The effect that it has in training alone. `None` if it has none.
+    /// Returns the effect that it has in training alone, or `None` if it has none.
     pub fn training_only(&self) -> Option<TrainingOnly> {
         match self {
             Op::BatchNorm(norm) => (!norm.eval).then_some(TrainingOnly::Statistics),
@@ -39,7 +39,7 @@ impl Op {
         }
     }
 
-    /// The operation as `eval` has it in training; `None` where it passes its input on. `InplaceNorm` stays as it is.
+    /// Returns the operation in `eval` mode, for use in training. `None` if it then passes its input on. `InplaceNorm` is unchanged.
     pub fn in_eval(self) -> Option<Op> {
         match self {
             op if op.inference() == Inference::PassesOn => None,
@@ -50,7 +50,7 @@ impl Op {
         }
     }
 
-    /// Makes it the operation that it is where nothing is trained: there is one way to normalise.
+    /// Clears the `eval` flag, as inference programs have it: inference has only one way to normalise.
     pub(crate) fn leave_eval(&mut self) {
         match self {
             Op::BatchNorm(norm) => norm.eval = false,
@@ -70,17 +70,17 @@ impl Op {
 }
 
 impl Program {
-    /// The forward pass of a training step and its loss, with every operation as it is without training: BatchNorm with its running
-    /// statistics, no dropout, and nothing changed that lasts. Its tensors are those of the training step, so that they can lie where
-    /// that has them.
+    /// Returns the forward pass of a training step and its loss, with every operation as in inference: BatchNorm uses its running
+    /// statistics, dropout does nothing, and no persistent tensor changes. Its tensors are among those of the training step, so they can use
+    /// that step's places in the arena.
     ///
-    /// `None` for a program without a loss.
+    /// Returns `None` for a program without a loss.
     pub fn evaluation(&self) -> Option<Evaluation> {
         let is_measured = |operation: &Operation| matches!(operation.action, Action::Loss(_));
         let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
         let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
         let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();
-        // Each part of a batch has a loss of its own here.
+        // Without micro-batches to add up, the loss starts from nothing.
         if let Some(first) = operations.iter_mut().find(|operation| is_measured(operation)) {
             first.reads.retain(|operand| operand.slot != Slot::Loss);
         }
@@ -94,7 +94,7 @@ impl Program {
         let state = self.state();
         let stays = |id: &TensorId| match self.tensor(*id).class {
             Class::Transient => first[*id as usize].is_some(),
-            // Those of other steps are read by none of its operations.
+            // Its operations read no state of another training step.
             Class::State => Some(*id) == state,
             _ => true,
         };
@@ -124,17 +124,17 @@ impl Program {
     }
 }
 
-/// An operation of a training step's forward half as it is without training, if it is there at all.
+/// Returns a forward operation of a training step as it is in inference. `None` if it has nothing to do there.
 fn untrained(operation: &Operation) -> Option<Operation> {
     let mut action = match &operation.action {
         Action::Run { op, pass: Pass::Forward } if op.inference() == Inference::PassesOn => {
-            // In training its output is a tensor of its own, unless it works in place.
+            // In training its output is a separate tensor, unless it works in place.
             if operation.read(Slot::Input(0)) == operation.written(Slot::Output) {
                 return None;
             }
             Action::Copy
         }
-        // What is not kept for a backward pass needs no bits and no other place.
+        // Without a backward pass nothing is saved, so the activation mask is not needed.
         Action::Run { op: Op::Rectifier(rectifier), pass } => {
             Action::Run { op: rectifier.of.clone().into(), pass: *pass }
         }

@@ -1,22 +1,22 @@
-//! Whole numbers of the user's that something is looked up by: what they may be, as a program says it.
+//! Limits of the user's indices, such as tokens and labels, by which operations look something up.
 
 use super::{Action, Class, Operation, Pass, Program, Slot};
 use crate::error::Error;
 use alloc::vec::Vec;
 
-/// Indices beyond the limit that are no mistake.
+/// Indices at or above the limit that are valid all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allowed {
     /// None.
     Nothing,
-    /// This one.
+    /// This index.
     One(u32),
-    /// What is negative as an `i32`.
+    /// Any index that is negative as an `i32`.
     Negative,
 }
 
 impl Allowed {
-    /// Whether this index is one of them.
+    /// True if `index` is one of them.
     pub fn allows(self, index: u32) -> bool {
         match self {
             Allowed::Nothing => false,
@@ -26,44 +26,44 @@ impl Allowed {
     }
 }
 
-/// Whole numbers of the user's that must be below a limit.
+/// A group of the user's indices, all of which must be below a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Indices {
-    /// What one is, for messages.
+    /// The name of such an index in messages.
     pub what: &'static str,
-    /// Where they are.
+    /// The slot of the tensor that holds them.
     pub slot: Slot,
-    /// How many a sample has.
+    /// Number of indices in a sample.
     pub each: u64,
-    /// The first that is too large.
+    /// The lowest index that is too large.
     pub limit: u64,
-    /// Those beyond it that are no mistake.
+    /// Indices from the limit on that are valid all the same.
     pub allowed: Allowed,
-    /// True if those of a sample must not fall from one to the next.
+    /// True if the indices of a sample must not decrease.
     pub ordered: bool,
 }
 
 impl Indices {
-    /// So many in each sample, all below a limit.
+    /// Returns `each` indices a sample, all below `limit`.
     pub fn below(limit: u64, what: &'static str, slot: Slot, each: u64) -> Indices {
         Indices { what, slot, each, limit, allowed: Allowed::Nothing, ordered: false }
     }
 
-    /// So many in each sample, of any value, which do not fall from one to the next.
+    /// Returns `each` indices a sample, of any value, which must not decrease.
     pub fn ordered(what: &'static str, slot: Slot, each: u64) -> Indices {
         Indices { ordered: true, ..Indices::below(u64::MAX, what, slot, each) }
     }
 
-    /// Whether this index is a mistake.
+    /// True if `index` is invalid.
     pub fn refuses(&self, index: u32) -> bool {
         u64::from(index) >= self.limit && !self.allowed.allows(index)
     }
 
-    /// Looks at all of them.
+    /// Checks all of them.
     ///
     /// # Errors
-    /// [`Error::Index`] of the first that is a mistake, with its place among these; [`Error::Order`] of the first that is less than the one
-    /// before it in its sample, where they may not fall.
+    /// [`Error::Index`] with the first invalid index and its position. If they must not decrease, [`Error::Order`] with the first index that
+    /// is less than the one before it in its sample.
     pub fn check(&self, indices: impl IntoIterator<Item = u32>) -> Result<(), Error> {
         let mut before = 0;
         for (position, value) in (0u64..).zip(indices) {
@@ -79,7 +79,7 @@ impl Indices {
         Ok(())
     }
 
-    /// The same of indices as they are in memory.
+    /// Checks indices that are given as little-endian bytes. Otherwise like [`Indices::check`].
     ///
     /// # Errors
     /// As for [`Indices::check`].
@@ -89,8 +89,8 @@ impl Indices {
 }
 
 impl Operation {
-    /// What of the user's numbers it looks something up by. What another operation of the program makes is not among them: it is as
-    /// it should be, and not there yet when a step begins.
+    /// Returns the limits of the user's indices that the operation reads. Indices that the program computes are left out: they are valid,
+    /// and a step has not computed them when it begins.
     pub fn indices(&self, program: &Program) -> Vec<Indices> {
         let all = match &self.action {
             Action::Run { op, pass: Pass::Forward } => op.indices(),

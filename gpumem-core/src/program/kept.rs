@@ -1,38 +1,38 @@
-//! What a network with a cache keeps of a sequence from one run to the next.
+//! Cache entries: tensors that a decoding network keeps between calls.
 
 use super::{Operation, Program, Slot, TensorId};
 use crate::number::Role;
 use crate::shape::Shape;
 use alloc::vec::Vec;
 
-/// What an operation keeps of a sequence, for each sample.
+/// A cache entry of an operation, for each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// What it is called behind the layer's name.
+    /// Its name, which follows the layer's name.
     pub name: &'static str,
     /// Its dimensions.
     pub shape: Shape,
-    /// What its elements are for.
+    /// The role of its elements, which decides their number format.
     pub role: Role,
-    /// Whether it has a row for each step that can be kept. Else it says what all steps so far come to, is as large however many there
-    /// are, and cannot go back to an earlier step.
+    /// True if it has a row for each time step, as keys and values have. False for a state that sums up all time steps so far: its size is
+    /// fixed, and it cannot go back to an earlier time step.
     pub grows: bool,
 }
 
 impl Kept {
-    /// A row for each step.
+    /// Returns an entry with a row for each time step.
     pub fn rows(name: &'static str, [steps, row]: [u64; 2]) -> Kept {
         Kept { name, shape: Shape::new(&[steps, row]), role: Role::Activation, grows: true }
     }
 
-    /// What the steps so far come to.
+    /// Returns an entry that sums up all time steps so far.
     pub fn state(name: &'static str, dims: &[u64], role: Role) -> Kept {
         Kept { name, shape: Shape::new(dims), role, grows: false }
     }
 }
 
 impl Operation {
-    /// The tensors in which it keeps something of a sequence.
+    /// Returns the tensors of its cache entries.
     pub fn caches(&self) -> Vec<(TensorId, Kept)> {
         let all = self.forward().map(|op| op.caches()).unwrap_or_default();
         (0..).zip(all).filter_map(|(index, kept)| Some((self.read(Slot::Cache(index))?, kept))).collect()
@@ -40,7 +40,7 @@ impl Operation {
 }
 
 impl Program {
-    /// The tensors of states that cannot go back to an earlier step.
+    /// Returns the tensors of cache entries that cannot go back to an earlier time step.
     pub fn states(&self) -> Vec<TensorId> {
         let caches = self.operations.iter().flat_map(Operation::caches);
         caches.filter(|(_, kept)| !kept.grows).map(|(tensor, _)| tensor).collect()

@@ -1,4 +1,4 @@
-//! What the backward pass keeps of each layer.
+//! Elements that each layer saves for the backward pass.
 
 use super::{Action, Class, Op, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::number::Role;
@@ -7,9 +7,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 impl Program {
-    /// Elements that are kept of each layer: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor that the forward pass writes
-    /// and the backward pass, a forward operation that runs again, or a chunk of what the loss measures reads counts for the first layer that
-    /// reads it then, or for the activation that made it, whose gradient may be that of the normalisation in front and read nothing.
+    /// Returns the elements that each layer saves: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor counts if the forward pass
+    /// writes it, and the backward pass, a recomputation or a chunk of the loss reads it. It counts for the first layer that reads it then. An
+    /// activation's output counts for the activation at the latest, even if the gradient of the norm before it includes the activation's.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
         let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];
@@ -45,7 +45,7 @@ impl Program {
         kept
     }
 
-    /// The outputs of activations whose gradients are made with those of normalisations, and the activations' rows.
+    /// Returns the outputs of activations whose gradients are computed with those of norms, and the activations' rows.
     fn activated(&self, forward: usize) -> Vec<(TensorId, u32)> {
         let (forward, rest) = self.operations.split_at(forward);
         let merged = rest.iter().filter(|operation| match operation.backward() {

@@ -1,33 +1,33 @@
-//! Losses. A new one is a row here, a line in the CPU backend's match and, of elements, a struct in the CUDA backend's `loss.cu`.
+//! Losses. A new loss is a row here and a line in the CPU backend's match. One of elements also has a struct in the CUDA backend's `loss.cu`.
 
 use super::encoding::{Reader, Wire, wire_enum};
 use crate::shape::Shape;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-/// What a loss is made of: the sum or the mean of one term for each of these.
+/// The unit of a loss: the loss is the sum or the mean of one term for each of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Elements, each alone.
     Elements,
-    /// Positions, each with all of its classes.
+    /// Positions, each with the logits of all classes.
     Positions,
-    /// Vectors of one value, each with that of another value at the same place.
+    /// Vectors of one value, each with the vector of another value at the same position.
     Pairs,
     /// Sequences, each as a whole.
     Sequences,
-    /// Vectors of two values, each with those of all samples of the batch.
+    /// Vectors of two values, each with the vectors of all samples in the batch.
     Batch,
-    /// Vectors of one value, each with those of two other values at the same place.
+    /// Vectors of one value, each with the vectors of two other values at the same position.
     Triples,
-    /// Elements of one value, each with that of another value at the same place.
+    /// Elements of one value, each with the element of another value at the same position.
     Rankings,
-    /// Vectors of one value, each with those of all samples of the batch that belong to it or not.
+    /// Vectors of one value, each with a matching and a non-matching vector that the loss finds in the batch.
     Mined,
 }
 
 impl Over {
-    /// Values that it measures.
+    /// Returns the number of values that the loss measures.
     pub const fn values(self) -> usize {
         match self {
             Over::Elements | Over::Positions | Over::Sequences | Over::Mined => 1,
@@ -42,7 +42,7 @@ impl Over {
     }
 }
 
-/// What a loss compares with.
+/// The kind of target that a loss compares its value with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compares {
     /// Nothing.
@@ -53,25 +53,25 @@ pub enum Compares {
     Classes,
     /// 1 or -1 for each vector.
     Signs,
-    /// The numbers of classes, in order, as many as [`LossOptions::target_length`] at most.
+    /// Class indices in order, at most [`LossOptions::target_length`] of them.
     Labels,
-    /// A number for each sample: samples with the same one belong together.
+    /// A number for each sample. Samples with equal numbers belong together.
     Ids,
 }
 
-/// Samples of a batch that a loss of three vectors finds for each vector.
+/// The samples of the batch that a triplet loss picks for each vector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mining {
-    /// None: the vectors are those of three values.
+    /// None: the network gives all three vectors.
     #[default]
     None,
-    /// The one farthest away that belongs to it, and the nearest one that does not.
+    /// The farthest vector that belongs to it, and the nearest one that does not.
     Hardest,
 }
 wire_enum!(Mining { None, Hardest });
 
-/// Factors of the terms of a loss.
+/// Factors that the terms of a loss are multiplied by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Weighting {
@@ -85,40 +85,40 @@ pub enum Weighting {
 }
 wire_enum!(Weighting { None, Samples, Mask });
 
-/// A number among the options of a loss.
+/// A numeric option of a loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossNumber {
-    /// The name in the language, and in PyTorch's.
+    /// The name in the language, and in PyTorch.
     pub name: &'static str,
-    /// What it is where it is left out.
+    /// The value if it is left out.
     pub default: f64,
-    /// The least that it may be.
+    /// Least value allowed.
     pub least: f64,
-    /// The most that it may be.
+    /// Largest value allowed.
     pub most: f64,
-    /// Whether it must be more than the least.
+    /// True if the value must exceed `least`.
     pub above: bool,
 }
 
-/// What there is to know of a loss but for its value and its slope.
+/// The properties of a loss, other than its value and its gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossRow {
-    /// What it has terms for.
+    /// The unit of its terms.
     pub over: Over,
-    /// What it compares with, unless [`LossOptions::probabilities`] says otherwise.
+    /// Its target, unless [`LossOptions::probabilities`] changes that.
     pub compares: Compares,
-    /// Its number, if it has one.
+    /// Its numeric option, or `None`.
     pub number: Option<LossNumber>,
-    /// Its second number, if it has two.
+    /// Its second numeric option, or `None`.
     pub second: Option<LossNumber>,
-    /// The name of its numbers for the classes, if it has such: `weight` or `pos_weight`.
+    /// The name of its option with a number for each class, `weight` or `pos_weight`; `None` if it has no such option.
     pub weights: Option<&'static str>,
-    /// Whether its targets may be logarithms, `log_target`, and its mean one of samples, `BatchMean`.
+    /// True if it takes `log_target` (targets are logarithms) and `BatchMean` (a mean over samples).
     pub divergence: bool,
 }
 
 impl LossRow {
-    /// Of elements, beside numbers.
+    /// The row of a loss of elements whose targets are numbers.
     const ELEMENTS: LossRow = LossRow {
         over: Over::Elements,
         compares: Compares::Numbers,
@@ -127,13 +127,13 @@ impl LossRow {
         weights: None,
         divergence: false,
     };
-    /// Of all vectors of a batch, which are multiplied with each other and divided by a temperature.
+    /// The row of a loss that multiplies all vectors of a batch with each other and divides the products by a temperature.
     const BATCH: LossRow = LossRow { over: Over::Batch, compares: Compares::Nothing, ..LossRow::ELEMENTS };
-    /// Of positions, with class indices.
+    /// The row of a loss of positions whose targets are class indices.
     const CLASSES: LossRow =
         LossRow { over: Over::Positions, compares: Compares::Classes, weights: Some("weight"), ..LossRow::ELEMENTS };
 
-    /// The names of its options, in order.
+    /// Returns the names of its options, in order.
     pub fn options(&self) -> Vec<&'static str> {
         if self.over == Over::Batch {
             let names = [self.number.map(|number| number.name), Some(SCALE), self.second.map(|number| number.name)];
@@ -162,12 +162,12 @@ impl LossRow {
     }
 }
 
-/// The option that names a learned scale, in place of a temperature.
+/// The option that names a learned scale, which replaces a temperature.
 pub const SCALE: &str = "scale";
-/// The option of a number that is added to each product, or the name of a learned one.
+/// The option with a number that is added to each product, or with the name of a learned one.
 pub const BIAS: &str = "bias";
 
-/// The option of what products are divided by.
+/// Returns the option by which products are divided.
 const fn temperature(default: f64) -> Option<LossNumber> {
     Some(LossNumber { name: "temperature", default, least: 0.0, most: f64::MAX, above: true })
 }
@@ -195,34 +195,34 @@ macro_rules! losses {
             /// Every loss.
             pub const ALL: &'static [Loss] = &[$(Loss::$name,)*];
 
-            /// The name in the language and in the backends.
+            /// Returns the name in the language and in the backends.
             pub const fn name(self) -> &'static str {
                 match self { $(Loss::$name => stringify!($name),)* }
             }
 
-            /// What there is to know of it.
+            /// Returns the properties of the loss.
             pub const fn row(self) -> LossRow {
                 match self { $(Loss::$name => $row,)* }
             }
         }
 
-        /// How a loss of a program measures: a [`Loss`], or [`Dot`](Measure::Dot).
+        /// The loss of a program: a [`Loss`], or [`Dot`](Measure::Dot).
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub enum Measure {
             $(#[doc = concat!("[`Loss::", stringify!($name), "`].")] $name = $number,)*
-            /// Sum over elements of `x * target`: its gradient is the target, which makes any gradient reachable in tests.
+            /// Sum over elements of `x * target`. Its gradient is the target, so tests can feed any gradient to a network.
             Dot = 3,
         }
         wire_enum!(Measure { $($name,)* Dot });
 
         impl Measure {
-            /// The name in the backends.
+            /// Returns the name in the backends.
             pub const fn name(self) -> &'static str {
                 match self { $(Measure::$name => stringify!($name),)* Measure::Dot => "Dot" }
             }
 
-            /// What there is to know of it.
+            /// Returns the properties of the loss.
             pub const fn row(self) -> LossRow {
                 match self { $(Measure::$name => Loss::$name.row(),)* Measure::Dot => LossRow::ELEMENTS }
             }
@@ -417,11 +417,11 @@ losses! {
     };
 }
 
-/// What becomes of the terms of a loss.
+/// The reduction of the terms of a loss to one number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reduction {
-    /// Their sum over their number; where positions have weights or are left out, over the weights of those that count.
+    /// Their sum over their number; if positions have weights or are left out, over the weights of those that count.
     #[default]
     Mean,
     /// Their sum.
@@ -434,40 +434,40 @@ wire_enum!(Reduction { Mean, Sum, BatchMean });
 /// The options of a loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossOptions {
-    /// What becomes of the terms.
+    /// The reduction of the terms.
     pub reduction: Reduction,
     /// [`LossRow::number`]; `None` for its default.
     pub number: Option<f64>,
     /// [`LossRow::second`]; `None` for its default.
     pub second: Option<f64>,
-    /// [`LossRow::weights`]: none, one for each class, or of `pos_weight` one for all.
+    /// [`LossRow::weights`]: empty, one for each class, or, as `pos_weight` allows, one for all classes.
     pub weights: Cow<'static, [f64]>,
-    /// The target of positions that do not count, as the bits of a `u32`.
+    /// The target of positions that do not count, as the bits of a `u32`; `None` if all count.
     pub ignored: Option<u32>,
-    /// Whether targets are a number for each class, where they are class indices otherwise.
+    /// True if a target has a number for each class. By default it has class indices.
     pub probabilities: bool,
-    /// Whether targets are logarithms.
+    /// True if targets are logarithms.
     pub log_target: bool,
-    /// The class between labels.
+    /// The blank class, which separates labels.
     pub blank: u32,
-    /// The most labels that a target has.
+    /// Most labels in a target.
     pub target_length: u64,
-    /// Whether an infinite loss counts as none.
+    /// True if an infinite loss is replaced by 0.
     pub zero_infinity: bool,
-    /// How many parts the steps of a sequence are in whose logits are there at a time: 1 where all of them are.
+    /// Number of chunks of time steps whose logits are computed one after another; 1 if all logits are in memory at once.
     pub chunks: u64,
-    /// True if the distance of the positive from the negative counts where it is less than that of the anchor.
+    /// True if the negative's distance from the positive replaces that from the anchor if it is less.
     pub swap: bool,
-    /// Samples of the batch that are found.
+    /// The samples that the loss picks from the batch.
     pub mining: Mining,
-    /// Factors of the terms.
+    /// The factors of the terms.
     pub weighting: Weighting,
-    /// Steps of a sequence of which only the first `n` of each sample count, along the first axis of what is measured: 0 where all do.
+    /// Time steps along the first axis of the value, if only the first `n` of each sample count; 0 if all count.
     pub counted: u64,
 }
 
 impl LossOptions {
-    /// What they are where they are left out.
+    /// The options if none is written.
     pub const DEFAULT: LossOptions = LossOptions {
         reduction: Reduction::Mean,
         number: None,
@@ -486,7 +486,7 @@ impl LossOptions {
         counted: 0,
     };
 
-    /// What a loss with these options compares with.
+    /// Returns the kind of target of a loss with these options.
     pub fn compares(&self, measure: Measure) -> Compares {
         match measure.row().compares {
             Compares::Classes if self.probabilities => Compares::Numbers,
@@ -495,7 +495,7 @@ impl LossOptions {
         }
     }
 
-    /// Terms of a loss with these options: one for each of these.
+    /// Returns the unit of the terms of a loss with these options.
     pub const fn over(&self, measure: Measure) -> Over {
         match (measure.row().over, self.mining) {
             (Over::Triples, Mining::Hardest) => Over::Mined,
@@ -503,7 +503,7 @@ impl LossOptions {
         }
     }
 
-    /// The dimensions for each sample of what the terms of a value of this shape are multiplied with, if they are.
+    /// Returns the dimensions, for each sample, of the factors of a value's terms. `None` if the terms have no factors.
     pub fn weights_of(&self, measure: Measure, value: Shape) -> Option<Shape> {
         let dims = value.dims();
         match (self.weighting, self.over(measure)) {
@@ -519,7 +519,7 @@ impl LossOptions {
         }
     }
 
-    /// What a loss with these options compares a value of this shape with: dimensions for each sample, and whether they hold indices.
+    /// Returns the target's dimensions for each sample, and true if it holds indices. `None` if the loss has no target.
     pub fn target(&self, measure: Measure, value: Shape) -> Option<(Shape, bool)> {
         let dims = value.dims();
         match self.compares(measure) {
@@ -580,12 +580,12 @@ impl Wire for LossOptions {
     }
 }
 
-/// Set in the number of a kind whose options are written, which those left out are not.
+/// A bit in a loss's number that says that its options follow. Default options are not written.
 const WITH_OPTIONS: u64 = 32;
 
-/// A kind with its options, as they are written.
+/// A loss with its options, in the form in which programs are encoded.
 pub(crate) struct Written {
-    /// The kind.
+    /// The loss.
     pub(crate) kind: Measure,
     /// Its options.
     pub(crate) options: LossOptions,

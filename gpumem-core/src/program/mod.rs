@@ -1,8 +1,8 @@
 //! The program: a flat list of operations over a table of tensors.
 //!
-//! Lowering makes it, the plan places its tensors, the backends walk it. An operation names its tensors by [`Slot`], so
-//! that a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] are the operations, one a
-//! file; [`op`] says what each of them states.
+//! Lowering makes a program, the memory plan places its tensors, and the backends run it. An operation names its tensors by [`Slot`], so
+//! a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] holds the operations, one a file;
+//! [`op`] defines the rule that each of them states.
 
 mod action;
 pub mod adapters;
@@ -42,29 +42,29 @@ pub use tag::{NO_ROW, Part, Phase};
 /// The number of a tensor in [`Program::tensors`].
 pub type TensorId = u32;
 
-/// How long a tensor lives and who fills it.
+/// The kind of a tensor, which decides its lifetime and who fills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Class {
     /// A weight, bias, scale or shift: lives as long as the network.
     Parameter,
-    /// A parameter's gradient that is held until the end of the step.
+    /// A parameter's gradient that lives until the end of the step.
     Gradient,
-    /// Optimizer state of a parameter.
+    /// Optimizer state of a parameter, such as the moments of Adam.
     Moment,
-    /// Running statistics.
+    /// Running statistics, as batch norm has.
     Buffer,
-    /// What changes from step to step without changing the program: see [`StateWord`].
+    /// Numbers that change from step to step without changing the program: see [`StateWord`].
     State,
-    /// What is kept of the steps of a sequence, as the keys that attention has seen: lives as long as the network, for each sample.
+    /// A cache entry, such as the keys that attention has seen. It has a part for each sample and lives as long as the network.
     Cache,
     /// An input of the network.
     Input,
-    /// What the loss compares the output with.
+    /// A target that the loss compares the output with.
     Target,
-    /// Lives inside a step only, and shares its memory with others.
+    /// A tensor that lives inside a step only, and shares its memory with others.
     Transient,
-    /// Where the contents of a transient lie in host memory between two of its lives: see [`Action::Park`].
+    /// The copy in host memory of a transient's contents between two live ranges of it: see [`Action::Park`].
     Host,
     /// The moving average of a parameter.
     Average,
@@ -93,102 +93,102 @@ wire_enum!(Role {
     Nf4Double
 });
 
-/// The 32-bit words of the tensor of [`Class::State`]. It lives in the arena so that a step that was captured once can be
-/// replayed with another seed or learning rate.
+/// The 32-bit words of the tensor of [`Class::State`], by their index. The tensor lives in the arena, so that a step that was captured
+/// once can be replayed with another seed or learning rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum StateWord {
-    /// Steps that have been made, low word first: of training, or where there is a cache, of the sequence that are in it.
+    /// Training steps made so far, low word first. With a cache: time steps of the sequence in the cache.
     Step = 0,
     /// The seed, low word first.
     Seed = 2,
-    /// The learning rate, as the bits of an f32: where there is a schedule, that which it begins with.
+    /// The learning rate, as the bits of an f32. With a schedule, the rate at which the schedule begins.
     LearningRate = 4,
-    /// What the loss is multiplied with before the backward pass, as the bits of an f32.
+    /// The loss scale, by which the loss is multiplied before the backward pass, as the bits of an f32.
     LossScale = 5,
-    /// Whether a gradient of this step was too large for its 16 bits: 1 or 0. Nothing is updated then, and the end of the step
-    /// halves the loss scale.
+    /// 1 if a gradient of this step overflowed its 16-bit format, else 0. If 1, nothing is updated, and the end of the step halves the
+    /// loss scale.
     Overflow = 6,
-    /// Steps in a row without such a gradient. After 2000 the loss scale is doubled and they are counted anew.
+    /// Steps in a row without an overflow. After 2000 the loss scale is doubled and the count starts anew.
     GoodSteps = 7,
-    /// What the optimizer's rule needs that is another number in each step, as the bits of two f32: for Adam, which divides its first and
-    /// its second moment by them, `1 - beta^t`. A step computes them before its updates, so nobody else has to know them; a backend may
-    /// do without. See [`Corrections`](crate::train::optim::Corrections).
+    /// Two numbers of the optimizer's rule that differ in each step, as the bits of two f32. For Adam they are `1 - beta^t`, by which it
+    /// divides its first and second moment. A step computes them before its updates, so nobody else has to know them. A backend need not
+    /// use this word. See [`Corrections`](crate::train::optim::Corrections).
     Corrections = 8,
-    /// Blocks of the last update that have read the state, 0 between steps. A backend may do without.
+    /// Blocks of the last update that have read the state; 0 between steps. A backend need not use this word.
     Readers = 10,
-    /// Blocks of a launch whose blocks wait for each other: all but its highest bit are 0 between launches. A backend may do without.
+    /// Blocks that have reached a grid barrier. All bits but the highest are 0 between launches. A backend need not use this word.
     Blocks = 11,
-    /// Losses that the device has sent to the host, counted by it: it keeps this word when the host writes the others. A backend may
-    /// do without.
+    /// Losses that the device has sent to the host. The device counts them and keeps this word when the host writes the others. A backend
+    /// need not use this word.
     Losses = 12,
-    /// The learning rate of this step where there is a schedule, as the bits of an f32: a step computes it from
-    /// [`StateWord::LearningRate`] and its number before its updates. A backend may do without. See
+    /// The learning rate of this step if there is a schedule, as the bits of an f32. Before its updates a step computes it from
+    /// [`StateWord::LearningRate`] and its number. A backend need not use this word. See
     /// [`Schedule`](crate::train::Schedule).
     Rate = 13,
-    /// What gradients are multiplied with where they are clipped by their norm, as the bits of an f32: [`Action::Norm`] computes it.
+    /// The factor that clips all gradients by their norm, as the bits of an f32. [`Action::Norm`] computes it.
     Clip = 14,
-    /// The norm of all gradients of the last step, before they were clipped, as the bits of an f32: [`Action::Norm`] computes it.
+    /// The norm of all gradients of the last step before clipping, as the bits of an f32. [`Action::Norm`] computes it.
     Norm = 15,
-    /// The four numbers of the schedule in the order of its row, each as the bits of an f64, low word first; those that it has not are 0. The
-    /// host may change them between two steps. See [`Schedule::words`](crate::train::Schedule::words).
+    /// The four numbers of the schedule in the order of its row, each as the bits of an f64, low word first. Numbers that a schedule does
+    /// not have are 0. The host may change them between two steps. See [`Schedule::words`](crate::train::Schedule::words).
     Schedule = 16,
-    /// Steps that updated nothing, because a gradient was not finite.
+    /// Steps that updated nothing because a gradient was not finite.
     Skipped = 24,
     /// The number of times that parameters were averaged: see [`Ema`](crate::train::Ema).
     Averaged = 25,
 }
 
 impl StateWord {
-    /// Words of the tensor.
+    /// Number of words in the tensor.
     pub const COUNT: usize = 26;
 
-    /// Where there is a cache: how many of the steps at hand are of the sequence; what lies behind them fills the pass up. In the place of the
-    /// seed, for without training nothing is drawn.
+    /// The word with the number of time steps in this call that belong to the sequence, of a network with a cache. Time steps after them are
+    /// padding. It shares the word of the seed, since inference draws no random numbers.
     pub const AT_HAND: usize = StateWord::Seed as usize;
 
-    /// Where a batch is split: which part is at hand, counted from 0. In the place of the factor of clipped gradients, which is not there
-    /// before the last part is over.
+    /// The word with the index of the current micro-batch, counted from 0. It shares the word of the clipping factor, which is computed after
+    /// the last micro-batch.
     pub const PART: usize = StateWord::Clip as usize;
 }
 
 record! {
     /// A tensor of a program.
     pub struct Tensor {
-        /// How long it lives.
+        /// Its kind, which decides how long it lives.
         pub class: Class,
-        /// What its elements are for.
+        /// The role of its elements, which decides their number format.
         pub role: Role,
-        /// What it is to its layer.
+        /// Its part in its layer.
         pub part: Part,
-        /// Its name: a parameter's path such as `stage[0].conv2d[1].weight`; empty where the layer and part say it all.
+        /// Its name: a parameter's path such as `stage[0].conv2d[1].weight`. Empty if layer and part identify the tensor.
         pub name: String,
         /// Row of the layer it belongs to, or [`NO_ROW`].
         pub row: u32,
-        /// Dimensions without the batch.
+        /// Dimensions, without the batch.
         pub shape: Shape,
-        /// Whether there is one such shape for each sample of the batch, or one for all.
+        /// True if each sample of the batch has one such shape; false if there is one for all.
         pub batched: bool,
-        /// Elements that are there once beside those: of scratch memory.
+        /// Elements that are added once, whatever the batch size. Only scratch memory has any.
         pub once: u64,
-        /// How the elements of a sample lie in memory.
+        /// The layout of a sample's elements in memory.
         pub layout: Layout,
-        /// Elements from row to row in formats of 16 bits: `layout` has it once the format is known, see
-        /// [`Program::lay_out`]. 0 where rows follow each other without gaps in every format.
+        /// Elements from one row to the next in 16-bit formats, or 0 if rows have no gaps in any format. `layout` takes it over once the
+        /// format is known: see [`Program::lay_out`].
         pub pitch: u64,
-        /// Whether training changes it (parameters). One that it does not has no gradient, no optimizer state, no master copy.
+        /// True if training changes it (parameters). A frozen one has no gradient, no optimizer state and no master copy.
         pub trained: bool,
-        /// How it is filled before the first step (parameters, buffers and state).
+        /// The rule that fills it before the first step (parameters, buffers and state).
         pub init: Init,
-        /// First operation that touches it (transients).
+        /// Index of the first operation that touches it (transients).
         pub first: u32,
-        /// Last operation that touches it (transients).
+        /// Index of the last operation that touches it (transients).
         pub last: u32,
     }
 }
 
 impl Tensor {
-    /// A dense tensor without a name that lives inside a step, one for the whole batch: what others are made of.
+    /// Returns a dense, nameless tensor that lives inside a step, one for the whole batch. Callers change the fields that differ.
     #[cfg(feature = "lower")]
     pub(crate) fn transient(part: Part, role: Role, row: u32, shape: Shape) -> Tensor {
         Tensor {
@@ -209,30 +209,31 @@ impl Tensor {
         }
     }
 
-    /// Elements at this batch size, or `None` if they exceed `u64`.
+    /// Returns the number of elements at this batch size, or `None` if it exceeds `u64`.
     pub fn elements(&self, batch: u64) -> Option<u64> {
         let each = self.shape.elements()?;
         let all = if self.batched { each.checked_mul(batch)? } else { each };
         all.checked_add(self.once)
     }
 
-    /// Elements of the gaps that a sample has in formats of 16 bits, and nowhere else.
+    /// Returns the elements of padding that a sample has in 16-bit formats. Wider formats have none.
     pub fn gaps(&self) -> u64 {
         let with = Layout { pitch: self.pitch, ..Layout::DENSE }.elements(self.shape).unwrap_or(0);
         with.saturating_sub(self.shape.elements().unwrap_or(u64::MAX))
     }
 
-    /// Whether it is a weight `[O, C, R, S]`, or belongs to one, and lies as `[O, R, S, C]`.
+    /// True if the layout stores a weight `[O, C, R, S]`, or a tensor of its shape, as `[O, R, S, C]`.
     pub fn is_turned(&self) -> bool {
         !self.batched && self.layout.is_of_weight(self.shape)
     }
 
-    /// Elements that a sample takes in memory, gaps of its layout included, or `None` if they exceed `u64`: bytes where codes or bits share them.
+    /// Returns the elements that a sample takes in memory, padding included, or `None` if they exceed `u64`. Codes or bits that share a byte
+    /// are counted in bytes.
     pub fn stored_of_each(&self) -> Option<u64> {
         Some(self.layout.elements(self.shape)?.div_ceil(self.role.packed()))
     }
 
-    /// The same of the whole batch.
+    /// Returns the elements that a batch takes in memory. Like [`Tensor::stored_of_each`], but for all samples, and with `once`.
     pub fn stored(&self, batch: u64) -> Option<u64> {
         let each = self.stored_of_each()?;
         let all = if self.batched { each.checked_mul(batch)? } else { each };
@@ -240,7 +241,7 @@ impl Tensor {
     }
 }
 
-/// What a tensor is to an operation.
+/// The role of a tensor for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// An input, activation or parameter, by its number.
@@ -249,7 +250,7 @@ pub enum Slot {
     Output,
     /// A running statistic: read and written in training.
     Buffer(u8),
-    /// What the forward pass saves for the backward pass.
+    /// A tensor that the forward pass saves for the backward pass.
     Saved(u8),
     /// The gradient of the output.
     Gradient,
@@ -263,26 +264,26 @@ pub enum Slot {
     Moment(u8),
     /// Step counter and seed.
     State,
-    /// What the loss compares with.
+    /// The target that the loss compares with.
     Target,
     /// The scalar loss.
     Loss,
     /// Scratch memory of this operation alone. A backend that needs none leaves it.
     Workspace,
-    /// What the operation before reads, and this one must leave alone, so that both may run as one.
+    /// An operand of the operation before, which this one must not overwrite, so that both may run as one.
     Held(u8),
-    /// What is kept of earlier steps, to which the steps at hand are added.
+    /// A cache entry: numbers of earlier time steps, to which this call adds its own.
     Cache(u8),
-    /// A piece of the parameter's master copy, where that lies in host memory.
+    /// A chunk of the parameter's master copy, if the copy is in host memory.
     Master,
-    /// What the operation makes for itself and nobody else reads, by its number.
+    /// Scratch memory that the operation requires, by its number. No other operation reads it.
     Scratch(u8),
     /// The moving average of a parameter.
     Average,
 }
 
 impl Slot {
-    /// Whether it is memory of the operation alone, which holds nothing before and after.
+    /// True if this is memory of the operation alone, without contents before and after it.
     pub fn is_scratch(self) -> bool {
         matches!(self, Slot::Workspace | Slot::Scratch(_))
     }
@@ -343,9 +344,9 @@ impl Wire for Slot {
 /// A tensor in its role for one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// What the tensor is to the operation.
+    /// Its role for the operation.
     pub slot: Slot,
-    /// Which tensor.
+    /// Its number in [`Program::tensors`].
     pub tensor: TensorId,
 }
 
@@ -363,11 +364,11 @@ impl Wire for Operand {
 record! {
     /// One operation.
     pub struct Operation {
-        /// What it computes.
+        /// The computation.
         pub action: Action,
         /// Row of the layer it belongs to, or [`NO_ROW`].
         pub row: u32,
-        /// Whether an `InputGradient` that is read as well is added to rather than overwritten.
+        /// True if an `InputGradient` that is also read is added to, not overwritten.
         pub accumulate: bool,
         /// The tensors it reads.
         pub reads: Vec<Operand>,
@@ -377,22 +378,22 @@ record! {
 }
 
 impl Operation {
-    /// The tensor read as `slot`.
+    /// Returns the tensor that is read as `slot`, or `None`.
     pub fn read(&self, slot: Slot) -> Option<TensorId> {
         self.reads.iter().find(|operand| operand.slot == slot).map(|operand| operand.tensor)
     }
 
-    /// The tensor written as `slot`.
+    /// Returns the tensor that is written as `slot`, or `None`.
     pub fn written(&self, slot: Slot) -> Option<TensorId> {
         self.writes.iter().find(|operand| operand.slot == slot).map(|operand| operand.tensor)
     }
 
-    /// Every tensor that the operation touches; one that is updated in place comes twice.
+    /// Iterates over every tensor that the operation touches. A tensor that is updated in place comes twice.
     pub fn tensors(&self) -> impl Iterator<Item = TensorId> + '_ {
         self.reads.iter().chain(&self.writes).map(|operand| operand.tensor)
     }
 
-    /// The operation that runs forward, for the first time or again, of all or of a chunk, if that is what it does.
+    /// Returns the `Op` that runs forward, be it first, recomputed or of a chunk; `None` for other actions.
     pub fn forward(&self) -> Option<&Op> {
         match &self.action {
             Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => Some(op),
@@ -400,7 +401,7 @@ impl Operation {
         }
     }
 
-    /// The operation that runs backward, if that is what it does.
+    /// Returns the `Op` that runs backward; `None` for other actions.
     pub fn backward(&self) -> Option<&Op> {
         match &self.action {
             Action::Run { op, pass: Pass::Backward } => Some(op),
@@ -408,7 +409,7 @@ impl Operation {
         }
     }
 
-    /// Which part of a step the operation belongs to.
+    /// Returns the phase of a step to which the operation belongs.
     pub fn phase(&self) -> Phase {
         match self.action {
             Action::Run { pass: Pass::Forward, .. } => Phase::Forward,
@@ -432,13 +433,13 @@ impl Operation {
 record! {
     /// A training step or a forward pass as a list of operations.
     pub struct Program {
-        /// Whether this is a training step. Dropout drops and BatchNorm uses the batch's statistics only then.
+        /// True for a training step. Only then does dropout drop, and BatchNorm use the batch's statistics.
         pub training: bool,
-        /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
+        /// Number of optimizer state tensors of each parameter: see [`with_state`](crate::train::optim::with_state).
         pub moments: u64,
-        /// Whether gradients are held until the end of the step.
+        /// True if gradients live until the end of the step.
         pub holds_gradients: bool,
-        /// What happens to gradients and to the learning rate before an update.
+        /// Gradient clipping and the learning-rate schedule.
         pub descent: Descent,
         /// Every tensor: persistent ones first, in the order of their classes, then transients.
         pub tensors: Vec<Tensor>,
@@ -446,13 +447,14 @@ record! {
         pub operations: Vec<Operation>,
         /// Paths of the layer rows.
         pub paths: Vec<String>,
-        /// The tensors that hold the network's outputs after the forward pass (inference), or the one with the loss (training).
+        /// The tensors with the network's outputs after the forward pass (inference), or the tensor with the loss (training).
         pub results: Vec<TensorId>,
     }
 }
 
-/// Of an operation that makes the output of a normalisation again in front of its gradient, whose pass has the input at hand: whether it is
-/// the one whose output is read, which is all that such a pass writes for it. `None` of any other operation.
+/// Returns `Some` if operation `at` recomputes a batch norm's output, or the activation after it, directly before the norm's gradient.
+/// The gradient's pass reads the norm's input, so it can write that output too. It writes only the last of these outputs, for which the
+/// answer is `Some(true)`. Returns `None` for any other operation.
 pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
     let again = |at: usize| match &operations.get(at)?.action {
         Action::Run { op, pass: Pass::Again } => Some((op, &operations[at])),
@@ -473,14 +475,14 @@ pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
 }
 
 impl Program {
-    /// The program as bytes.
+    /// Encodes the program as bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         self.put(&mut out);
         out
     }
 
-    /// The program that [`Program::encode`] wrote, or `None` if `bytes` are damaged.
+    /// Decodes what [`Program::encode`] wrote. Returns `None` if `bytes` are damaged.
     pub fn decode(bytes: &[u8]) -> Option<Program> {
         let mut reader = Reader::new(bytes);
         let program = Program::take(&mut reader)?;
@@ -490,12 +492,12 @@ impl Program {
         (reader.is_empty() && sound).then_some(program)
     }
 
-    /// A tensor by its number.
+    /// Returns a tensor by its number.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id as usize]
     }
 
-    /// The numbers that a tensor begins with, under a seed: one for each element of its shape.
+    /// Returns the initial numbers of a tensor for a seed, one for each element of its shape.
     pub fn initial(&self, id: TensorId, seed: u64) -> Vec<f32> {
         let tensor = self.tensor(id);
         if tensor.init == Init::Lengths
@@ -506,7 +508,7 @@ impl Program {
         if let Init::Singular { sizes, right } = tensor.init
             && let Some(weight) = self.of_class(Class::Parameter).find(|&weight| self.tensor(weight).row == tensor.row)
         {
-            // Both vectors are those of one iteration.
+            // The two singular vectors come from the same power iteration, hence from the same stream.
             let weights = self.initial(weight, seed);
             let drawn = init::singular_vector(&mut Stream::new(!seed, weight), &weights, sizes, right);
             if let Some(drawn) = drawn.filter(|drawn| Some(drawn.len() as u64) == tensor.elements(1)) {
@@ -517,13 +519,13 @@ impl Program {
         tensor.init.fill(&mut stream, tensor.elements(1).unwrap_or(0))
     }
 
-    /// The lengths of the parts of the tensor before `id`, along the only axis on which `id` has more than one element; `None` if the
-    /// two do not fit each other.
+    /// Returns the norms of the slices of tensor `id - 1` along the only axis on which `id` has more than one element. Returns `None` if the
+    /// shapes do not fit.
     fn lengths_before(&self, id: TensorId, seed: u64) -> Option<Vec<f32>> {
         let before = id.checked_sub(1)?;
         let (own, whole) = (self.tensor(id), self.tensor(before));
         let dims = own.shape.dims();
-        // Where it has one element, all of the other is one part, which it is along an axis of length 1 as well.
+        // If `id` has one element, all of the weight is one slice. Along an axis of length 1 it is one as well.
         let axis = dims.iter().position(|&length| length > 1);
         let axis = axis.or_else(|| whole.shape.dims().iter().position(|&length| length == 1))?;
         let parts = ops::Reparametrize::along(axis, whole.shape);
@@ -539,37 +541,36 @@ impl Program {
         Some(squares.into_iter().map(|square| crate::number::random::sqrt(square) as f32).collect())
     }
 
-    /// Numbers of the tensors of one class, in order.
+    /// Iterates over the numbers of the tensors of one class, in order.
     pub fn of_class(&self, class: Class) -> impl Iterator<Item = TensorId> + '_ {
         self.tensors.iter().enumerate().filter(move |(_, tensor)| tensor.class == class).map(|(id, _)| id as TensorId)
     }
 
-    /// The state that its operations read and write. A network with several steps has one for each, and all are in each program.
+    /// Returns the state that its operations use. A network with several training steps has one state for each, and all are in each program.
     pub fn state(&self) -> Option<TensorId> {
         let operands = self.operations.iter().flat_map(|operation| operation.reads.iter().chain(&operation.writes));
         let own = operands.into_iter().find(|operand| operand.slot == Slot::State).map(|operand| operand.tensor);
         own.or_else(|| self.of_class(Class::State).next())
     }
 
-    /// The name of the step's constant, of a network with named steps; else empty.
+    /// Returns the name of the training step's constant if the network has named steps, else an empty string.
     pub fn step_name(&self) -> &str {
         let state = self.state().filter(|_| self.training).map_or("", |id| &self.tensor(id).name);
         state.strip_suffix(".state").unwrap_or("")
     }
 
-    /// True if this is one of several training steps of a network: it has the states of all.
+    /// True if this is one of several training steps of a network. Such a program has the states of all of them.
     pub fn has_several_steps(&self) -> bool {
         self.training && self.of_class(Class::State).nth(1).is_some()
     }
 
-    /// The parameters that its updates change.
+    /// Iterates over the parameters that its updates change.
     pub fn updated(&self) -> impl Iterator<Item = TensorId> + '_ {
         let updates = self.operations.iter().filter(|operation| operation.phase() == Phase::Update);
         updates.filter_map(|operation| operation.written(Slot::Parameter))
     }
 
-    /// Whether another program has the same tensors, none of them larger and each alive at the same operations, so that it can run
-    /// where this one's tensors lie.
+    /// True if `other` can run in the arena of this program. It needs the same tensors, none of them larger, each with the same live range.
     pub fn covers(&self, other: &Program) -> bool {
         let is_covered = |(own, other): (&Tensor, &Tensor)| {
             let kind = |tensor: &Tensor| (tensor.class, tensor.role, tensor.batched, tensor.first, tensor.last);
@@ -581,26 +582,26 @@ impl Program {
             && self.tensors.iter().zip(&other.tensors).all(is_covered)
     }
 
-    /// Number of operations that run for each part of a batch: those before the first that comes once, behind the last part.
+    /// Returns the number of operations that run for each micro-batch: those before the first of the update phase.
     pub fn repeated(&self) -> usize {
         self.operations.iter().take_while(|operation| operation.phase() != Phase::Update).count()
     }
 
-    /// The tensors that are 0 before the first part of a batch, where it has several: gradients, and the loss.
+    /// Iterates over the tensors that are 0 before the first micro-batch: gradients and the loss. Empty without micro-batches.
     pub fn accumulators(&self) -> impl Iterator<Item = TensorId> + '_ {
         let results = self.results.iter().copied();
         self.of_class(Class::Gradient).chain(results).filter(|_| self.training && self.descent.accumulates())
     }
 
-    /// Tensors that live from one part of a batch to the next, where it has several: [accumulators](Program::accumulators), and the running
-    /// statistics of before the step.
+    /// Iterates over tensors that live from one micro-batch to the next: [accumulators](Program::accumulators), and the running statistics
+    /// from before the step. Empty without micro-batches.
     pub fn outlives_parts(&self) -> impl Iterator<Item = TensorId> + '_ {
         let saves = |operation: &&Operation| matches!(operation.action, Action::SaveStatistics(_));
         let saved = self.operations.iter().find(saves).and_then(|operation| operation.written(Slot::Saved(0)));
         self.accumulators().chain(saved.filter(|_| self.descent.accumulates()))
     }
 
-    /// The tensors that share the activations' part of the arena, in the order of the plan's offsets.
+    /// Iterates over the tensors that share the activations' part of the arena, in the order of the plan's offsets.
     pub fn transients(&self) -> impl Iterator<Item = TensorId> + '_ {
         self.of_class(Class::Transient)
     }

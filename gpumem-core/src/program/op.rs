@@ -1,8 +1,8 @@
-//! Operations: the closed set that programs are made of, and what each says about itself.
+//! Operations: the closed set that programs are made of, and the rule that each of them states.
 //!
-//! Lowering, the plan and both backends read an operation's rule here and nowhere else. An operation is one gradient rule and
-//! one memory rule: two layers that keep different tensors are two operations. Its inputs are activations and parameters
-//! alike.
+//! Lowering, the plan and both backends read an operation's rule here and nowhere else. An operation has one gradient rule and
+//! one memory rule, so two layers that save different tensors are two operations. Its inputs are activations as well as
+//! parameters.
 
 use super::Slot;
 use super::encoding::{Reader, Wire};
@@ -22,128 +22,127 @@ use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What an operation says about itself.
+/// The rule of an operation: its output, its gradients, its saved tensors and its scratch memory.
 ///
-/// The values are resolved: every dimension is known, so that a backend reads all it needs from them.
+/// Every dimension is known by then, so a backend needs nothing but these values.
 pub trait Rule: Sized {
     /// The name in texts.
     const NAME: &'static str;
 
-    /// Dimensions of the output of one sample.
+    /// Returns the dimensions of one sample's output.
     fn output(&self) -> Shape;
 
-    /// Whether its output are indices, as tokens are, and no numbers.
+    /// True if the output holds indices, as tokens are, and not numbers to compute with.
     fn makes_indices(&self) -> bool {
         false
     }
 
-    /// How the gradients of the inputs come about, in the order in which they are made. An input that is not among them has
-    /// none.
+    /// Returns the rules for the gradients of the inputs, in the order in which the gradients are computed. An input that none of them
+    /// names has no gradient.
     fn gradients(&self) -> Vec<Gradient>;
 
-    /// What the forward pass leaves for the backward pass beside inputs and output, in the order of
+    /// Returns the tensors that the forward pass saves for the backward pass, besides inputs and output. They are in the order of
     /// [`Slot::Saved`](super::Slot).
     fn saved(&self) -> Vec<Saved> {
         Vec::new()
     }
 
-    /// Whether the forward pass of training needs room for what it saves even where no gradient reads that.
+    /// True if a training forward pass needs memory for its saved tensors even if no gradient reads them.
     fn always_saves(&self) -> bool {
         self.works_in_saved()
     }
 
-    /// Whether it works in what it saves, and so needs the room for that where the forward pass of a training step runs without training.
+    /// True if the forward pass uses its saved tensors as scratch. An evaluation then needs their memory too, though it saves nothing.
     fn works_in_saved(&self) -> bool {
         false
     }
 
-    /// The most scratch memory that a piece of work can use; `None` if it uses none.
+    /// Returns the largest scratch memory that `work` can use, or `None` if it uses none.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let _ = work;
         None
     }
 
-    /// Elements of that workspace which are there once, beside those of each sample.
+    /// Returns the elements of [`Rule::workspace`] that are added once, whatever the batch size.
     fn workspace_once(&self, work: Work) -> u64 {
         let _ = work;
         0
     }
 
-    /// What the operation makes for itself while it does a piece of work, beside scratch memory that it could do without.
+    /// Returns the scratch tensors that `work` requires. Unlike [`Rule::workspace`], a backend cannot do without them.
     fn scratch(&self, work: Work) -> Vec<Saved> {
         let _ = work;
         Vec::new()
     }
 
-    /// Whether the output may overwrite an input of its size, where nothing else needs that.
+    /// True if the output may overwrite an input of its size that nothing else reads later.
     fn in_place(&self) -> bool {
         false
     }
 
-    /// The layouts in which its tensors may lie.
+    /// Returns the layouts that its tensors may have.
     fn layouts(&self) -> Layouts {
         Layouts::Dense
     }
 
-    /// What of its inputs it looks something up by.
+    /// Returns those inputs that hold indices into a table, with their limits.
     fn indices(&self) -> Vec<Indices> {
         Vec::new()
     }
 
-    /// Whether the training forward pass reads the random state.
+    /// True if the forward pass of training reads the random state.
     fn draws(&self) -> bool {
         false
     }
 
-    /// Whether it reads what it saved, and leaves its buffers alone, where its output is computed a second time for the backward
-    /// pass.
+    /// True if a recomputation reads what the first run saved and leaves the buffers alone.
     fn runs_again_from_saved(&self) -> bool {
         false
     }
 
-    /// What it keeps from one run to the next, for each sample: its [`Slot::Cache`](super::Slot)s, in order.
+    /// Returns the cache entries that it keeps of each sample between calls, in the order of its [`Slot::Cache`](super::Slot)s.
     fn caches(&self) -> Vec<Kept> {
         Vec::new()
     }
 
-    /// Whether it needs to know, from the state, how many steps of the sequence went before.
+    /// True if it reads from the state how many time steps of the sequence earlier calls have seen.
     fn is_positioned(&self) -> bool {
         false
     }
 
-    /// The same for some steps of a sequence at a time, and the axis of its output along which they follow each other.
+    /// Returns the operation that decodes some time steps of a sequence per call, and the output's axis of time steps.
     ///
     /// # Errors
-    /// Why that cannot be, to be read after the layer's name.
+    /// The reason why the operation cannot do that, to be read after the layer's name.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let _ = sequence;
         Err(Sequence::refusal())
     }
 
-    /// What becomes of it when there is no training.
+    /// Returns how inference treats the operation.
     fn inference(&self) -> Inference {
         Inference::Computes
     }
 
-    /// Multiply-accumulates of one sample's forward pass, counted as PyTorch's `FlopCounterMode` counts: convolutions,
-    /// products and attention only.
+    /// Returns the multiply-accumulate operations of one sample's forward pass. Like PyTorch's `FlopCounterMode`, it counts
+    /// convolutions, matrix products and attention only.
     fn macs(&self) -> u64 {
         0
     }
 
-    /// The type-level assertions of its shape rule, given the dimensions of its inputs.
+    /// Returns the type-level assertions of its shape rule for inputs with these dimensions.
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge>;
 }
 
-/// Some of an operation's first 64 inputs, by their numbers.
+/// A set of some of an operation's first 64 inputs, by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Inputs(u64);
 
 impl Inputs {
-    /// No input.
+    /// The empty set.
     pub const NONE: Inputs = Inputs(0);
 
-    /// These inputs. Numbers from 64 on are left out: nothing that joins so many values reads them again.
+    /// Returns the set of `inputs`. Numbers from 64 on are left out: no operation that joins so many values reads them again.
     pub const fn of(inputs: &[u8]) -> Inputs {
         let (mut bits, mut index) = (0, 0);
         while index < inputs.len() {
@@ -155,62 +154,62 @@ impl Inputs {
         Inputs(bits)
     }
 
-    /// These and one more. A number from 64 on is left out.
+    /// Returns the set with `input` added. A number from 64 on is left out.
     pub const fn with(self, input: u8) -> Inputs {
         if input < 64 { Inputs(self.0 | 1 << input) } else { self }
     }
 
-    /// Whether an input is among them.
+    /// True if `input` is in the set.
     pub const fn contains(self, input: usize) -> bool {
         input < 64 && self.0 >> input & 1 == 1
     }
 }
 
-/// What a gradient reads beside the gradient of the output. Nothing else is kept alive for it.
+/// The tensors that a gradient reads besides the gradient of the output. Nothing else is kept alive for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// The operation's inputs.
+    /// The operation's inputs that it reads.
     pub inputs: Inputs,
-    /// Its output.
+    /// True if it reads the operation's output.
     pub output: bool,
-    /// What the forward pass saved.
+    /// True if it reads the saved tensors.
     pub saved: bool,
-    /// The random state.
+    /// True if it reads the random state.
     pub state: bool,
 }
 
 impl Reads {
-    /// Nothing.
+    /// Reads nothing.
     pub const NOTHING: Reads = Reads { inputs: Inputs::NONE, output: false, saved: false, state: false };
-    /// The output.
+    /// Reads the output.
     pub const OUTPUT: Reads = Reads { output: true, ..Reads::NOTHING };
-    /// What was saved.
+    /// Reads the saved tensors.
     pub const SAVED: Reads = Reads { saved: true, ..Reads::NOTHING };
-    /// The random state.
+    /// Reads the random state.
     pub const STATE: Reads = Reads { state: true, ..Reads::NOTHING };
 
-    /// Some inputs.
+    /// Returns the reads of these inputs alone.
     pub const fn inputs(inputs: &[u8]) -> Reads {
         Reads { inputs: Inputs::of(inputs), ..Reads::NOTHING }
     }
 }
 
-/// How the gradients of some inputs come about.
+/// The rule for the gradients of one or several inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gradient {
-    /// The gradient of the output is that of this input as it is, summed over all along which the input is repeated.
+    /// The gradient of this input is that of the output, summed over the axes along which the input is broadcast.
     Passes(u8),
-    /// One operation for one or several inputs.
+    /// One operation computes the gradients of one or several inputs.
     Computed {
-        /// The inputs, in the order in which room is made for their gradients, and what each gradient reads.
+        /// The inputs, in the order in which their gradients get memory, each with the tensors that its gradient reads.
         of: Vec<(u8, Reads)>,
-        /// Whether the gradient of an input may overwrite that of the output, where nobody reads that any more.
+        /// True if the gradient of an input may overwrite the output's gradient once nothing else reads that.
         in_place: bool,
     },
 }
 
 impl Gradient {
-    /// The inputs whose gradients it makes.
+    /// Iterates over the inputs whose gradients it gives.
     pub fn inputs(&self) -> impl Iterator<Item = usize> + '_ {
         let (passes, of) = match self {
             Gradient::Passes(input) => (Some(*input), &[][..]),
@@ -219,82 +218,83 @@ impl Gradient {
         passes.into_iter().chain(of.iter().map(|(input, _)| *input)).map(usize::from)
     }
 
-    /// An operation for these inputs alone.
+    /// Returns the rule of one operation for these inputs, which overwrites nothing.
     pub fn computed(of: &[(u8, Reads)]) -> Gradient {
         Gradient::Computed { of: of.to_vec(), in_place: false }
     }
 
-    /// An operation for these inputs; the gradient of an input may overwrite that of the output.
+    /// Returns the rule of one operation for these inputs, in which an input's gradient may overwrite the output's.
     pub fn in_place(of: &[(u8, Reads)]) -> Gradient {
         Gradient::Computed { of: of.to_vec(), in_place: true }
     }
 }
 
-/// A tensor that the forward pass leaves for the backward pass beside inputs and output.
+/// A tensor that the forward pass saves for the backward pass, besides inputs and output.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saved {
     /// Its dimensions.
     pub shape: Shape,
-    /// Whether there is one for each sample, or one for the whole batch.
+    /// True if there is one for each sample, false if there is one for the whole batch.
     pub batched: bool,
-    /// What its elements are for.
+    /// The role of its elements, which decides their number format.
     pub role: Role,
-    /// The input that it may overwrite where nothing else needs that. The gradient of that input then overwrites what was saved.
+    /// The input that it may overwrite if nothing else needs that input. The gradient of the input then overwrites the saved tensor.
+    /// `None` if it has memory of its own.
     pub over: Option<u8>,
 }
 
 impl Saved {
-    /// A tensor of its own for each sample.
+    /// Returns a saved tensor for each sample, with memory of its own.
     pub fn each(shape: Shape, role: Role) -> Saved {
         Saved { shape, batched: true, role, over: None }
     }
 
-    /// A tensor of its own for the whole batch.
+    /// Returns a saved tensor for the whole batch, with memory of its own.
     pub fn whole(shape: Shape, role: Role) -> Saved {
         Saved { shape, batched: false, role, over: None }
     }
 }
 
-/// A piece of an operation's work that may need scratch memory.
+/// A part of an operation's work that may need scratch memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// The output, in training.
+    /// Computing the output, in training.
     Training,
-    /// The output, without training.
+    /// Computing the output, in inference.
     Inference,
-    /// One of [`Rule::gradients`], by its number.
+    /// Computing one of [`Rule::gradients`], by its number.
     Gradient(usize),
 }
 
-/// Scratch memory that a piece of work can use.
+/// Scratch memory that a part of an operation's work can use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Workspace {
-    /// [`Role::ProductWorkspace`] and [`Role::ConvolutionWorkspace`] are capped by the network's cards and settings; a
-    /// [`Role::Statistic`] is what the operation needs in any case.
+    /// Its role, which says who limits it. Cards and settings limit [`Role::ProductWorkspace`] and [`Role::ConvolutionWorkspace`]. A
+    /// [`Role::Statistic`] is required in full.
     pub role: Role,
     /// Its dimensions.
     pub shape: Shape,
-    /// Whether there is as much for each sample, or for the whole batch.
+    /// True if each sample needs as much, false if that is for the whole batch.
     pub batched: bool,
 }
 
-/// The layouts in which an operation's tensors may lie: what it says holds for both backends.
+/// The layouts that an operation's tensors may have, in both backends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layouts {
-    /// As shapes are written, without gaps.
+    /// All tensors dense, in the order of their axes.
     Dense,
-    /// Maps of these shapes in any layout, and weights of these shapes in either order, whatever those of the others are; all else
-    /// is dense.
+    /// Maps of these shapes in any layout, and weights of these shapes in either order, independently of each other. All other tensors
+    /// are dense.
     Maps(Vec<Shape>),
-    /// A weight of this shape, and what has its shape, all in one order without gaps; all else is dense.
+    /// A weight of this shape, and every tensor of its shape, all in one order without padding. All other tensors are dense.
     Filters(Shape),
-    /// Rows of these tensors with any pitch; all else is dense.
+    /// Rows of these tensors with any pitch. All other tensors are dense.
     Rows(&'static [Slot]),
-    /// Any, as long as all tensors have the same shape and layout: no element depends on where another one is.
+    /// Any layout, if all tensors have one shape and one layout: each element is computed on its own.
     Alike,
 }
 
-/// What becomes of an operation when there is no training.
+/// The treatment of an operation in inference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inference {
     /// It computes.
@@ -308,21 +308,21 @@ pub enum Inference {
 pub struct Edge {
     /// The type in [`typed`](crate::typed).
     pub rule: &'static str,
-    /// Its numbers, in order.
+    /// The numbers that the type takes, in order.
     pub arguments: Vec<u64>,
-    /// What goes in.
+    /// Shapes of the inputs.
     pub inputs: Vec<Shape>,
-    /// What comes out.
+    /// Shape of the output.
     pub output: Shape,
 }
 
 impl Edge {
-    /// An assertion for one input.
+    /// Returns an assertion for one input.
     pub fn new(rule: &'static str, arguments: &[u64], input: Shape, output: Shape) -> Edge {
         Edge { rule, arguments: arguments.to_vec(), inputs: [input].to_vec(), output }
     }
 
-    /// An operation whose output has the dimensions of its input.
+    /// Returns the assertion of an operation whose output has the dimensions of its first input.
     pub fn same(inputs: &[Shape]) -> Vec<Edge> {
         [Edge::new("Same", &[], inputs[0], inputs[0])].to_vec()
     }
@@ -343,10 +343,10 @@ macro_rules! operations {
         })*
 
         impl Op {
-            /// The names of all operations.
+            /// Names of all operations.
             pub const NAMES: &'static [&'static str] = &[$(<$name as Rule>::NAME,)*];
 
-            /// The name in texts.
+            /// Returns the name in texts.
             pub fn name(&self) -> &'static str {
                 match self { $(Op::$name(_) => <$name as Rule>::NAME,)* }
             }
@@ -480,9 +480,9 @@ macro_rules! operations {
 }
 
 operations! {
-    /// Affine map of the last axis by a weight.
+    /// Linear layer: an affine map of the last axis by a weight.
     Product,
-    /// Products of matrices that are both values.
+    /// Product of two matrices that are both activations.
     MatMul,
     /// Sliding windows times a weight, or its transpose.
     Convolution,
@@ -500,51 +500,51 @@ operations! {
     MaxPool,
     /// Mean over windows.
     AveragePool,
-    /// A map of another size.
+    /// Nearest-neighbour resizing of a map.
     Resize,
-    /// Exponentials divided by their sum along an axis, or the logarithms of that.
+    /// Softmax or log-softmax along an axis.
     Softmax,
     /// Scaled dot-product attention.
     Attention,
-    /// Rows of a table by index.
+    /// Rows of a table by index: an embedding.
     Gather,
-    /// Values side by side.
+    /// Concatenation along one axis.
     Concat,
     /// A part of a value along one axis.
     Slice,
-    /// Random zeros.
+    /// Dropout: random zeros.
     Mask,
     /// A formula of one number, for each element.
     Formula,
-    /// What the user's own functions do.
+    /// A function that the user defined in Rust.
     Declared,
-    /// Channels less a number, over another one.
+    /// Channels less a constant mean, divided by a constant deviation.
     Standardize,
-    /// Axes in another order.
+    /// Permutation of the axes.
     Permute,
-    /// The elements along an axis as one.
+    /// Reduction of the elements along an axis to one.
     Reduce,
-    /// What is the same for all samples, for each of them.
+    /// Expansion over the batch of a value that all samples share.
     Expand,
-    /// A map of another size, of what lies between its elements.
+    /// Interpolation between the elements of a map.
     Interpolate,
-    /// A map with more rows and columns around it, or fewer.
+    /// Padding of a map, or cropping.
     Pad,
-    /// Heads turned by an angle that grows with their step.
+    /// Rotary position embedding: heads rotated by an angle that grows with the time step.
     Rotary,
-    /// Step after step of a sequence.
+    /// A recurrent layer, one time step after another.
     Recurrence,
-    /// A learned number for each head and each distance between two positions.
+    /// A learned bias of attention for each head and each distance between two positions.
     RelativeBias,
-    /// Sines and cosines of numbers.
+    /// Sinusoidal embedding: sines and cosines of numbers.
     Sinusoid,
-    /// What hides pairs of positions in windows.
+    /// A mask that hides pairs of positions in shifted windows.
     WindowMask,
-    /// Attention of some steps of a sequence over all that went before.
+    /// Attention of some time steps over these and all earlier ones.
     CachedAttention,
-    /// Rows of a table for some steps of a sequence.
+    /// Rows of a table for some time steps of a sequence: a learned position embedding.
     Positions,
-    /// Windows that slide over a volume, times a weight, or its transpose.
+    /// Sliding windows of a volume times a weight, or its transpose.
     Convolution3d,
     /// Maximum over windows of a volume.
     MaxPool3d,
@@ -552,40 +552,40 @@ operations! {
     AveragePool3d,
     /// Numbers that are written in the network.
     Constant,
-    /// Elements along an axis over their norm.
+    /// Elements along an axis divided by their norm.
     L2Norm,
-    /// Positions of tokens among those that are no padding.
+    /// Positions of tokens, counted without padding.
     PaddedPositions,
-    /// Where the largest index is.
+    /// Position of the largest index.
     ArgMax,
     /// Some rows of each sample, by index.
     Take,
-    /// Step after step of a state space model.
+    /// Scan of a selective state space model, one time step after another.
     SelectiveScan,
     /// A weight as a function of its parameters.
     Reparametrize,
-    /// Step after step of a state space model, behind those before.
+    /// Scan of a selective state space model that goes on from the state of earlier calls.
     CachedScan,
-    /// Windows over some steps of a signal and those before.
+    /// Convolution over some time steps of a signal and those of earlier calls.
     CachedConvolution,
-    /// Step after step of a sequence, behind those before.
+    /// A recurrent layer that goes on from the state of earlier calls.
     CachedRecurrence,
-    /// Channels normalised by the batch's statistics, and an activation that can be undone.
+    /// Batch norm and an invertible activation in one operation.
     InplaceNorm,
-    /// Affine map of the last axis by a weight that is kept in codes of a few bits.
+    /// Linear layer whose weight is quantized to codes of a few bits.
     CodedProduct,
-    /// Step after step of a sequence, with the map of what arrives.
+    /// A recurrent layer together with the linear map of its input.
     WholeRecurrence,
-    /// A function of one number with two slopes, of which a bit for each element is kept.
+    /// An activation with two slopes that saves one bit of each element.
     Rectifier,
-    /// A convolution of one pixel and the normalisation of its channels by the batch's statistics as one map of each pixel.
+    /// A 1x1 convolution and its batch norm as one operation.
     NormalizedConvolution,
-    /// The norm of elements along an axis.
+    /// Norm of the elements along an axis.
     VectorNorm,
-    /// A weight over its largest singular value.
+    /// Spectral norm: a weight divided by its largest singular value.
     SpectralNorm,
-    /// The first steps of each sequence, and zeros after them.
+    /// The first time steps of each sequence, and zeros after them.
     SequenceMask,
-    /// Positions of steps in their segments.
+    /// Positions of time steps in their segments.
     SegmentPositions,
 }
