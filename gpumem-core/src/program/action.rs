@@ -1,143 +1,142 @@
-//! What the entries of a program do.
+//! Actions: what each operation of a program does.
 
 use super::encoding::{Reader, Wire, wire_enum, wire_struct};
 use super::{Criterion, Op};
 use alloc::vec::Vec;
 
-/// Which way an operation runs.
+/// The pass in which an operation runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pass {
-    /// `Output` from `Input`s; in training also `Saved` and the updated `Buffer`s.
+    /// Computes `Output` from the `Input`s; in training also `Saved` and the updated `Buffer`s.
     Forward,
-    /// The `InputGradient`s that are written, from `Gradient` and what the operation declares.
+    /// Computes the `InputGradient`s that are written, from `Gradient` and the operands that the operation's rule names.
     Backward,
-    /// The forward pass a second time, for the backward pass of others. What runs again
-    /// [from what it saved](super::op::Rule::runs_again_from_saved) reads that, and has neither buffers nor a workspace.
+    /// Recomputes the forward pass, for the backward pass of others. An operation that runs again
+    /// [from saved tensors](super::op::Rule::runs_again_from_saved) reads those, and has neither buffers nor a workspace.
     Again,
-    /// The forward pass of a chunk of what the loss measures, between the terms of others: see
+    /// Runs the forward pass of a chunk of the logits, between the terms of other chunks: see
     /// [`LossOptions::chunks`](super::loss::LossOptions::chunks).
     Chunk,
 }
 wire_enum!(Pass { Forward, Backward, Again, Chunk });
 
-/// What an entry of a program does.
+/// The action of an operation in a program, on the tensors of its slots.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// An operation, forward or backward.
+    /// Runs an operation, forward or backward.
     Run {
         /// The operation.
         op: Op,
-        /// Which way.
+        /// The pass.
         pass: Pass,
     },
-    /// `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)`, if anything before it is
-    /// trained; it may be the same tensor as `Input(0)`. The mean over the batch is part of the gradient. Where `Loss` is read
-    /// too, the term is added to those before it. `Workspace` has an f32 for each position whose loss is summed: see
-    /// [`Criterion::terms`]. `Saved(0)` is room for what it [keeps](Criterion::saved); where it is
-    /// read and not written, the host has put there, for each sample, what all targets of a batch [come to](Criterion::weight_of). A loss of pairs has `Input(1)` and
-    /// `InputGradient(1)` as well, and one of sequences may read their lengths as `Input(1)`. `Target` is that of the whole, of which a
-    /// [part](Criterion::part_of) may be compared.
+    /// Computes `Loss` from `Input(0)` and `Target`, and the gradient of `Input(0)` into `InputGradient(0)` if anything before it is trained.
+    /// That gradient may overwrite `Input(0)`, and it includes the division of a mean. If `Loss` is also read, the term is added to it.
+    /// `Workspace` has an f32 for each term that is summed: see [`Criterion::terms`]. `Saved(0)` is a [saved tensor](Criterion::saved). If it
+    /// is read and not written, it holds, once for each sample, the sum of the [weights](Criterion::weight_of) of all targets of the batch,
+    /// which the host computes. A loss of pairs has `Input(1)` and `InputGradient(1)` as well. A loss of sequences may read their lengths as
+    /// `Input(1)`. `Target` is that of the whole value, even if the loss compares only a [part](Criterion::part_of) of it.
     Loss(Criterion),
-    /// Notes in `State` whether an element of `ParameterGradient` is not finite: the step then updates nothing.
+    /// Records in `State` if an element of `ParameterGradient` is not finite. The step then updates nothing.
     Check,
-    /// Squares `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE) elements, and
-    /// leaves in `Workspace`, from this number on, for each piece the root of its sum of squares over that number of elements: the sum itself
-    /// could be infinite. All gradients have one workspace.
+    /// Squares `ParameterGradient`, without the loss scale of `State`, in pieces of [`Clip::PIECE`](crate::train::Clip::PIECE) elements. For each
+    /// piece it writes `sqrt(sum of squares / PIECE)` to `Workspace`, from this index on. It does not write the sum, which could be infinite.
+    /// All gradients share one workspace.
     Squares(u64),
-    /// From what all [squares](Action::Squares) left in `Workspace`, the norm of all gradients, and where they are clipped by it what updates
-    /// multiply them with, in `State`: see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). In a
-    /// program that [skips](crate::train::Descent::skips) steps it notes there, too, if the norm is not finite: the step then updates nothing.
+    /// Computes the norm of all gradients from what [`Action::Squares`] wrote, and the factor that clips them if they are clipped by norm. Both
+    /// are words of `State`: see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). A program that
+    /// [skips](crate::train::Descent::skips) steps also records there that the norm is not finite. The step then updates nothing.
     Norm,
-    /// `Parameter` and its `Moment`s from `ParameterGradient`; the optimizer is the network's. `Workspace` is there where
-    /// [`scratch`](crate::train::optim::scratch) says so: updates that follow each other have one, in which each has a part.
+    /// Updates `Parameter` and its `Moment`s from `ParameterGradient`, by the network's optimizer. It has a `Workspace` if
+    /// [`scratch`](crate::train::optim::scratch) asks for one. Consecutive updates share one workspace, in which each has a part.
     Update,
     /// Adds `Input(0)` to `Output`, element by element.
     Accumulate,
-    /// Adds `Gradient`, that of a parameter in a part of a batch, to `ParameterGradient`, the sum over all parts, which has f32 where the
-    /// gradient has 16 bits.
+    /// Adds `Gradient`, a parameter's gradient of one micro-batch, to `ParameterGradient`, the sum over all of them. The sum is in f32 even if
+    /// the gradient has 16 bits.
     Collect,
     /// Copies `Input(0)` to `Output`.
     Copy,
-    /// Sums `Gradient` over the batch into `InputGradient(0)`, which has no batch.
+    /// Sums `Gradient` over the batch into `InputGradient(0)`, which all samples share.
     SumBatch,
     /// Increments the step counter in `State`: the last operation of a training step.
     Advance,
-    /// Brings a piece of what is kept of `Parameter` in host memory into the arena: of each `Moment` that is read these elements, to where
-    /// the `Moment` that is written begins, and those of the master copy, if there is one, to `Master`.
+    /// Copies a piece of the optimizer state of `Parameter` from host memory into the arena. These elements of each `Moment` that is read go to
+    /// the start of the `Moment` that is written. Elements of the master copy, if there is one, go to `Master`.
     Fetch(Piece),
-    /// [`Action::Update`] of these elements of `Parameter` and `ParameterGradient`, whose states and master copy were fetched.
+    /// Does what [`Action::Update`] does, to these elements of `Parameter` and `ParameterGradient`, whose state was fetched.
     UpdatePiece(Piece),
-    /// Takes a piece back to host memory: what [`Action::Fetch`] does, the other way round.
+    /// Copies a piece back to host memory: the reverse of [`Action::Fetch`].
     Store(Piece),
-    /// Waits for all that is on its way between host memory and the `Input`s.
+    /// Waits for all copies between host memory and the `Input`s.
     Settle,
-    /// A step of an activation on its way to host memory and back.
+    /// Starts or awaits a copy of an activation to host memory or back.
     Park(Leg),
-    /// Copies the running statistic `Buffer(0)` to `Saved(0)`, from element number this on, before the first operation of a step that may be
-    /// skipped; where a batch is split, before that of its first part. All running statistics have one such tensor.
+    /// Copies the running statistic `Buffer(0)` to `Saved(0)`, from this element on, before the first operation of a step that may be
+    /// skipped. With micro-batches, that is before the first of them. All running statistics share one such tensor.
     SaveStatistics(u64),
-    /// Copies from there, from element number this on, to the running statistic `Buffer(0)`, if `State` says that the step is skipped.
+    /// Copies the statistic back from this element on to `Buffer(0)`, if `State` says that the step is skipped.
     RestoreStatistics(u64),
-    /// `Average` goes on with `Parameter`, which was updated, or with its master copy if it has one, in the steps that
-    /// [`Ema::is_due`](crate::train::Ema::is_due) says and that are not skipped.
+    /// Updates the moving average `Average` from `Parameter` after its update, or from the master copy if there is one. It does so in
+    /// those steps that [`Ema::is_due`](crate::train::Ema::is_due) names and that are not skipped.
     Average,
-    /// [`Action::Average`] of these elements, of which a master copy lies at the beginning of `Master`.
+    /// Does what [`Action::Average`] does, to these elements. If there is a master copy, they are at the start of `Master`.
     AveragePiece(Piece),
 }
 
-/// A step of an activation on its way to host memory and back: see [`Action::Park`].
+/// A stage of offloading an activation: see [`Action::Park`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Leg {
-    /// Begins to copy `Input(0)` to `Output`, a tensor of [`Class::Host`](super::Class::Host).
+    /// Starts to copy `Input(0)` to `Output`, a tensor of [`Class::Host`](super::Class::Host).
     Leave,
-    /// Waits until `Input(0)` has been copied to `Input(1)`: whatever comes next may lie where it was.
+    /// Waits until `Input(0)` has been copied to `Input(1)`. Later tensors may then overwrite it.
     Left,
-    /// Begins to copy `Input(0)`, a tensor of [`Class::Host`](super::Class::Host), to `Output`.
+    /// Starts to copy `Input(0)`, a tensor of [`Class::Host`](super::Class::Host), to `Output`.
     Return,
     /// Waits until `Input(0)` has been copied to `Input(1)`, which may then be read.
     Returned,
 }
 wire_enum!(Leg { Leave, Left, Return, Returned });
 
-/// Elements of a parameter that follow each other in memory, as they lie there.
+/// A range of elements of a parameter, in the order in which they are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// The number of the first.
+    /// Index of the first element.
     pub first: u64,
-    /// How many.
+    /// Number of elements.
     pub count: u64,
-    /// The number of the staging buffer that they pass through.
+    /// Index of the staging buffer that they pass through.
     pub buffer: u64,
 }
 wire_struct!(Piece { first, count, buffer });
 
 impl Piece {
-    /// The most elements, but of a parameter that no host could keep: 4 MiB of each state in f32, of which a bus takes nearly its full rate.
+    /// Most elements of a piece, except for a parameter too large for any host: 4 MiB of each f32 state, enough for a bus to run near its full rate.
     pub const MOST: u64 = 1 << 20;
 
-    /// Staging buffers, which pieces take in turn: one arrives, one is updated, one leaves.
+    /// Number of staging buffers, which pieces use in turn: one arrives, one is updated, one leaves.
     pub const BUFFERS: usize = 3;
 
-    /// The number behind the last; `None` if it exceeds 64 bits.
+    /// Returns the index after the last element, or `None` if it exceeds 64 bits.
     pub fn end(self) -> Option<u64> {
         self.first.checked_add(self.count)
     }
 }
 
 impl Action {
-    /// Whether it updates a parameter, or a piece of one.
+    /// True if it updates a parameter, or a piece of one.
     pub fn is_update(&self) -> bool {
         matches!(self, Action::Update | Action::UpdatePiece(_))
     }
 
-    /// Whether it names a parameter with what the optimizer keeps of it, all of it or a piece, wherever that lies.
+    /// True if it names a parameter with optimizer state, all of it or a piece, in the arena or in host memory.
     pub fn has_states(&self) -> bool {
         self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
     }
 
-    /// True if a card takes many operations of this kind in one launch, which is given the first tensor of each slot alone.
+    /// True if a card runs many operations of this kind in one launch, which gets only the first tensor of each slot.
     pub fn is_of_many(&self) -> bool {
         matches!(
             self,
@@ -150,7 +149,7 @@ impl Action {
         )
     }
 
-    /// True if it names a parameter and a tensor with an element for each of its elements: optimizer state, or an average.
+    /// True if it names a parameter and tensors with an element for each of its elements: optimizer state, or an average.
     pub fn has_companions(&self) -> bool {
         self.has_states() || matches!(self, Action::Average | Action::AveragePiece(_))
     }

@@ -1,4 +1,4 @@
-//! A loss of a value of some shape, as an entry of a program has it.
+//! Criteria: losses of values of known shape, which programs contain.
 
 use super::Slot;
 use super::encoding::{Reader, Wire};
@@ -7,39 +7,39 @@ use super::loss::{Compares, LossOptions, Measure, Over, Reduction, Weighting, Wr
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
-/// A loss with the shape of what it compares: `outer` x `classes` x `inner` elements a sample. Logits of a vector have
+/// A loss and the shape of its value: `[outer, classes, inner]` elements a sample. Logits of a vector have
 /// `outer` = `inner` = 1, of a sequence `outer` = T, of a map `inner` = H * W.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Criterion {
-    /// Which loss.
+    /// The loss.
     pub kind: Measure,
     /// Positions before the class axis.
     pub outer: u64,
-    /// Those that a sample's target has, which are more where this is one of several [chunks](LossOptions::chunks), and the first of them
-    /// that is compared.
+    /// Positions before the class axis in a sample's target. They are more than `outer` if this is one of several
+    /// [chunks](LossOptions::chunks), which compares `outer` of them from `first` on.
     pub whole: u64,
-    /// See `whole`.
+    /// First position of the target that is compared: see `whole`.
     pub first: u64,
-    /// Classes, or 1 where there is no class axis.
+    /// Classes, or 1 without a class axis.
     pub classes: u64,
     /// Positions after the class axis.
     pub inner: u64,
-    /// What the loss and its gradient are multiplied with.
+    /// Factor of the loss and its gradient.
     pub weight: f64,
     /// Its options.
     pub options: LossOptions,
-    /// True for the scale and for the bias of a loss of a batch if it is a value of the network.
+    /// True for the scale, and for the bias, of a loss that compares samples if it is a value of the network.
     pub learned: [bool; 2],
 }
 
-/// The slot of the factors of the terms, if they have some.
+/// The slot of the terms' factors, if they have factors.
 pub const WEIGHTS: Slot = Slot::Input(8);
 
-/// Partial sums that a loss over elements rather than positions is added up from.
+/// Number of partial sums in a loss over elements rather than positions.
 const PARTIAL_SUMS: u64 = 256;
 
 impl Criterion {
-    /// The loss of values of this shape: classes are the channels of a map and the last axis of anything else.
+    /// Returns the loss of values of this shape. Classes are the channels of a map and the last axis of any other shape.
     pub fn new(kind: Measure, weight: f64, options: LossOptions, shape: Shape) -> Criterion {
         let dims = shape.dims();
         let over = options.over(kind);
@@ -54,49 +54,49 @@ impl Criterion {
         Criterion { kind, outer, whole: outer, first: 0, classes, inner, weight, options, learned: [false; 2] }
     }
 
-    /// Says of the scale and of the bias whether they are values of the network.
+    /// Sets whether the scale and the bias are values of the network.
     pub fn with_learned(self, learned: [bool; 2]) -> Criterion {
         Criterion { learned, ..self }
     }
 
-    /// The number of the input with the scale, if that is a value of the network.
+    /// Returns the index of the input with the scale, or `None` if the scale is a constant.
     pub fn scale_input(&self) -> Option<u8> {
         self.learned[0].then_some(2)
     }
 
-    /// The number of the input with the bias, if that is a value of the network.
+    /// Returns the index of the input with the bias, or `None` if the bias is a constant.
     pub fn bias_input(&self) -> Option<u8> {
         self.learned[1].then_some(2 + u8::from(self.learned[0]))
     }
 
-    /// True if a gradient may overwrite the value that it is of, which a loss reads once: samples of a batch are read by all others.
+    /// True if a gradient may overwrite its value, which is read once. In a loss that compares samples, each is read by all others.
     pub fn overwrites(&self) -> bool {
         !self.over().compares_samples()
     }
 
-    /// The same of the part that begins at position `first` of `whole` positions: its terms are divided by what those of all are.
+    /// Returns the loss of the part that begins at position `first` of `whole`. Its terms are divided as those of the whole are.
     pub fn part_of(self, first: u64, whole: u64) -> Criterion {
         Criterion { first, whole, ..self }
     }
 
-    /// Whether other terms measure the rest of what its target has.
+    /// True if other terms measure the rest of its target.
     pub fn is_part(&self) -> bool {
         self.outer != self.whole
     }
 
-    /// Where in the target of a batch a position is that is counted over all samples of this part.
+    /// Returns the position in the target of a batch of a position that is counted over all samples of this part.
     pub fn place(&self, position: u64) -> u64 {
         let [part, whole, first] =
             [self.outer, self.whole, self.first].map(|positions| product(&[positions, self.inner]));
         position / part.max(1) * whole + first + position % part.max(1)
     }
 
-    /// Terms: one for each of these.
+    /// Returns the unit of its terms.
     pub fn over(&self) -> Over {
         self.options.over(self.kind)
     }
 
-    /// Terms that follow each other in the target and are multiplied with one number of [`WEIGHTS`]; `None` where none is.
+    /// Returns how many terms, in the target's order, share one number of [`WEIGHTS`]. `None` if the terms have no factors.
     pub fn weighted(&self) -> Option<u64> {
         let of_sample = match self.over() {
             Over::Elements | Over::Rankings => [self.whole, self.classes, self.inner],
@@ -110,7 +110,7 @@ impl Criterion {
         }
     }
 
-    /// Numbers of a sample in [`WEIGHTS`].
+    /// Returns the number of factors in [`WEIGHTS`] for each sample.
     pub fn weights(&self) -> u64 {
         match (self.options.weighting, self.over()) {
             (Weighting::Mask, Over::Elements | Over::Rankings) => product(&[self.whole, self.classes, self.inner]),
@@ -119,33 +119,33 @@ impl Criterion {
         }
     }
 
-    /// Whether it measures rows, each of the classes of one position.
+    /// True if it measures rows, each with the classes of one position.
     pub fn is_of_rows(&self) -> bool {
         self.over() == Over::Positions && self.inner == 1
     }
 
-    /// What it compares with.
+    /// Returns the kind of its target.
     pub fn compares(&self) -> Compares {
         self.options.compares(self.kind)
     }
 
-    /// The number of its kind.
+    /// Returns its numeric option: the one that is written, else the default of its kind.
     pub fn number(&self) -> f64 {
         self.options.number.or(self.kind.row().number.map(|number| number.default)).unwrap_or(0.0)
     }
 
-    /// The second number of its kind.
+    /// Returns its second numeric option: the one that is written, else the default of its kind.
     pub fn second(&self) -> f64 {
         self.options.second.or(self.kind.row().second.map(|number| number.default)).unwrap_or(0.0)
     }
 
-    /// Elements of a step, where only the first steps of each sample count.
+    /// Returns the elements of a time step, for a loss in which only the first time steps of each sample count.
     pub fn step(&self) -> u64 {
         product(&[self.outer, self.classes, self.inner]) / self.options.counted.max(1)
     }
 
-    /// Whether its terms are divided by how many count: the sum of the weights of the positions, by the targets, what a mask comes to, or
-    /// the elements of the steps.
+    /// True if a mean divides by what counts: the sum of the targets' class weights, the sum of a mask, or the elements of the time steps
+    /// that count.
     pub fn counts(&self) -> bool {
         let is_weighted = self.compares() == Compares::Classes
             && (self.options.ignored.is_some() || !self.options.weights.is_empty());
@@ -158,19 +158,19 @@ impl Criterion {
             }
     }
 
-    /// What a position with this label, or a sample of so many steps, counts for, where the terms are divided by
-    /// [what counts](Criterion::counts).
+    /// Returns the weight of a position with this label, or of a sample of that many time steps. It is used by losses that
+    /// [count](Criterion::counts).
     pub fn weight_of(&self, label: u32) -> f64 {
         match &*self.options.weights {
             _ if self.options.counted > 0 => f64::from(label) * self.step() as f64,
             _ if self.options.ignored == Some(label) => 0.0,
             [] => 1.0,
-            // No class: whoever looks at labels says so.
+            // The label is no class: reading the target reports that elsewhere.
             weights => weights.get(label as usize).copied().unwrap_or(f64::NAN),
         }
     }
 
-    /// What the sum of the terms of so many samples is divided by, unless it [counts](Criterion::counts).
+    /// Returns the divisor of the sum of terms of `batch` samples, unless the loss [counts](Criterion::counts).
     pub fn divisor(&self, batch: u64) -> u64 {
         let each = match self.over() {
             Over::Elements | Over::Rankings => [self.whole, self.classes, self.inner],
@@ -185,32 +185,32 @@ impl Criterion {
         }
     }
 
-    /// Terms that the loss is the sum of, and whether there are as many for each sample or as many in all. Kept apart, they
-    /// are added in the same order in every run.
+    /// Returns the shape of the terms that are summed, and true if there are as many for each sample. They are kept apart so that they are
+    /// added in the same order in every run.
     pub fn terms(&self) -> (Shape, bool) {
         match self.over() {
             Over::Positions | Over::Pairs | Over::Triples => (Shape::new(&[self.outer, self.inner]), true),
             Over::Sequences => (Shape::new(&[1]), true),
-            // One for each vector of both values, and as many for the gradient of each learned number.
+            // A term for each vector of both values, and as many for the gradient of each learned number.
             Over::Batch => {
                 let learned = self.learned.iter().filter(|is_learned| **is_learned).count() as u64;
                 (Shape::new(&[2 * (1 + learned)]), true)
             }
             Over::Elements | Over::Rankings => (Shape::new(&[PARTIAL_SUMS]), false),
-            // A term, and whether it counts.
+            // A term, and 1 if it counts.
             Over::Mined => (Shape::new(&[2]), true),
         }
     }
 
-    /// States that a sequence can be in: each label, and a blank before and behind each.
+    /// Returns the number of states of a sequence: each label, and a blank before and after each.
     pub fn states(&self) -> u64 {
         self.options.target_length.saturating_mul(2).saturating_add(1)
     }
 
-    /// Tensors that it keeps from its first look at the value to its last, and whether for each sample: what terms are divided by, which is
-    /// the first one if it [counts](Criterion::counts); of a sequence the probability of each state at each step, [three rows](EXTRA_ROWS)
-    /// beside; of each vector of a batch the logarithm of the sum over what it is compared with; and of what is found in a batch the numbers
-    /// and distances of positive and negative.
+    /// Returns the tensors that it saves from its first pass over the value to its last. Each has true if there is one for each sample.
+    /// The first is the divisor if it [counts](Criterion::counts). A loss of sequences saves the probability of each state at each time step,
+    /// with [three more rows](EXTRA_ROWS). A loss that compares samples saves the logarithm of the sum for each vector, and one that mines
+    /// the batch saves indices and distances of positive and negative.
     pub fn saved(&self) -> Vec<(Shape, bool)> {
         let own = match self.over() {
             Over::Sequences => Some(Shape::new(&[self.outer.saturating_add(EXTRA_ROWS), self.states()])),
@@ -222,19 +222,19 @@ impl Criterion {
         divisor.into_iter().chain(own.map(|shape| (shape, true))).collect()
     }
 
-    /// The slot of what it keeps beside a divisor.
+    /// Returns the slot of the tensor that it saves besides a divisor.
     pub fn own_saved(&self) -> Slot {
         Slot::Saved(u8::from(self.counts()))
     }
 
-    /// What of the user's numbers must be below a limit. A slot may be absent.
+    /// Returns the limits of the user's indices that it reads. A slot may be absent.
     pub fn indices(&self) -> Vec<Indices> {
         let label = |each, allowed| {
             let of_classes = Indices::below(self.classes, "label", Slot::Target, each);
             Indices { allowed, ..of_classes }
         };
         match self.compares() {
-            // The first part looks at the whole target.
+            // The first chunk checks the whole target.
             Compares::Classes if self.first > 0 => Vec::new(),
             Compares::Classes => {
                 let allowed = self.options.ignored.map_or(Allowed::Nothing, Allowed::One);
@@ -252,7 +252,7 @@ impl Criterion {
         }
     }
 
-    /// Whether a backend can do with it: it looks up a weight for each class, and the blank.
+    /// True if a backend can run it. It looks up a weight for each class, and the blank.
     fn is_sound(&self) -> bool {
         let LossOptions { weights, blank, target_length, .. } = &self.options;
         let has_weights = weights.is_empty() || weights.len() as u64 == self.classes;
@@ -288,7 +288,7 @@ impl Criterion {
     }
 }
 
-/// Rows of states of a sequence beside one for each step: two steps on the way back, and where a label comes next.
+/// Rows of states of a sequence besides one for each time step: two for the backward walk, and one for where each label comes next.
 pub const EXTRA_ROWS: u64 = 3;
 
 impl Wire for Criterion {
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// Of the first steps each element counts for one, and a damaged program may name any.
+    /// An element of the first time steps counts as one. A damaged program may name any number of time steps.
     #[test]
     fn steps_that_count() {
         let of = |kind, counted| {

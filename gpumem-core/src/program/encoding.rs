@@ -1,6 +1,6 @@
-//! The compact form in which a program travels from the macro into the user's binary.
+//! The compact encoding in which a program goes from the macro into the user's binary.
 //!
-//! A program of a thousand layers as Rust expressions would cost the compiler more than all the checks together; as one
+//! A program of a thousand layers as Rust expressions would cost the compiler more than all the checks together. As one
 //! byte string it is one token. Integers are LEB128, floats their bits, sequences their length and their elements.
 
 use crate::shape::Shape;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 pub trait Wire: Sized {
     /// Appends the value to `out`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Reads a value, or `None` if the bytes are not one.
+    /// Reads a value. Returns `None` if the bytes do not encode one.
     fn take(from: &mut Reader<'_>) -> Option<Self>;
 }
 
@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         Reader { bytes }
     }
 
-    /// Whether everything has been read.
+    /// True if everything has been read.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
@@ -54,7 +54,7 @@ impl Wire for u64 {
         for shift in (0..64).step_by(7) {
             let byte = from.byte()?;
             let bits = u64::from(byte & 0x7f);
-            // The tenth byte holds the one bit that is left.
+            // The tenth byte holds the last of 64 bits.
             if shift == 63 && byte > 1 {
                 return None;
             }
@@ -198,7 +198,7 @@ macro_rules! record {
 
         $crate::program::encoding::wire_struct!($name { $($field),* });
     };
-    // One for any number of axes, which is two where nothing is said.
+    // A struct with any number of axes, by default two.
     (
         $(#[$meta:meta])*
         pub struct $name:ident<const $axes:ident: usize = 2> { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* }
@@ -235,7 +235,7 @@ macro_rules! wire_enum {
     ($name:ident { $($variant:ident),* $(,)? }) => {
         impl $crate::program::encoding::Wire for $name {
             fn put(&self, out: &mut ::alloc::vec::Vec<u8>) {
-                // One that is not in the list could not be read back.
+                // A variant that is missing from the list could not be read back.
                 match self {
                     $($name::$variant => out.push(*self as u8),)*
                 }

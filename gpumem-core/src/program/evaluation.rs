@@ -80,7 +80,7 @@ impl Program {
         let loss = self.operations.iter().find(|operation| is_measured(operation))?.written(Slot::Loss)?;
         let wanted = |operation: &&Operation| matches!(operation.phase(), Phase::Forward | Phase::Loss);
         let mut operations: Vec<Operation> = self.operations.iter().filter(wanted).filter_map(untrained).collect();
-        // Without micro-batches to add up, the loss starts from nothing.
+        // Each micro-batch has a loss of its own here, so no earlier term is read.
         if let Some(first) = operations.iter_mut().find(|operation| is_measured(operation)) {
             first.reads.retain(|operand| operand.slot != Slot::Loss);
         }

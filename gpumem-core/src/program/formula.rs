@@ -1,7 +1,7 @@
 //! Formulas of one number, and their derivatives.
 //!
-//! A formula is a list of terms, each of which names earlier ones; the last is its value. Terms that are equal are one, so that
-//! what several parts of a formula need is computed once, and so is what a derivative shares with its formula.
+//! A formula is a list of terms, each of which names earlier ones. The last is its value. Equal terms are stored once, so a
+//! subexpression is computed once, even if the derivative shares it with the formula.
 //!
 //! ```
 //! use gpumem_core::program::formula::{BinaryOperator, Formula, Term, UnaryOperator};
@@ -30,10 +30,10 @@ macro_rules! operators {
         wire_enum!($kind { $($name),* });
 
         impl $kind {
-            /// Every one of them.
+            /// Every operator.
             pub const ALL: &'static [$kind] = &[$($kind::$name,)*];
 
-            /// How it is written in a formula.
+            /// Returns the spelling of the operator in a formula.
             pub const fn text(self) -> &'static str {
                 match self { $($kind::$name => $text,)* }
             }
@@ -42,7 +42,7 @@ macro_rules! operators {
 }
 
 operators! {
-    /// What is made of one number.
+    /// An operator with one operand.
     UnaryOperator {
         /// `-a`
         Negate = "-",
@@ -72,15 +72,15 @@ operators! {
         Softplus = "softplus",
         /// The error function.
         Erf = "erf",
-        /// The next whole number below. Its derivative is 0.
+        /// The largest whole number that is not above. Its derivative is 0.
         Floor = "floor",
-        /// The nearest whole number, of two the even one. Its derivative is 0.
+        /// The nearest whole number, and the even one if two are as near. Its derivative is 0.
         Round = "round",
     }
 }
 
 operators! {
-    /// What is made of two numbers. Comparisons are 1 where they hold, else 0, and have no slope.
+    /// An operator with two operands. A comparison is 1 if it holds, else 0, and its derivative is 0.
     BinaryOperator {
         /// `a + b`
         Add = "+",
@@ -92,9 +92,9 @@ operators! {
         Divide = "/",
         /// `a` to the power of `b`.
         Power = "pow",
-        /// The smaller one; NaN where one of them is. Where they are equal, the derivative is that of `b`.
+        /// The smaller one; NaN if one of them is. If they are equal, the derivative is that of `b`.
         Minimum = "min",
-        /// The larger one; NaN where one of them is. Where they are equal, the derivative is that of `b`.
+        /// The larger one; NaN if one of them is. If they are equal, the derivative is that of `b`.
         Maximum = "max",
         /// `a < b`
         Less = "<",
@@ -105,28 +105,28 @@ operators! {
     }
 }
 
-/// The number of a term.
+/// The index of a term.
 pub type TermId = u32;
 
-/// One term of a formula. It names terms before it.
+/// A term of a formula. It names terms before it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Term {
     /// The element of the input.
     X,
-    /// The element of the output: in derivatives only.
+    /// The element of the output. Only derivatives use it.
     Y,
     /// A number.
     Number(f64),
-    /// What is made of one term.
+    /// An operator on one term.
     Unary(UnaryOperator, TermId),
-    /// What is made of two terms.
+    /// An operator on two terms.
     Binary(BinaryOperator, TermId, TermId),
-    /// The second term where the first is not 0, else the third.
+    /// The second term if the first is not 0, else the third.
     Select(TermId, TermId, TermId),
 }
 
 impl Term {
-    /// The terms that it names.
+    /// Returns the terms that it names.
     fn operands(self) -> Vec<TermId> {
         match self {
             Term::X | Term::Y | Term::Number(_) => Vec::new(),
@@ -136,7 +136,7 @@ impl Term {
         }
     }
 
-    /// The same term of other operands.
+    /// Returns the term with each operand replaced by `rename` of it.
     fn renamed(self, rename: impl Fn(TermId) -> TermId) -> Term {
         match self {
             Term::X | Term::Y | Term::Number(_) => self,
@@ -146,7 +146,7 @@ impl Term {
         }
     }
 
-    /// Whether two terms are one: a NaN is one with itself, 0 is not one with -0.
+    /// True if the terms are identical. NaN equals itself, and 0 differs from -0.
     fn is_same(self, other: Term) -> bool {
         match (self, other) {
             (Term::Number(a), Term::Number(b)) => a.to_bits() == b.to_bits(),
@@ -201,7 +201,7 @@ impl Wire for Term {
     }
 }
 
-/// More terms than this are taken for a mistake: a kernel holds them in registers.
+/// Limit of a formula's terms, since a kernel holds them in registers. More are taken for a mistake.
 pub const MOST_TERMS: usize = 512;
 
 /// A formula of one number.
@@ -213,7 +213,7 @@ pub struct Formula {
 wire_struct!(Formula { terms });
 
 impl Formula {
-    /// The number of a term, which is added unless it is there.
+    /// Returns the index of a term, and adds the term if it is not there.
     pub fn add(&mut self, term: Term) -> TermId {
         let known = self.terms.iter().position(|known| known.is_same(term));
         let index = known.unwrap_or_else(|| {
@@ -223,28 +223,28 @@ impl Formula {
         index as TermId
     }
 
-    /// Whether it has a value, every term names terms before it, and there are no more than [`MOST_TERMS`].
+    /// True if it has a value, every term names earlier terms, and there are at most [`MOST_TERMS`].
     pub fn is_sound(&self) -> bool {
         let mut terms = self.terms.iter().enumerate();
         (1..=MOST_TERMS).contains(&self.terms.len())
             && terms.all(|(index, term)| term.operands().iter().all(|&operand| (operand as usize) < index))
     }
 
-    /// Whether a term is the element of the input.
+    /// True if a term is the element of the input.
     pub fn reads_x(&self) -> bool {
         self.terms.contains(&Term::X)
     }
 
-    /// Whether a term is the element of the output.
+    /// True if a term is the element of the output.
     pub fn reads_y(&self) -> bool {
         self.terms.contains(&Term::Y)
     }
 
-    /// The formula whose value is that of `term`, without terms that it does not need.
+    /// Returns the formula of `term` alone, without terms that it does not need.
     pub fn of(&self, term: TermId) -> Formula {
         let mut needed = vec![false; term as usize + 1];
         needed[term as usize] = true;
-        // Operands come before what names them.
+        // Operands come before the terms that name them.
         for index in (0..needed.len()).rev() {
             if needed[index] {
                 self.terms[index].operands().iter().for_each(|&operand| needed[operand as usize] = true);
@@ -259,7 +259,7 @@ impl Formula {
         Formula { terms }
     }
 
-    /// The derivative of a term by the input.
+    /// Returns the derivative of a term with respect to the input.
     pub fn derivative(&self, term: TermId) -> Formula {
         let mut all = self.clone();
         let mut slopes: Vec<Option<TermId>> = Vec::new();
@@ -289,7 +289,7 @@ impl Formula {
         }
     }
 
-    /// The sum of two slopes. None is 0.
+    /// Returns the sum of two slopes. `None` is 0.
     fn sum(&mut self, a: Option<TermId>, b: Option<TermId>) -> Option<TermId> {
         match (a, b) {
             (Some(a), Some(b)) => Some(self.binary(BinaryOperator::Add, a, b)),
@@ -297,12 +297,12 @@ impl Formula {
         }
     }
 
-    /// `slope * factor`. No slope stays none.
+    /// Returns `slope * factor`, or `None` if there is no slope.
     fn times(&mut self, slope: Option<TermId>, factor: TermId) -> Option<TermId> {
         slope.map(|slope| self.binary(BinaryOperator::Multiply, slope, factor))
     }
 
-    /// The derivative of a term, given those of the terms before it; `None` where it is 0 everywhere.
+    /// Returns the derivative of a term, given those of the terms before it; `None` if it is 0 everywhere.
     fn slope(&mut self, term: TermId, slopes: &[Option<TermId>]) -> Option<TermId> {
         match self.terms[term as usize] {
             Term::X => Some(self.number(1.0)),
@@ -324,14 +324,14 @@ impl Formula {
         }
     }
 
-    /// What the derivative of the operand is multiplied with; `None` where that is 0 everywhere.
+    /// Returns the derivative of `operator` by its operand, for the chain rule; `None` if it is 0 everywhere.
     fn unary_slope(&mut self, operator: UnaryOperator, a: TermId, value: TermId) -> Option<TermId> {
         use BinaryOperator::{Add, Divide, Multiply, Subtract};
         let one = self.number(1.0);
         Some(match operator {
             UnaryOperator::Negate => self.number(-1.0),
             UnaryOperator::Exp => value,
-            // Not `value + 1`, which has no digits left where the value is near -1.
+            // `value + 1` would have no digits left if the value is near -1.
             UnaryOperator::Expm1 => self.unary(UnaryOperator::Exp, a),
             UnaryOperator::Log => self.binary(Divide, one, a),
             UnaryOperator::Log1p => {
@@ -428,7 +428,7 @@ impl Formula {
 mod tests {
     use super::*;
 
-    /// `x * sigmoid(2 * x)`, and the number of its value.
+    /// Returns `x * sigmoid(2 * x)`, and the index of its value.
     fn swish() -> (Formula, TermId) {
         let mut formula = Formula::default();
         let x = formula.add(Term::X);

@@ -1,31 +1,31 @@
 //! Functions of one number. A new one is a row here, a line in the CPU backend's match and a struct in the CUDA backend's
-//! `pointwise.cuh`; rows that are layers are layers with that.
+//! `pointwise.cuh`. A row marked `is_layer` makes a layer of its name.
 
 use super::encoding::wire_enum;
 
-/// What the gradient of a function reads.
+/// The tensor that the gradient of a function reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
     /// Its input.
     Input,
     /// Its output.
     Output,
-    /// Neither: it is a constant.
+    /// Neither: the slope is a constant.
     Nothing,
 }
 
-/// A number that a function has beside its input.
+/// An argument of a function besides its input.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionArgument {
-    /// The name in the language, and in PyTorch's.
+    /// The name in the language, and in PyTorch.
     pub name: &'static str,
-    /// What it is where it is left out.
+    /// The value if it is left out.
     pub default: f64,
-    /// What it may be.
+    /// The values allowed.
     pub bound: Bound,
 }
 
-/// What a number may be.
+/// The values that an argument may have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// Anything.
@@ -36,31 +36,31 @@ pub enum Bound {
     Above(f64),
 }
 
-/// What there is to know of a function but for its value and its slope.
+/// The properties of a function, other than its value and its slope.
 #[derive(Clone, Copy, Debug)]
 pub struct FunctionRow {
-    /// What its gradient reads.
+    /// The tensor that its gradient reads.
     pub kept: Kept,
-    /// Where it has two slopes, of which one is that at 0: an output at which it has the other one. A bit of each element then says all that
-    /// its gradient reads of the output. A NaN counts as on that other side, so that a gradient passes it, as PyTorch's does.
+    /// For a function with two slopes, an output that has another slope than 0 has; `None` for others. One bit of each element is then all
+    /// that its gradient needs of the output. A NaN counts as having that other slope, so a gradient passes it, as in PyTorch.
     pub other_side: Option<f32>,
-    /// Its arguments, in order. As a layer it takes them with or without their names.
+    /// Its arguments, in order. A layer takes them with or without their names.
     pub arguments: &'static [FunctionArgument],
-    /// Whether the layer has PyTorch's flag `inplace`.
+    /// True if the layer has PyTorch's flag `inplace`.
     pub inplace: bool,
-    /// With `inplace`, the function of equal values whose gradient reads the output. `None` where this one's does.
+    /// With `inplace`, the function of equal values whose gradient reads the output. `None` if this one's gradient does.
     pub in_place: Option<Function>,
-    /// Whether the function is a layer of its name.
+    /// True if the function is a layer of its name.
     pub is_layer: bool,
 }
 
-/// The factor of `Elu` and of its form in place.
+/// The argument of `Elu` and of its form in place.
 const ELU: &[FunctionArgument] = &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::From(0.0) }];
-/// The level of `Celu` and of its form in place.
+/// The argument of `Celu` and of its form in place.
 const CELU: &[FunctionArgument] = &[FunctionArgument { name: "alpha", default: 1.0, bound: Bound::Above(0.0) }];
 
 impl FunctionRow {
-    /// A layer without arguments whose gradient reads the input.
+    /// The row of a layer without arguments whose gradient reads the input.
     const KEEPS_INPUT: FunctionRow = FunctionRow {
         kept: Kept::Input,
         other_side: None,
@@ -69,7 +69,7 @@ impl FunctionRow {
         in_place: None,
         is_layer: true,
     };
-    /// A layer without arguments whose gradient reads the output.
+    /// The row of a layer without arguments whose gradient reads the output.
     const KEEPS_OUTPUT: FunctionRow = FunctionRow { kept: Kept::Output, ..FunctionRow::KEEPS_INPUT };
 }
 
@@ -87,18 +87,18 @@ macro_rules! functions {
             /// Every function.
             pub const ALL: &'static [Function] = &[$(Function::$name,)*];
 
-            /// The name in the language and in the backends.
+            /// Returns the name in the language and in the backends.
             pub const fn name(self) -> &'static str {
                 match self { $(Function::$name => stringify!($name),)* }
             }
 
-            /// What there is to know of it.
+            /// Returns the properties of the function.
             pub const fn row(self) -> FunctionRow {
                 match self { $(Function::$name => $row,)* }
             }
 
-            /// Whether its slope can be computed from its input alone, without arguments. For `Relu` and `Relu6`, whose gradients read the
-            /// output, input and output say the same.
+            /// True if its slope can be computed from its input alone, without arguments. `Relu` and `Relu6`, whose gradients read the output, are
+            /// included: their input tells as much as their output.
             pub const fn has_slope_of_input(self) -> bool {
                 let row = self.row();
                 matches!(self, Function::Relu | Function::Relu6) || (matches!(row.kept, Kept::Input) && row.arguments.is_empty())
@@ -130,7 +130,7 @@ functions! {
     /// PyTorch: `torch.nn.LeakyReLU(negative_slope, inplace)`.
     LeakyRelu = FunctionRow {
         other_side: Some(1.0),
-        // A negative slope would make the sign of the output say nothing about the sign of the input.
+        // With a negative slope, the sign of the output would not tell the sign of the input.
         arguments: &[FunctionArgument { name: "negative_slope", default: 0.01, bound: Bound::From(0.0) }],
         inplace: true,
         ..FunctionRow::KEEPS_OUTPUT

@@ -1,40 +1,40 @@
-//! How tensors begin.
+//! Initial values of tensors.
 
 use super::encoding::{Reader, Wire};
 use crate::number::random::{Stream, exp, ln, sqrt};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How a tensor is filled before the first step.
+/// The rule that fills a tensor before the first step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// Every element the same.
+    /// One number for every element.
     Constant(f64),
     /// Uniform on `[-bound, bound)`.
     Uniform(f64),
     /// Normal with mean 0 and this standard deviation.
     Normal(f64),
-    /// The same, but for some elements that are 0.
+    /// Normal with mean 0, like [`Init::Normal`], but with a range of elements that are 0.
     NormalWithZeros {
         /// The standard deviation.
         deviation: f64,
-        /// The first of those that are 0, and how many follow each other.
+        /// The first element that is 0, and the number of such elements.
         zeros: [u64; 2],
     },
-    /// The logarithms of 1 to `most`, again and again.
+    /// The logarithms of 1 to `most`, repeated as often as needed.
     Logarithms {
-        /// The last of them.
+        /// The largest number whose logarithm is taken.
         most: u64,
     },
-    /// What `log(1 + exp(x))` makes a number of whose logarithm is uniform between those of `min` and `max`.
+    /// The inverse softplus of a number whose logarithm is uniform between those of `min` and `max`.
     StepSizes {
-        /// The least number.
+        /// The smallest number.
         min: f64,
-        /// The largest one.
+        /// The largest number.
         max: f64,
     },
-    /// The lengths of the parts of the parameter before it, which are those along the axis that both have: a weight that is the
-    /// product of a length and a direction then begins as its direction was drawn. See [`Program::initial`](super::Program::initial).
+    /// The norms of the slices of the parameter before it, along the axis that both have. A weight that is the product of a length and a
+    /// direction then begins as its direction was drawn. See [`Program::initial`](super::Program::initial).
     Lengths,
     /// Uniform on `[low, high)`.
     Between {
@@ -54,24 +54,24 @@ pub enum Init {
     TruncatedNormal {
         /// The standard deviation before truncation.
         deviation: f64,
-        /// The least value.
+        /// The smallest value.
         low: f64,
         /// The largest value.
         high: f64,
     },
-    /// A matrix with orthogonal rows, or columns where those are fewer, each of this length.
+    /// A matrix with orthogonal rows, or with orthogonal columns if those are fewer, each of this length.
     Orthogonal {
-        /// The length of each.
+        /// The length of each row or column.
         gain: f64,
-        /// The rows of the matrix; all other axes are its columns.
+        /// Number of rows of the matrix. All other axes are its columns.
         rows: u64,
     },
-    /// A singular vector for the largest singular value of the first parameter of the layer: the left one, or the right one. What 15 steps of
-    /// the power iteration make of a random one, as PyTorch's `spectral_norm` begins. See [`Program::initial`](super::Program::initial).
+    /// A left or right singular vector for the largest singular value of the layer's first parameter. It results from 15 steps of the
+    /// power iteration on a random vector, as in PyTorch's `spectral_norm`. See [`Program::initial`](super::Program::initial).
     Singular {
-        /// Elements of the axes before the one of the rows, of that one, and of those after it.
+        /// Elements of the axes before the axis of rows, of that axis, and of the axes after it.
         sizes: [u64; 3],
-        /// True for the right one, which has an element for each column.
+        /// True for the right vector, which has an element for each column.
         right: bool,
     },
 }
@@ -92,11 +92,11 @@ impl Init {
         }
     }
 
-    /// Element `index` of a tensor that is filled from first to last.
+    /// Draws element `index` of a tensor that is filled from first to last.
     fn draw(self, stream: &mut Stream, index: u64) -> f32 {
         match self {
             Init::Constant(value) => value as f32,
-            // Only a damaged program comes here: `fill` draws these.
+            // Only a damaged program gets here: `fill` and `Program::initial` draw these.
             Init::Lengths | Init::TruncatedNormal { .. } | Init::Orthogonal { .. } | Init::Singular { .. } => 1.0,
             Init::Between { low, high } => (low + stream.uniform() * (high - low)) as f32,
             Init::NormalAround { mean, deviation } => (mean + stream.normal() * deviation) as f32,
@@ -116,7 +116,7 @@ impl Init {
     }
 }
 
-/// Returns the share of a normal distribution that lies below `x` deviations, by a series of positive terms.
+/// Returns the share of a normal distribution below `x` standard deviations, by a series of positive terms.
 fn share_below(x: f64) -> f64 {
     if !(-8.0..8.0).contains(&x) {
         return if x < 0.0 { 0.0 } else { 1.0 };
@@ -131,7 +131,7 @@ fn share_below(x: f64) -> f64 {
     0.5 + sum * exp(-0.5 * x * x) * 0.398_942_280_401_432_7
 }
 
-/// Returns the number of deviations that a share `p` of a normal distribution lies below, to nine digits: the rational functions of
+/// Returns the number of standard deviations below which a share `p` of a normal distribution is, to nine digits. Rational functions of
 /// Acklam, "An algorithm for computing the inverse normal cumulative distribution function" (2003).
 fn normal_at(p: f64) -> f64 {
     let within = |numbers: &[f64], x: f64| numbers.iter().fold(0.0, |sum, number| sum * x + number);
@@ -150,10 +150,10 @@ fn normal_at(p: f64) -> f64 {
     sign * above / (within(&tail_below, q) * q + 1.0)
 }
 
-/// Returns a matrix of `rows` x `columns`, row by row, whose rows are orthogonal and `gain` long, or its columns where those are fewer.
+/// Returns a matrix `[rows, columns]`, row by row, whose rows, or columns if those are fewer, are orthogonal and `gain` long.
 ///
-/// Normal vectors, each less its projections on those before it: the Q of a QR decomposition whose R has a positive diagonal, which is what
-/// `torch.nn.init.orthogonal_` takes. It costs `2 * most * least^2` multiplications for sides of `most` and `least`.
+/// It draws normal vectors and subtracts their projections on those before. That is the Q of a QR decomposition whose R has a positive
+/// diagonal, as in `torch.nn.init.orthogonal_`. It costs `2 * most * least^2` multiplications for sides of `most` and `least`.
 fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Vec<f32> {
     let (count, length) = (rows.min(columns), rows.max(columns));
     let mut vectors = vec![0.0f64; count * length];
@@ -163,7 +163,7 @@ fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Ve
         loop {
             own.fill_with(|| stream.normal());
             let drawn = dot(own, own);
-            // The second round takes away what rounding left in the first.
+            // The second round removes what rounding left in the first.
             for _ in 0..2 {
                 for other in before.chunks_exact(length) {
                     let share = dot(own, other);
@@ -171,7 +171,7 @@ fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Ve
                 }
             }
             let left = dot(own, own);
-            // A vector that lies among those before it has no direction of its own: another is drawn.
+            // A vector in the span of those before it has no direction left, so another is drawn.
             if left > 1e-20 * drawn {
                 let factor = 1.0 / sqrt(left);
                 own.iter_mut().for_each(|own| *own *= factor);
@@ -189,8 +189,8 @@ fn orthogonal(stream: &mut Stream, [rows, columns]: [usize; 2], gain: f64) -> Ve
         .collect()
 }
 
-/// Returns what 15 steps of the power iteration make of a random singular vector of a matrix `w[a, r, b]`, whose columns are `(a, b)`.
-/// `None` if the sizes are not those of `w`.
+/// Returns a singular vector of a matrix `w[a, r, b]` with columns `(a, b)`, after 15 steps of the power iteration on a random vector.
+/// Returns `None` if the sizes are not those of `w`.
 pub(super) fn singular_vector(
     stream: &mut Stream,
     w: &[f32],
@@ -227,7 +227,7 @@ pub(super) fn singular_vector(
     Some(vector.into_iter().map(|x| x as f32).collect())
 }
 
-/// Returns the sum of products, as eight sums that a processor makes side by side.
+/// Returns the dot product, as eight sums that a processor computes in parallel.
 fn dot(left: &[f64], right: &[f64]) -> f64 {
     let mut sums = [0.0f64; 8];
     let (left, right) = (left.chunks_exact(8), right.chunks_exact(8));
@@ -301,7 +301,7 @@ impl Wire for Init {
 mod tests {
     use super::*;
 
-    /// As Mamba begins: A is -1 to -N, and steps are of any size between two, on a scale of logarithms.
+    /// Mamba's initial values: A is -1 to -N, and step sizes are uniform on a logarithmic scale.
     #[test]
     fn state_space_models_begin_as_they_should() {
         let mut stream = Stream::new(1, 2);
@@ -318,7 +318,7 @@ mod tests {
         assert!((mean - (low + high) / 2.0).abs() < 0.1, "{mean}");
     }
 
-    /// Against `scipy.stats.norm.cdf` and `ppf`.
+    /// Compares with `scipy.stats.norm.cdf` and `ppf`.
     #[test]
     fn shares_of_a_normal_distribution_are_right() {
         let known =
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// The deviation of a normal distribution within two of its own is 0.8796 of it: `scipy.stats.truncnorm(-2, 2).std()`.
+    /// The deviation of a normal distribution that is cut at two deviations is 0.8796 of it: `scipy.stats.truncnorm(-2, 2).std()`.
     #[test]
     fn truncated_normals_stay_within_their_bounds() {
         let mut stream = Stream::new(3, 1);
@@ -342,7 +342,7 @@ mod tests {
         let mean = drawn.iter().map(|&number| f64::from(number)).sum::<f64>() / 20_000.0;
         let square = drawn.iter().map(|&number| f64::from(number).powi(2)).sum::<f64>() / 20_000.0;
         assert!(mean.abs() < 0.01 && (square.sqrt() - 0.5 * 0.879_6).abs() < 0.005, "{mean} {square}");
-        // Bounds far from all values: the nearer one, as PyTorch clamps.
+        // Bounds far from all values give the nearer bound, as PyTorch clamps.
         let far = Init::TruncatedNormal { deviation: 0.01, low: 3.0, high: 4.0 }.fill(&mut stream, 10);
         assert!(far.iter().all(|number| (3.0..=4.0).contains(number)), "{far:?}");
     }

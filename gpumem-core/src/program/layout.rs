@@ -1,6 +1,6 @@
-//! How the elements of a sample lie in memory.
+//! Memory layouts of a sample's elements.
 //!
-//! Maps have an order, and so do the weights of convolutions: `[O, C, R, S]`, of which each of the O filters lies as a map does.
+//! Maps have an order of axes. So have the weights of convolutions, `[O, C, R, S]`: each of the O filters is stored as a map is.
 
 use super::encoding::{record, wire_enum};
 use super::op::Layouts;
@@ -9,33 +9,32 @@ use crate::number::Precision;
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
-/// Which axis of a map, or of a filter of a convolution's weight, is the innermost one.
+/// The order of the axes of a map, or of a filter of a convolution's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Order {
-    /// `[C, H, W]`, as shapes are written.
+    /// `[C, H, W]`, the order of shapes.
     ChannelsFirst,
-    /// `[H, W, C]`: the channels of a pixel lie side by side. Shapes are written `[C, H, W]` all the same.
+    /// `[H, W, C]`: the channels of a pixel are adjacent. Shapes are written `[C, H, W]` all the same.
     ChannelsLast,
 }
 wire_enum!(Order { ChannelsFirst, ChannelsLast });
 
 record! {
-    /// How the elements of a sample lie in memory.
+    /// The layout of a sample's elements in memory.
     #[derive(Copy, Eq)]
     pub struct Layout {
-        /// Which axis is the innermost one. Shapes that are neither a map nor a weight have one order only.
+        /// The order of axes. Shapes that are neither a map nor a weight have one order only.
         pub order: Order,
-        /// Elements from the beginning of one row of the innermost axis to that of the next; 0 where rows follow each other
-        /// without gaps.
+        /// The pitch: elements from one row of the innermost axis to the next. 0 if rows have no padding.
         pub pitch: u64,
     }
 }
 
-/// Elements between neighbours along each axis of a map, and between samples; of a weight, between its filters.
+/// Elements between neighbours along each axis of a map, and between samples. The samples of a weight are its filters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
-    /// Between samples: all that a sample takes.
+    /// Between samples: the elements that a sample takes.
     pub sample: u64,
     /// Between channels.
     pub channel: u64,
@@ -46,23 +45,23 @@ pub struct Strides {
 }
 
 impl Layout {
-    /// The order that shapes are written in, without gaps.
+    /// The order of the shape, without padding.
     pub const DENSE: Layout = Layout { order: Order::ChannelsFirst, pitch: 0 };
 
-    /// Channels innermost, without gaps.
+    /// Channels innermost, without padding.
     pub const CHANNELS_LAST: Layout = Layout { order: Order::ChannelsLast, pitch: 0 };
 
-    /// Whether elements lie one after the other in the order that the shape is written in.
+    /// True if elements are in the order of the shape, without padding.
     pub fn is_dense(&self) -> bool {
         *self == Layout::DENSE
     }
 
-    /// Whether a weight `[O, C, R, S]` lies as `[O, R, S, C]`, without gaps.
+    /// True if a weight `[O, C, R, S]` is stored as `[O, R, S, C]`, without padding.
     pub fn is_of_weight(&self, shape: Shape) -> bool {
         *self == Layout::CHANNELS_LAST && shape.dims().len() == 4
     }
 
-    /// Channels, rows and columns of a map, or of a filter that lies channels last.
+    /// Returns the channels, rows and columns of a map, or of a filter in channels last. `None` for other shapes.
     fn planes(&self, shape: Shape) -> Option<[u64; 3]> {
         match (self.order, shape.dims()) {
             (_, &[channels, height, width]) | (Order::ChannelsLast, &[_, channels, height, width]) => {
@@ -72,8 +71,8 @@ impl Layout {
         }
     }
 
-    /// Elements that a sample takes, gaps included: `None` if they exceed `u64`, for a pitch shorter than a row, and for the
-    /// channels of a shape that has none.
+    /// Returns the elements that a sample takes, padding included. `None` if they exceed `u64`, if the pitch is shorter than a row, or if a
+    /// shape without channels has its channels last.
     pub fn elements(&self, shape: Shape) -> Option<u64> {
         let inner = match self.order {
             Order::ChannelsLast => self.planes(shape)?[0],
@@ -86,8 +85,8 @@ impl Layout {
         }
     }
 
-    /// Channels, rows and columns of a sample, and where their elements are. Of a weight that lies channels last, the filters are the
-    /// samples. The last axis of any other shape are columns, all others rows. `None` as for [`Layout::elements`].
+    /// Returns the channels, rows and columns of a sample, and its strides. The samples of a weight in channels last are its filters. The
+    /// last axis of any other shape is its columns, and all others are its rows. `None` as for [`Layout::elements`].
     pub fn places(&self, shape: Shape) -> Option<([u64; 3], Strides)> {
         if let Some(planes) = self.planes(shape) {
             return Some((planes, self.strides(shape)?));
@@ -97,11 +96,11 @@ impl Layout {
         Some(([1, rows, shape.last()], Strides { sample, channel: sample, row, column: 1 }))
     }
 
-    /// Where the elements of a map are, or those of a weight that lies channels last; `None` for any other shape, and as for
+    /// Returns the strides of a map, or of a weight in channels last. `None` for any other shape, and as for
     /// [`Layout::elements`].
     pub fn strides(&self, shape: Shape) -> Option<Strides> {
         let [channels, height, width] = self.planes(shape)?;
-        // All filters of a weight are to be countable, too.
+        // The elements of all filters of a weight must be countable, too.
         let sample = self.elements(shape).and(self.elements(Shape::new(&[channels, height, width])))?;
         let pitch = |length: u64| if self.pitch == 0 { length } else { self.pitch };
         Some(match self.order {
@@ -118,7 +117,7 @@ impl Layout {
 }
 
 impl Program {
-    /// Gives rows the gaps that they have in this format: see [`Tensor::pitch`].
+    /// Sets the pitch that rows have in this format: see [`Tensor::pitch`].
     pub fn lay_out(&mut self, precision: Precision) {
         let narrow = precision.narrow().bytes() < 4;
         for tensor in self.tensors.iter_mut().filter(|tensor| tensor.pitch > 0) {
@@ -126,10 +125,10 @@ impl Program {
         }
     }
 
-    /// Whether an operation can run on its tensors as they lie: [`Layouts`] says which ones can. Those in which all tensors
-    /// are dense always do.
+    /// True if an operation can run on its tensors in their layouts: see [`Layouts`]. An operation can always run if all its tensors are
+    /// dense.
     pub fn takes_layouts(&self, operation: &Operation) -> bool {
-        // A tensor that does not exist lies nowhere: a backend says so.
+        // A backend reports a tensor that does not exist.
         if operation.tensors().any(|id| id as usize >= self.tensors.len()) {
             return true;
         }
@@ -185,7 +184,7 @@ impl Program {
             }
             Layouts::Alike => {
                 let operands = operation.reads.iter().chain(&operation.writes);
-                // A state of an optimizer that is smaller than its parameter has an order of its own.
+                // Optimizer state that is smaller than its parameter has a layout of its own.
                 let leader = operation.tensors().next().map(tensor);
                 let is_apart = |operand: &Operand| match operand.slot {
                     Slot::State | Slot::Workspace | Slot::Master => true,
@@ -228,7 +227,7 @@ mod tests {
         assert_eq!(last.elements(weight), Some(360));
         assert_eq!(last.places(weight), Some(([3, 4, 5], strides)));
         assert!(last.is_of_weight(weight) && !last.is_of_weight(Shape::new(&[3, 4, 5])));
-        // In the order that it is written in it is rows, as any other shape.
+        // In the order of its shape a weight has rows, as any other shape.
         let strides = Strides { sample: 360, channel: 360, row: 5, column: 1 };
         assert_eq!(Layout::DENSE.places(weight), Some(([1, 72, 5], strides)));
         assert!(Layout::DENSE.strides(weight).is_none() && !Layout::DENSE.is_of_weight(weight));

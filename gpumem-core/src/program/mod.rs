@@ -274,7 +274,7 @@ pub enum Slot {
     Held(u8),
     /// A cache entry: numbers of earlier time steps, to which this call adds its own.
     Cache(u8),
-    /// A chunk of the parameter's master copy, if the copy is in host memory.
+    /// A piece of the parameter's master copy, if the copy is in host memory.
     Master,
     /// Scratch memory that the operation requires, by its number. No other operation reads it.
     Scratch(u8),

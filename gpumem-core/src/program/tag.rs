@@ -1,9 +1,9 @@
-//! What operations and tensors are to the layer that they belong to.
+//! Roles of operations and tensors in their layer.
 
-/// The row that tags write for operations and tensors that belong to no layer (the loss, for one).
+/// The row in tags of operations and tensors that belong to no layer, such as the loss.
 pub const NO_ROW: u16 = u16::MAX;
 
-/// What an operation does for its layer.
+/// The purpose of an operation in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {
@@ -13,14 +13,14 @@ pub enum Phase {
     Backward = 1,
     /// Updates a parameter.
     Update = 2,
-    /// Computes the loss and the gradient it starts from, and a chunk of what it measures.
+    /// Computes the loss and its gradient, and a chunk of the value that it measures.
     Loss = 3,
-    /// Computes the layer's output a second time.
+    /// Recomputes the layer's output.
     Again = 4,
 }
 
 impl Phase {
-    /// The text between `peak at` and the layer's path.
+    /// Returns the text between `peak at` and the layer's path.
     pub const fn describe(tag: u8) -> &'static str {
         match tag {
             0 => "forward of ",
@@ -32,7 +32,7 @@ impl Phase {
     }
 }
 
-/// What a transient tensor is to its layer.
+/// The purpose of a transient tensor in its layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Part {
@@ -42,16 +42,16 @@ pub enum Part {
     OutputGradient = 1,
     /// The gradient of a parameter of the layer.
     ParameterGradient = 2,
-    /// Something the forward pass leaves for the backward pass: indices, statistics.
+    /// A tensor that the forward pass saves for the backward pass, such as indices or statistics.
     Saved = 3,
     /// Scratch memory of one operation.
     Workspace = 4,
-    /// What optimizer state passes through on its way from host memory and back.
+    /// A staging buffer for optimizer state on its way from host memory and back.
     Staging = 5,
 }
 
 impl Part {
-    /// The text after the layer's path.
+    /// Returns the text after the layer's path.
     pub const fn describe(tag: u8) -> &'static str {
         match tag {
             0 => " output",
