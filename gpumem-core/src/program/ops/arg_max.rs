@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Where the largest of some indices is: the first of several.
+    /// The position of the largest index, and the first of several that are equal.
     ///
     /// * Input: indices `[count]`. The output is an index, too.
     pub struct ArgMax {

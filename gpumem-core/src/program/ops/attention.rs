@@ -9,69 +9,70 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The keys that queries of a sequence may see, by numbers of each sample.
+/// The keys that queries may see, as an extra input restricts them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Seen {
-    /// All.
+    /// All keys.
     All,
-    /// The first `n` of each sequence: one number for each sample, from 0 to the number of keys.
+    /// The first `n` keys of each sequence. The input is one number for each sample, from 0 to the number of keys.
     Lengths,
-    /// Keys of the query's own segment: a number for each step, which never falls along the sequence. Steps of equal numbers are a segment.
+    /// Keys of the query's own segment. The input is a number for each time step, which never falls along the sequence. Equal numbers are a
+    /// segment.
     Segments,
 }
 wire_enum!(Seen { All, Lengths, Segments });
 
 record! {
-    /// Scaled dot-product attention: in each head `softmax(scale * q k^T + bias) v`. With `causal` a step sees the steps up to its own
-    /// number, else all of them. There is never a T x M tensor in memory that is not an input.
+    /// Scaled dot-product attention: in each head `softmax(scale * q k^T + bias) v`. With `causal` a time step sees those up to its own,
+    /// else all of them. No tensor but an input ever has the size `[T, M]`.
     ///
-    /// * Inputs: queries, keys and values side by side, `[.., T, (heads + 2 * kv_heads) * S]`; or, where they are `apart`, queries
-    ///   `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`. Heads of the queries that follow each other
-    ///   share a head of the keys and one of the values. Then what is added to scaled products, if there is anything: matrices `[T, M]`, or
-    ///   rows `[M]` that all queries share. A key at which -infinity is added is hidden. Then the indices of `seen`: a number for each
-    ///   sample, or one for each of the T steps. Keys that no query sees are not read.
-    /// * A query that sees no key has an output of 0, and no gradient comes from it. Its logarithm is +infinity.
+    /// * Inputs: queries, keys and values in one row, `[.., T, (heads + 2 * kv_heads) * S]`. If they are `apart`, queries
+    ///   `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`. Adjacent heads of the queries share a head of
+    ///   the keys and one of the values. Next comes the bias of scaled products, if there is one: matrices `[T, M]`, or rows `[M]` that all
+    ///   queries share. A bias of -infinity hides a key. Last come the indices of `seen`: a number for each sample, or one for each of the T
+    ///   time steps. Keys that no query sees are not read.
+    /// * A query that sees no key has an output of 0 and gives no gradient. Its saved logarithm is +infinity.
     /// * Saves one f32 a row and head, the logarithm of the softmax's denominator.
-    /// * The gradient reads all inputs, y, what was saved and, with dropout, the random state. It has room for one f32 a row and head,
-    ///   the product of the rows of y and of its gradient, which all keys need, and where cuDNN may compute it for the gradient of the
+    /// * The gradient reads all inputs, y, the saved tensor and, with dropout, the random state. Its scratch has one f32 a row and head: the
+    ///   dot product of a row of y and of its gradient, which all keys need. If cuDNN may compute it, scratch also has the gradient of the
     ///   queries in f32, to which blocks of keys add.
     pub struct Attention {
         /// Heads of the queries.
         pub heads: u64,
         /// Heads of the keys, and of the values: a divisor of `heads`.
         pub kv_heads: u64,
-        /// Steps of keys and values.
+        /// Time steps of keys and values.
         pub keys: u64,
         /// Elements of a head of the queries, and of the keys.
         pub width: u64,
         /// Elements of a head of the values.
         pub values: u64,
-        /// What products of queries and keys are multiplied with.
+        /// Factor of the products of queries and keys.
         pub scale: f64,
         /// Probability that an attention weight is set to 0 in training.
         pub dropout: f64,
-        /// Whether a step sees only the steps up to its own number.
+        /// True if a time step sees only those up to its own.
         pub causal: bool,
-        /// How far a step sees: keys whose number differs from its own by less. 0 where it sees all.
+        /// Window of keys: a time step sees those whose index differs from its own by less. 0 if it sees all.
         pub window: u64,
-        /// Whether queries, keys and values are three inputs.
+        /// True if queries, keys and values are three inputs.
         pub apart: bool,
-        /// Matrices that are added, and how many heads that follow each other share one; after the last matrix comes the first one again.
-        /// Nothing is added where there are none.
+        /// Number of bias matrices, and number of adjacent heads that share one. After the last matrix the first one is used again.
+        /// `[0, _]` if there is no bias.
         pub bias: [u64; 2],
         /// Dimensions of the output: `[.., T, heads * V]`. Sequences of a sample do not see each other.
         pub shape: Shape,
-        /// Rows of each matrix that is added: T, or 1 if all queries share it. 0 where nothing is added.
+        /// Rows of each bias matrix: T, or 1 if all queries share it. 0 without a bias.
         pub bias_rows: u64,
-        /// The keys that a query may see.
+        /// The restriction of the keys that a query may see.
         pub seen: Seen,
     }
 }
 
 impl Attention {
-    /// Attention of queries, keys and values that lie side by side in rows of as many steps, each head scaled by `1 / sqrt(width)`.
-    /// `rows` is what the output has before its last axis.
+    /// Returns attention of queries, keys and values that share a row, scaled by `1 / sqrt(width)`. `rows` are the output's dimensions before
+    /// its last axis.
     pub fn joined([heads, kv_heads, width]: [u64; 3], dropout: f64, causal: bool, rows: &[u64]) -> Attention {
         let features = heads.saturating_mul(width);
         let dims: Vec<u64> = rows.iter().copied().chain([features]).collect();
@@ -97,58 +98,58 @@ impl Attention {
         }
     }
 
-    /// The same, where a step sees only keys whose number differs from its own by less than `window`, if that is not 0.
+    /// Limits how far a time step sees to keys whose index differs by less than `window`, unless that is 0.
     pub fn within(self, window: u64) -> Attention {
         Attention { window, ..self }
     }
 
-    /// How far a step sees, where that hides any; else 0.
+    /// Returns the window if it hides any key, else 0.
     pub fn hides_from(&self) -> u64 {
         if self.window < self.steps().max(self.keys) { self.window } else { 0 }
     }
 
-    /// Whether cuDNN may compute it: it is causal over one sequence whose parts lie side by side, and nothing is hidden, dropped or
-    /// added. Every query then sees its own key; what cuDNN makes of one that sees none does not matter.
+    /// True if cuDNN may compute it. It must be causal over one sequence whose queries, keys and values share a row, without window, dropout
+    /// or bias. Every query then sees its own key, so it does not matter what cuDNN returns for a query that sees none.
     pub fn is_for_the_library(&self) -> bool {
         let is_usual = self.scale == usual_scale(self.width) && self.bias[0] == 0 && self.hides_from() == 0;
         let is_usual = is_usual && self.seen == Seen::All;
         self.causal && !self.draws() && !self.apart && is_usual && self.shape.rank() == 2
     }
 
-    /// Steps of the queries.
+    /// Returns the time steps of the queries.
     pub fn steps(&self) -> u64 {
         self.shape.dims().iter().rev().nth(1).copied().unwrap_or(0)
     }
 
-    /// Sequences of a sample.
+    /// Returns the number of sequences in a sample.
     pub fn sequences(&self) -> u64 {
         self.shape.dims().split_last_chunk::<2>().map_or(0, |(sequences, _)| product(sequences))
     }
 
-    /// Elements of a row of the output, over all heads.
+    /// Returns the elements of a row of the output, over all heads.
     pub fn features(&self) -> u64 {
         self.heads.saturating_mul(self.values)
     }
 
-    /// Elements of a row of each input, without matrices that are added.
+    /// Returns the elements of a row of each of queries, keys and values, or of their one input.
     pub fn rows(&self) -> Vec<u64> {
         let of = |heads: u64, width: u64| heads.saturating_mul(width);
         let parts = [of(self.heads, self.width), of(self.kv_heads, self.width), of(self.kv_heads, self.values)];
         if self.apart { parts.to_vec() } else { vec![parts.into_iter().fold(0, u64::saturating_add)] }
     }
 
-    /// The number of the input that is added, if there is one.
+    /// Returns the index of the input with the bias, or `None` if there is none.
     pub fn added(&self) -> Option<u8> {
         (self.bias[0] > 0).then_some(if self.apart { 3 } else { 1 })
     }
 
-    /// The number of the input that says which keys are seen, if there is one.
+    /// Returns the index of the input that says which keys are seen, or `None` if all are.
     pub fn seen_by(&self) -> Option<u8> {
         let parts = if self.apart { 3 } else { 1 };
         (self.seen != Seen::All).then_some(parts + u8::from(self.bias[0] > 0))
     }
 
-    /// Numbers of a sample that say which keys are seen.
+    /// Returns how many numbers of a sample say which keys are seen.
     pub fn seen_elements(&self) -> u64 {
         match self.seen {
             Seen::All => 0,
@@ -157,7 +158,7 @@ impl Attention {
         }
     }
 
-    /// Whether each head of keys serves as many heads of queries, and every number fits the others.
+    /// True if each head of keys serves as many heads of queries, and all numbers fit each other.
     pub fn is_sound(&self) -> bool {
         // The last query sees a key.
         let sees = self.window == 0 || self.steps() < self.keys.saturating_add(self.window);
@@ -181,23 +182,23 @@ impl Attention {
         sees && is_sized && is_joined && is_scaled && is_bias && is_seen
     }
 
-    /// Elements of all that is added, of a sample or of the whole batch.
+    /// Returns the elements of the bias, for a sample or for the whole batch.
     pub fn added_elements(&self) -> u64 {
         product(&[self.bias[0], self.bias_rows, self.keys])
     }
 
-    /// Rows of all heads of a sample's queries.
+    /// Returns the shape of the rows of all heads in a sample's queries.
     fn all_rows(&self) -> Shape {
         Shape::new(&[self.sequences().saturating_mul(self.heads), self.steps()])
     }
 }
 
-/// `1 / sqrt(width)`, what PyTorch scales by where nothing else is said.
+/// Returns `1 / sqrt(width)`, PyTorch's default scale.
 pub fn usual_scale(width: u64) -> f64 {
     inverse_sqrt(width)
 }
 
-/// Elements for what engines of cuDNN note down: 256 bytes on Hopper, and twice that for the gradient.
+/// Elements for the tables of cuDNN's engines: 256 bytes on Hopper, and twice that for the gradient.
 const TABLES: u64 = 128;
 
 impl Rule for Attention {
@@ -224,21 +225,21 @@ impl Rule for Attention {
         vec![Saved::each(self.all_rows(), Role::Statistic)]
     }
 
-    /// For what is below: cuDNN 9.28 was asked for many sizes. Engines round the steps up to a multiple of 8.
+    /// Scratch for the engines of cuDNN 9.28, measured at many sizes. They round time steps up to a multiple of 8.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let of = |shape, batched| Some(Workspace { role: Role::Statistic, shape, batched });
         match work {
             Work::Gradient(_) if !self.is_for_the_library() => of(self.all_rows(), true),
             Work::Gradient(_) => {
                 let rows = self.heads.checked_mul(self.steps().checked_next_multiple_of(8)?)?;
-                // A row of the queries' gradient, and the product of the rows of y and dy; where heads share keys, as much again in 16 bits
-                // for the gradients of keys and values of each head.
+                // A row of the queries' gradient, and the dot product of the rows of y and dy. If heads share keys, the gradients of keys and
+                // values of each head need as much again in 16 bits.
                 let shared = if self.kv_heads < self.heads { self.width } else { 0 };
                 let each = self.width.checked_add(shared)?.checked_add(1)?;
                 of(Shape::new(&[rows.checked_mul(each)?.checked_add(TABLES)?]), true)
             }
             Work::Training if self.draws() => None,
-            // What drops in training may be the library's without.
+            // The library may compute attention in an evaluation even if training drops.
             Work::Training | Work::Inference if !(Attention { dropout: 0.0, ..self.clone() }).is_for_the_library() => {
                 None
             }
@@ -258,13 +259,13 @@ impl Rule for Attention {
         self.dropout > 0.0
     }
 
-    /// Both products over all queries and keys, as `FlopCounterMode` counts them.
+    /// Counts both products over all queries and keys, as `FlopCounterMode` does.
     fn macs(&self) -> u64 {
         let each = self.width.saturating_add(self.values);
         product(&[self.sequences(), self.heads, self.steps(), self.keys, each])
     }
 
-    /// Attention of a sequence over itself, in which nothing later is seen.
+    /// Decodes attention of a sequence over itself, if no time step sees a later one.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         if self.seen != Seen::All {
             return Err(Sequence::refusal());
@@ -318,7 +319,7 @@ mod tests {
         assert!(of.iter().all(|(_, reads)| reads.inputs.contains(4)));
     }
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn numbers_that_do_not_fit_are_not_sound() {
         let joined = Attention::joined([4, 2, 8], 0.0, true, &[3, 5]);

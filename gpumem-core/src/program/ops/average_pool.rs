@@ -6,18 +6,18 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Which elements each mean is of.
+/// The windows over which means are taken.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Windows<const N: usize = 2> {
-    /// Those of a window that slides.
+    /// A window that slides.
     Sliding {
         /// The window. Padding counts as 0.
         window: Window<N>,
-        /// Whether zeros of the padding count in the mean.
+        /// True if zeros of the padding count in the mean.
         count_include_pad: bool,
     },
-    /// As many rectangles as the output has elements: row `i` is the mean of rows `floor(i * H / H')` up to, not including,
-    /// `ceil((i + 1) * H / H')`; columns likewise, and planes of a volume.
+    /// As many windows as the output has elements. Row `i` is the mean of rows `floor(i * H / H')` up to, not including,
+    /// `ceil((i + 1) * H / H')`. Columns are likewise, and planes of a volume.
     Adaptive,
 }
 
@@ -50,11 +50,11 @@ record! {
     pub struct AveragePool<const N: usize = 2> {
         /// Channels.
         pub channels: u64,
-        /// Which elements each mean is of.
+        /// The windows.
         pub windows: Windows<N>,
-        /// Height and width of x, of a volume the depth before them.
+        /// Height and width of x; of a volume the depth before them.
         pub input: [u64; N],
-        /// The same of y.
+        /// Height and width of y; of a volume the depth before them.
         pub output: [u64; N],
     }
 }

@@ -7,16 +7,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Channels brought to mean 0 and variance 1, then scaled and shifted. In training the statistics are those of the batch,
-    /// in inference, and in training inside of `eval`, the running ones.
+    /// Batch norm: channels brought to mean 0 and variance 1, then scaled and shifted. Training uses the statistics of the batch. Inference
+    /// uses the running ones, and so does training inside of `eval`.
     ///
     /// * Inputs: x `[channels, H, W]` and, with `affine`, a factor and a summand for each channel.
     /// * Buffers: running mean and running variance of each channel.
     /// * Saves two statistics a channel: mean and `1 / sqrt(variance + eps)`.
-    /// * The gradients read x, what was saved, factors and summands. Where y is computed again, the same is read.
+    /// * The gradients read x, the saved statistics, factors and summands. So does a recomputation of y.
     /// * With `eval` the statistics are constants, and the buffers do not change. The gradient of x is that of y times a factor for each
-    ///   channel, and reads no x.
-    /// * Where it reads x again it may find it in front of a concatenation, and the gradient may come through a function of y.
+    ///   channel, and does not read x.
+    /// * The gradient may find x as the first channels of a concatenation. It may also include the gradient of a function of y.
     pub struct BatchNorm {
         /// Channels.
         pub channels: u64,
@@ -26,26 +26,26 @@ record! {
         pub eps: f64,
         /// Share of the batch's statistics in the running ones.
         pub momentum: f64,
-        /// Whether there are factors and summands.
+        /// True if there are factors and summands.
         pub affine: bool,
-        /// Where x is read for a second time, the channels of the map whose first ones are x: a concatenation that begins with x is kept
-        /// in its place. 0 where that is x itself.
+        /// For a gradient or recomputation: channels of the map whose first channels are x, a concatenation that is saved instead of x.
+        /// 0 if x itself is saved.
         pub within: u64,
-        /// The function that y went through, where the gradient comes through that: its slope is computed again from x, so that it keeps
-        /// nothing.
+        /// For a gradient: the function applied to y, if the gradient includes that function's. Its slope is recomputed from x, so the function
+        /// saves nothing. `None` otherwise.
         pub activation: Option<Function>,
-        /// True if training normalises by the running statistics, too, and leaves them as they are.
+        /// True if training, too, normalises by the running statistics and leaves them unchanged.
         pub eval: bool,
     }
 }
 
 impl BatchNorm {
-    /// Channels of the map that x is read from.
+    /// Returns the channels of the map from which x is read.
     pub fn input_channels(&self) -> u64 {
         self.channels.max(self.within)
     }
 
-    /// The part of that map's bytes that are x.
+    /// Returns the part of that map's bytes that belongs to x.
     pub fn share(&self, bytes: u64) -> u64 {
         match self.input_channels() {
             all if all > self.channels => bytes / all * self.channels,
@@ -53,14 +53,14 @@ impl BatchNorm {
         }
     }
 
-    /// The map that x is read from.
+    /// Returns the shape of the map from which x is read.
     pub fn input(&self) -> Shape {
         Shape::new(&[self.input_channels(), self.size[0], self.size[1]])
     }
 }
 
-/// Parts of the batch that the sums of a channel are split into, so that a card has enough to do where channels are few: more of
-/// them where blocks have many channels each, and maps are large.
+/// Returns the number of parts of the batch into which the sums of a channel are split, so that few channels still keep a card busy. The
+/// fewer the channels and the larger the maps, the more parts.
 fn parts(channels: u64, area: u64) -> u64 {
     let few = if channels == 0 { 8 } else { 512u64.div_ceil(channels).min(8) };
     32 * few.min((area / 64).max(1))
@@ -74,9 +74,9 @@ impl Rule for BatchNorm {
     }
 
     fn gradients(&self) -> Vec<Gradient> {
-        // Summands, too: where a function follows, its slope is computed again.
+        // Summands are read, too: the slope of a function after the norm is recomputed from them.
         let (inputs, of): (&[u8], &[u8]) = if self.affine { (&[0, 1, 2], &[1, 2, 0]) } else { (&[0], &[0]) };
-        // With running statistics, which are constants, only the gradient of the factors reads x.
+        // Running statistics are constants, so only the gradient of the factors reads x.
         let factors: &[u8] = if self.affine { &[1] } else { &[] };
         let reads = |input: u8| {
             let inputs = if self.eval && input != 1 { factors } else { inputs };
@@ -90,17 +90,17 @@ impl Rule for BatchNorm {
         vec![Saved::whole(Shape::new(&[2, self.channels]), Role::Statistic)]
     }
 
-    /// The statistics are on their way from one pass over x to the next.
+    /// Always: one pass over x hands the statistics to the next.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// The running statistics move once a step.
+    /// Always: the running statistics must move once a step, not twice.
     fn runs_again_from_saved(&self) -> bool {
         true
     }
 
-    /// Two sums a channel, each over so many parts of the batch.
+    /// Returns memory for two sums a channel, each over several parts of the batch.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let shape = Shape::new(&[2, self.channels, parts(self.channels, product(&self.size))]);
         let adds_up = match work {
@@ -111,7 +111,7 @@ impl Rule for BatchNorm {
         adds_up.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// Its own gradient reads x, so this is for inference.
+    /// Always, though only inference profits: the gradient reads x.
     fn in_place(&self) -> bool {
         true
     }

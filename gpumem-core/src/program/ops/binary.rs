@@ -17,7 +17,7 @@ pub enum BinaryFunction {
     Multiply,
     /// `a / b`.
     Divide,
-    /// `a` where that is above 0, else `a * b`.
+    /// `a` if `a` is above 0, else `a * b`, as PReLU has it.
     Rectify,
     /// The larger one of `a` and `b`; NaN if one of them is.
     Maximum,
@@ -38,7 +38,7 @@ impl BinaryFunction {
         BinaryFunction::Minimum,
     ];
 
-    /// The inputs that the gradient of each input reads.
+    /// Returns the inputs that the gradient of each input reads.
     const fn kept(self) -> [&'static [u8]; 2] {
         match self {
             BinaryFunction::Add | BinaryFunction::Subtract => [&[], &[]],
@@ -51,13 +51,13 @@ impl BinaryFunction {
 }
 
 record! {
-    /// A function of two numbers, for each pair of elements. Shapes are broadcast as numpy does: aligned at their last axes, an
-    /// axis that one of them lacks or that has length 1 is repeated; so is a value that is the same for all samples.
+    /// A function of two numbers, for each pair of elements. Shapes are broadcast as in numpy: they are aligned at their last axes, and an
+    /// axis that is missing or has length 1 is repeated. A value that all samples share is repeated as well.
     ///
     /// * Inputs: a and b.
-    /// * Gradients are summed over what is repeated. Those of a sum and a difference read nothing, those of a product the other
-    ///   input, those of a quotient the divisor and, for the divisor's own, both; those of a rectified value read the value and, for
-    ///   its own, both; those of a larger or smaller one both.
+    /// * Gradients are summed over repeated axes. For a sum and a difference they read nothing, and for a product the other input. For a
+    ///   quotient they read the divisor, and the divisor's own reads both inputs. For `Rectify` the gradient of b reads a, and that of a
+    ///   reads both. For a maximum or minimum they read both.
     pub struct Binary {
         /// The function.
         pub function: BinaryFunction,
@@ -68,21 +68,21 @@ record! {
     }
 }
 
-/// An axis of the output, or several that lie side by side and that each input has all or none of.
+/// An axis of the output, or several adjacent axes of which each input has all or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Its length.
     pub length: u64,
-    /// Whether a and b have it.
+    /// True for each of a and b that has the axis, rather than repeats it.
     pub has: [bool; 2],
 }
 
-/// The length of an axis, counted from the last one; 1 beyond the first.
+/// Returns the length of an axis, counted from the last one; 1 if there is no such axis.
 fn from_last(shape: Shape, axis: usize) -> u64 {
     shape.dims().iter().rev().nth(axis).copied().unwrap_or(1)
 }
 
-/// The shape that both are repeated to, if there is one.
+/// Returns the shape to which both are broadcast, or `None` if they do not fit.
 pub fn broadcast(left: Shape, right: Shape) -> Option<Shape> {
     let rank = left.rank().max(right.rank());
     let mut dims = [0; Shape::MAX_RANK];
@@ -97,15 +97,15 @@ pub fn broadcast(left: Shape, right: Shape) -> Option<Shape> {
 }
 
 impl Binary {
-    /// Whether every element of the output has one of each input: nothing is repeated within a sample.
+    /// True if no input is repeated within a sample.
     pub fn is_plain(&self) -> bool {
         self.left == self.right
     }
 
-    /// The axes of an output of `samples` samples, outermost first, with the batch in front of them; axes of length 1 are left
-    /// out, and neighbours that are alike are one. `batched` says which input differs between samples.
+    /// Returns the axes of an output of `samples` samples, outermost first, beginning with the batch. Axes of length 1 are left out, and
+    /// adjacent axes that the same inputs have are merged. `batched` is true for each input that differs between samples.
     ///
-    /// `None` if the shapes do not fit.
+    /// Returns `None` if the shapes do not fit.
     pub fn axes(&self, samples: u64, batched: [bool; 2]) -> Option<Vec<Axis>> {
         let shape = broadcast(self.left, self.right)?;
         let mut axes: Vec<Axis> = Vec::new();
@@ -148,7 +148,7 @@ impl Rule for Binary {
         if self.is_plain() { Layouts::Alike } else { Layouts::Dense }
     }
 
-    /// Where both have steps, they have the same ones; else what lacks them is repeated for each.
+    /// If both inputs have time steps, they must have the same ones. An input without time steps is repeated for each.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let rank = self.left.rank().max(self.right.rank());
         let shapes = [self.left, self.right];
@@ -165,7 +165,7 @@ impl Rule for Binary {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        // Types have an axis at least. What is repeated for all elements changes no shape.
+        // Types have at least one axis. An input that is repeated for all elements changes no shape.
         if let Some(scalar) = inputs.iter().position(|shape| shape.rank() == 0) {
             return Edge::same(&inputs[1 - scalar..]);
         }

@@ -7,13 +7,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Causal attention of some steps of a sequence over themselves and all steps before, whose keys and values are kept: what
-    /// [`Attention`](super::Attention) is where a sequence is not there at once.
+    /// Causal attention of some time steps over themselves and all earlier ones, whose keys and values are cached. It is the decoding form
+    /// of [`Attention`](super::Attention).
     ///
-    /// * Inputs: queries, keys and values of the steps at hand, side by side or three, as those of [`Attention`](super::Attention).
-    /// * Keeps the keys `[cache, kv_heads * S]` and the values `[cache, kv_heads * V]` of every sample; the state says how many
-    ///   steps are in them. Keys and values of steps for which there is no room are dropped, and such a step sees what there is.
-    /// * It runs without training only, so it has no gradient.
+    /// * Inputs: queries, keys and values of this call's time steps, in one row or apart, as for [`Attention`](super::Attention).
+    /// * Caches the keys `[cache, kv_heads * S]` and the values `[cache, kv_heads * V]` of every sample. The state says how many time steps
+    ///   they hold. Keys and values of time steps that do not fit are dropped, and such a time step sees the others.
+    /// * It runs in inference only, so it has no gradient.
     pub struct CachedAttention {
         /// Heads of the queries.
         pub heads: u64,
@@ -23,13 +23,13 @@ record! {
         pub width: u64,
         /// Elements of a head of the values.
         pub values: u64,
-        /// What products of queries and keys are multiplied with.
+        /// Factor of the products of queries and keys.
         pub scale: f64,
-        /// How far a step sees: keys whose number differs from its own by less. 0 where it sees all.
+        /// Window of keys: a time step sees those whose index differs from its own by less. 0 if it sees all.
         pub window: u64,
-        /// Whether queries, keys and values are three inputs.
+        /// True if queries, keys and values are three inputs.
         pub apart: bool,
-        /// Most steps that are kept.
+        /// Most time steps in the cache.
         pub cache: u64,
         /// Dimensions of the output: `[C, heads * V]`.
         pub shape: Shape,
@@ -37,31 +37,31 @@ record! {
 }
 
 impl CachedAttention {
-    /// Steps at hand.
+    /// Returns the time steps of this call.
     pub fn steps(&self) -> u64 {
         self.shape.dims().first().copied().unwrap_or(0)
     }
 
-    /// Elements of a row of queries, of keys and of values.
+    /// Returns the elements of a row of queries, of keys and of values.
     pub fn parts(&self) -> [u64; 3] {
         let of = |heads: u64, width: u64| heads.saturating_mul(width);
         [of(self.heads, self.width), of(self.kv_heads, self.width), of(self.kv_heads, self.values)]
     }
 
-    /// Elements of a row of each input.
+    /// Returns the elements of a row of each input.
     pub fn rows(&self) -> Vec<u64> {
         let parts = self.parts();
         if self.apart { parts.to_vec() } else { vec![parts.into_iter().fold(0, u64::saturating_add)] }
     }
 
-    /// Parts that the keys of a query are shared out to, so that a card has something to do where there are few queries: as many as make
-    /// 512 parts of all queries of a sample, each of 256 steps of the cache at least.
+    /// Returns the number of parts into which the keys of a query are split, so that few queries still keep a card busy. All queries of a
+    /// sample have 512 parts together, but a part has at least 256 time steps of the cache.
     pub fn split(&self) -> u64 {
         let queries = self.steps().saturating_mul(self.heads).max(1);
         QUERIES.div_ceil(queries).clamp(1, self.cache.div_ceil(PART).max(1))
     }
 
-    /// Whether each head of keys serves as many heads of queries, and every number fits the others.
+    /// True if each head of keys serves as many heads of queries, and all numbers fit each other.
     pub fn is_sound(&self) -> bool {
         let has_heads = self.kv_heads > 0 && self.heads > 0 && self.heads.is_multiple_of(self.kv_heads);
         let has_elements = self.width > 0 && self.values > 0 && self.cache > 0 && self.steps() > 0;
@@ -71,10 +71,10 @@ impl CachedAttention {
     }
 }
 
-/// Parts of all queries of a sample, where they are shared out.
+/// Parts of all queries of a sample together.
 const QUERIES: u64 = 512;
 
-/// Steps of the cache that a part has at least.
+/// Least time steps of the cache in a part.
 const PART: u64 = 256;
 
 impl Rule for CachedAttention {
@@ -97,7 +97,7 @@ impl Rule for CachedAttention {
         true
     }
 
-    /// What a part of the keys leaves: its largest score, the sum of its exponentials, and a row of values.
+    /// Returns memory for the result of each part of the keys: its largest score, the sum of its exponentials, and a row of values.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let _ = work;
         let each = self.values.checked_add(2)?.checked_mul(self.split())?;
@@ -105,12 +105,12 @@ impl Rule for CachedAttention {
         Some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
-    /// Both products over all that can be kept.
+    /// Counts both products over the whole cache.
     fn macs(&self) -> u64 {
         product(&[self.heads, self.steps(), self.cache, self.width.saturating_add(self.values)])
     }
 
-    /// The assertions are those of the operation that it stands for.
+    /// None: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }
@@ -120,7 +120,7 @@ impl Rule for CachedAttention {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn numbers_that_do_not_fit_are_not_sound() {
         let op = CachedAttention {

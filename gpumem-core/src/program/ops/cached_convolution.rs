@@ -7,15 +7,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Convolution of some steps of a signal, each of which sees itself and steps before: what a [`Convolution`](super::Convolution) is
-    /// whose padding is as wide as its window reaches, where a sequence is not there at once.
+    /// Causal convolution over some time steps of a signal and those before. It is the decoding form of a
+    /// [`Convolution`](super::Convolution) whose padding is as wide as its window reaches back.
     ///
     /// * Inputs: x `[in_channels, 1, C]`, a weight `[out_channels, in_channels / groups, 1, kernel_size]` and, with `bias`, a bias
     ///   `[out_channels]`.
-    /// * Keeps as many columns of x before those at hand as a window [reaches](CachedConvolution::reach) back, `[in_channels, reach]` of
-    ///   every sample: that of step `t` in column `t % reach`. The state says how many steps went before, and how many of those at hand are
-    ///   of the sequence and so to be kept. What lies before the first step is 0.
-    /// * It runs without training only, so it has no gradient.
+    /// * Caches as many earlier columns of x as a window [reaches](CachedConvolution::reach) back, `[in_channels, reach]` of every sample.
+    ///   Time step `t` is in column `t % reach`. The state says how many time steps came before, and how many of this call's belong to the
+    ///   sequence and are cached. Before the first time step, x is 0.
+    /// * It runs in inference only, so it has no gradient.
     pub struct CachedConvolution {
         /// Channels of x.
         pub in_channels: u64,
@@ -23,30 +23,30 @@ record! {
         pub out_channels: u64,
         /// Columns of the kernel.
         pub kernel_size: u64,
-        /// Steps between them.
+        /// Time steps between columns of the kernel.
         pub dilation: u64,
-        /// Parts that the channels are split into; each output part sees its own input part only.
+        /// Groups of the channels. Each group of y sees its own group of x only.
         pub groups: u64,
-        /// Whether a number is added to each output channel.
+        /// True if a bias is added to each output channel.
         pub bias: bool,
-        /// Steps at hand.
+        /// Time steps of this call.
         pub steps: u64,
     }
 }
 
 impl CachedConvolution {
-    /// How many steps a window reaches back.
+    /// Returns how many time steps a window reaches back.
     pub fn reach(&self) -> u64 {
         self.kernel_size.saturating_sub(1).saturating_mul(self.dilation)
     }
 
-    /// Dimensions of the weight.
+    /// Returns the dimensions of the weight.
     pub fn weight(&self) -> Shape {
         let each = self.in_channels.checked_div(self.groups).unwrap_or(0);
         Shape::new(&[self.out_channels, each, 1, self.kernel_size])
     }
 
-    /// Whether a window reaches back, and groups are whole.
+    /// True if a window reaches back, and groups have equal sizes.
     pub fn is_sound(&self) -> bool {
         let has_groups = |channels: u64| channels > 0 && self.groups > 0 && channels.is_multiple_of(self.groups);
         let is_whole = has_groups(self.in_channels) && has_groups(self.out_channels);
@@ -78,7 +78,7 @@ impl Rule for CachedConvolution {
         product(&[self.out_channels, self.steps, each, self.kernel_size])
     }
 
-    /// The assertions are those of the operation that it stands for.
+    /// None: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }
@@ -88,7 +88,7 @@ impl Rule for CachedConvolution {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn numbers_that_do_not_fit_are_not_sound() {
         let op = CachedConvolution {

@@ -8,28 +8,28 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Some steps of a recurrent layer behind those before: what a [`Recurrence`] of one direction is where a sequence is not there at once.
+    /// Some time steps of a recurrent layer after those of earlier calls. It is the decoding form of a [`Recurrence`] of one direction.
     ///
     /// * Inputs: those of one direction of a [`Recurrence`].
-    /// * Keeps the outputs of the last two steps of every sample, `[2, outputs]`, that of step `t` in row `t % 2`, and of an LSTM `c`, `[1, H]` in
-    ///   f32. The state says how many steps went before, and how many of those at hand are of the sequence: what lies behind them gives 0.
-    /// * It runs without training only, so it has no gradient.
+    /// * Caches the outputs of the last two time steps of every sample, `[2, outputs]`, time step `t` in row `t % 2`, and of an LSTM `c`,
+    ///   `[1, H]` in f32. The state says how many time steps came before, and how many of this call's belong to the sequence. The others give 0.
+    /// * It runs in inference only, so it has no gradient.
     pub struct CachedRecurrence {
-        /// What a step computes.
+        /// The cell.
         pub cell: Cell,
-        /// Steps at hand.
+        /// Time steps of this call.
         pub steps: u64,
         /// Hidden units.
         pub hidden: u64,
-        /// Numbers that a step puts out: see [`Recurrence::outputs`].
+        /// Outputs of a time step: see [`Recurrence::outputs`].
         pub outputs: u64,
-        /// Whether there is a b.
+        /// True if there is a bias b.
         pub bias: bool,
     }
 }
 
 impl CachedRecurrence {
-    /// The layer, as if the steps at hand were all.
+    /// Returns the layer as if the time steps of this call were the whole sequence.
     pub fn whole(&self) -> Recurrence {
         let CachedRecurrence { cell, steps, hidden, outputs, bias } = *self;
         Recurrence { cell, steps, hidden, outputs, directions: 1, bias, cudnn: false }
@@ -47,14 +47,14 @@ impl Rule for CachedRecurrence {
         Vec::new()
     }
 
-    /// What W_r multiplies, of one step.
+    /// Returns memory for the input of W_r, of one time step.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let needed = self.whole().is_projected() && work == Work::Inference;
         let shape = Shape::new(&[1, self.hidden]);
         needed.then_some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
-    /// While a step is computed, none of its outputs may take the place of one of the step before.
+    /// The outputs have two rows, since a time step must not overwrite the one before while it is computed.
     fn caches(&self) -> Vec<Kept> {
         let mut caches = vec![Kept::state("cached_outputs", &[2, self.outputs], Role::Activation)];
         if self.cell == Cell::Lstm {
@@ -71,7 +71,7 @@ impl Rule for CachedRecurrence {
         self.whole().macs()
     }
 
-    /// The assertions are those of the operation that it stands for.
+    /// None: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

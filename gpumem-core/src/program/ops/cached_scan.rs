@@ -8,17 +8,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The selective scan of some steps of a sequence behind those before: what [`SelectiveScan`] is where a sequence is not there at once.
+    /// The selective scan of some time steps after those of earlier calls. It is the decoding form of [`SelectiveScan`].
     ///
     /// * Inputs: those of [`SelectiveScan`].
-    /// * Keeps the states `[channels, N]` of every sample, in f32. The network's state says how many steps went before, and how many of
-    ///   those at hand are of the sequence: the states go as far as these, and what lies behind them gives 0. Where no step went before,
-    ///   states begin with 0 whatever is kept.
-    /// * It runs without training only, so it has no gradient.
+    /// * Caches the states `[channels, N]` of every sample, in f32. The network's state says how many time steps came before, and how many
+    ///   of this call's belong to the sequence. The scan stops after these, and the others give 0. If no time step came before, the scan
+    ///   begins with 0, whatever the cache holds.
+    /// * It runs in inference only, so it has no gradient.
     pub struct CachedScan {
-        /// Steps at hand.
+        /// Time steps of this call.
         pub steps: u64,
-        /// Elements of a step.
+        /// Channels of a time step.
         pub channels: u64,
         /// States of a channel: N.
         pub states: u64,
@@ -26,7 +26,7 @@ record! {
 }
 
 impl CachedScan {
-    /// The scan of as many steps as are at hand.
+    /// Returns the scan of this call's time steps.
     pub fn scan(&self) -> SelectiveScan {
         let CachedScan { steps, channels, states } = *self;
         SelectiveScan { steps, channels, states }
@@ -56,7 +56,7 @@ impl Rule for CachedScan {
         product(&[self.steps, self.channels, self.states])
     }
 
-    /// The assertions are those of the operation that it stands for.
+    /// None: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

@@ -8,26 +8,25 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Affine map of the last axis by a weight that is kept in codes: `y = x W^T + b`, where an element of W is `entry[code] * scale`, with
-    /// one scale for each block.
+    /// Linear layer with a quantized weight: `y = x W^T + b`. An element of W is `entry[code] * scale`, with one scale for each block.
     ///
     /// * Inputs: x, the codes and the scales of W and, if the product has one, b.
     /// * An element of W is rounded to f32, and then to the network's format, before it is multiplied. W itself is never in memory: a backend
-    ///   makes a piece of it at a time, in memory of its own of a size that does not depend on W.
-    /// * The gradient of x reads codes and scales. Neither W nor b has one: what is kept in codes is not trained, nor is its bias.
+    ///   decodes a part of it at a time, in memory whose size does not depend on W.
+    /// * The gradient of x reads codes and scales. Neither W nor b has a gradient, since a quantized layer is not trained.
     pub struct CodedProduct {
-        /// How codes are numbers.
+        /// The encoding of numbers as codes.
         pub coding: Coding,
-        /// The map, whose weight lies as it says.
+        /// The linear layer, with the storage order of its weight.
         pub product: Product,
     }
 }
 
 impl CodedProduct {
-    /// The number of the input that is b.
+    /// The index of the input b.
     pub const BIAS: u8 = 3;
 
-    /// Bytes of the codes and number of the scales, if there are any and they can be counted.
+    /// Returns the bytes of the codes and the number of scales. `None` if W has no elements or too many to count.
     pub fn sizes(&self) -> Option<[u64; 2]> {
         let elements = self.product.in_features.checked_mul(self.product.out_features)?;
         (elements > 0).then(|| [elements.div_ceil(self.coding.packed()), self.coding.scales(elements)])

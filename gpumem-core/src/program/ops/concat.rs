@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 record! {
-    /// Values side by side along one axis.
+    /// Concatenation of values along one axis.
     ///
     /// * Inputs: the values, which agree in all other dimensions.
     /// * The gradient of each reads nothing.
@@ -20,12 +20,12 @@ record! {
 }
 
 impl Concat {
-    /// Rows a sample: positions before the axis.
+    /// Returns the rows of a sample: positions before the axis.
     pub fn outer(&self) -> u64 {
         product(self.shape.dims().get(..self.axis as usize).unwrap_or_default())
     }
 
-    /// Elements that each value adds to a row.
+    /// Returns the elements that each value adds to a row.
     pub fn parts(&self) -> Vec<u64> {
         let behind = (self.axis as usize).saturating_add(1);
         let inner = product(self.shape.dims().get(behind..).unwrap_or_default());
@@ -44,7 +44,7 @@ impl Rule for Concat {
         (0..self.lengths.len()).map(|branch| Gradient::computed(&[(branch as u8, Reads::NOTHING)])).collect()
     }
 
-    /// Along the channels of maps.
+    /// Maps may have any layout if they are joined along their channels.
     fn layouts(&self) -> Layouts {
         if self.axis != 0 || self.shape.as_map().is_none() {
             return Layouts::Dense;
@@ -61,7 +61,7 @@ impl Rule for Concat {
         Ok((Concat { shape: sequence.cut(self.shape, axis), ..self.clone() }.into(), axis))
     }
 
-    /// The values are joined one by one.
+    /// Joins the values one by one.
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         let mut edges = Vec::new();
         inputs[1..].iter().fold(inputs[0], |joined, &next| {
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// A damaged program may name any.
+    /// A damaged program may name any axis.
     #[test]
     fn an_axis_that_is_not_there_has_nothing_beside_it() {
         for axis in [4, 498, u64::MAX] {

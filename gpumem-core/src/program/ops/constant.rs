@@ -10,17 +10,17 @@ record! {
     pub struct Constant {
         /// Dimensions of the output.
         pub shape: Shape,
-        /// Its elements in order, or one that all of them are.
+        /// Its elements in order, or one number for all of them.
         pub numbers: Vec<f64>,
     }
 }
 
-/// The most numbers that a network has in one place. They travel in the program and stand in the source of a kernel; what a formula says
-/// is an operation of its own.
+/// Most numbers in one place of a network. They are part of the program and of a kernel's source, so larger constants must be formulas,
+/// which have operations of their own.
 pub const MOST_NUMBERS: usize = 4096;
 
 impl Constant {
-    /// The numbers as they are computed with. `None` where there are other numbers than elements, or one that f32 has not.
+    /// Returns the numbers in f32. `None` if there are neither one nor as many as elements, or if f32 cannot represent one.
     pub fn values(&self) -> Option<Vec<f32>> {
         let count = self.numbers.len();
         let fits = count == 1 || count <= MOST_NUMBERS && Some(count as u64) == self.shape.elements();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    /// A damaged program may have any.
+    /// A damaged program may have any numbers.
     #[test]
     fn there_are_as_many_numbers_as_elements_or_one() {
         let of = |numbers: &[f64]| Constant { shape: Shape::new(&[2, 2]), numbers: numbers.to_vec() }.values();

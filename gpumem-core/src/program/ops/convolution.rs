@@ -10,28 +10,28 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Convolution of a map, or of a volume, or its transpose, with which every element of x adds its window to y.
+    /// Convolution of a map or a volume, or its transpose, in which every element of x adds its window to y.
     ///
     /// * Inputs: x `[in_channels, H, W]` or `[in_channels, D, H, W]`, a weight and, with `bias`, a bias `[out_channels]`. The weight is
-    ///   `[out_channels, in_channels / groups, kernel height, kernel width]`, that of the transpose
-    ///   `[in_channels, out_channels / groups, kernel height, kernel width]`; those of volumes have the kernel's depth before its height.
+    ///   `[out_channels, in_channels / groups, kernel height, kernel width]`, and that of the transpose
+    ///   `[in_channels, out_channels / groups, kernel height, kernel width]`. Weights for volumes have the kernel's depth before its height.
     /// * The gradient of x reads the weight, that of the weight reads x, that of the bias nothing.
     pub struct Convolution<const N: usize = 2> {
         /// Channels of x.
         pub in_channels: u64,
         /// Channels of y.
         pub out_channels: u64,
-        /// What slides over x, or over y if transposed.
+        /// The window that slides over x, or over y if transposed.
         pub window: Window<N>,
-        /// Parts that the channels are split into; each output part sees its own input part only.
+        /// Groups of the channels. Each group of y sees its own group of x only.
         pub groups: u64,
-        /// Whether a number is added to each output channel.
+        /// True if a bias is added to each output channel.
         pub bias: bool,
-        /// Whether it is the transpose.
+        /// True for the transpose.
         pub transposed: bool,
-        /// Height and width of x, of a volume the depth before them.
+        /// Height and width of x; of a volume the depth before them.
         pub input: [u64; N],
-        /// The same of y.
+        /// Height and width of y; of a volume the depth before them.
         pub output: [u64; N],
     }
 }
@@ -39,21 +39,21 @@ record! {
 /// Convolution of a volume.
 pub type Convolution3d = Convolution<3>;
 
-/// Elements of the partial sums of the weight's gradient of volumes, at most, where there is more than one for each: 4 MiB. Weights of
-/// that size have products enough to keep a device busy as they are.
+/// Most elements of all partial sums of a volume's weight gradient, unless one is larger: 4 MiB. Larger weights have enough products to
+/// keep a device busy without partial sums.
 const PARTIAL_SUMS: u64 = 1 << 20;
-/// Partial sums of an element of the weight's gradient, at most.
+/// Most partial sums of an element of the weight's gradient.
 const MOST_PARTS: u64 = 64;
 
 impl<const N: usize> Convolution<N> {
-    /// Channels and size of what windows slide over, its images, and of what has a position for each: x and y, or if it is transposed y
-    /// and x.
+    /// Returns channels and size of the images over which windows slide, and of the map with a position for each window. These are x and y,
+    /// or y and x for the transpose.
     pub fn sides(&self) -> [(u64, [u64; N]); 2] {
         let (x, y) = ((self.in_channels, self.input), (self.out_channels, self.output));
         if self.transposed { [y, x] } else { [x, y] }
     }
 
-    /// Dimensions of the weight.
+    /// Returns the dimensions of the weight.
     pub fn weight(&self) -> Shape {
         let [images, positions] = self.sides();
         let mut dims = vec![positions.0, images.0.checked_div(self.groups).unwrap_or(0)];
@@ -61,7 +61,7 @@ impl<const N: usize> Convolution<N> {
         Shape::new(&dims)
     }
 
-    /// The numbers of its type-level assertion. What the windows of a transpose leave over of y is its output padding.
+    /// Returns the numbers of its type-level assertion. The output padding of a transpose is the part of y that its windows leave over.
     fn proof(&self) -> Vec<u64> {
         let mut numbers = vec![self.out_channels];
         if !self.transposed {
@@ -78,7 +78,7 @@ impl<const N: usize> Convolution<N> {
     }
 }
 
-/// Elements of f32 that the tables of an engine take: 256 bytes.
+/// Elements of f32 in the tables of an engine: 256 bytes.
 const TABLES: u64 = 64;
 
 impl<const N: usize> Rule for Convolution<N> {
@@ -88,7 +88,7 @@ impl<const N: usize> Rule for Convolution<N> {
         with_channels(self.out_channels, self.output)
     }
 
-    /// The weight first: what only its gradient reads is then free before the gradient of x exists.
+    /// The weight comes first: tensors that only its gradient reads are then free before the gradient of x exists.
     fn gradients(&self) -> Vec<Gradient> {
         let mut parameters = vec![(1, Reads::inputs(&[0]))];
         if self.bias {
@@ -97,9 +97,9 @@ impl<const N: usize> Rule for Convolution<N> {
         vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
     }
 
-    /// Forward and for the gradient of x: a transformed copy of the weight, with up to twice its elements, or the tables that
-    /// cuDNN's engines for channels last take, which are 131 bytes whatever the sizes. For the gradient of the weight: partial
-    /// sums, and x and the gradient of y in another layout. Of volumes, whose products have no transformed copies: the partial sums.
+    /// Returns, for the forward pass and the gradient of x, memory for a transformed copy of the weight, with up to twice its elements. The
+    /// tables of cuDNN's engines for channels last take at least 131 bytes, whatever the sizes. The gradient of the weight has partial sums,
+    /// and x and the gradient of y in another layout. Volumes have partial sums only, since their products transform no copies.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let (elements, batched) = match work {
             Work::Gradient(0) if N > 2 => {
@@ -112,7 +112,7 @@ impl<const N: usize> Rule for Convolution<N> {
                 let images = with_channels(self.in_channels, self.input).elements()?;
                 (images.checked_add(self.output().elements()?)?, true)
             }
-            // With a kernel of one pixel there is nothing to transform.
+            // A kernel of one pixel has nothing to transform.
             _ if self.window.area() == 1 => (TABLES, false),
             _ => (self.weight().elements()?.checked_mul(2)?.max(TABLES), false),
         };
@@ -124,8 +124,8 @@ impl<const N: usize> Rule for Convolution<N> {
         product(&[positions.0, product(&positions.1), images.0 / self.groups.max(1), self.window.area()])
     }
 
-    /// A signal is a map of one row. A step sees itself and steps before where there is as much padding as its window reaches; the output then
-    /// has as many more steps at its end, which see none of the first ones.
+    /// Decodes a signal, which is a map of one row. A time step sees only earlier ones if padding is as wide as the window reaches back. The
+    /// output then has as many more time steps at its end, which see none of the first ones.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let Window { kernel_size, stride, padding, dilation } = self.window;
         let is_signal = N == 2 && kernel_size[0] == 1 && self.input[0] == 1 && self.output[0] == 1;

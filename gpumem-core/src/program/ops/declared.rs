@@ -8,10 +8,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
-/// An operation that the user declared with `operation!`, with functions of the user's own.
+/// An operation that the user declared with `operation!`, computed by the user's functions.
 ///
 /// * Inputs: x, then the parameters.
-/// * One gradient operation for all inputs. It reads what the declaration says it keeps, and what was saved.
+/// * One gradient operation computes all inputs' gradients. It reads the tensors that the declaration keeps, and the saved ones.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declared(Box<Declaration>);
 
@@ -40,14 +40,14 @@ impl Wire for Declared {
 }
 
 record! {
-    /// What there is to know of an operation that the user declared.
+    /// The declaration of an operation by the user.
     pub struct Declaration {
         /// The layer's name.
         pub name: String,
-        /// Where its functions are in the network's [`Operations`](crate::operation::Operations): the modules on the way, by their
-        /// numbers, and its own number there.
+        /// The path to its functions in the network's [`Operations`](crate::operation::Operations): the indices of the modules on the way, and
+        /// its own index there.
         pub route: Vec<u64>,
-        /// The dimensions and whole arguments that its functions are given, by their names. What is `true` or `false` is 1 or 0.
+        /// The dimensions and integer arguments of its functions, by name. `true` and `false` are 1 and 0.
         pub sizes: Vec<(String, u64)>,
         /// The other arguments.
         pub numbers: Vec<(String, f64)>,
@@ -57,23 +57,23 @@ record! {
         pub output: Shape,
         /// Dimensions of each parameter.
         pub parameters: Vec<Shape>,
-        /// What the forward pass saves for each sample.
+        /// Shapes of the tensors that the forward pass saves for each sample.
         pub saves: Vec<Shape>,
-        /// The inputs that backward reads: x and parameters.
+        /// The inputs that the backward pass reads, of x and the parameters.
         pub keeps: Vec<u64>,
-        /// Whether backward reads y.
+        /// True if the backward pass reads y.
         pub keeps_output: bool,
-        /// Scratch memory of forward and of backward for a sample, in f32.
+        /// Scratch elements in f32 of the forward and of the backward pass, for a sample.
         pub workspace: [u64; 2],
-        /// Threads that forward and backward have for a sample on a card; 0 for one an element of y, and of x.
+        /// Threads of the forward and of the backward pass on a card, for a sample. 0 for one thread an element of y, and of x.
         pub threads: [u64; 2],
-        /// Multiply-accumulates of a sample.
+        /// Multiply-accumulate operations of a sample.
         pub macs: u64,
     }
 }
 
 impl Declared {
-    /// The most parameters.
+    /// Most parameters.
     pub const MOST_PARAMETERS: usize = 8;
 
     fn reads(&self) -> Reads {
@@ -110,7 +110,7 @@ impl Rule for Declared {
         self.macs
     }
 
-    /// A shape that changes does so by the user's own rule.
+    /// A shape that changes does so by the user's rule, which types do not know.
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         if self.input == self.output { vec![Edge::new("Same", &[], inputs[0], self.output)] } else { Vec::new() }
     }

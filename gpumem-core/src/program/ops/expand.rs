@@ -5,9 +5,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A value that is the same for all samples, once for each of them.
+    /// A value that all samples share, copied to each of them.
     ///
-    /// * Inputs: the value, and one that differs between samples, which says how many there are.
+    /// * Inputs: the value, and one that differs between samples, which gives their number.
     /// * The gradient is summed over the samples and reads nothing.
     pub struct Expand {
         /// Dimensions of the value.

@@ -10,7 +10,7 @@ record! {
     /// A formula that the user wrote, for each element: `y = f(x)`.
     ///
     /// * Input: x.
-    /// * The gradient reads what the derivative does: x, y, both or neither.
+    /// * The gradient reads the operands of the derivative: x, y, both or neither.
     pub struct Formula {
         /// The formula.
         pub value: formula::Formula,

@@ -19,7 +19,7 @@ record! {
         pub width: u64,
         /// Indices a sample.
         pub count: u64,
-        /// The row that gets no gradient, if there is one.
+        /// The row that gets no gradient; `None` if all get one.
         pub padding: Option<u64>,
     }
 }
@@ -39,7 +39,7 @@ impl Rule for Gather {
         vec![Indices::below(self.rows, "token", Slot::Input(0), self.count)]
     }
 
-    /// A list of indices, not several lists.
+    /// Decodes a list of indices, but not several lists.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         match (sequence.of_first()?, sequence.inputs[0].rank()) {
             (0, 1) => Ok((Gather { count: sequence.chunk, ..self.clone() }.into(), 0)),

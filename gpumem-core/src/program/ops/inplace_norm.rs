@@ -6,12 +6,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// [`BatchNorm`] and then `x` where that is not negative, else `slope * x`, of which the backward pass finds its way back to what was
-    /// normalised: nothing is kept of the input.
+    /// [`BatchNorm`] and then `x` if it is not negative, else `slope * x`. The backward pass inverts both, so no input is saved.
     ///
-    /// * Inputs, buffers and what is saved are those of [`BatchNorm`].
-    /// * The gradients read the output, what was saved, factors and summands. The input is read again where the output is computed a
-    ///   second time.
+    /// * Inputs, buffers and saved tensors are those of [`BatchNorm`].
+    /// * The gradients read the output, the saved statistics, factors and summands. A recomputation of the output reads the input.
     ///
     /// Source: S. Rota Bulo, L. Porzi, P. Kontschieder, In-Place Activated BatchNorm for Memory-Optimized Training of DNNs, 2018, the
     /// first of its two ways.
@@ -24,18 +22,18 @@ record! {
         pub eps: f64,
         /// Share of the batch's statistics in the running ones.
         pub momentum: f64,
-        /// Whether there are factors and summands.
+        /// True if there are factors and summands.
         pub affine: bool,
-        /// What negative elements are multiplied with: more than 0.
+        /// Factor of negative elements, above 0.
         pub slope: f64,
     }
 }
 
 impl InplaceNorm {
-    /// The least slope with which gradients in f32 equal those of a normalisation and an activation to 1e-4.
+    /// The least slope at which f32 gradients equal those of separate norm and activation to 1e-4.
     pub const EXACT_FROM: f64 = 0.001;
 
-    /// The normalisation in it.
+    /// Returns the batch norm in it.
     pub fn norm(&self) -> BatchNorm {
         let InplaceNorm { channels, size, eps, momentum, affine, .. } = *self;
         BatchNorm { channels, size, eps, momentum, affine, within: 0, activation: None, eval: false }

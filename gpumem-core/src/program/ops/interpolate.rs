@@ -4,13 +4,13 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How what lies between the elements of a map is found, along each axis.
+/// The interpolation between the elements of a map, along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
-    /// The element at or before the place, which is rounded to f32. The first place is 0, or half a step, which is added to the number of
-    /// a row before it is multiplied.
+    /// The element at or before the position, which is computed in f32. The first position is 0, or half a step. That half is added to the row
+    /// number before the multiplication.
     Nearest,
-    /// A line through two elements. What lies before the first element is that element.
+    /// A line through two elements. Before the first element the map continues with that element.
     Linear,
     /// A cubic through four elements, with PyTorch's a = -0.75.
     Cubic,
@@ -18,23 +18,23 @@ pub enum Interpolation {
 wire_enum!(Interpolation { Nearest, Linear, Cubic });
 
 record! {
-    /// A map of another size, of what lies between the elements of x: row `o` of y is what is at `start[0] + o * step[0]` in x,
-    /// columns likewise. Beyond its edges x has its outermost elements.
+    /// A map of another size, interpolated between the elements of x. Row `o` of y is x at position `start[0] + o * step[0]`, and columns
+    /// likewise. Beyond its edges x continues with its outermost elements.
     ///
     /// * Input: x `[channels, H, W]`.
     /// * The gradient reads nothing.
     pub struct Interpolate {
         /// Channels.
         pub channels: u64,
-        /// How what lies between elements is found.
+        /// The interpolation.
         pub interpolation: Interpolation,
         /// Height and width of x.
         pub input: [u64; 2],
         /// Height and width of y.
         pub output: [u64; 2],
-        /// Places in x of the first row and the first column of y; 0 or half a step for nearest elements.
+        /// Positions in x of the first row and the first column of y; 0 or half a step for nearest elements.
         pub start: [f64; 2],
-        /// How far apart neighbouring rows and columns of y are in x.
+        /// Distance in x of neighbouring rows and columns of y.
         pub step: [f64; 2],
     }
 }

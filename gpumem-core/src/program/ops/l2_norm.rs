@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Elements along an axis over their Euclidean norm, `x / max(|x|, eps)`.
+    /// Elements along an axis divided by their Euclidean norm, `x / max(|x|, eps)`.
     ///
     /// * Input: x.
     /// * Saves the norms; the gradient reads them and y.
@@ -20,13 +20,13 @@ record! {
         pub length: u64,
         /// Positions after the axis.
         pub inner: u64,
-        /// The least that is divided by.
+        /// The least divisor.
         pub eps: f64,
     }
 }
 
 impl L2Norm {
-    /// Whether the positions are those of the shape: numbers that a damaged program need not have.
+    /// True if the positions match the shape. A damaged program may have other numbers.
     pub fn is_sound(&self) -> bool {
         let elements = self.outer.checked_mul(self.length).and_then(|slabs| slabs.checked_mul(self.inner));
         let is_divisor = self.eps.is_finite() && (self.eps as f32) > 0.0;
@@ -67,7 +67,7 @@ impl Rule for L2Norm {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn positions_that_are_not_those_of_the_shape_are_not_sound() {
         let op = L2Norm { shape: Shape::new(&[2, 3, 4]), outer: 2, length: 3, inner: 4, eps: 1e-12 };

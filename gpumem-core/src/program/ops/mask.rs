@@ -6,31 +6,31 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Elements set to 0 with probability `p` in training, the others scaled by `1 / (1 - p)`. Without training it is gone.
+    /// Dropout: elements set to 0 with probability `p` in training, the others scaled by `1 / (1 - p)`. Inference leaves it out.
     ///
     /// * Input: x.
-    /// * The gradient draws again from the seed, the step and the layer which elements were dropped.
+    /// * The gradient draws the dropped elements again, from the seed, the step and the layer.
     pub struct Mask {
         /// Dimensions of x and y.
         pub shape: Shape,
         /// Probability of a zero.
         pub p: f64,
-        /// Neighbours, in the order of the shape, of which all become 0 or none: 1 where each is drawn by itself. It divides the
+        /// Adjacent elements, in the order of the shape, that are dropped together: 1 if each is drawn by itself. It divides the
         /// elements of a sample.
         pub shared: u64,
-        /// Masks before it in its layer, which draws for each anew.
+        /// Number of earlier masks in its layer, each of which draws anew.
         pub site: u64,
     }
 }
 
 impl Mask {
-    /// The stream that it draws from in a layer of this row: another one for each of the first 256 masks of a layer. There are fewer
+    /// Returns the random stream of this mask in the layer of a row. The first 256 masks of a layer have different streams. There are fewer
     /// than 2^16 rows.
     pub fn stream(&self, row: u32) -> u32 {
         row ^ ((self.site & 0xff) as u32) << 16
     }
 
-    /// Whether whole samples are dropped.
+    /// True if whole samples are dropped.
     pub fn drops_samples(&self) -> bool {
         self.shared > 1 && self.shared == product(self.shape.dims())
     }

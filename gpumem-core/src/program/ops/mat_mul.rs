@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Products of matrices that are both values: for each sample as many as there are positions before their two axes.
+    /// Products of matrices that are both activations. A sample has one for each position before the last two axes.
     ///
     /// * Inputs: a `[.., rows, depth]` and b `[.., depth, columns]`, or `[.., columns, depth]` if transposed.
     /// * The gradient of each reads the other.
@@ -18,7 +18,7 @@ record! {
         pub depth: u64,
         /// Columns of y.
         pub columns: u64,
-        /// Whether b is taken transposed.
+        /// True if b is transposed.
         pub transpose_b: bool,
         /// Dimensions of y.
         pub shape: Shape,

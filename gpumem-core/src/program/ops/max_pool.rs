@@ -11,18 +11,19 @@ record! {
     /// Maximum over windows.
     ///
     /// * Input: x `[channels, H, W]`, or `[channels, D, H, W]`.
-    /// * Saves where in its window each maximum is, which is all that the gradient reads: see [`MaxPool::place_role`].
+    /// * Saves the position of each maximum in its window, which is all that the gradient reads: see [`MaxPool::place_role`].
     pub struct MaxPool<const N: usize = 2> {
         /// Channels.
         pub channels: u64,
-        /// What slides over x. Padding counts as minus infinity.
+        /// The window that slides over x. Padding counts as minus infinity.
         pub window: Window<N>,
-        /// Whether the windows are as many as the output has elements, instead of sliding: row `i` is of rows `floor(i * H / H')` up
-        /// to, not including, `ceil((i + 1) * H / H')`, columns likewise. The window's kernel is then as large as any of them.
+        /// True if there are as many windows as the output has elements, instead of a sliding one. Row `i` is the maximum of rows
+        /// `floor(i * H / H')` up to, not including, `ceil((i + 1) * H / H')`. Columns are likewise. The window's kernel is then as large as the
+        /// largest of them.
         pub adaptive: bool,
-        /// Height and width of x, of a volume the depth before them.
+        /// Height and width of x; of a volume the depth before them.
         pub input: [u64; N],
-        /// The same of y.
+        /// Height and width of y; of a volume the depth before them.
         pub output: [u64; N],
     }
 }
@@ -31,7 +32,7 @@ record! {
 pub type MaxPool3d = MaxPool<3>;
 
 impl<const N: usize> MaxPool<N> {
-    /// What says which element of its window a maximum is, counted row by row: a byte, but for windows of more than 255 elements.
+    /// Returns the role of a maximum's position in its window, counted row by row: a byte, or an index if windows exceed 255 elements.
     pub fn place_role(&self) -> Role {
         if self.window.area() < 256 { Role::Byte } else { Role::Index }
     }

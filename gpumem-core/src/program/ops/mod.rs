@@ -1,4 +1,4 @@
-//! One operation a file: its numbers, which gradients read what, what is saved, scratch memory and cost.
+//! Operations, one a file: their numbers, the reads of their gradients, saved tensors, scratch memory and cost.
 
 mod arg_max;
 mod attention;

@@ -7,28 +7,28 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Rows brought to mean 0 and variance 1, or with `center = false` to a mean square of 1, each by its own statistics, then
-    /// scaled and shifted.
+    /// Row norms, such as LayerNorm, RmsNorm and GroupNorm. Rows are brought to mean 0 and variance 1, or with `center = false` to a mean
+    /// square of 1, each by its own statistics, and are then scaled and shifted.
     ///
-    /// * Inputs: x, with `scale` factors and with `shift` summands, [`Normalize::parameters`] of each.
-    /// * Saves the statistics of each row: the mean, where rows are centred, and `1 / sqrt(variance + eps)`.
-    /// * The gradients read x, what was saved and the factors.
+    /// * Inputs: x, with `scale` factors and with `shift` summands. Each of these has [`Normalize::parameters`] elements.
+    /// * Saves the statistics of each row: the mean, if rows are centred, and `1 / sqrt(variance + eps)`.
+    /// * The gradients read x, the saved statistics and the factors.
     pub struct Normalize {
         /// Rows a sample.
         pub rows: u64,
         /// Elements of a row.
         pub length: u64,
-        /// Whether the mean is subtracted.
+        /// True if the mean is subtracted.
         pub center: bool,
         /// Added to the variance, or to the mean square.
         pub eps: f64,
-        /// Rows after which factors and summands begin again: 1 where all rows have the same.
+        /// Rows after which factors and summands repeat: 1 if all rows have the same.
         pub groups: u64,
-        /// Neighbouring elements that share a factor and a summand.
+        /// Adjacent elements that share a factor and a summand.
         pub shared: u64,
-        /// Whether there are factors.
+        /// True if there are factors.
         pub scale: bool,
-        /// Whether there are summands. There are factors then too.
+        /// True if there are summands. There are factors then, too.
         pub shift: bool,
         /// Dimensions of x and y.
         pub shape: Shape,
@@ -36,31 +36,31 @@ record! {
 }
 
 impl Normalize {
-    /// The normalisation of rows of this shape, `[rows, elements]` or `[elements]`, with or without factors and summands.
+    /// Returns the norm of rows of this shape, `[rows, elements]` or `[elements]`, with or without factors and summands.
     pub fn of_rows(shape: Shape, center: bool, eps: f64, [scale, shift]: [bool; 2]) -> Normalize {
         let length = shape.last();
         let rows = product(&shape.dims()[..shape.rank().saturating_sub(1)]);
         Normalize { rows, length, center, eps, groups: 1, shared: 1, scale, shift, shape }
     }
 
-    /// Factors, and summands.
+    /// Returns the number of factors, which is also that of summands.
     pub fn parameters(&self) -> u64 {
         self.groups.saturating_mul(self.length.checked_div(self.shared).unwrap_or(0))
     }
 
-    /// Whether rows are whole groups, and groups whole runs of elements that share a factor.
+    /// True if rows are whole groups, and rows divide into equal runs of elements that share a factor.
     pub fn is_sound(&self) -> bool {
         let divides = |part: u64, whole: u64| part > 0 && whole.is_multiple_of(part);
         divides(self.groups, self.rows) && divides(self.shared, self.length)
     }
 
-    /// Statistics of a row.
+    /// Returns the number of statistics of a row.
     pub fn statistics(&self) -> u64 {
         1 + u64::from(self.center)
     }
 }
 
-/// Parts of the rows that the gradients of factors and summands are split into.
+/// Number of parts of the rows over which the gradients of factors and summands are summed separately.
 const PARTS: u64 = 128;
 
 impl Rule for Normalize {
@@ -82,19 +82,19 @@ impl Rule for Normalize {
         vec![Saved::each(Shape::new(&[self.statistics(), self.rows]), Role::Statistic)]
     }
 
-    /// The gradients of factors and summands, each over so many parts of the rows.
+    /// Returns memory for the gradients of factors and summands, each over that many parts of the rows.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let shape = Shape::new(&[2, PARTS, self.parameters()]);
         let wanted = self.scale && matches!(work, Work::Gradient(_));
         wanted.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// Its own gradient reads x, so this is for inference.
+    /// Always, though only inference profits: the gradient reads x.
     fn in_place(&self) -> bool {
         true
     }
 
-    /// Rows that each belong to one step.
+    /// Decodes rows that each belong to one time step.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let axis = sequence.of_first()?;
         let step = product(&self.shape.dims()[axis + 1..]);
@@ -107,7 +107,7 @@ impl Rule for Normalize {
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
-        // One group of all channels is a row, too, but not the last axis where axes of length 1 stand behind.
+        // A group of all channels is a row, too. It is not the last axis if axes of length 1 follow.
         let are_rows =
             self.groups == 1 && self.shared == 1 && (self.shape.rank() > 2 || self.shape.last() == self.length);
         if are_rows && self.shape.rank() > 2 {

@@ -7,27 +7,27 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A [`Convolution`] of one pixel and the [`BatchNorm`] behind it as one map of each pixel: what the convolution gives is never there.
+    /// A 1x1 [`Convolution`] and the [`BatchNorm`] after it as one linear map of each pixel. The convolution's output is never in memory.
     ///
-    /// With a weight `W`, what comes in of mean `m` and covariance `K` over batch and pixels gives channels of mean `W m` and variance
-    /// `w K w^T`, one for each row `w` of `W`. Both are known before anything is convolved, so that `y = V x + c` with
-    /// `V = factor * W / std` and `c = summand - V m`.
+    /// If inputs have mean `m` and covariance `K` over batch and pixels, a weight `W` gives channels of mean `W m` and variance `w K w^T`, one
+    /// for each row `w` of `W`. Both are known before the convolution, so `y = V x + c` with `V = factor * W / std` and
+    /// `c = summand - V m`.
     ///
-    /// Backward, with `G` the sum over batch and pixels of `dy x^T`, `s` that of `dy` and `n` their number: `dsummand = s`,
+    /// Backward, let `G` be the sum over batch and pixels of `dy x^T`, `s` that of `dy` and `n` their number. Then `dsummand = s`,
     /// `dfactor = (rows of W times rows of G - s * W m) / std`, `dW = factor / std * (G - s m^T - dfactor / std * W K)` and
-    /// `dx = V^T dy + M x + k`, with `M = -W^T diag(factor * dfactor / (n * var)) W` and `k = -V^T s / n - M m`, where `var` is the square of
-    /// what is divided by. Nothing is read but x and dy.
+    /// `dx = V^T dy + M x + k`, with `M = -W^T diag(factor * dfactor / (n * var)) W` and `k = -V^T s / n - M m`. Here `var` is the square of
+    /// the divisor `std`. Of all maps, only x and dy are read.
     ///
-    /// A channel loses digits if `w K w^T` is small beside the sum of the `w_i^2 K_ii`. Backends compute y of such a channel again and
-    /// take its statistics from that. They save its `1 / sqrt(variance + eps)` with a minus sign. They may also subtract a number from
-    /// each channel of x first; `G` and `K` are then those of the shifted x.
+    /// A channel loses digits if `w K w^T` is small compared with the sum of the `w_i^2 K_ii`. Backends recompute y of such a channel, take its
+    /// statistics from that, and save its `1 / sqrt(variance + eps)` with a minus sign. They may also subtract a number from each channel of x
+    /// first. `G` and `K` are then those of the shifted x.
     ///
     /// * Inputs: x `[in_channels, H, W]`, a weight `[out_channels, in_channels, 1, 1]` and, with `affine`, a factor and a summand for each
     ///   output channel.
     /// * Buffers: running mean and running variance of each output channel, before factors and summands.
-    /// * Without training, mean and variance of each output channel are the running ones.
-    /// * Saves mean and `1 / sqrt(variance + eps)` of each output channel, the sums of each input channel and those of `x x^T`.
-    /// * The gradients read x, the weight, factors and what was saved.
+    /// * In inference, mean and variance of each output channel are the running ones.
+    /// * Saves mean and `1 / sqrt(variance + eps)` of each output channel, the sum of each input channel, and the sum of `x x^T`.
+    /// * The gradients read x, the weight, factors and the saved tensors.
     pub struct NormalizedConvolution {
         /// Channels of x.
         pub in_channels: u64,
@@ -39,47 +39,48 @@ record! {
         pub eps: f64,
         /// Share of the batch's statistics in the running ones.
         pub momentum: f64,
-        /// Whether there are factors and summands.
+        /// True if there are factors and summands.
         pub affine: bool,
     }
 }
 
-/// Parts that products over all pixels are summed in, at most: two for each of 132 multiprocessors. And elements of them all, if one is not more.
+/// Most parts in which products over all pixels are summed: two for each of 132 multiprocessors.
+/// And most elements of all parts together, unless one part is larger.
 const PARTS: u64 = 264;
 const PARTIAL_SUMS: u64 = 1 << 21;
 
-/// Numbers of what is [saved](Rule::saved).
+/// Indices of the [saved](Rule::saved) tensors.
 impl NormalizedConvolution {
-    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand. The second is negative if the channel's
-    /// statistics are those of y, computed again; each backend then has its own meaning of the mean.
+    /// Mean and `1 / sqrt(variance + eps)` of each output channel, before factor and summand. The second is negative if the statistics come
+    /// from a recomputed y. Each backend then defines the mean in its own way.
     pub const STATISTICS: u8 = 0;
     /// The sums over batch and pixels of each input channel.
     pub const TOTALS: u8 = 1;
-    /// Those of `x x^T`.
+    /// The sum over batch and pixels of `x x^T`.
     pub const SQUARES: u8 = 2;
 }
 
-/// Numbers of what is [made on the way](Rule::scratch).
+/// Indices of the [scratch](Rule::scratch) tensors.
 impl NormalizedConvolution {
-    /// What x is multiplied with.
+    /// The matrix by which x is multiplied.
     pub const WEIGHT: u8 = 0;
-    /// Forward: what is added to each output channel. Backward: to each channel of the gradient of x.
+    /// Forward: the summand of each output channel. Backward: that of each channel of the gradient of x.
     pub const SUMMANDS: u8 = 1;
-    /// Backward: the sums of dy.
+    /// Backward: the sum of dy.
     pub const SUMS: u8 = 2;
-    /// Backward: the sums of `dy x^T`.
+    /// Backward: the sum of `dy x^T`.
     pub const PRODUCTS: u8 = 3;
-    /// Backward: what x is multiplied with in its gradient.
+    /// Backward: the matrix by which x is multiplied in its gradient.
     pub const MATRIX: u8 = 4;
 }
 
 impl NormalizedConvolution {
-    /// Channels of x, at most: blocks of a card have rows of the weight in shared memory.
+    /// Most channels of x, since blocks of a card hold rows of the weight in shared memory.
     pub const MOST_CHANNELS: u64 = 512;
 
-    /// A convolution and the normalisation of what it gives, if they can be one: of one pixel and in one group, without a bias, which the
-    /// normalisation would subtract. It pays where twice as many channels or more come out as come in, and those are at most twice as many as
-    /// pixels: what is multiplied once for all samples then takes no more than the convolution of a few of them.
+    /// Returns a convolution and its batch norm as one operation, or `None` if that is impossible or does not pay. The convolution must be 1x1
+    /// and in one group, without a bias, which the norm would subtract anyway. It pays if there are at least twice as many output channels as
+    /// input channels, and at most twice as many input channels as pixels. The products for all samples then cost at most as much as a few samples.
     pub fn new(convolution: &Convolution, norm: &BatchNorm) -> Option<NormalizedConvolution> {
         let Convolution { in_channels, out_channels, input, .. } = *convolution;
         let BatchNorm { channels, size, eps, momentum, affine, within, activation, eval } = norm.clone();
@@ -91,19 +92,19 @@ impl NormalizedConvolution {
         (is_plain && is_whole && pays).then_some(pixel)
     }
 
-    /// A convolution of one pixel between so many channels.
+    /// Returns a 1x1 convolution between that many channels.
     pub fn convolution(&self, in_channels: u64, out_channels: u64, bias: bool) -> Convolution {
         let window = Window { kernel_size: [1; 2], stride: [1; 2], padding: [0; 2], dilation: [1; 2] };
         let (groups, transposed) = (1, false);
         Convolution { in_channels, out_channels, window, groups, bias, transposed, input: self.size, output: self.size }
     }
 
-    /// Dimensions of x.
+    /// Returns the dimensions of x.
     pub fn input(&self) -> Shape {
         Shape::new(&[self.in_channels, self.size[0], self.size[1]])
     }
 
-    /// Dimensions of the weight.
+    /// Returns the dimensions of the weight.
     pub fn weight(&self) -> Shape {
         Shape::new(&[self.out_channels, self.in_channels, 1, 1])
     }
@@ -128,17 +129,17 @@ impl Rule for NormalizedConvolution {
         vec![
             Saved::whole(Shape::new(&[2, outs]), Role::Statistic),
             Saved::whole(Shape::new(&[ins]), Role::Statistic),
-            // As gradients of weights have them.
+            // In the shape that gradients of weights have.
             Saved::whole(Shape::new(&[ins, ins, 1, 1]), Role::Statistic),
         ]
     }
 
-    /// They are on their way from one pass to the next.
+    /// Always: one pass hands them to the next.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// The running statistics move once a step.
+    /// Always: the running statistics must move once a step, not twice.
     fn runs_again_from_saved(&self) -> bool {
         true
     }
@@ -157,7 +158,7 @@ impl Rule for NormalizedConvolution {
         all
     }
 
-    /// Sums of parts of the products over all pixels, of x with itself or with dy, and of what is multiplied with it.
+    /// Returns memory for partial sums over all pixels, of the products of x with itself or with dy, and of that factor alone.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let rows = match work {
             Work::Training => self.in_channels,
@@ -173,7 +174,7 @@ impl Rule for NormalizedConvolution {
         Layouts::Maps(vec![self.input(), self.output()])
     }
 
-    /// Those of the convolution, and as many for each pixel as the sums of products take.
+    /// Counts the convolution, and for each pixel the products in the sums of `x x^T`.
     fn macs(&self) -> u64 {
         let convolution = self.convolution(self.in_channels, self.out_channels, false).macs();
         convolution.saturating_add(self.convolution(self.in_channels, self.in_channels, false).macs())

@@ -4,56 +4,56 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What stands beyond the edges of a map, along each axis.
+/// The continuation of a map beyond its edges, along each axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beyond {
-    /// A number.
+    /// A constant.
     Constant,
-    /// The map once more, turned around at its outermost element.
+    /// The map, reflected at its outermost element.
     Reflect,
     /// Its outermost element.
     Replicate,
-    /// The map once more, from its other side.
+    /// The map again, from its other side.
     Circular,
 }
 wire_enum!(Beyond { Constant, Reflect, Replicate, Circular });
 
 record! {
-    /// A map with more rows and columns around it, or fewer.
+    /// Padding: a map with rows and columns added around it, or cut off.
     ///
     /// * Input: x `[channels, H, W]`.
     /// * The gradient reads nothing.
     pub struct Pad {
         /// Channels.
         pub channels: u64,
-        /// What stands beyond the edges of x.
+        /// The continuation of x beyond its edges.
         pub beyond: Beyond,
-        /// The number that stands there, if it is one.
+        /// The constant, if it is used.
         pub value: f64,
         /// Height and width of x.
         pub input: [u64; 2],
-        /// Rows that are added above and below, columns that are added to the left and to the right.
+        /// Rows added above and below, and columns added to the left and to the right.
         pub added: [[u64; 2]; 2],
-        /// The same that are cut off.
+        /// Rows cut off above and below, and columns cut off to the left and to the right.
         pub removed: [[u64; 2]; 2],
     }
 }
 
 impl Pad {
-    /// Height and width of y.
+    /// Returns height and width of y.
     pub fn sides(&self) -> [u64; 2] {
         let sum = |[front, end]: [u64; 2]| front.saturating_add(end);
         [0, 1]
             .map(|axis| self.input[axis].saturating_add(sum(self.added[axis])).saturating_sub(sum(self.removed[axis])))
     }
 
-    /// How far in front of the first row and the first column of x those of y are; below 0 where x is cut off.
+    /// Returns the rows and columns of y before the first ones of x; below 0 if x is cut off there.
     pub fn before(&self) -> [i64; 2] {
         let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         [0, 1].map(|axis| number(self.added[axis][0]).saturating_sub(number(self.removed[axis][0])))
     }
 
-    /// Whether every element of y is one of x or stands for one: numbers that a damaged program need not have.
+    /// True if every element of y comes from an element of x or is the constant. A damaged program may have other numbers.
     pub fn is_sound(&self) -> bool {
         let axis = |axis: usize| {
             let (size, [front, end]) = (self.input[axis], self.added[axis]);

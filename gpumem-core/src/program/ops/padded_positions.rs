@@ -4,10 +4,10 @@ use crate::shape::Shape;
 use alloc::vec::Vec;
 
 record! {
-    /// The position of each token among those that are no padding, behind the index of padding: that and how many there are up to the
-    /// token. Padding has its own index.
+    /// The position of each token, counted without padding: the index of padding plus the number of tokens up to this one. Padding keeps its
+    /// own index.
     ///
-    /// * Input: indices `[count]`. The output are indices, too.
+    /// * Input: indices `[count]`. The output holds indices, too.
     pub struct PaddedPositions {
         /// Tokens a sample.
         pub count: u64,
@@ -17,7 +17,7 @@ record! {
 }
 
 impl PaddedPositions {
-    /// Whether every position is an index.
+    /// True if every position fits an index.
     pub fn is_sound(&self) -> bool {
         self.count > 0 && self.padding.checked_add(self.count).is_some_and(|last| last <= u64::from(u32::MAX))
     }
