@@ -6,49 +6,49 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The axes of a value in another order.
+    /// A permutation of a value's axes.
     ///
     /// * Input: x.
     /// * The gradient reads nothing.
     pub struct Permute {
         /// Dimensions of x.
         pub input: Shape,
-        /// For each axis of y, which axis of x it is.
+        /// For each axis of y, the index of that axis in x.
         pub order: Vec<u64>,
     }
 }
 
-/// An axis along which elements are moved, and how far apart its neighbours are.
+/// An axis along which elements move, with its strides in x and in y.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// Its length.
     pub length: u64,
-    /// The distance in what is read.
+    /// Elements between neighbours in the tensor that is read.
     pub from: u64,
-    /// The distance in what is written.
+    /// Elements between neighbours in the tensor that is written.
     pub to: u64,
 }
 
-/// How far apart neighbours along each axis are.
+/// Returns the stride of each axis, in elements.
 fn strides(shape: Shape) -> Vec<u64> {
     (0..shape.rank()).map(|axis| product(&shape.dims()[axis + 1..])).collect()
 }
 
 impl Permute {
-    /// The operation that moves everything back.
+    /// Returns the operation that undoes this one.
     pub fn inverse(&self) -> Permute {
         let position = |axis: usize| self.order.iter().position(|&from| from == axis as u64).unwrap_or(axis) as u64;
         Permute { input: self.output(), order: (0..self.input.rank()).map(position).collect() }
     }
 
-    /// Whether each axis of x is one of y.
+    /// True if each axis of x is one of y.
     pub fn is_sound(&self) -> bool {
         let rank = self.input.rank();
         self.order.len() == rank && (0..rank).all(|axis| self.order.contains(&(axis as u64)))
     }
 
-    /// The axes of y, outermost first and with the samples in front of them, as few as can be: those of length 1 are left out, and
-    /// neighbours that stay neighbours are one. There is one at least.
+    /// Returns the axes of y, outermost first, beginning with the samples. Axes of length 1 are left out, and axes that stay neighbours are
+    /// merged. There is at least one.
     pub fn moved(&self, samples: u64) -> Vec<Moved> {
         let (from, to) = (strides(self.input), strides(self.output()));
         let size = product(self.input.dims());
@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(axes(&[1, 1], &[1, 0], 1), [(1, 1, 1)]);
     }
 
-    /// A damaged program may name any.
+    /// A damaged program may name any axes.
     #[test]
     fn axes_that_are_not_there_are_not_sound() {
         let op = Permute { input: Shape::new(&[3, 4]), order: vec![0, 7] };

@@ -4,16 +4,16 @@ use crate::shape::Shape;
 use alloc::vec::Vec;
 
 record! {
-    /// A row of a table for each of some steps of a sequence, the first of which is as many steps behind the beginning as the state says.
+    /// Rows of a table for some time steps of a sequence. The state says how many time steps came before the first of them.
     ///
-    /// * Input: the table `[rows, width]`. A step beyond it has its last row.
-    /// * It runs without training only, so it has no gradient.
+    /// * Input: the table `[rows, width]`. A time step beyond it gets its last row.
+    /// * It runs in inference only, so it has no gradient.
     pub struct Positions {
         /// Rows of the table.
         pub rows: u64,
         /// Elements of a row.
         pub width: u64,
-        /// Steps at hand.
+        /// Time steps of this call.
         pub count: u64,
     }
 }
@@ -33,7 +33,7 @@ impl Rule for Positions {
         true
     }
 
-    /// The assertions are those of the operation that it stands for.
+    /// None: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

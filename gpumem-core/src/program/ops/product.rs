@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Affine map of the last axis: `y = x W^T + b`.
+    /// Linear layer, an affine map of the last axis: `y = x W^T + b`.
     ///
     /// * Inputs: x, W and, with `bias`, b.
     /// * The gradient of x reads W, that of W reads x, that of b nothing.
@@ -19,20 +19,20 @@ record! {
         pub in_features: u64,
         /// Elements of each row of y.
         pub out_features: u64,
-        /// Whether there is a b.
+        /// True if there is a bias b.
         pub bias: bool,
-        /// Whether W is stored as `[in_features, out_features]` rather than `[out_features, in_features]`.
+        /// True if W is stored as `[in_features, out_features]` rather than `[out_features, in_features]`.
         pub transposed: bool,
         /// Dimensions of y.
         pub shape: Shape,
     }
 }
 
-/// Terms of a sum that are worth a partial sum of their own.
+/// Terms of a sum for which a partial sum pays.
 const SPLIT: u64 = 256;
 
 impl Product {
-    /// The map of some steps of a sequence, and the axis of its output along which they follow each other.
+    /// Returns the linear layer of some time steps, and the output's axis of time steps.
     pub(super) fn of_steps(&self, sequence: &Sequence<'_>) -> Result<(Product, usize), String> {
         let axis = sequence.of_first()?;
         if axis + 1 >= self.shape.rank() {
@@ -50,7 +50,7 @@ impl Rule for Product {
         self.shape
     }
 
-    /// The weight first: what only its gradient reads is then free before the gradient of x exists.
+    /// The weight comes first: tensors that only its gradient reads are then free before the gradient of x exists.
     fn gradients(&self) -> Vec<Gradient> {
         let mut parameters = vec![(1, Reads::inputs(&[0]))];
         if self.bias {
@@ -59,7 +59,7 @@ impl Rule for Product {
         vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
     }
 
-    /// What can be used where sums are split over a card: an f32 for each element of the result and each 256 terms of its
+    /// Returns memory for sums that are split over a card: an f32 for each element of the result and each 256 terms of its
     /// sum.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let Product { rows, in_features, out_features, .. } = *self;

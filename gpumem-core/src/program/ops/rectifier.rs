@@ -8,13 +8,13 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A function of one number with two slopes, for each element, whose output no gradient reads: `y = f(x)`.
+    /// An activation with two slopes whose output no gradient reads: `y = f(x)` for each element.
     ///
     /// * Input: x.
-    /// * Saves a bit for each element, [`Role::Bit`], in the order in which x lies: whether the slope there is another one than at an output
-    ///   of 0. That of element `i`, counted over all samples, is bit `i % 8` of byte `i / 8`. The gradient reads nothing else, and a NaN
-    ///   counts as another slope.
-    /// * Lowering makes it of a [`Pointwise`]: no layer builds it.
+    /// * Saves a bit for each element, [`Role::Bit`], in the order in which x is stored. The bit is 1 if the slope differs from the one at an
+    ///   output of 0, or if the element is NaN. Element `i`, counted over all samples, has bit `i % 8` of byte `i / 8`. The gradient reads
+    ///   nothing else.
+    /// * Lowering makes it from a [`Pointwise`]: no layer builds it.
     pub struct Rectifier {
         /// The function: one with an [`other_side`](crate::program::function::FunctionRow::other_side).
         pub of: Pointwise,
@@ -22,7 +22,7 @@ record! {
 }
 
 impl Rectifier {
-    /// Outputs of the function on both sides: without and with the bit.
+    /// Returns an output of the function for each value of the bit, first for 0, then for 1.
     pub fn sides(&self) -> [f32; 2] {
         [0.0, self.of.function.row().other_side.unwrap_or(0.0)]
     }

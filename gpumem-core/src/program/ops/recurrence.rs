@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a step makes of what arrives and of the step before: PyTorch's cells.
+/// The cell of a recurrent layer, as PyTorch defines it. `p` is the mapped input, `s` comes from the time step before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Cell {
@@ -23,7 +23,7 @@ pub enum Cell {
 wire_enum!(Cell { Lstm, Gru, Tanh, Relu });
 
 impl Cell {
-    /// Gates of each hidden unit.
+    /// Returns the number of gates of each hidden unit.
     pub fn gates(self) -> u64 {
         match self {
             Cell::Lstm => 4,
@@ -32,44 +32,44 @@ impl Cell {
         }
     }
 
-    /// Whether there is one gate alone, which is the output.
+    /// True if there is only one gate, which is the output.
     pub fn is_plain(self) -> bool {
         self.gates() == 1
     }
 }
 
 record! {
-    /// A recurrent layer behind the map of what arrives: each step's gates are `p + s` with `s = W h + b`, where h is the output of the step
-    /// before, 0 before the first one. A second direction goes from the last step to the first.
+    /// A recurrent layer after the linear map of its input. The gates of each time step are `p + s` with `s = W h + b`. Here h is the output of
+    /// the time step before, and 0 before the first one. A second direction goes from the last time step to the first.
     ///
-    /// * An LSTM's steps may put out fewer numbers than they have units: `h = W_r (o * tanh(c))`.
-    /// * Inputs, for each direction: the mapped input p `[T, gates * H]`, W `[gates * H, outputs]` and, with `bias`, b `[gates * H]`; where
-    ///   there are fewer outputs than units, W_r `[outputs, H]`. Output `[T, directions * outputs]`, the directions side by side.
-    /// * Saves the gates after their functions, in place of p where nothing else needs that. A plain cell's one gate is the output.
-    /// * The gradient reads y, W, W_r, and of LSTM and GRU the gates; of GRU also b. The gradient of p takes the place of the gates, or
-    ///   of dy where a plain cell has one direction. What else it needs is computed again: an LSTM's c from the gates, step by step, and
-    ///   what W_r multiplies from both; a GRU's `s_n` from y and W.
+    /// * The time steps of an LSTM may have fewer outputs than units: `h = W_r (o * tanh(c))`.
+    /// * Inputs, for each direction: the mapped input p `[T, gates * H]`, W `[gates * H, outputs]` and, with `bias`, b `[gates * H]`. With fewer
+    ///   outputs than units also W_r `[outputs, H]`. Output: `[T, directions * outputs]`, each row with both directions.
+    /// * Saves the gates after their functions, in the memory of p if nothing else needs that. A plain cell's one gate is the output.
+    /// * The gradient reads y, W, W_r, and for LSTM and GRU the gates; for GRU also b. The gradient of p overwrites the gates, or dy if a plain
+    ///   cell has one direction. The gradient recomputes the rest: an LSTM's c from the gates, one time step after another, and the input of
+    ///   W_r from both; a GRU's `s_n` from y and W.
     pub struct Recurrence {
-        /// What a step computes.
+        /// The cell.
         pub cell: Cell,
-        /// Steps of the sequence.
+        /// Time steps of the sequence.
         pub steps: u64,
         /// Hidden units.
         pub hidden: u64,
-        /// Numbers that a step puts out and the next one goes on from: as many as hidden units, or fewer.
+        /// Outputs of a time step, which the next one reads: as many as hidden units, or fewer.
         pub outputs: u64,
-        /// 1, or 2 where another one goes backwards.
+        /// 1, or 2 with a second direction that goes backwards.
         pub directions: u64,
-        /// Whether there is a b.
+        /// True if there is a bias b.
         pub bias: bool,
-        /// Whether the network asks for cuDNN: in training it is then one with the maps in front of it, a
+        /// True if the network asks for cuDNN. In training this operation and the linear maps before it are then one
         /// [`WholeRecurrence`](super::WholeRecurrence).
         pub cudnn: bool,
     }
 }
 
 impl Recurrence {
-    /// Whether it has units and outputs that its cell can have, and one direction or two.
+    /// True if its cell can have these units and outputs, and there are one or two directions.
     pub fn is_sound(&self) -> bool {
         let has_outputs = match self.cell {
             Cell::Lstm => self.outputs > 0 && self.outputs <= self.hidden,
@@ -78,32 +78,32 @@ impl Recurrence {
         self.hidden > 0 && has_outputs && self.steps > 0 && (self.directions == 1 || self.directions == 2)
     }
 
-    /// Whether its units are mapped to fewer outputs.
+    /// True if its units are mapped to fewer outputs.
     pub fn is_projected(&self) -> bool {
         self.outputs < self.hidden
     }
 
-    /// Gates of a step, over all units.
+    /// Returns the gates of a time step, over all units.
     pub fn width(&self) -> u64 {
         self.cell.gates().saturating_mul(self.hidden)
     }
 
-    /// Inputs of one direction.
+    /// Returns the number of inputs of one direction.
     pub fn inputs(&self) -> u8 {
         self.projection() + u8::from(self.is_projected())
     }
 
-    /// Which of a direction's inputs is W_r, if there is one.
+    /// Returns the index of W_r among the inputs of a direction, if it is there.
     pub fn projection(&self) -> u8 {
         2 + u8::from(self.bias)
     }
 
-    /// The number of a direction's first input: p, which W, b and W_r follow.
+    /// Returns the index of a direction's first input: p, which W, b and W_r follow.
     pub fn first_input(&self, direction: u8) -> u8 {
         direction.saturating_mul(self.inputs())
     }
 
-    /// The directions, by their numbers.
+    /// Returns the range of directions.
     fn all_directions(&self) -> core::ops::Range<u8> {
         0..self.directions.min(2) as u8
     }
@@ -116,7 +116,7 @@ impl Rule for Recurrence {
         Shape::new(&[self.steps, self.directions.saturating_mul(self.outputs)])
     }
 
-    /// All at once: the gradients of the weights are sums over what the walk through the steps makes.
+    /// All at once: the gradients of the weights are sums over intermediate results of the walk through the time steps.
     fn gradients(&self) -> Vec<Gradient> {
         let mut reads = Reads { output: true, saved: !self.cell.is_plain(), ..Reads::NOTHING };
         let mut of = Vec::new();
@@ -139,9 +139,9 @@ impl Rule for Recurrence {
         if self.cell.is_plain() { Vec::new() } else { self.all_directions().map(gates).collect() }
     }
 
-    /// Forward an LSTM's c of one step, and what W_r multiplies. Backward, for each unit and step, an LSTM's c, and then what W_r
-    /// multiplies, or what of a GRU's gates the gradients of `W_n` and `b_n` are made of; and what a step hands to the one before beside
-    /// the gates' gradients. With W_r also the gradients of all outputs.
+    /// Returns memory for intermediate results. Forward: an LSTM's c of one time step, and the input of W_r. Backward, for each unit and
+    /// time step: an LSTM's c, which the input of W_r then overwrites, or the part of a GRU's gates from which the gradients of `W_n` and `b_n`
+    /// are computed. Also what a time step hands to the one before besides the gates' gradients, and with W_r the gradients of all outputs.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let (steps, projected) = (self.steps, self.is_projected());
         let [rows, outputs] = match (self.cell, work) {
@@ -159,18 +159,18 @@ impl Rule for Recurrence {
         Some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
-    /// A plain cell's gates become the output, and the gradient of the output that of the gates.
+    /// A plain cell's gate may become the output, and the output's gradient that of the gate.
     fn in_place(&self) -> bool {
         self.cell.is_plain() && self.directions == 1
     }
 
-    /// The product with the step before, and that with W_r. That with the input is another operation.
+    /// Counts the products with the time step before and with W_r. The map of the input is another operation.
     fn macs(&self) -> u64 {
         let projected = if self.is_projected() { self.hidden } else { 0 };
         product(&[self.directions, self.steps, self.width().saturating_add(projected), self.outputs])
     }
 
-    /// The mapped input goes step by step; weights are the same for all.
+    /// Decodes the mapped input; all time steps share the weights.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let Recurrence { cell, hidden, outputs, directions, bias, .. } = *self;
         if directions > 1 {

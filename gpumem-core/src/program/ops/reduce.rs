@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What becomes of the elements along an axis.
+/// The reduction of the elements along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reduction {
@@ -15,19 +15,19 @@ pub enum Reduction {
     Sum,
     /// Their mean.
     Mean,
-    /// The largest, the first of several. A NaN is larger than any number.
+    /// The largest, and the first of several that are equal. A NaN is larger than any number.
     Max,
 }
 wire_enum!(Reduction { Sum, Mean, Max });
 
 record! {
-    /// The elements along an axis as one.
+    /// Reduction of the elements along an axis to one.
     ///
-    /// * Input: x `[outer, length, inner]`; with `counted` also `n`, one index from 0 to `length` for each sample: only the first `n` elements
-    ///   along the axis count, a mean is divided by `n`, and where `n` is 0 the result is 0. What follows them is not read.
-    /// * Saves for a maximum where it is; the gradient reads that, and nothing for a sum or a mean.
+    /// * Input: x `[outer, length, inner]`. With `counted` also `n`, one index from 0 to `length` for each sample: only the first `n` elements
+    ///   along the axis count, and a mean is divided by `n`. If `n` is 0, the result is 0. Elements that do not count are not read.
+    /// * A maximum saves its position, which its gradient reads. A sum and a mean save nothing.
     pub struct Reduce {
-        /// What becomes of them.
+        /// The reduction.
         pub reduction: Reduction,
         /// Positions before the axis.
         pub outer: u64,
@@ -41,7 +41,7 @@ record! {
 }
 
 impl Reduce {
-    /// Whether the place of each result is saved.
+    /// True if the position of each result is saved.
     pub fn has_places(&self) -> bool {
         self.reduction == Reduction::Max
     }

@@ -4,16 +4,16 @@ use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Which pairs of positions share a row of the table.
+/// The pairs of positions that share a row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distances {
-    /// Those of the same distance along each axis, with its sign.
+    /// Pairs with the same distance along each axis, with its sign.
     Signed,
-    /// Those of the same distance along each axis, whatever its sign.
+    /// Pairs with the same distance along each axis, whatever its sign.
     Absolute,
-    /// Those whose distance falls into the same of so many buckets, half of which are for keys that come later.
+    /// Pairs with distances in the same bucket. Half of the buckets are for keys after the query.
     Buckets,
-    /// The same with all buckets for keys that come before; later ones count as the step itself.
+    /// Pairs with distances in the same bucket. All buckets are for keys before the query; a later key counts as the query itself.
     Earlier,
 }
 wire_enum!(Distances { Signed, Absolute, Buckets, Earlier });
@@ -26,22 +26,22 @@ record! {
     pub struct RelativeBias {
         /// Heads.
         pub heads: u64,
-        /// Rows and columns of the grid that the positions are of, row after row: one row for a sequence.
+        /// Rows and columns of the grid of positions, which are counted row after row. A sequence has one row.
         pub size: [u64; 2],
-        /// Which pairs share a row.
+        /// The pairs that share a row.
         pub distances: Distances,
-        /// Where there are buckets, how many, and the distance from which on all are in the last one.
+        /// Number of buckets, and the distance from which on all are in the last one. Used with buckets only.
         pub buckets: [u64; 2],
     }
 }
 
 impl RelativeBias {
-    /// Positions.
+    /// Returns the number of positions.
     pub fn positions(&self) -> u64 {
         product(&self.size)
     }
 
-    /// Rows of the table.
+    /// Returns the number of rows of the table.
     pub fn rows(&self) -> u64 {
         let [height, width] = self.size;
         let signed = |side: u64| side.saturating_mul(2).saturating_sub(1);
@@ -52,7 +52,7 @@ impl RelativeBias {
         }
     }
 
-    /// Whether there are positions, and buckets where those are asked for. Distances are within 31 bits.
+    /// True if there are positions, and buckets if they are used. Distances are within 31 bits.
     pub fn is_sound(&self) -> bool {
         let [buckets, farthest] = self.buckets;
         let is_grid = self.heads > 0 && self.size.iter().all(|side| (1..=1 << 20).contains(side));
@@ -69,13 +69,13 @@ impl RelativeBias {
             }
     }
 
-    /// Distances of queries from keys along both axes, from the smallest on: `[2 * height - 1, 2 * width - 1]` of them.
+    /// Returns the numbers of distances between queries and keys along both axes: `[2 * height - 1, 2 * width - 1]`.
     pub fn offsets(&self) -> [u64; 2] {
         self.size.map(|side| side.saturating_mul(2).saturating_sub(1))
     }
 
-    /// The row of the table for each distance of a query from a key, of a sound operation: those along the columns' axis follow each
-    /// other.
+    /// Returns the row of the table for each distance of a query from a key, from the smallest on. Distances along the columns' axis are
+    /// adjacent. The operation must be sound.
     pub fn table(&self) -> Vec<u32> {
         let [height, width] = self.size;
         let [down, across] = self.offsets();
@@ -92,8 +92,8 @@ impl RelativeBias {
         rows
     }
 
-    /// The bucket of a query that is so many steps after its key: T5's rule. The first half of the buckets have one distance each, and
-    /// those of the others grow by equal factors.
+    /// Returns the bucket of a query that is `after` positions after its key, by T5's rule. The first half of the buckets have one distance
+    /// each, and the others grow by equal factors.
     fn bucket(&self, after: i64) -> u64 {
         let [all, farthest] = self.buckets;
         let (buckets, first) = match self.distances {
@@ -113,7 +113,7 @@ impl RelativeBias {
     }
 }
 
-/// Whether `a[0] / a[1]` is `(b[0] / b[1])^(power[0] / power[1])` or more: whole numbers, so that no logarithm is rounded.
+/// True if `a[0] / a[1]` is at least `(b[0] / b[1])^(power[0] / power[1])`, in integers, so that no logarithm is rounded.
 fn is_at_least(a: [u64; 2], b: [u64; 2], power: [u64; 2]) -> bool {
     // a0^p1 * b1^p0 >= b0^p0 * a1^p1
     let mut left = Whole::from(1);
@@ -133,7 +133,7 @@ fn is_at_least(a: [u64; 2], b: [u64; 2], power: [u64; 2]) -> bool {
         .is_ge()
 }
 
-/// A whole number of any size: digits of 32 bits, the lowest first.
+/// An integer of any size: digits of 32 bits, the lowest first.
 struct Whole {
     digits: Vec<u32>,
 }
@@ -181,7 +181,7 @@ mod tests {
         RelativeBias { heads: 1, size, distances, buckets }
     }
 
-    /// Swin's index of a window of 2 x 3, and LeViT's.
+    /// The indices of Swin for a window of 2 x 3, and those of LeViT.
     #[test]
     fn distances_of_a_window() {
         let op = of([2, 3], Distances::Signed, [0, 0]);

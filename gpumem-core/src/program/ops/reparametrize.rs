@@ -6,23 +6,23 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A weight as a function of its parameters: the parts of `v`, each brought to one length, then scaled. A part is all that has one
-    /// place along one axis.
+    /// A weight computed from its parameters: the slices of `v` along one axis, each normalised to one length, then scaled. A slice has one
+    /// index along that axis.
     ///
-    /// * Inputs: v and, with `scale`, g, a factor for each part. Output: `factor * g * (v - mean) / sqrt(variance + eps)`, one for the
-    ///   whole batch, where without `center` the mean is 0 and the variance the mean square.
-    /// * Saves the statistics of each part: the mean, where it is subtracted, and `1 / sqrt(variance + eps)`.
-    /// * The gradients read v, what was saved and g.
+    /// * Inputs: v and, with `scale`, g, a factor for each slice. Output: `factor * g * (v - mean) / sqrt(variance + eps)`, one for the
+    ///   whole batch. Without `center` the mean is 0 and the variance is the mean square.
+    /// * Saves the statistics of each slice: the mean, if it is subtracted, and `1 / sqrt(variance + eps)`.
+    /// * The gradients read v, the saved statistics and g.
     pub struct Reparametrize {
-        /// Elements of the axes before the one of the parts, of that one, and of those behind it.
+        /// Elements of the axes before the axis of the slices, of that axis, and of the axes after it.
         pub sizes: [u64; 3],
-        /// Whether the mean is subtracted.
+        /// True if the mean is subtracted.
         pub center: bool,
         /// Added to the variance, or to the mean square.
         pub eps: f64,
-        /// What all are multiplied with.
+        /// A factor of all elements.
         pub factor: f64,
-        /// Whether each part has a factor of its own, too.
+        /// True if each slice also has a factor of its own.
         pub scale: bool,
         /// Dimensions of v and of the weight.
         pub shape: Shape,
@@ -30,7 +30,7 @@ record! {
 }
 
 impl Reparametrize {
-    /// Parts along an axis of a weight, which are neither centred nor scaled.
+    /// Returns the slices along an axis of a weight, neither centred nor scaled.
     pub fn along(axis: usize, shape: Shape) -> Reparametrize {
         let dims = shape.dims();
         let of = |dims: Option<&[u64]>| product(dims.unwrap_or_default());
@@ -38,28 +38,28 @@ impl Reparametrize {
         Reparametrize { sizes, center: false, eps: 0.0, factor: 1.0, scale: false, shape }
     }
 
-    /// Elements of a part.
+    /// Returns the elements of a slice.
     pub fn length(&self) -> u64 {
         self.sizes[0].saturating_mul(self.sizes[2])
     }
 
-    /// Parts.
+    /// Returns the number of slices.
     pub fn parts(&self) -> u64 {
         self.sizes[1]
     }
 
-    /// Statistics of a part.
+    /// Returns the number of statistics of a slice.
     pub fn statistics(&self) -> u64 {
         1 + u64::from(self.center)
     }
 
-    /// Whether there are parts, and those are all of the weight.
+    /// True if there are slices and they cover the weight.
     pub fn is_sound(&self) -> bool {
         let all = self.sizes.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
         !self.sizes.contains(&0) && all.is_some() && all == self.shape.elements()
     }
 
-    /// The gradient of `g`, if there is one, and of `v`.
+    /// Returns the inputs that have a gradient and are read for it: `g`, if there is one, and `v`.
     fn inputs(&self) -> &'static [u8] {
         if self.scale { &[1, 0] } else { &[0] }
     }
@@ -82,7 +82,7 @@ impl Rule for Reparametrize {
         vec![Saved::whole(Shape::new(&[self.statistics(), self.parts()]), Role::Statistic)]
     }
 
-    /// Parts that are filters are the same elements in either order.
+    /// A slice that is a filter has the same elements in either order.
     fn layouts(&self) -> Layouts {
         if self.sizes[0] == 1 { Layouts::Filters(self.shape) } else { Layouts::Dense }
     }

@@ -5,14 +5,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Repeated rows and columns.
+    /// Nearest-neighbour resizing: every row and column is repeated.
     ///
     /// * Input: x `[channels, H, W]`.
     /// * The gradient reads nothing.
     pub struct Resize {
         /// Channels.
         pub channels: u64,
-        /// How often each row and column is repeated.
+        /// Repetitions of each row and column.
         pub scale_factor: [u64; 2],
         /// Height and width of x.
         pub input: [u64; 2],

@@ -7,14 +7,14 @@ use alloc::vec::Vec;
 use core::f64::consts::TAU;
 
 record! {
-    /// Heads turned by an angle that grows with their step: rotary position embedding.
+    /// Rotary position embedding: heads rotated by an angle that grows with the time step.
     ///
-    /// Elements of a head go in pairs, and in step `t` pair `i` of `dims / 2` turns by `t * base^(-2 i / dims)` radians. Where the steps are
-    /// positions of a grid, the first half of the pairs turns so by the row, and the second half by the column, as if each half were all.
+    /// Elements of a head form pairs. In time step `t`, pair `i` of `dims / 2` turns by `t * base^(-2 i / dims)` radians. If the time steps are
+    /// positions of a grid, half of the pairs turn by the row, and the second half by the column. Each half has the angles of a head of its size.
     ///
-    /// * Input: x, rows that begin with `heads` heads of `width` elements. What is behind them stays as it is, and so do the
+    /// * Input: x, rows that begin with `heads` heads of `width` elements. The elements after them do not change, nor do the
     ///   elements of a head from `dims` on.
-    /// * The gradient turns back and reads nothing: no byte is kept.
+    /// * The gradient turns back and reads nothing, so not a byte is saved.
     pub struct Rotary {
         /// Dimensions of x and y: `[T, ..]`.
         pub shape: Shape,
@@ -22,28 +22,28 @@ record! {
         pub heads: u64,
         /// Elements of a head.
         pub width: u64,
-        /// How many of them turn: an even number.
+        /// Number of elements of a head that turn, an even number.
         pub dims: u64,
-        /// What the angles fall by from pair to pair.
+        /// The base of the angles: see above.
         pub base: f64,
-        /// Whether the elements of a pair are neighbours; else they are `dims / 2` apart.
+        /// True if the elements of a pair are neighbours; else they are `dims / 2` apart.
         pub interleaved: bool,
-        /// Rows and columns of the grid whose positions, row after row, the steps are; none where they are a line.
+        /// Rows and columns of the grid whose positions, row after row, are the time steps. `None` if they are a line.
         pub grid: Option<[u64; 2]>,
-        /// Steps before the grid, which do not turn.
+        /// Time steps before the grid, which do not turn.
         pub before: u64,
-        /// Whether the first step is as many steps behind the beginning as the state says; else it is the beginning.
+        /// True if the state says how many time steps came before the first one; else none did.
         pub follows: bool,
     }
 }
 
 impl Rotary {
-    /// How many of the elements that turn do so by one of a position's numbers: half of them where it has a row and a column.
+    /// Returns how many of the turning elements depend on one coordinate: half of them if a position has a row and a column.
     pub fn along(&self) -> u64 {
         if self.grid.is_some() { self.dims / 2 } else { self.dims }
     }
 
-    /// The number by which a pair turns in a step. The step of a line may be any, that of a grid is one of a sample's.
+    /// Returns the coordinate by which a pair turns in a time step. On a line any time step is allowed, in a grid one of a sample's.
     pub fn number(&self, step: u64, pair: u64) -> u64 {
         match self.grid {
             None => step,
@@ -53,22 +53,22 @@ impl Rotary {
         }
     }
 
-    /// How far each pair turns from number to number, in parts of a turn: 2^64 of them are a whole one, so that whole numbers that wrap
-    /// say exactly where a pair is after any number of steps. The backends have `power`, `f64::powf`.
+    /// Returns the angle of each pair from one coordinate to the next, in units of 2^-64 of a turn. Integers that wrap are then exact after any
+    /// number of time steps. The caller passes `power`, `f64::powf`, since this crate has no `std`.
     pub fn turns(&self, power: impl Fn(f64, f64) -> f64) -> Vec<u64> {
-        /// Parts of a turn in a radian.
+        /// Units of 2^-64 of a turn in a radian.
         const RADIAN: f64 = 18_446_744_073_709_551_616.0 / TAU;
         let along = self.along();
         let pair = |pair: u64| (power(self.base, -2.0 * (pair % (along / 2)) as f64 / along as f64) * RADIAN) as u64;
         (0..self.dims / 2).map(pair).collect()
     }
 
-    /// Where the first element of a pair is in its head, and how far behind it the second one.
+    /// Returns the index of a pair's first element in its head, and the distance of the second one from it.
     pub fn pair(&self, pair: u64) -> [u64; 2] {
         if self.interleaved { [2 * pair, 1] } else { [pair, self.dims / 2] }
     }
 
-    /// Whether heads are in their rows, and pairs in their heads: numbers that a damaged program need not have.
+    /// True if heads fit in their rows, and pairs in their heads. A damaged program may have other numbers.
     pub fn is_sound(&self) -> bool {
         let is_even = self.dims > 0 && self.dims.is_multiple_of(2) && self.dims <= self.width;
         let row = self.heads.checked_mul(self.width);
@@ -124,7 +124,7 @@ impl Rule for Rotary {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn heads_that_are_not_in_their_rows_are_not_sound() {
         let op = Rotary {
@@ -161,7 +161,7 @@ mod tests {
         }
     }
 
-    /// A radian is 2^64 / (2 pi) parts of a turn.
+    /// A radian is 2^64 / (2 pi) units.
     #[test]
     fn pairs_turn_less_and_less() {
         let op = Rotary {

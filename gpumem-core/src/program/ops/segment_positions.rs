@@ -7,18 +7,18 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The position of each step in its segment, from 0 on.
+    /// The position of each time step in its segment, from 0 on.
     ///
-    /// * Input: indices `[count]`, one for each step, which do not fall along a sequence. Steps of equal numbers are a segment. The output are
+    /// * Input: indices `[count]`, one for each time step, which do not decrease along a sequence. Equal numbers are a segment. The output holds
     ///   indices, too.
     pub struct SegmentPositions {
-        /// Steps a sample.
+        /// Time steps of a sample.
         pub count: u64,
     }
 }
 
 impl SegmentPositions {
-    /// True if every position is an index.
+    /// True if every position fits an index.
     pub fn is_sound(&self) -> bool {
         self.count > 0 && self.count < u64::from(u32::MAX)
     }

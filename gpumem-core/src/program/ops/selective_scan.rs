@@ -8,17 +8,17 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The selective scan of a state space model. Each channel has N states of its own, h = 0 before the first step:
+    /// The selective scan of a state space model. Each channel has N states of its own, with h = 0 before the first time step:
     /// `h[t] = exp(delta[t] A) h[t - 1] + delta[t] u[t] B[t]`, `y[t] = C[t] . h[t] + D u[t]`, with `A = -exp(A_log)`.
     ///
     /// * Inputs: u `[T, channels]`, delta `[T, channels]`, A_log `[channels, N]`, B `[T, N]`, C `[T, N]`, D `[channels]`.
-    /// * Saves nothing: states live in registers, and no tensor has one for each step.
-    /// * The gradients read the inputs. They are made together: states are computed again, first those at the beginning of each
+    /// * Saves nothing: states are in registers, and no tensor has one for each time step.
+    /// * The gradients read the inputs and are computed together. They recompute the states, first those at the beginning of each
     ///   [`CHUNK`](SelectiveScan::CHUNK), then chunk by chunk from the last to the first.
     pub struct SelectiveScan {
-        /// Steps of the sequence: T.
+        /// Time steps of the sequence: T.
         pub steps: u64,
-        /// Elements of a step.
+        /// Channels of a time step.
         pub channels: u64,
         /// States of a channel: N.
         pub states: u64,
@@ -26,30 +26,30 @@ record! {
 }
 
 impl SelectiveScan {
-    /// The most states of a channel.
+    /// Most states of a channel.
     pub const MOST_STATES: u64 = 128;
 
-    /// Steps whose states a backward pass holds at a time.
+    /// Time steps whose states a backward pass has in memory at a time.
     pub const CHUNK: u64 = 16;
 
-    /// Channels over which a backward pass sums the gradients of B and C before it adds up such sums.
+    /// Channels over which a backward pass sums the gradients of B and C at once. It then adds up these sums.
     pub const GROUP: u64 = 32;
 
-    /// The numbers of the inputs that have a gradient: all of them.
+    /// Indices of the inputs that have a gradient: all of them.
     const ALL: [u8; 6] = [0, 1, 2, 3, 4, 5];
 
-    /// How many chunks the steps are.
+    /// Returns the number of chunks of time steps.
     pub fn chunks(&self) -> u64 {
         self.steps.div_ceil(Self::CHUNK)
     }
 
-    /// How many groups the channels are.
+    /// Returns the number of groups of channels.
     pub fn groups(&self) -> u64 {
         self.channels.div_ceil(Self::GROUP)
     }
 
-    /// Elements of a sample's workspace of the backward pass: the states before each chunk; each group's sums of the gradients of B and
-    /// C; and the sample's share of those of A_log and D.
+    /// Returns the elements of a sample's scratch in the backward pass. They are the states before each chunk, each group's sums of the
+    /// gradients of B and C, and the sample's share of those of A_log and of D.
     pub fn rooms(&self) -> [u64; 4] {
         let states = product(&[self.channels, self.states]);
         [
@@ -60,7 +60,7 @@ impl SelectiveScan {
         ]
     }
 
-    /// Whether there are steps, channels and states, and not too many of these.
+    /// True if there are time steps and channels, and at least 1 and at most [`SelectiveScan::MOST_STATES`] states.
     pub fn is_sound(&self) -> bool {
         self.steps > 0 && self.channels > 0 && (1..=Self::MOST_STATES).contains(&self.states)
     }
@@ -88,12 +88,12 @@ impl Rule for SelectiveScan {
         }
     }
 
-    /// The products of C and the states, which PyTorch computes as a product of matrices.
+    /// Counts the products of C and the states, which PyTorch computes as a matrix product.
     fn macs(&self) -> u64 {
         product(&[self.steps, self.channels, self.states])
     }
 
-    /// All that differs between steps goes step by step; A_log and D are the same for all.
+    /// Decodes the inputs that differ between time steps; all time steps share A_log and D.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let SelectiveScan { channels, states, .. } = *self;
         match sequence.axes {
@@ -113,7 +113,7 @@ impl Rule for SelectiveScan {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn numbers_that_do_not_fit_are_not_sound() {
         let op = SelectiveScan { steps: 33, channels: 40, states: 16 };

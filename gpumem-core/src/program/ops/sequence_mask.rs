@@ -7,22 +7,22 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The first `n` steps of each sequence, in their order or from the last to the first, and zeros after them.
+    /// The first `n` time steps of each sequence, in their order or reversed, and zeros after them.
     ///
-    /// * Inputs: x `[T, D]`, and `n`, one index from 0 to T for each sample. What x has after the first `n` steps is not read.
-    /// * The gradient is the same operation on the gradient of the output, and reads `n`.
+    /// * Inputs: x `[T, D]`, and `n`, one index from 0 to T for each sample. Of x only the first `n` time steps are read.
+    /// * The gradient applies this operation to the gradient of the output, and reads `n`.
     pub struct SequenceMask {
-        /// Steps of a sequence.
+        /// Time steps of a sequence.
         pub steps: u64,
-        /// Elements of a step.
+        /// Elements of a time step.
         pub width: u64,
-        /// True if step `n - 1` comes first.
+        /// True if time step `n - 1` comes first.
         pub reverse: bool,
     }
 }
 
 impl SequenceMask {
-    /// True if every length is an index, and there is something to copy.
+    /// True if every length fits an index, and there are elements to copy.
     pub fn is_sound(&self) -> bool {
         self.steps > 0 && self.width > 0 && self.steps < u64::from(u32::MAX)
     }
@@ -40,7 +40,7 @@ impl Rule for SequenceMask {
         vec![if self.reverse { Gradient::computed(&of) } else { Gradient::in_place(&of) }]
     }
 
-    /// Steps that change places are not where they are read.
+    /// Reversed time steps are not written where they are read.
     fn in_place(&self) -> bool {
         !self.reverse
     }

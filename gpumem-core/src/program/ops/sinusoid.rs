@@ -4,18 +4,18 @@ use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Which numbers have sines and cosines.
+/// The numbers whose sines and cosines are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Angles {
-    /// Those of the input.
+    /// Numbers of the input.
     Numbers,
-    /// Whole numbers of the input.
+    /// Indices of the input.
     Indices,
-    /// The numbers of the rows, in two halves where they are positions of a grid: first the column's, then the row's.
+    /// Indices of the rows. For positions of a grid there are two halves: first the column's, then the row's.
     Steps,
-    /// The same as parts of the grid, of which a whole row or column is 2 pi: positions are counted from 1. There are always two halves.
+    /// Positions of the grid as parts of a whole row or column, which is 2 pi. They are counted from 1, and there are always two halves.
     Parts,
-    /// The numbers of the rows behind those of the steps that went before in the sequence.
+    /// Indices of the rows plus the number of time steps in earlier calls.
     Following,
 }
 wire_enum!(Angles { Numbers, Indices, Steps, Parts, Following });
@@ -26,40 +26,40 @@ record! {
     /// With `n = features / 2` frequencies, number `t` becomes `sin(t * f_i)` and `cos(t * f_i)` for
     /// `f_i = base^(-i / (n - shift))`.
     ///
-    /// * Input: the numbers; none where they are those of the rows.
-    /// * The gradient of numbers reads them.
+    /// * Input: the numbers; none if they are positions.
+    /// * The gradient of numbers reads them. Indices and positions have no gradient.
     pub struct Sinusoid {
-        /// Which numbers.
+        /// The kind of numbers.
         pub angles: Angles,
-        /// Dimensions of the output, of which the last axis are the features.
+        /// Dimensions of the output, whose last axis has the features.
         pub shape: Shape,
-        /// Rows and columns of the grid, where the numbers are those of positions in it; else one row.
+        /// Rows and columns of the grid, if the numbers are positions; a sequence is one row.
         pub grid: [u64; 2],
-        /// What the frequencies fall to.
+        /// The base of the frequencies: see `f_i` above.
         pub base: f64,
-        /// What the number of frequencies is less, for that.
+        /// The number subtracted from the count of frequencies in `f_i`.
         pub shift: f64,
-        /// Whether the row's half is before the column's.
+        /// True if the row's half comes before the column's.
         pub rows_first: bool,
-        /// Whether cosines are before sines.
+        /// True if cosines come before sines.
         pub cosines_first: bool,
-        /// Whether sines and cosines take turns; else each are side by side.
+        /// True if sines and cosines alternate; else all of one kind come first.
         pub interleaved: bool,
     }
 }
 
 impl Sinusoid {
-    /// Numbers.
+    /// Returns the number of numbers: rows of the output.
     pub fn rows(&self) -> u64 {
         self.shape.dims().split_last().map_or(0, |(_, rows)| product(rows))
     }
 
-    /// Whether the numbers are positions, and not those of an input.
+    /// True if the numbers are positions, and not read from an input.
     pub fn has_positions(&self) -> bool {
         matches!(self.angles, Angles::Steps | Angles::Parts | Angles::Following)
     }
 
-    /// Of the steps of a sequence, those of so many at hand; `None` if these are other numbers.
+    /// Returns the embedding of `chunk` time steps in a call that decodes a sequence of `whole`. `None` if the numbers are not its time steps.
     pub fn following(&self, whole: u64, chunk: u64) -> Option<Sinusoid> {
         let is_sequence = self.angles == Angles::Steps && self.grid == [1, whole] && self.shape.rank() == 2;
         let at_hand = || Sinusoid {
@@ -71,25 +71,25 @@ impl Sinusoid {
         is_sequence.then(at_hand)
     }
 
-    /// Whether there are a row's and a column's features.
+    /// True if a row and a column have features of their own.
     fn is_split(&self) -> bool {
         self.grid[0] > 1 || self.angles == Angles::Parts
     }
 
-    /// Features of one number: half of a row where there are a row's and a column's.
+    /// Returns the features of one number: half of the last axis if it is split between row and column.
     pub fn features(&self) -> u64 {
         if self.is_split() { self.shape.last() / 2 } else { self.shape.last() }
     }
 
-    /// What is added to a row's or a column's number, and what that is multiplied with, along both axes of the grid.
+    /// Returns a summand and then a factor of a position's coordinate, along both axes of the grid.
     pub fn parts(&self) -> [[f32; 2]; 2] {
-        /// What keeps parts of nothing from being infinite, in the original.
+        /// The summand that keeps parts of an empty axis finite in the original.
         const LEAST: f32 = 1e-6;
         let part = |length: u64| [1.0, core::f32::consts::TAU / (length as f32 + LEAST)];
         if self.angles == Angles::Parts { self.grid.map(part) } else { [[0.0, 1.0]; 2] }
     }
 
-    /// Whether every row has as many sines as cosines, at frequencies that there are.
+    /// True if every row has as many sines as cosines, at frequencies that exist.
     pub fn is_sound(&self) -> bool {
         let features = self.features();
         let [height, width] = self.grid;
@@ -101,7 +101,7 @@ impl Sinusoid {
         is_grid && is_whole && is_even && falls && self.shape.elements().is_some_and(|all| all > 0)
     }
 
-    /// The frequencies. The backends have `power`, `f64::powf`.
+    /// Returns the frequencies. The caller passes `power`, `f64::powf`, since this crate has no `std`.
     pub fn frequencies(&self, power: impl Fn(f64, f64) -> f64) -> Vec<f32> {
         let count = self.features() / 2;
         (0..count).map(|i| power(self.base, -(i as f64) / (count as f64 - self.shift)) as f32).collect()
@@ -135,7 +135,7 @@ impl Rule for Sinusoid {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn features_that_are_not_whole_pairs_are_not_sound() {
         let op = Sinusoid {

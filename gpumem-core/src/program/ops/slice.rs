@@ -9,7 +9,7 @@ record! {
     /// A part of a value along one axis.
     ///
     /// * Input: x.
-    /// * The gradient reads nothing; it is 0 outside the part.
+    /// * The gradient reads nothing. It is 0 outside the part.
     pub struct Slice {
         /// Dimensions of x.
         pub input: Shape,
@@ -23,17 +23,17 @@ record! {
 }
 
 impl Slice {
-    /// Positions before the axis.
+    /// Returns the number of positions before the axis.
     pub fn outer(&self) -> u64 {
         product(self.input.dims().get(..self.axis as usize).unwrap_or_default())
     }
 
-    /// Rows along the axis.
+    /// Returns the rows along the axis.
     pub fn rows(&self) -> u64 {
         self.input.dims().get(self.axis as usize).copied().unwrap_or(1)
     }
 
-    /// Elements of a row: positions after the axis.
+    /// Returns the elements of a row: positions after the axis.
     pub fn row(&self) -> u64 {
         product(self.input.dims().get((self.axis as usize).saturating_add(1)..).unwrap_or_default())
     }

@@ -19,7 +19,7 @@ record! {
         pub classes: u64,
         /// Positions after the axis.
         pub inner: u64,
-        /// Whether y is the logarithm.
+        /// True if y is the logarithm.
         pub logarithm: bool,
     }
 }

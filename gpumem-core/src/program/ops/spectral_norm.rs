@@ -6,54 +6,54 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A weight over an estimate of its largest singular value, `sigma = u^T W v`.
+    /// A weight divided by an estimate of its largest singular value, `sigma = u^T W v`.
     ///
-    /// The rows of W are what has one place along one axis of the weight, and its columns all else.
+    /// A row of W has one index along one axis of the weight. The columns are all other axes.
     ///
-    /// * Input: the weight. Output: the weight over sigma, one for the whole batch.
-    /// * Buffers: u, an element a row, and v, an element a column. Training first moves them by one step of the power iteration,
-    ///   `u = W v / |W v|` and `v = W^T u / |W^T u|`; with `eval`, and without training, they rest.
+    /// * Input: the weight. Output: the weight divided by sigma, one for the whole batch.
+    /// * Buffers: u, an element a row, and v, an element a column. Training first updates them by one step of the power iteration,
+    ///   `u = W v / |W v|` and `v = W^T u / |W^T u|`. With `eval`, and in inference, they do not change.
     /// * Saves `1 / sigma`, u and v. The gradient reads those and the weight: `(dy - (sum of dy * y) u v^T) / sigma`, with u and v as constants.
     ///
     /// Source: Miyato, Kataoka, Koyama, Yoshida, "Spectral Normalization for Generative Adversarial Networks" (2018).
     pub struct SpectralNorm {
-        /// Elements of the axes before the one of the rows, of that one, and of those after it.
+        /// Elements of the axes before the axis of rows, of that axis, and of the axes after it.
         pub sizes: [u64; 3],
-        /// The least length that W v and W^T u are divided by.
+        /// The least length by which W v and W^T u are divided.
         pub eps: f64,
-        /// True if training leaves u and v as they are.
+        /// True if training leaves u and v unchanged.
         pub eval: bool,
         /// Dimensions of the weight.
         pub shape: Shape,
     }
 }
 
-/// Parts that the sum over the weight's elements is split into on a card.
+/// Parts into which a card splits the sum over the weight's elements.
 const PARTS: u64 = 64;
 
 impl SpectralNorm {
-    /// Rows of the weight as a matrix.
+    /// Returns the rows of the weight as a matrix.
     pub fn rows(&self) -> u64 {
         self.sizes[1]
     }
 
-    /// Columns of the weight as a matrix.
+    /// Returns the columns of the weight as a matrix.
     pub fn columns(&self) -> u64 {
         self.sizes[0].saturating_mul(self.sizes[2])
     }
 
-    /// Parts that the sum over all elements is split into.
+    /// Returns the number of parts into which the sum over all elements is split.
     pub fn parts(&self) -> u64 {
         PARTS
     }
 
-    /// True if there are rows and columns, and those are all of the weight.
+    /// True if there are rows and columns and they cover the weight.
     pub fn is_sound(&self) -> bool {
         let all = self.sizes.iter().try_fold(1u64, |all, &size| all.checked_mul(size));
         !self.sizes.contains(&0) && all.is_some() && all == self.shape.elements()
     }
 
-    /// `1 / sigma`, an element a row and an element a column.
+    /// Returns the shape of the saved tensor: `1 / sigma`, an element a row and an element a column.
     fn statistics(&self) -> Shape {
         Shape::new(&[self.rows().saturating_add(self.columns()).saturating_add(1)])
     }
@@ -74,17 +74,17 @@ impl Rule for SpectralNorm {
         vec![Saved::whole(self.statistics(), Role::Statistic)]
     }
 
-    /// Its buffers may have moved before the backward pass.
+    /// Always: the buffers may have changed before the backward pass.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// The buffers move once a pass.
+    /// Always: the buffers change once a pass.
     fn runs_again_from_saved(&self) -> bool {
         true
     }
 
-    /// W v and W^T u on their way to lengths of 1, or the parts of a sum.
+    /// Returns memory for W v and W^T u before they are scaled to length 1, or for the parts of a sum.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let shape = match work {
             Work::Training | Work::Inference => self.statistics(),

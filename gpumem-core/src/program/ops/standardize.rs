@@ -5,30 +5,30 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Channels less a number of their own, over another one: `y[c] = scale[c] x[c] + shift[c]`.
+    /// Input normalisation: each channel less a mean, divided by a deviation. `y[c] = scale[c] x[c] + shift[c]`.
     ///
     /// * Input: x, numbers or bytes.
     /// * The gradient of numbers reads nothing. Bytes have none.
     pub struct Standardize {
-        /// Whether x consists of bytes, from 0 to 255 for what is 0 to 1.
+        /// True if x consists of bytes, whose 0 to 255 stand for 0 to 1.
         pub bytes: bool,
         /// Dimensions of x and y, channels first.
         pub shape: Shape,
-        /// What is taken from each channel, or from all of them if it is one number.
+        /// The mean that is subtracted from each channel, or one for all channels.
         pub mean: Vec<f64>,
-        /// What each channel is divided by, or all of them.
+        /// The deviation by which each channel is divided, or one for all channels.
         pub std: Vec<f64>,
     }
 }
 
 impl Standardize {
-    /// Elements of a channel.
+    /// Returns the elements of a channel.
     pub fn inner(&self) -> u64 {
         product(self.shape.dims().get(1..).unwrap_or_default())
     }
 
-    /// What each channel is multiplied with, and what is added to it then; one of both where all channels have the same. `None` if
-    /// there are other numbers than channels.
+    /// Returns a factor and a summand for each channel, or one pair if all channels have the same. `None` if the count of `mean` or `std` is
+    /// neither 1 nor that of the channels.
     pub fn lines(&self) -> Option<Vec<[f32; 2]>> {
         let Standardize { mean, std, .. } = self;
         let channels = self.shape.dims().first().copied()?;

@@ -5,10 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 record! {
-    /// Sum of several values of one shape. A value that is the same for all samples is added to each.
+    /// Sum of several values of one shape. A value that all samples share is added to each.
     ///
     /// * Inputs: the values.
-    /// * Each gets the gradient as it is.
+    /// * The gradient of each value is the gradient of the output.
     pub struct Sum {
         /// Number of values.
         pub branches: u64,

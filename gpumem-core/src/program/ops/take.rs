@@ -7,11 +7,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Some rows of a sample, by indices of its own.
+    /// Some rows of each sample, chosen by the sample's own indices.
     ///
-    /// * Inputs: x `[rows, width]`, and indices `[count]`, each below `rows`. Where another operation makes them, one that is not gives a
-    ///   row of NaN.
-    /// * The gradient of x reads the indices. A row that is taken several times has the sum.
+    /// * Inputs: x `[rows, width]`, and indices `[count]`, each below `rows`. If another operation computes the indices, one that is too large
+    ///   gives a row of NaN.
+    /// * The gradient of x reads the indices. A row that is taken several times gets the sum.
     pub struct Take {
         /// Rows of x.
         pub rows: u64,

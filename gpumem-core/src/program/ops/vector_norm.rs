@@ -6,10 +6,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// The norm of the elements along an axis, `(sum of |x|^p)^(1/p)`, or with an infinite `p` the largest `|x|`.
+    /// The norm of the elements along an axis: `(sum of |x|^p)^(1/p)`, or the largest `|x|` if `p` is infinite.
     ///
     /// * Input: x `[outer, length, inner]`.
-    /// * Saves with an infinite `p` how many elements are as large as the largest; the gradient reads that, x and the norms.
+    /// * With an infinite `p` it saves how many elements are as large as the largest. The gradient reads that, x and the norms.
     pub struct VectorNorm {
         /// The order, above 0.
         pub p: f64,
@@ -23,12 +23,12 @@ record! {
 }
 
 impl VectorNorm {
-    /// True if it has an axis and an order: a damaged program need not.
+    /// True if it has an axis and an order, which a damaged program may lack.
     pub fn is_sound(&self) -> bool {
         self.p > 0.0 && (self.p as f32) > 0.0 && self.length > 0 && self.inner > 0
     }
 
-    /// True if the gradient of the largest element is shared by those that are as large.
+    /// True if the gradient is shared by all elements that are as large as the largest.
     pub fn has_ties(&self) -> bool {
         self.p.is_infinite()
     }
@@ -60,7 +60,7 @@ impl Rule for VectorNorm {
 mod tests {
     use super::*;
 
-    /// A damaged program may name any.
+    /// A damaged program may have any numbers.
     #[test]
     fn orders_and_axes_that_there_are_not_are_not_sound() {
         let op = VectorNorm { p: 2.0, outer: 2, length: 3, inner: 4 };

@@ -7,42 +7,42 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A recurrent layer and the maps of what arrives, one for each direction, as one, in the memory that cuDNN takes for all of it: what
-    /// [`Product`](super::Product)s and the [`Recurrence`] behind them are in training where the network asks for cuDNN.
+    /// A recurrent layer and the linear maps of its input as one operation, in the memory that cuDNN needs for all of it. In training it
+    /// replaces [`Product`](super::Product)s and the [`Recurrence`] after them if the network asks for cuDNN.
     ///
-    /// * Inputs: x `[T, D]`, then for each direction the weight of its map `[G H, D]`, what a [`Recurrence`] has behind p, and with `bias`
-    ///   the bias of the map, `[G H]`. Output `[T, directions * outputs]`.
-    /// * Saves one tensor that is at least as large as cuDNN's reserve, in which backends that run without it have the gates of all
-    ///   directions. Nobody else reads it, and the gradient may overwrite it.
-    /// * The gradient reads everything.
+    /// * Inputs: x `[T, D]`, then for each direction the weight of its map `[G H, D]`, the inputs of a [`Recurrence`] after p, and with `bias`
+    ///   the bias of the map, `[G H]`. Output: `[T, directions * outputs]`.
+    /// * Saves one tensor, at least as large as cuDNN's reserve. Backends without cuDNN keep the gates of all directions in it. No other
+    ///   operation reads it, and the gradient may overwrite it.
+    /// * The gradient reads all inputs, the output and the saved tensor.
     pub struct WholeRecurrence {
-        /// What a step computes.
+        /// The cell.
         pub cell: Cell,
-        /// Steps of the sequence.
+        /// Time steps of the sequence.
         pub steps: u64,
-        /// Numbers of a step that arrives.
+        /// Input features of a time step.
         pub in_features: u64,
         /// Hidden units.
         pub hidden: u64,
-        /// Numbers that a step of a direction puts out.
+        /// Outputs of a time step in one direction.
         pub outputs: u64,
-        /// 1, or 2 where another one goes backwards.
+        /// 1, or 2 with a second direction that goes backwards.
         pub directions: u64,
-        /// Whether there are biases.
+        /// True if there are biases.
         pub bias: bool,
     }
 }
 
-/// Bytes of the smallest numbers that a network has. What is counted in bytes takes as many numbers as it has of these.
+/// Bytes of the smallest number format of a network. Sizes in bytes are divided by it to count elements.
 const LEAST: u64 = 2;
 
-/// Bytes of its workspace that cuDNN takes for products of each direction, whatever the sizes.
+/// Bytes of workspace that cuDNN takes for the matrix products of each direction, whatever the sizes.
 const PRODUCTS: u64 = 8 << 20;
 
-/// Bytes by which parts of reserve and workspace may be larger so that each begins at a multiple of 256, all together.
+/// Most bytes that alignment to 256 bytes adds to all parts of the reserve, and of the workspace.
 const GAPS: [u64; 2] = [512, 4096];
 
-/// Steps of which cuDNN has the gates at once in the forward pass of a layer of one direction.
+/// Time steps whose gates cuDNN has in memory at once, in the forward pass of a layer of one direction.
 const AT_ONCE: u64 = 256;
 
 fn sum(terms: &[u64]) -> u64 {
@@ -50,45 +50,45 @@ fn sum(terms: &[u64]) -> u64 {
 }
 
 impl WholeRecurrence {
-    /// The layer behind the maps.
+    /// Returns the recurrence after the linear maps.
     pub fn recurrence(&self) -> Recurrence {
         let WholeRecurrence { cell, steps, hidden, outputs, directions, bias, .. } = *self;
         Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: true }
     }
 
-    /// Inputs of one direction.
+    /// Returns the number of inputs of one direction.
     fn inputs(&self) -> u8 {
         self.recurrence().inputs().saturating_add(u8::from(self.bias))
     }
 
-    /// The input that is the weight of a direction's map. Behind it is what a [`Recurrence`] has behind what is mapped.
+    /// Returns the index of the input that is the weight of a direction's map. After it come the inputs that a [`Recurrence`] has after p.
     pub fn map(&self, direction: u8) -> u8 {
         direction.saturating_mul(self.inputs()).saturating_add(1)
     }
 
-    /// The input that is the bias of a direction's map, where there are biases.
+    /// Returns the index of the input that is the bias of a direction's map, if there are biases.
     pub fn map_bias(&self, direction: u8) -> u8 {
         self.map(direction).saturating_add(self.recurrence().inputs())
     }
 
-    /// Elements of a direction's matrices.
+    /// Returns the elements of a direction's matrices.
     fn matrices(&self) -> u64 {
         let WholeRecurrence { hidden, outputs, .. } = *self;
         let projection = if self.recurrence().is_projected() { product(&[outputs, hidden]) } else { 0 };
         product(&[self.cell.gates(), hidden, self.in_features.saturating_add(outputs)]).saturating_add(projection)
     }
 
-    /// Elements of one set of weights and biases, as cuDNN wants them in one piece.
+    /// Returns the elements of one set of weights and biases, which cuDNN wants in one piece.
     pub fn weights(&self) -> u64 {
         let biases = if self.bias { product(&[2, self.cell.gates(), self.hidden]) } else { 0 };
         self.directions.saturating_mul(self.matrices().saturating_add(biases))
     }
 
-    /// The most that cuDNN keeps for the backward pass, in elements of a sample: what `cudnnGetRNNTempSpaceSizes` calls the reserve.
+    /// Returns the most elements of a sample that cuDNN saves for the backward pass: the reserve of `cudnnGetRNNTempSpaceSizes`.
     pub fn reserve(&self) -> u64 {
         let units = |count: u64| self.hidden.saturating_mul(count);
         let each = match self.cell {
-            // What is projected, and its projection.
+            // The input of the projection, and its output.
             Cell::Lstm if self.recurrence().is_projected() => units(6).saturating_add(self.outputs),
             Cell::Lstm => units(5),
             Cell::Gru => units(6),
@@ -97,17 +97,17 @@ impl WholeRecurrence {
         product(&[self.directions, self.steps, each]).saturating_add(GAPS[0] / LEAST)
     }
 
-    /// The most that cuDNN works with in any pass of training, in elements of a sample and in elements of the whole batch: its workspace.
+    /// Returns the most elements of cuDNN's workspace in any pass of training: those of a sample, and those of the whole batch.
     ///
-    /// It has what arrives and what leaves with the steps outermost, the gates or their gradients, and the weights in an order of its own.
+    /// It holds input and output with the time steps outermost, the gates or their gradients, and the weights in cuDNN's order.
     pub fn temporary(&self) -> [u64; 2] {
-        // Two whole numbers of 32 bits for each sample.
+        // Two integers of 32 bits for each sample.
         let each = self.forward().max(self.gradient()).saturating_add(8 / LEAST);
         let room = PRODUCTS.saturating_mul(self.directions).saturating_add(GAPS[1]) / LEAST;
         [each, self.directions.saturating_mul(self.matrices()).saturating_add(room)]
     }
 
-    /// Elements of a sample in the forward pass.
+    /// Returns the elements of a sample in the forward pass.
     fn forward(&self) -> u64 {
         let WholeRecurrence { steps, in_features, hidden, outputs, directions, .. } = *self;
         let units = |count: u64| hidden.saturating_mul(count);
@@ -122,7 +122,7 @@ impl WholeRecurrence {
         sum(&[product(&[steps, in_features]), directions.saturating_mul(of_direction), self.of_both(steps)])
     }
 
-    /// Elements of a sample in the backward pass.
+    /// Returns the elements of a sample in the backward pass.
     fn gradient(&self) -> u64 {
         let WholeRecurrence { steps, in_features, hidden, outputs, directions, .. } = *self;
         let units = |count: u64| hidden.saturating_mul(count);
@@ -136,7 +136,7 @@ impl WholeRecurrence {
         sum(&[product(&[steps, arriving]), directions.saturating_mul(of_direction), self.of_both(0)])
     }
 
-    /// What two directions take in units beside what each of them does: for so many steps and once.
+    /// Returns the elements that two directions need in addition to those of each, for `steps` time steps and once.
     fn of_both(&self, steps: u64) -> u64 {
         let others = self.directions.saturating_sub(1);
         product(&[others, 4, self.hidden, steps.saturating_add(1)])
@@ -161,13 +161,13 @@ impl Rule for WholeRecurrence {
         vec![Saved::each(Shape::new(&[self.reserve()]), Role::Activation)]
     }
 
-    /// The gates come about there.
+    /// True: the gates are computed there.
     fn works_in_saved(&self) -> bool {
         true
     }
 
-    /// cuDNN's, and the lengths of the sequences; backward also room for the gradient of what arrives. What the own kernels work with is
-    /// less.
+    /// Returns memory for cuDNN's workspace and the lengths of the sequences, and backward for the gradient of the input. The kernels of this
+    /// project need less.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let [each, _] = self.temporary();
         let lengths = 4 / LEAST;
@@ -179,7 +179,7 @@ impl Rule for WholeRecurrence {
         Some(Workspace { role: Role::Activation, shape, batched: true })
     }
 
-    /// cuDNN's, its weights in one piece, and backward their gradients.
+    /// Returns cuDNN's elements that are independent of the batch, its weights in one piece, and backward their gradients.
     fn workspace_once(&self, work: Work) -> u64 {
         let copies = match work {
             Work::Training | Work::Inference => 1,
@@ -193,7 +193,7 @@ impl Rule for WholeRecurrence {
         product(&[self.directions, self.steps, recurrence.width(), self.in_features]).saturating_add(recurrence.macs())
     }
 
-    /// The assertions are those of the operations that it stands for.
+    /// None: the operations that it replaces have the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

@@ -3,29 +3,29 @@ use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
 record! {
-    /// A window that slides over a map, as `[height, width]`, or over a volume, as `[depth, height, width]`: element `k` of position
-    /// `o` is at `o * stride + k * dilation - padding`. What lies outside is padding; how far that reaches beyond the end follows from
-    /// the number of positions.
+    /// A window that slides over a map, as `[height, width]`, or over a volume, as `[depth, height, width]`. Element `k` of position
+    /// `o` is at `o * stride + k * dilation - padding`. Elements outside of the map are padding. The number of positions decides how far
+    /// padding extends beyond the end.
     #[derive(Copy)]
     pub struct Window<const N: usize = 2> {
         /// Size of the kernel.
         pub kernel_size: [u64; N],
-        /// Steps between windows.
+        /// Elements between windows.
         pub stride: [u64; N],
         /// Elements of padding before the map.
         pub padding: [u64; N],
-        /// Steps between the elements of the kernel.
+        /// Elements between the elements of the kernel.
         pub dilation: [u64; N],
     }
 }
 
 impl<const N: usize> Window<N> {
-    /// Elements of the kernel.
+    /// Returns the elements of the kernel.
     pub fn area(&self) -> u64 {
         product(&self.kernel_size)
     }
 
-    /// The same window where a map is a volume of one plane; that of a volume is what it is.
+    /// Returns the window over a volume of one plane if this one is over a map. A window over a volume is returned unchanged.
     pub fn of_volume(&self) -> Window<3> {
         Window {
             kernel_size: of_volume(self.kernel_size, 1),
@@ -35,8 +35,8 @@ impl<const N: usize> Window<N> {
         }
     }
 
-    /// The numbers of the type-level assertion for a window over `input` with `output` positions: kernel, stride, padding,
-    /// dilation, and what the last window reads beyond as much padding at the end, for each axis.
+    /// Returns the numbers of the type-level assertion for a window over `input` with `output` positions. For each axis they are kernel, stride,
+    /// padding, dilation, and how far the last window reaches beyond equal padding at the end.
     pub fn proof(&self, input: [u64; N], output: [u64; N]) -> Vec<u64> {
         let axis = |axis: usize| {
             let span = (self.kernel_size[axis] - 1) * self.dilation[axis] + 1;
@@ -48,21 +48,21 @@ impl<const N: usize> Window<N> {
     }
 }
 
-/// Depth, height and width, of which those that are left out in front are `first`.
+/// Returns depth, height and width. Axes that `size` lacks come first and are `first`.
 pub fn of_volume<const N: usize>(size: [u64; N], first: u64) -> [u64; 3] {
     let mut all = [first; 3];
     all.iter_mut().rev().zip(size.iter().rev()).for_each(|(to, from)| *to = *from);
     all
 }
 
-/// Channels, and the size of each.
+/// Returns the shape of `channels` maps or volumes of this size.
 pub(super) fn with_channels<const N: usize>(channels: u64, size: [u64; N]) -> Shape {
     let mut dims = Vec::from([channels]);
     dims.extend(size);
     Shape::new(&dims)
 }
 
-/// The name of an operation, or of a type-level rule, on maps, or on volumes.
+/// Returns the name of an operation, or of a type-level rule, for maps or for volumes.
 pub(super) const fn name_of<const N: usize>([of_maps, of_volumes]: [&'static str; 2]) -> &'static str {
     if N == 3 { of_volumes } else { of_maps }
 }

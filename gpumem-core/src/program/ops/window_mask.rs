@@ -4,25 +4,25 @@ use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
 record! {
-    /// What hides the pairs of positions that are neighbours only because a map was rolled before it was cut into windows: 0 for pairs
-    /// of one region of the map, else -100.
+    /// The mask of shifted windows: 0 for pairs of positions in one region of the map, else -100. It hides pairs that are neighbours only because
+    /// the map was rolled before it was cut into windows.
     ///
-    /// * Input: none. Output `[windows, 1, T, T]` with the positions of a window, row after row, as queries and as keys.
+    /// * Input: none. Output: `[windows, 1, T, T]`. Queries and keys are the positions of a window, row after row.
     pub struct WindowMask {
         /// Height and width of the map.
         pub size: [u64; 2],
         /// Height and width of a window, which divide those of the map.
         pub window: [u64; 2],
-        /// By how much the map was rolled up and to the left.
+        /// Rows and columns by which the map was rolled up and to the left.
         pub shift: [u64; 2],
     }
 }
 
-/// What is added to the score of a pair that is hidden: PyTorch's, by which its weight is 0 in every format.
+/// The bias of a hidden pair, as in PyTorch. It makes the attention weight 0 in every format.
 pub const HIDDEN: f32 = -100.0;
 
 impl WindowMask {
-    /// Whether windows are whole parts of the map, and rolled by less than a window.
+    /// True if windows divide the map, and it was rolled by less than a window.
     pub fn is_sound(&self) -> bool {
         let axis = |axis: usize| {
             let [size, window, shift] = [self.size[axis], self.window[axis], self.shift[axis]];
@@ -31,14 +31,14 @@ impl WindowMask {
         axis(0) && axis(1) && self.output().elements().is_some()
     }
 
-    /// Windows, and positions of one.
+    /// Returns the number of windows, and of positions in one.
     pub fn counts(&self) -> [u64; 2] {
         let along = |axis: usize| self.size[axis] / self.window[axis].max(1);
         [along(0).saturating_mul(along(1)), product(&self.window)]
     }
 
-    /// The region of a position along an axis: what was there before the map was rolled, what came from the other side, and in the last
-    /// window what is before that.
+    /// Returns the region of a position along an axis. Region 0 is all before the last window. In that window, 1 is the part that was there
+    /// before the map was rolled, and 2 the part that came from the other side.
     pub fn region(&self, axis: usize, position: u64) -> u64 {
         let [size, window, shift] = [self.size[axis], self.window[axis], self.shift[axis]];
         match shift {
