@@ -2,8 +2,8 @@
 
 use super::{ALIASES, ALL, Card};
 
-/// The card that is called `name`: by its [`slug`](Card::slug), its constant, or another name of [`ALIASES`]. Case, `-`, `_`,
-/// `.` and spaces do not count.
+/// Returns the card called `name`: by its [`slug`](Card::slug), its constant, or another name of [`ALIASES`]. Ignores case, `-`,
+/// `_`, `.` and spaces. Returns `None` if no card has that name.
 ///
 /// ```
 /// use gpumem_core::cards::{self, find};
@@ -32,7 +32,7 @@ pub const fn find(name: &str) -> Option<&'static Card> {
     None
 }
 
-/// Whether two names are equal but for case and what separates their words. Constants differ from slugs in no more.
+/// True if two names differ only in case and in word separators. A constant and its slug differ in no more.
 const fn is_same(left: &str, right: &str) -> bool {
     let (mut left, mut right) = (left.as_bytes(), right.as_bytes());
     loop {
@@ -49,7 +49,7 @@ const fn is_same(left: &str, right: &str) -> bool {
     }
 }
 
-/// `name` from its first letter or digit on.
+/// Returns `name` from its first letter or digit on.
 const fn without_separators(mut name: &[u8]) -> &[u8] {
     while let [b'-' | b'_' | b'.' | b' ', rest @ ..] = name {
         name = rest;

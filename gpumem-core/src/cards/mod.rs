@@ -1,4 +1,4 @@
-//! The cards that networks are aimed at, and how much of their memory a process can have.
+//! The cards that a network can be checked against, and the memory that a process can have on each.
 
 mod find;
 mod reserve;
@@ -28,15 +28,15 @@ pub struct Card {
     pub architecture: Architecture,
     /// CUDA compute capability, major and minor.
     pub compute_capability: (u8, u8),
-    /// Memory on the box, in MiB.
+    /// Memory on the specification, in MiB.
     pub spec_mib: u32,
     /// Memory that a CUDA process sees as total on Linux, in MiB: the smallest credible figure of current drivers.
     pub usable_mib: u32,
-    /// Where `usable_mib` comes from.
+    /// The basis of `usable_mib`.
     pub basis: Basis,
     /// The source of `usable_mib`.
     pub source: &'static str,
-    /// What the operating system and the host's part of programs take of `usable_mib`, in MiB: 0 for a card with memory of
+    /// Share of `usable_mib` that the operating system and the host's part of programs take, in MiB. 0 for a card with memory of
     /// its own.
     pub host_mib: u32,
     /// The source of `host_mib`.
@@ -55,11 +55,11 @@ pub struct Card {
     pub fp32_tflops: Option<f64>,
     /// Dense f16 tensor-core throughput with f32 accumulation, in 10^12 operations a second.
     pub tensor_fp16_tflops: Option<f64>,
-    /// What else is known about the figures.
+    /// Other facts about the figures.
     pub notes: &'static str,
 }
 
-/// Another name of a card: the smallest one of those that the name can mean.
+/// Another name of a card. It stands for the smallest card that the name can mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Alias {
     /// Lower-case name with dashes; also the name of the Cargo feature.
@@ -70,7 +70,7 @@ pub struct Alias {
     pub card: &'static Card,
 }
 
-/// Where a card's usable memory comes from.
+/// The basis of a card's figure of usable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Basis {
@@ -98,7 +98,7 @@ pub enum Architecture {
 }
 
 impl Architecture {
-    /// The vendor's name.
+    /// Returns the vendor's name.
     pub const fn name(self) -> &'static str {
         match self {
             Architecture::Kepler => "Kepler",
@@ -114,13 +114,13 @@ impl Architecture {
     }
 }
 
-/// The lowest compute capability that the CUDA backend runs on, that of Pascal. CUDA 12, which the backend needs, has nothing for Kepler.
+/// Lowest compute capability of the CUDA backend, that of Pascal. The backend needs CUDA 12, which does not support Kepler.
 pub const LEAST_COMPUTE_CAPABILITY: (u8, u8) = (6, 0);
 
 const MIB: u64 = 1 << 20;
 
 impl Card {
-    /// Bytes that a process can have, before the reserve: what a CUDA process sees, without the host's share.
+    /// Returns the bytes that a process can have, reserve included: the memory that a CUDA process sees, without the host's share.
     pub const fn usable(&self) -> u64 {
         self.usable_mib.saturating_sub(self.host_mib) as u64 * MIB
     }
@@ -131,7 +131,7 @@ impl Card {
         major > least || major == least && minor >= least_minor
     }
 
-    /// Appends why no network is aimed at a card that the backend does not run on.
+    /// Appends the reason why a network cannot name this card if the backend does not run on it.
     pub const fn append_too_old<const CAP: usize>(&self, text: &mut Message<CAP>) {
         let ((major, minor), (least, least_minor)) = (self.compute_capability, LEAST_COMPUTE_CAPABILITY);
         text.text(self.article()).text(" ").text(self.short_name).text(" has compute capability ");
@@ -139,7 +139,7 @@ impl Card {
         text.number(least as u64).text(".").number(least_minor as u64).text(" or newer: name another card");
     }
 
-    /// Whether it is a part of a card, as MIG divides one.
+    /// True if it is a MIG slice of a card.
     pub const fn is_slice(&self) -> bool {
         let mut rest = self.slug.as_bytes();
         while let [_, after @ ..] = rest {
@@ -151,23 +151,23 @@ impl Card {
         false
     }
 
-    /// Whether its memory is the host's as well, as that of a Jetson is.
+    /// True if it shares its memory with the host, as a Jetson does.
     pub const fn is_unified(&self) -> bool {
         self.host_mib > 0
     }
 
-    /// Bytes of its memory that stay with the host; 0 for a card with memory of its own.
+    /// Returns the bytes of its memory that the host takes; 0 for a card with memory of its own.
     pub const fn host(&self) -> u64 {
         self.host_mib as u64 * MIB
     }
 
-    /// Threads that a multiprocessor of it holds at once.
+    /// Returns the number of threads that one of its multiprocessors holds at once.
     pub const fn threads_per_multiprocessor(&self) -> u32 {
         reserve::threads_per_multiprocessor(self.compute_capability)
     }
 
-    /// Bytes that a bare CUDA context takes, estimated from the threads that the card holds at once; `None` where the table does not
-    /// know how many multiprocessors it has.
+    /// Returns the bytes of a bare CUDA context, estimated from the threads that the card holds at once. `None` if the table does not
+    /// know its number of multiprocessors.
     pub const fn context(&self) -> Option<u64> {
         match self.multiprocessors {
             Some(multiprocessors) => Some(reserve::context(multiprocessors, self.compute_capability)),
@@ -175,8 +175,8 @@ impl Card {
         }
     }
 
-    /// Bytes that a process needs beside its arena: context, modules, library handles, graphs. Estimated; of a card whose
-    /// multiprocessors are not known, [`UNKNOWN_RESERVE`].
+    /// Returns the bytes that a process needs besides its arena, for context, modules, library handles and graphs. It is an estimate, and
+    /// [`UNKNOWN_RESERVE`] if the number of multiprocessors is not known.
     pub const fn reserve(&self) -> u64 {
         match self.context() {
             Some(context) => reserve::with(context),
@@ -184,7 +184,7 @@ impl Card {
         }
     }
 
-    /// The article before the short name, by how its first letter is read: a GTX, but an RTX.
+    /// Returns the article before the short name, which depends on how its first letter is pronounced: a GTX, but an RTX.
     pub const fn article(&self) -> &'static str {
         match self.short_name.as_bytes() {
             [b'A' | b'E' | b'F' | b'H' | b'I' | b'L' | b'M' | b'N' | b'O' | b'R' | b'S' | b'X', ..] => "an",

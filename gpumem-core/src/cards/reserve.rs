@@ -1,13 +1,13 @@
-//! What a process needs of a card beside its arena.
+//! The reserve: memory of a card that a process needs besides its arena.
 //!
-//! | part | how much | where from |
+//! | part | size | basis |
 //! | --- | --- | --- |
-//! | local memory of a context | 1,536 bytes for each thread that the card can hold at once | the driver sets a stack of 1 KiB and its own frame aside for all of them; the figures below |
+//! | local memory of a context | 1,536 bytes a thread that a card can hold | the driver's stack of 1 KiB and own frame for each; figures below |
 //! | the rest of a context | 48 MiB, from Ampere on 80 MiB | as above |
-//! | libraries, modules, graphs | 128 MiB | handles of cuBLASLt and cuDNN with the kernels that they load, and what a step is recorded in |
+//! | libraries, modules, graphs | 128 MiB | handles of cuBLASLt and cuDNN with the kernels that they load, and the graph that records a step |
 //! | a margin | a twentieth of the context | |
 //!
-//! Contexts that were published, in MiB: T4 105, RTX 3090 255 to 270, RTX 4090 370 to 390, A100 413 to 428. The rule gives 108, 265,
+//! Published sizes of contexts, in MiB: T4 105, RTX 3090 255 to 270, RTX 4090 370 to 390, A100 413 to 428. The rule gives 108, 265,
 //! 368 and 404.
 
 use super::{ALL, Card};
@@ -20,10 +20,10 @@ const LOCAL: u64 = 1536;
 /// Bytes for cuBLASLt, cuDNN, modules and graphs.
 const LIBRARIES: u64 = 128 * MIB;
 
-/// Bytes where nothing is known of a card.
+/// Bytes of the reserve if nothing is known of a card.
 pub const UNKNOWN_RESERVE: u64 = 512 * MIB;
 
-/// Threads that a multiprocessor holds at once, by compute capability: "Technical specifications per compute capability" in
+/// Returns the number of threads that a multiprocessor holds at once. Source: "Technical specifications per compute capability" in
 /// NVIDIA's CUDA C++ Programming Guide.
 pub(super) const fn threads_per_multiprocessor(capability: (u8, u8)) -> u32 {
     match capability {
@@ -33,19 +33,19 @@ pub(super) const fn threads_per_multiprocessor(capability: (u8, u8)) -> u32 {
     }
 }
 
-/// Bytes of a bare context.
+/// Returns the bytes of a bare context.
 pub(super) const fn context(multiprocessors: u32, capability: (u8, u8)) -> u64 {
     let rest = if capability.0 < 8 { 48 * MIB } else { 80 * MIB };
     rest + LOCAL * multiprocessors as u64 * threads_per_multiprocessor(capability) as u64
 }
 
-/// Bytes beside the arena, with a context of this size, in whole MiB.
+/// Returns the bytes of the reserve for a context of this size, in whole MiB.
 pub(super) const fn with(context: u64) -> u64 {
     (context + context / 20 + LIBRARIES).next_multiple_of(MIB)
 }
 
-/// Bytes beside the arena of a card of which only the size is known: what any card of the table takes that has at most an eighth
-/// more.
+/// Returns the bytes of the reserve for a card of which only the memory size is known. It is the largest reserve among cards with at most
+/// an eighth more memory.
 pub const fn of_size(bytes: u64) -> u64 {
     let mut largest = 0;
     let mut index = 0;

@@ -1,6 +1,6 @@
 //! Memory sizes as users write them: `GPUMEM_VRAM=11.5GiB`.
 
-/// Why a memory size could not be read.
+/// An error in a memory size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VramError {
@@ -8,7 +8,7 @@ pub enum VramError {
     NoNumber,
     /// There is no unit after the number.
     NoUnit,
-    /// The unit is none that is known.
+    /// The unit is not known.
     UnknownUnit,
     /// The size is less than one byte.
     Zero,
@@ -17,7 +17,7 @@ pub enum VramError {
 }
 
 impl VramError {
-    /// What is wrong and what to write instead.
+    /// Returns the mistake and the correction as text.
     pub const fn message(self) -> &'static str {
         match self {
             VramError::NoNumber => "it must begin with a number: write a size such as 11.5GiB or 12288MiB",
@@ -41,7 +41,7 @@ impl core::fmt::Display for VramError {
 
 impl core::error::Error for VramError {}
 
-/// Reads a memory size and returns bytes, a fraction of a byte cut off: `11.5GiB`, `12288 MiB`, `16GB`, `8000000000B`.
+/// Reads a memory size such as `11.5GiB`, `12288 MiB`, `16GB` or `8000000000B`. Returns bytes, rounded down.
 ///
 /// Units are `B`, `KiB`, `MiB`, `GiB` (powers of 1024) and `KB`, `MB`, `GB` (powers of 1000), in any case.
 pub const fn parse_vram(text: &str) -> Result<u64, VramError> {
@@ -66,7 +66,7 @@ pub const fn parse_vram(text: &str) -> Result<u64, VramError> {
                 None => return Err(VramError::TooLarge),
             };
             if point {
-                // `digits` has at least as many places, so it overflows first, unless it is all zeros.
+                // `digits` has at least as many places, so it overflows first, unless all digits are 0.
                 scale = match scale.checked_mul(10) {
                     Some(scale) => scale,
                     None => return Err(VramError::TooLarge),
@@ -97,7 +97,7 @@ pub const fn parse_vram(text: &str) -> Result<u64, VramError> {
     }
 }
 
-/// Bytes of a unit.
+/// Returns the bytes of a unit.
 const fn unit(text: &[u8]) -> Result<u64, VramError> {
     let (prefix, base) = match text {
         [] => return Err(VramError::NoUnit),
