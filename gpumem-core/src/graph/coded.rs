@@ -1,4 +1,4 @@
-//! Weights that are kept in codes: a graph in which linear maps read codes and scales.
+//! Quantized weights: rewrites a graph so that linear layers read codes and scales.
 
 use super::{Elements, Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use crate::number::{Coding, Role};
@@ -8,24 +8,24 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What the name of a weight's scales has behind that of the weight, as in bitsandbytes.
+/// The suffix that turns a weight's name into that of its scales, as in bitsandbytes.
 pub const SCALES: &str = ".absmax";
 
-/// The scales of a weight that is kept in codes.
+/// The scales of a quantized weight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scales {
     coding: Coding,
-    /// Their number among the parameters.
+    /// Their index among the parameters.
     parameter: usize,
 }
 
 impl Graph {
-    /// True if a linear map of these layers has a weight that may be quantized, which is one of [`Graph::bases`].
+    /// True if a linear layer in these rows has one of the weights in [`Graph::bases`], which may be quantized.
     pub fn has_base(&self, rows: &Range<RowId>, bases: &BTreeSet<usize>) -> bool {
         self.maps(rows).into_keys().any(|weight| bases.contains(&weight))
     }
 
-    /// The weights that may be kept in codes: matrices that nothing reads but linear maps.
+    /// Returns the weights that may be quantized: matrices that only linear layers read.
     pub fn bases(&self) -> BTreeSet<usize> {
         let is_matrix = |&weight: &usize| self.parameters[weight].shape.rank() == 2;
         let mut bases: BTreeSet<usize> = (0..self.parameters.len()).filter(is_matrix).collect();
@@ -42,15 +42,15 @@ impl Graph {
         bases
     }
 
-    /// The weights in [`Graph::bases`] that nothing trains.
+    /// Returns those weights of [`Graph::bases`] that no training step changes.
     pub(super) fn frozen_bases(&self) -> BTreeSet<usize> {
         let (mut bases, frozen) = (self.bases(), self.frozen_parameters());
         bases.retain(|&weight| frozen[weight]);
         bases
     }
 
-    /// The same network with the weights that `lora` around these layers freezes in codes, and the new number of each node. Nothing where
-    /// none may be.
+    /// Returns the graph with the frozen weights of these rows quantized, and the new index of each node. `None` if the rows have no weight
+    /// that may be quantized.
     pub fn with_base(&self, all: &[Range<RowId>], coding: Coding) -> Option<(Graph, Vec<NodeId>)> {
         let (mut other, mut scales, bases) = (self.clone(), BTreeMap::new(), self.frozen_bases());
         all.iter().for_each(|rows| other.code((rows, &bases), coding, &mut scales));
@@ -61,8 +61,8 @@ impl Graph {
         Some((other, places))
     }
 
-    /// Quantizes weights of linear maps in these layers: those in `bases` that are not in `scales` yet. Their scales are added to it.
-    /// Weights of adapters are trained, and stay as they are.
+    /// Quantizes weights of linear layers in these rows: those of `bases` that are not yet in `scales`. Adds their scales to `scales`.
+    /// Weights of adapters are trained, so they stay unquantized.
     pub(super) fn code(
         &mut self,
         (rows, bases): (&Range<RowId>, &BTreeSet<usize>),
@@ -87,7 +87,7 @@ impl Graph {
         self.parameters.len() - 1
     }
 
-    /// Lets a linear map, which is added next, read its weight as codes and scales.
+    /// Makes a linear layer, which is added next, read its weight as codes and scales.
     pub(super) fn read_codes(&mut self, map: &mut Node, of: Scales) {
         let Scales { coding, parameter } = of;
         let Source::Op { op, inputs, .. } = &mut map.source else { return };

@@ -1,4 +1,4 @@
-//! A graph as bytes, for tools that lower it again.
+//! The encoding of a graph as bytes, for tools that lower it again.
 
 use super::{Buffer, Elements, Graph, Node, Parameter, Row, Source, Type};
 use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
@@ -59,7 +59,7 @@ impl Wire for Graph {
         self.groups.put(out);
     }
 
-    /// Reads a graph whose numbers all name something in it, and whose shapes are those of its operations. A node reads nodes before it.
+    /// Reads a graph. All its indices must name something in it, its shapes must be those of its operations, and nodes read earlier nodes.
     fn take(from: &mut Reader<'_>) -> Option<Graph> {
         let graph = Graph {
             nodes: Wire::take(from)?,
@@ -99,7 +99,7 @@ impl Graph {
     }
 }
 
-/// Returns true if an operation with `inputs` inputs has all of those that its gradient rules name.
+/// True if an operation with `inputs` inputs has all those that its gradient rules name.
 fn gradients_are_of_inputs(op: &Op, inputs: usize) -> bool {
     let all_are_there =
         |of: &[(u8, Reads)]| of.iter().all(|(_, reads)| !(inputs..64).any(|input| reads.inputs.contains(input)));

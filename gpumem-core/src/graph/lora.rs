@@ -1,7 +1,7 @@
-//! Low-rank adapters: a graph in which linear maps have them.
+//! Low-rank adapters (LoRA): rewrites a graph so that linear layers have them.
 //!
-//! A linear map `W x + b` becomes `W x + b + alpha / rank * B A x`. Nothing but A and B is trained; the input is kept once, for the
-//! gradient of A, and beside it what A makes of it, `rank` numbers a row.
+//! A linear layer `W x + b` becomes `W x + b + alpha / rank * B A x`. Only A and B are trained. The input is saved once, for the
+//! gradient of A, and so is the output of A, `rank` numbers a row.
 
 use super::coded::Scales;
 use super::{Graph, MOST_ELEMENTS, Node, NodeId, Parameter, RowId, Source, Type};
@@ -17,32 +17,32 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Adapters of the linear maps of some layers: `lora(8, 16.0, x, targets = "q_proj, v_proj")`.
+/// Adapters of the linear layers in a part of a network: `lora(8, 16.0, x, targets = "q_proj, v_proj")`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lora {
     /// Rows of A and columns of B.
     pub rank: u64,
-    /// What `B A x` is multiplied with, times the rank.
+    /// Scale of `B A x`, before it is divided by the rank.
     pub alpha: f64,
-    /// Which of the layers' linear maps have adapters; none where all of them have.
+    /// Names of the linear layers that get adapters; empty if all get one.
     pub targets: Vec<String>,
-    /// How the weights of the layers' linear maps are kept, with an adapter or without; in the network's format where nothing is said.
+    /// Quantization of the linear layers' weights, with an adapter or without; `None` for the network's format.
     pub base: Option<Coding>,
-    /// The layers.
+    /// The rows of the part.
     pub rows: Range<RowId>,
 }
 
-/// A linear map that may have an adapter.
+/// A linear layer that may have an adapter.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
-    /// What the names of its adapter begin with: `layers[0].q_proj.`.
+    /// The beginning of its adapter's names: `layers[0].q_proj.`.
     stem: String,
-    /// Names by which it may be meant.
+    /// Names by which a target may mean it.
     names: Vec<String>,
     row: RowId,
 }
 
-/// The numbers of an adapter's parameters, and its factor.
+/// The indices of an adapter's parameters, and its factor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Adapter {
     a: usize,
@@ -52,10 +52,10 @@ pub(super) struct Adapter {
 }
 
 impl Map {
-    /// The linear map whose weight is `parameter`, if its name is that of a weight.
+    /// Returns the linear layer whose weight is `parameter`. `None` if its name is not that of a weight.
     fn of(graph: &Graph, parameter: &Parameter) -> Option<Map> {
         let name = parameter.name.strip_suffix("weight")?;
-        // `in_proj_weight` belongs to the layer itself, as PyTorch has it.
+        // `in_proj_weight` belongs to the attention layer itself, as in PyTorch.
         let (stem, own) = match name.strip_suffix('_') {
             Some(own) => (own.rfind('.').map_or("", |dot| &own[..=dot]), own),
             None => (name, name.strip_suffix('.')?),
@@ -65,42 +65,42 @@ impl Map {
         Some(Map { stem: stem.into(), names, row: parameter.row })
     }
 
-    /// Whether it is meant by a target: by the last names of its path, in which `*` stands for any text.
+    /// True if `target` means it: if it matches the last names of its path, with `*` for any text.
     fn is_meant_by(&self, target: &str) -> bool {
         let anywhere = alloc::format!("*.{target}");
         self.names.iter().any(|name| matches(target, name) || matches(&anywhere, name))
     }
 }
 
-/// A path without the numbers in it.
+/// Returns a path without the numbers in it.
 fn unnumbered(path: &str) -> String {
     let parts = path.split('[').map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
     parts.collect()
 }
 
 impl Graph {
-    /// The linear maps of these layers by the numbers of their weights. The transposed use of another layer's weight is none, nor is a
-    /// map whose weight is made of other parameters.
+    /// Returns the linear layers of these rows by the indices of their weights. It leaves out `Tied`, which uses another layer's weight, and
+    /// layers whose weight is computed from other parameters.
     pub(super) fn maps(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
         let weights = self.nodes_of(rows).iter().filter_map(|node| self.own_weight(node));
         let own = weights.filter(|&weight| rows.contains(&self.parameters[weight].row));
         own.filter_map(|weight| Some((weight, Map::of(self, &self.parameters[weight])?))).collect()
     }
 
-    /// The nodes of these layers. Nodes stand in the order of their layers.
+    /// Returns the nodes of these rows. Nodes are in the order of their rows.
     fn nodes_of(&self, rows: &Range<RowId>) -> &[Node] {
         let [first, end] = [rows.start, rows.end].map(|row| self.nodes.partition_point(|node| node.row < row));
         &self.nodes[first..end.max(first)]
     }
 
-    /// The weight of a linear map, where its layer uses it as it is.
+    /// Returns the weight of a linear layer that reads a parameter of its own directly. `None` for other nodes.
     pub(super) fn own_weight(&self, node: &Node) -> Option<usize> {
         let Source::Op { op: Op::Product(_), inputs, .. } = &node.source else { return None };
         let Source::Parameter(weight) = self.nodes[*inputs.get(1)?].source else { return None };
         (self.rows.get(node.row)?.kind != "Tied").then_some(weight)
     }
 
-    /// The maps of these layers that may have an adapter, which `lora` would train: those with a use outside of `freeze`.
+    /// Returns the linear layers of these rows that `lora` can train: those with a use outside of `freeze`.
     fn adaptable(&self, rows: &Range<RowId>) -> BTreeMap<usize, Map> {
         let mut maps = self.maps(rows);
         let uses = self.nodes_of(rows).iter().filter(|node| !self.is_frozen_use(node));
@@ -109,17 +109,17 @@ impl Graph {
         maps
     }
 
-    /// True of a linear map whose weight is frozen in this use of it.
+    /// True if a linear layer's weight is frozen in this use.
     fn is_frozen_use(&self, node: &Node) -> bool {
         node.inputs().get(1).is_some_and(|&weight| self.nodes[weight].detached)
     }
 
-    /// True if all linear maps of these layers, one at least, are inside of `freeze`.
+    /// True if these rows have linear layers and all of them are inside of `freeze`.
     pub fn freezes_all_maps(&self, rows: &Range<RowId>) -> bool {
         !self.maps(rows).is_empty() && self.adaptable(rows).is_empty()
     }
 
-    /// The names by which the linear maps of these layers may be meant, each once.
+    /// Returns the names by which targets may mean the linear layers of these rows, each once.
     pub fn lora_targets(&self, rows: &Range<RowId>) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for map in self.adaptable(rows).into_values() {
@@ -131,16 +131,16 @@ impl Graph {
         names
     }
 
-    /// The targets that mean none of the linear maps of their layers.
+    /// Returns the targets that mean none of the linear layers of their rows.
     pub fn unmet_targets<'l>(&self, lora: &'l Lora) -> Vec<&'l str> {
         let maps = self.adaptable(&lora.rows);
         let is_unmet = |target: &&str| !maps.values().any(|map| map.is_meant_by(target));
         lora.targets.iter().map(String::as_str).filter(is_unmet).collect()
     }
 
-    /// Gives linear maps adapters, and freezes all parameters of the layers that these belong to, whose weights may be kept in codes. Returns
-    /// the new number of each node: that of the value which takes its place. Of adapters of one map the first are made. A use inside of
-    /// `freeze` reads the adapter that another use trains.
+    /// Adds adapters to linear layers, and freezes all other parameters of these rows, whose weights may be quantized. Returns for each old
+    /// node the index of the new node that replaces it. If several adapters mean one layer, the first wins. A use inside of `freeze` reads the
+    /// adapter that another use trains.
     pub fn adapt(&mut self, all: &[Lora]) -> Vec<NodeId> {
         let (mut adapters, mut scales) = (BTreeMap::new(), BTreeMap::new());
         let frozen: Vec<bool> = self.nodes.iter().map(|node| self.is_frozen_use(node)).collect();
@@ -163,7 +163,7 @@ impl Graph {
         self.with_adapters(&adapters, &scales, &frozen)
     }
 
-    /// The first linear map with each weight, by the numbers of the weights.
+    /// Returns the first linear operation with each weight, by the indices of the weights.
     fn products(&self) -> BTreeMap<usize, Product> {
         let mut products = BTreeMap::new();
         for node in &self.nodes {
@@ -174,14 +174,14 @@ impl Graph {
         products
     }
 
-    /// Adds the parameters of an adapter, unless they have more elements than a tensor can have.
+    /// Adds the parameters of an adapter. Returns `None` if they would have more elements than a tensor can have.
     fn adapter(&mut self, op: &Product, map: &Map, lora: &Lora) -> Option<Adapter> {
         let rank = lora.rank;
         let shapes = [[rank, op.in_features], [op.out_features, rank]];
         if rank == 0 || shapes.iter().any(|shape| product(shape) > MOST_ELEMENTS) {
             return None;
         }
-        // What PyTorch's `kaiming_uniform_(a = sqrt(5))` comes to, and zeros: at first the map is what it was.
+        // The bound of PyTorch's `kaiming_uniform_(a = sqrt(5))`, and zeros, so that the layer's output does not change at first.
         let inits = [Init::Uniform(inverse_sqrt(op.in_features)), Init::Constant(0.0)];
         let first = self.parameters.len();
         for ((name, shape), init) in ["lora_A", "lora_B"].into_iter().zip(shapes).zip(inits) {
@@ -195,8 +195,8 @@ impl Graph {
         Some(Adapter { a: first, b: first + 1, rank, factor: lora.alpha / rank as f64 })
     }
 
-    /// Builds the graph anew with an adapter after each of its linear maps. Maps with quantized weights read codes. The adapter of a node
-    /// in `frozen` has no gradient there.
+    /// Rebuilds the graph with an adapter after each linear layer that has one. Layers with quantized weights read codes. For a node marked in
+    /// `frozen`, the adapter has no gradient. Returns for each old node the index of the new node that replaces it.
     pub(super) fn with_adapters(
         &mut self,
         adapters: &BTreeMap<usize, Adapter>,
@@ -205,7 +205,7 @@ impl Graph {
     ) -> Vec<NodeId> {
         let weights: Vec<Option<usize>> = self.nodes.iter().map(|node| self.own_weight(node)).collect();
         let old = core::mem::take(&mut self.nodes);
-        // Where each node begins, and which value takes its place.
+        // The first new node of each old one, and the new node that replaces it.
         let (mut begins, mut place) = (Vec::new(), Vec::new());
         for (number, (mut node, weight)) in old.into_iter().zip(weights).enumerate() {
             begins.push(self.nodes.len());
@@ -237,7 +237,7 @@ impl Graph {
         place
     }
 
-    /// Adds `factor * B A x` to `base`.
+    /// Adds `factor * B A x` to `base`, and returns the sum.
     fn with_adapter(&mut self, of: Adapter, op: &Product, [x, base]: [NodeId; 2], y: Type, row: RowId) -> NodeId {
         let Adapter { a, b, rank, factor } = of;
         let narrow = Type { shape: op.shape.with_last(rank), ..y };
@@ -262,7 +262,7 @@ impl Graph {
 }
 
 impl Node {
-    /// Its linear map and what that reads, if it is one.
+    /// Returns its linear operation and the input of that; `None` for other nodes.
     fn product(&self) -> Option<(Product, NodeId)> {
         match &self.source {
             Source::Op { op: Op::Product(op), inputs, .. } => Some((op.clone(), *inputs.first()?)),
@@ -270,7 +270,7 @@ impl Node {
         }
     }
 
-    /// Lets it read the values that took the places of those it read.
+    /// Replaces each node that it reads by the new index in `place`.
     pub(crate) fn renumber(&mut self, place: &[NodeId]) {
         match &mut self.source {
             Source::Input | Source::Parameter(_) => {}

@@ -1,4 +1,4 @@
-//! The network as a graph of operations with every shape known. The macro builds it from layers; lowering reads it.
+//! The graph: a network as operations on values with known shapes. The macro builds it from layers, and lowering reads it.
 
 mod beside;
 mod coded;
@@ -21,22 +21,22 @@ pub use lora::Lora;
 /// The number of a node in [`Graph::nodes`].
 pub type NodeId = usize;
 
-/// The number of a layer in the order of the forward pass, as users count them.
+/// The index of a layer's row in the order of the forward pass, as users count layers.
 pub type RowId = usize;
 
-/// What a value consists of.
+/// The kind of a value's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elements {
     /// Numbers of the network's format.
     Numbers,
     /// Indices, such as tokens.
     Indices,
-    /// Brightnesses from 0 to 255, as images are stored.
+    /// Pixel values from 0 to 255, as images are stored.
     Bytes,
 }
 
 impl Elements {
-    /// What a tensor of these is for.
+    /// Returns the role of a tensor with these elements.
     pub fn role(self) -> Role {
         match self {
             Elements::Numbers => Role::Activation,
@@ -46,34 +46,34 @@ impl Elements {
     }
 }
 
-/// What a value is.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Type {
     /// Dimensions of one sample.
     pub shape: Shape,
-    /// What it consists of.
+    /// The kind of its elements.
     pub elements: Elements,
-    /// Whether there is one for each sample, or one for the whole batch.
+    /// True if each sample has one, false if there is one for the whole batch.
     pub batched: bool,
 }
 
 impl Type {
-    /// Numbers of this shape for each sample.
+    /// Returns the type of numbers of this shape for each sample.
     pub fn numbers(shape: Shape) -> Type {
         Type { shape, elements: Elements::Numbers, batched: true }
     }
 
-    /// Indices of this shape for each sample.
+    /// Returns the type of indices of this shape for each sample.
     pub fn indices(shape: Shape) -> Type {
         Type { shape, elements: Elements::Indices, batched: true }
     }
 
-    /// Bytes of this shape for each sample.
+    /// Returns the type of bytes of this shape for each sample.
     pub fn bytes(shape: Shape) -> Type {
         Type { shape, elements: Elements::Bytes, batched: true }
     }
 
-    /// Whether it consists of numbers.
+    /// True if it consists of numbers.
     pub fn is_numbers(&self) -> bool {
         self.elements == Elements::Numbers
     }
@@ -84,11 +84,11 @@ impl Type {
 pub struct Parameter {
     /// Its full name: `stage[0].conv2d[1].weight`.
     pub name: String,
-    /// The layer that owns it.
+    /// The row of the layer that owns it.
     pub row: RowId,
-    /// Its dimensions, as PyTorch lays them out.
+    /// Its dimensions, in PyTorch's order.
     pub shape: Shape,
-    /// [`Role::Weight`] or [`Role::Norm`], or [`Role::Int8`], [`Role::Nf4`] and [`Role::Scale`] of a weight that is kept in codes.
+    /// [`Role::Weight`] or [`Role::Norm`]; [`Role::Int8`], [`Role::Nf4`] or [`Role::Nf4Double`] if quantized; [`Role::Scale`] for scales.
     pub role: Role,
     /// The rule that fills it before the first step.
     pub init: Init,
@@ -99,7 +99,7 @@ pub struct Parameter {
 pub struct Buffer {
     /// Its full name: `batch_norm2d.running_mean`.
     pub name: String,
-    /// The layer that owns it.
+    /// The row of the layer that owns it.
     pub row: RowId,
     /// Its dimensions.
     pub shape: Shape,
@@ -107,45 +107,45 @@ pub struct Buffer {
     pub init: Init,
 }
 
-/// Where a value comes from.
+/// The source of a value.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(clippy::large_enum_variant, reason = "most nodes are operations")]
 pub enum Source {
     /// An input of the network.
     Input,
-    /// A parameter, by its number in [`Graph::parameters`].
+    /// A parameter, by its index in [`Graph::parameters`].
     Parameter(usize),
-    /// The same memory under another shape.
+    /// The memory of another node under another shape.
     View(NodeId),
     /// An operation.
     Op {
-        /// What it computes.
+        /// The computation.
         op: Op,
         /// The values it reads, parameters among them.
         inputs: Vec<NodeId>,
-        /// Its running statistics, by their numbers in [`Graph::buffers`].
+        /// Its running statistics, by their indices in [`Graph::buffers`].
         buffers: Vec<usize>,
-        /// Whether the user asked for the output to overwrite the input.
+        /// True if the user asked for the output to overwrite the input.
         in_place: bool,
     },
 }
 
-/// A value and where it comes from.
+/// A value with its source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// What it is.
+    /// Its type.
     pub value: Type,
-    /// Where it comes from.
+    /// Its source.
     pub source: Source,
-    /// The layer that made it. Of an input it means nothing.
+    /// The row of the layer that made it. It means nothing for an input.
     pub row: RowId,
-    /// True if no gradient goes through this node: a use of a parameter inside `freeze`, or a view that `detach` gives. Other uses of that
-    /// parameter may have one.
+    /// True if no gradient goes through this node. It is then a use of a parameter inside `freeze`, or a view made by `detach`. Other uses of
+    /// the parameter may have a gradient.
     pub detached: bool,
 }
 
 impl Node {
-    /// The values it is computed from.
+    /// Returns the nodes from which it is computed.
     pub fn inputs(&self) -> &[NodeId] {
         match &self.source {
             Source::Input | Source::Parameter(_) => &[],
@@ -162,20 +162,20 @@ pub struct Row {
     pub path: String,
     /// The layer's name in the language.
     pub kind: String,
-    /// What it produces.
+    /// The type of its output.
     pub output: Type,
-    /// Elements of the parameters that it owns: none where it shares another layer's.
+    /// Elements of the parameters that it owns; 0 if it shares another layer's.
     pub parameters: u64,
-    /// Numbers of its parameters, its own or those it shares.
+    /// Indices of its parameters, its own or those it shares.
     pub(crate) parameter_ids: Vec<usize>,
-    /// Numbers of its running statistics.
+    /// Indices of its running statistics.
     pub(crate) buffer_ids: Vec<usize>,
 }
 
 /// A network as a graph.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
-    /// Values in the order of the forward pass: inputs come before what is computed from them.
+    /// Values in the order of the forward pass: inputs come before the values that are computed from them.
     pub nodes: Vec<Node>,
     /// The layers in the order of the forward pass.
     pub rows: Vec<Row>,
@@ -183,20 +183,20 @@ pub struct Graph {
     pub parameters: Vec<Parameter>,
     /// All running statistics.
     pub buffers: Vec<Buffer>,
-    /// Nodes that are computed again for the backward pass, as the first of them and the one behind the last.
+    /// Ranges of nodes that the backward pass recomputes: the first node, and the one after the last.
     pub groups: Vec<[NodeId; 2]>,
-    /// Facts on which all programs of a network with several steps agree, while one of them is lowered. Not encoded.
+    /// Facts that all programs of a network with several steps share, while one of them is lowered; else `None`. Not encoded.
     pub(crate) beside: Option<Beside>,
 }
 
-/// More elements than this in one tensor are refused as an overflow: no card has room for them, and below it every sum
-/// over a network stays within `u64`.
+/// Most elements of one tensor. More are refused as an overflow: no card has memory for them, and up to this limit every sum
+/// over a network fits `u64`.
 pub const MOST_ELEMENTS: u64 = 1 << 48;
 
 /// A tensor of more than [`MOST_ELEMENTS`] elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLarge {
-    /// Which one: `an output`.
+    /// The tensor, in words: `an output`.
     pub what: &'static str,
     /// Its dimensions.
     pub shape: Shape,
@@ -213,7 +213,7 @@ impl fmt::Display for TooLarge {
     }
 }
 
-/// Checks that a tensor has no more than [`MOST_ELEMENTS`].
+/// Checks that a tensor has at most [`MOST_ELEMENTS`] elements.
 pub(crate) fn check_elements(what: &'static str, shape: Shape) -> Result<(), TooLarge> {
     match shape.elements() {
         Some(elements) if elements <= MOST_ELEMENTS => Ok(()),
@@ -221,7 +221,7 @@ pub(crate) fn check_elements(what: &'static str, shape: Shape) -> Result<(), Too
     }
 }
 
-/// Both sides of a view have the elements of one vector.
+/// Returns the assertions of a view: both of its sides flatten to one vector.
 fn view_edges(input: Shape, output: Shape) -> Vec<Edge> {
     let vector = Shape::new(&[crate::shape::product(input.dims())]);
     let flat = |shape: Shape| (shape != vector).then(|| Edge::new("Flatten", &[], shape, vector));
@@ -251,12 +251,12 @@ impl Graph {
         view
     }
 
-    /// What a node holds.
+    /// Returns the type of a node's value.
     pub fn value(&self, node: NodeId) -> Type {
         self.nodes[node].value
     }
 
-    /// Freezes a layer's parameters, its own or those it shares, in every use of them: training leaves them as they are.
+    /// Freezes a layer's parameters, its own or shared ones, in every use of them: training does not change them.
     pub fn freeze(&mut self, row: RowId) {
         let Graph { nodes, rows, .. } = self;
         let is_it =
@@ -270,7 +270,7 @@ impl Graph {
         uses.for_each(|node| node.detached = true);
     }
 
-    /// Tells of each parameter whether every use of it is frozen, so that training leaves it as it is.
+    /// Returns true for each parameter whose uses are all frozen, so that training does not change it.
     pub fn frozen_parameters(&self) -> Vec<bool> {
         let mut frozen = alloc::vec![true; self.parameters.len()];
         for node in &self.nodes {
@@ -281,7 +281,7 @@ impl Graph {
         frozen
     }
 
-    /// The parameters that training changes: those with a use outside of `freeze`.
+    /// Iterates over the parameters that training changes: those with a use outside of `freeze`.
     pub fn trained_parameters(&self) -> impl Iterator<Item = &Parameter> {
         self.parameters
             .iter()
@@ -290,8 +290,8 @@ impl Graph {
             .map(|(parameter, _)| parameter)
     }
 
-    /// Tells of each value whether it depends on something that has a gradient: a use of a parameter that is not frozen or, with `of_inputs`,
-    /// an input of numbers. Nothing before a `detach` counts.
+    /// Returns true for each node through which gradients flow: it depends on a parameter use that is not frozen or, with `of_inputs`, on an
+    /// input of numbers. Nodes before a `detach` do not count.
     pub fn differentiable(&self, of_inputs: bool) -> Vec<bool> {
         let mut all: Vec<bool> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -305,7 +305,7 @@ impl Graph {
         all
     }
 
-    /// The type-level assertions of all operations and views, each with the row that it belongs to.
+    /// Returns the type-level assertions of all operations and views, each with its row.
     pub fn edges(&self) -> Vec<(RowId, Edge)> {
         let edges = self.nodes.iter().flat_map(|node| {
             let shapes: Vec<Shape> = node.inputs().iter().map(|&input| self.value(input).shape).collect();
@@ -319,8 +319,8 @@ impl Graph {
         edges.collect()
     }
 
-    /// Multiply-accumulates of one sample's forward pass through each row, up to these outputs: what the loss alone reads, such as an auxiliary
-    /// head, is no part of that.
+    /// Returns the multiply-accumulate operations of one sample's forward pass in each row, up to these outputs. Nodes that only the loss
+    /// reads, such as an auxiliary head, do not count.
     pub fn macs(&self, outputs: &[NodeId]) -> Vec<u64> {
         let mut macs = alloc::vec![0u64; self.rows.len()];
         let is_read = self.leads_to(outputs);
@@ -332,7 +332,7 @@ impl Graph {
         macs
     }
 
-    /// True for the nodes that one of these is computed from, and for themselves.
+    /// Returns true for each node in `ends`, and for each node from which one of them is computed.
     fn leads_to(&self, ends: &[NodeId]) -> Vec<bool> {
         let mut leads = alloc::vec![false; self.nodes.len()];
         let mut ahead = ends.to_vec();
