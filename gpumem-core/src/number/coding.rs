@@ -1,10 +1,10 @@
-//! Weights of 8 or 4 bits: codes of blocks of elements that share a scale.
+//! Quantized weights of 8 or 4 bits: a code for each element, and a scale for each block.
 //!
-//! A block are consecutive elements of one weight, in the order that its shape is written in; the last one may have fewer. Its scale is the
-//! largest magnitude in it, and an element is the entry of a map, a number from -1 to 1, times that scale. So the largest element of a block
-//! is kept as it is, and what codes and scales say has the same codes and scales again: see [`Coding::quantize`].
+//! A block is a run of consecutive elements of one weight, in the order of its shape. The last block may have fewer. Its scale is the
+//! largest magnitude in it. An element is the entry of a table, a number from -1 to 1, times that scale. So the largest element of a block
+//! is exact, and quantizing a dequantized weight gives the same codes and scales: see [`Coding::quantize`].
 //!
-//! Scales may be kept in codes themselves: see [`double`].
+//! Scales may be quantized themselves: see [`double`].
 
 use super::{Role, double, dynamic};
 use crate::program::encoding::wire_enum;
@@ -12,17 +12,17 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How a weight that is not trained is kept.
+/// The quantization of a weight that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// A byte an element: whole numbers from -127 to 127, each the 127th part of the scale, in blocks of 256. An element is off by at most
+    /// A byte an element: integers from -127 to 127 in units of scale / 127, in blocks of 256. An element is off by at most
     /// 1/254 of its block's largest magnitude.
     Int8,
-    /// Half a byte an element: NormalFloat of 4 bits in blocks of 64, as T. Dettmers, A. Pagnoni, A. Holtzman and L. Zettlemoyer have it,
+    /// Half a byte an element: NormalFloat of 4 bits in blocks of 64, of T. Dettmers, A. Pagnoni, A. Holtzman and L. Zettlemoyer,
     /// "QLoRA: Efficient Finetuning of Quantized LLMs" (arXiv:2305.14314), without quantising the scales. Its 16 entries are quantiles of
-    /// the normal distribution, 0 among them; an element is off by at most 0.152 of its block's largest magnitude.
+    /// the normal distribution, and one of them is 0. An element is off by at most 0.152 of its block's largest magnitude.
     Nf4,
-    /// The same with the paper's double quantisation: scales are bytes, as [`double`] has them.
+    /// [`Coding::Nf4`] with the paper's double quantisation: scales are bytes, see [`double`].
     Nf4Double,
 }
 wire_enum!(Coding { Int8, Nf4, Nf4Double });
@@ -47,7 +47,7 @@ pub const NF4: [f32; 16] = [
     1.0,
 ];
 
-/// The two entries of each byte, so that it is looked up once.
+/// The two entries of each byte, so that a byte needs one lookup.
 static NF4_PAIRS: [[f32; 2]; 256] = {
     let mut pairs = [[0.0; 2]; 256];
     let mut byte = 0;
@@ -58,17 +58,17 @@ static NF4_PAIRS: [[f32; 2]; 256] = {
     pairs
 };
 
-/// Where 0 is among them.
+/// Index of the entry 0.
 const ZERO: u8 = 7;
 
 /// The largest code of [`Coding::Int8`].
 pub const MOST: f32 = 127.0;
 
 impl Coding {
-    /// All of them, the one with most bits first.
+    /// All codings, the one with most bits first.
     pub const ALL: [Coding; 3] = [Coding::Int8, Coding::Nf4, Coding::Nf4Double];
 
-    /// The name, as written in a network.
+    /// Returns the name, as written in a network.
     pub const fn name(self) -> &'static str {
         match self {
             Coding::Int8 => "Int8",
@@ -77,7 +77,7 @@ impl Coding {
         }
     }
 
-    /// What a tensor of its codes is for.
+    /// Returns the role of a tensor of its codes.
     pub const fn role(self) -> Role {
         match self {
             Coding::Int8 => Role::Int8,
@@ -86,12 +86,12 @@ impl Coding {
         }
     }
 
-    /// Bits of a code.
+    /// Returns the bits of a code.
     pub const fn bits(self) -> u64 {
         8 / self.packed()
     }
 
-    /// Elements whose codes are in one byte.
+    /// Returns the number of elements whose codes share a byte.
     pub const fn packed(self) -> u64 {
         match self {
             Coding::Int8 => 1,
@@ -99,7 +99,7 @@ impl Coding {
         }
     }
 
-    /// Elements of a block.
+    /// Returns the elements of a block.
     pub const fn block(self) -> u64 {
         match self {
             Coding::Int8 => dynamic::BLOCK,
@@ -107,30 +107,30 @@ impl Coding {
         }
     }
 
-    /// Whether scales are in codes themselves.
+    /// True if scales are quantized themselves.
     pub const fn is_double(self) -> bool {
         matches!(self, Coding::Nf4Double)
     }
 
-    /// The dimension of the scales of so many elements: of each block one in f32, or as many words as [codes of them](double::words) are in.
+    /// Returns the length of the scales' tensor for so many elements: one f32 a block, or the words of [quantized scales](double::words).
     pub const fn scales(self, elements: u64) -> u64 {
         let blocks = elements.div_ceil(self.block());
         if self.is_double() { double::words(blocks) } else { blocks }
     }
 
-    /// The scale of a block, of those of a whole weight.
+    /// Returns the scale of a block, from the scales of the whole weight. `None` if there is no such block.
     #[inline(always)]
     fn scale_of(self, scales: &[f32], block: usize) -> Option<f32> {
         if self.is_double() { double::scale_of(scales, block) } else { scales.get(block).copied() }
     }
 
-    /// Bytes that a weight takes, with its scales: `None` if they exceed `u64`.
+    /// Returns the bytes of a weight, scales included, or `None` if they exceed `u64`.
     pub fn bytes(self, shape: Shape) -> Option<u64> {
         let elements = shape.elements()?;
         elements.div_ceil(self.packed()).checked_add(self.scales(elements).checked_mul(4)?)
     }
 
-    /// What a code is, in parts of its block's scale.
+    /// Returns the entry of a code, as a fraction of its block's scale.
     #[inline(always)]
     pub fn decode(self, code: u8) -> f32 {
         match self {
@@ -139,11 +139,11 @@ impl Coding {
         }
     }
 
-    /// The code that is nearest to an element, as a part of its block's scale. Half way between two it is that of the larger magnitude
-    /// for [`Coding::Int8`] and the lower one for the others, as in bitsandbytes.
+    /// Returns the code nearest to an element, which is given as a fraction of its block's scale. Half way between two codes, [`Coding::Int8`]
+    /// takes the larger magnitude and the others the lower entry, as bitsandbytes does.
     pub fn encode(self, share: f32) -> u8 {
         match self {
-            // A conversion cuts off, and ends at the ends.
+            // The conversion truncates and saturates.
             Coding::Int8 => ((share * MOST + f32::copysign(0.5, share)) as i8).max(-127) as u8,
             Coding::Nf4 | Coding::Nf4Double => {
                 let is_above = |pair: &&[f32; 2]| share > (pair[0] + pair[1]) * 0.5;
@@ -152,15 +152,15 @@ impl Coding {
         }
     }
 
-    /// The codes of a weight, in bytes as the arena has them, and its scales. Of two codes in a byte, the first one is in the upper half.
+    /// Returns the codes of a weight, in bytes as in the arena, and its scales. If two codes share a byte, the first is in the upper half.
     ///
-    /// What [`Coding::dequantize`] makes of them has these codes and scales again. For the element with a block's largest magnitude has the
-    /// code of 1 or -1, so that it is the scale itself, and the quotient of another one and the scale is its entry but for two roundings,
-    /// which are small beside the distance of entries. (Where a scale is so small that its products are not normal numbers, codes may be
-    /// others that say the same numbers.) Of [`Coding::Nf4Double`] codes of elements are the same again but not those of scales, whose mean is
-    /// another one once they were rounded: each may move by the distance of two codes.
+    /// Quantizing the result of [`Coding::dequantize`] gives the same codes and scales. The element with a block's largest magnitude has the
+    /// code of 1 or -1, so it equals the scale. The quotient of another element and the scale is its entry but for two roundings, which are
+    /// small compared with the distance of entries. (If a scale is so small that its products are subnormal, codes may differ but stand for
+    /// the same numbers.) With [`Coding::Nf4Double`] the codes of elements are the same again. Those of scales are not, since the mean of
+    /// rounded scales differs: each scale may move by the distance of two codes.
     ///
-    /// Of a block with a number that is not finite, none is one afterwards, nor in the blocks whose scales [share one](double::BLOCK) with its own.
+    /// If a number is not finite, no element of its block is finite afterwards, nor of blocks whose scales [share a scale](double::BLOCK) with it.
     pub fn quantize(self, values: &[f32]) -> (Vec<u8>, Vec<f32>) {
         let mut codes = vec![0u8; (values.len() as u64).div_ceil(self.packed()) as usize];
         let mut scales = Vec::with_capacity(values.len().div_ceil(self.block() as usize));
@@ -180,7 +180,7 @@ impl Coding {
         (codes, if self.is_double() { double::quantize(&scales) } else { scales })
     }
 
-    /// The code of an element of a block with this scale.
+    /// Returns the code of an element in a block with this scale.
     fn code(self, value: f32, scale: f32) -> u8 {
         match (self, scale > 0.0) {
             (_, true) => self.encode(value / scale),
@@ -189,8 +189,8 @@ impl Coding {
         }
     }
 
-    /// The elements that codes and scales of a whole weight say, from element `first` on, which may be inside a block and inside a byte: as
-    /// many as there is room for, and the weight has.
+    /// Dequantizes a weight from element `first` on, which may be inside a block and inside a byte. Writes as many elements as `out` has room
+    /// for and the weight has. `codes` and `scales` are those of the whole weight.
     #[inline(always)]
     pub fn dequantize_from(self, codes: &[u8], scales: &[f32], first: usize, out: &mut [f32]) {
         let (block, packed) = (self.block() as usize, self.packed() as usize);
@@ -198,7 +198,7 @@ impl Coding {
         let (begun, whole) = out.split_at_mut(ahead);
         for (at, out) in (first..).zip(begun) {
             if let (Some(&byte), Some(scale)) = (codes.get(at / packed), self.scale_of(scales, at / block)) {
-                // Of two codes in a byte, the first one is in the upper half.
+                // If two codes share a byte, the first is in the upper half.
                 let code = if packed == 2 && at.is_multiple_of(2) { byte >> 4 } else { byte };
                 *out = self.decode(code) * scale;
             }
@@ -209,13 +209,13 @@ impl Coding {
         }
     }
 
-    /// The elements that codes and scales say, from the first one on: as many as there is room for.
+    /// Dequantizes a weight from its first element on. Writes as many elements as `out` has room for.
     #[inline(always)]
     pub fn dequantize(self, codes: &[u8], scales: &[f32], out: &mut [f32]) {
         self.dequantize_blocks(codes, scales, 0, out);
     }
 
-    /// The elements that the codes of whole blocks say, of which the first has this number.
+    /// Dequantizes whole blocks, of which the first has index `first`.
     #[inline(always)]
     fn dequantize_blocks(self, codes: &[u8], scales: &[f32], first: usize, out: &mut [f32]) {
         let block = self.block() as usize;
@@ -237,7 +237,7 @@ impl Coding {
     }
 }
 
-/// The scale of a block; NaN if not all of it is finite.
+/// Returns the scale of a block, or NaN if not all of it is finite.
 fn scale(block: &[f32]) -> f32 {
     let scale = dynamic::scale(block);
     if scale.is_finite() { scale } else { f32::NAN }
@@ -248,7 +248,7 @@ mod tests {
     use super::*;
     use crate::number::random::Stream;
 
-    /// Numbers of a normal distribution, some blocks of them with an outlier, and one of zeros.
+    /// Returns normally distributed numbers, some blocks of them with an outlier, and one block of zeros.
     fn weights(count: usize) -> Vec<f32> {
         let mut stream = Stream::new(3, 1);
         let mut weights: Vec<f32> = (0..count).map(|_| stream.normal() as f32 * 0.02).collect();
@@ -264,7 +264,7 @@ mod tests {
         out
     }
 
-    /// The share of a normal distribution that is below a number: the integral of its density, by Simpson's rule.
+    /// Returns the share of a normal distribution below `x`: the integral of its density, by Simpson's rule.
     fn below(x: f64) -> f64 {
         let density = |x: f64| f64::exp(-0.5 * x * x) / (2.0 * core::f64::consts::PI).sqrt();
         const PARTS: i32 = 2000;
@@ -276,7 +276,7 @@ mod tests {
         0.5 + weighed.sum::<f64>() * step / 3.0
     }
 
-    /// Where so much of a normal distribution is below.
+    /// Returns the number below which this share of a normal distribution is.
     fn quantile(share: f64) -> f64 {
         let (mut low, mut high) = (-8.0, 8.0);
         for _ in 0..60 {
@@ -286,8 +286,8 @@ mod tests {
         low
     }
 
-    /// The paper's formula, as `create_normal_map` of bitsandbytes has it: 8 quantiles above 0 and 7 below, at equal steps from 0.9677083 to
-    /// a half, over the largest. The table was computed in f32.
+    /// The paper's formula, as in `create_normal_map` of bitsandbytes: 8 quantiles above 0 and 7 below, at equal steps from 0.9677083 to
+    /// a half, divided by the largest. The table was computed in f32.
     #[test]
     fn entries_are_quantiles_of_the_normal_distribution() {
         const OFFSET: f64 = 0.967_708_3;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(NF4[usize::from(ZERO)].to_bits(), 0);
     }
 
-    /// The thresholds that stand in `dQuantizeNF4` of bitsandbytes: what is above them has the next code.
+    /// The thresholds in `dQuantizeNF4` of bitsandbytes. A number above a threshold has the next code.
     #[test]
     fn codes_change_where_those_of_others_do() {
         for (threshold, below) in [
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(codes(&[1.0, -1.0, 0.0, 0.5, -0.5, 0.0039, 0.004]), [127, -127, 0, 64, -64, 0, 1]);
     }
 
-    /// Bytes as bitsandbytes has them: the first element in the upper half.
+    /// The bytes of bitsandbytes, with the first element in the upper half.
     #[test]
     fn two_codes_are_in_a_byte() {
         let (codes, scales) = Coding::Nf4.quantize(&[4.0, -4.0, 0.0, 1.8, -0.36]);
@@ -336,7 +336,7 @@ mod tests {
         assert_eq!((&codes[..], &scales[..]), (&[127, -64i8 as u8, 0][..], &[4.0][..]));
     }
 
-    /// From any element on, and any number of them: what the whole weight is there.
+    /// Any number of elements, from any element on, equals that part of the whole weight.
     #[test]
     fn a_part_is_as_in_the_whole() {
         let values = weights(700);
@@ -353,8 +353,8 @@ mod tests {
         }
     }
 
-    /// No element is further from what it was than half the largest distance of two entries, times the scale, and what the scale is off by; and
-    /// some are nearly.
+    /// Errors are at most half the largest distance of two entries, times the scale, plus the error of the scale. Some errors come close
+    /// to that bound.
     #[test]
     fn errors_are_within_their_bounds() {
         let values = weights(100_003);
@@ -378,7 +378,7 @@ mod tests {
         }
     }
 
-    /// Beside f32, what a product with normally distributed weights is off by: scales in codes add next to nothing.
+    /// The error of a product with normally distributed weights: quantized scales add almost nothing to it.
     #[test]
     fn scales_in_codes_add_little_to_the_error() {
         let mut stream = Stream::new(11, 1);
@@ -392,7 +392,7 @@ mod tests {
         assert!((0.08..0.1).contains(&plain) && (1.0..1.005).contains(&(double / plain)), "{plain}, {double}");
     }
 
-    /// Every code with every kind of scale: what is saved as numbers is read back as the same codes and scales.
+    /// Every code with every kind of scale: dequantized numbers have the same codes and scales.
     #[test]
     fn what_codes_say_has_the_same_codes() {
         let mut stream = Stream::new(5, 2);
@@ -421,7 +421,7 @@ mod tests {
                 assert_eq!(round_trip(coding, &once), once);
                 continue;
             }
-            // Scales move by no more than two codes are apart, of the largest distance from the mean.
+            // Scales move by at most the distance of two codes, as a fraction of the largest distance from the mean.
             for (index, block) in once.chunks(64).enumerate().filter(|(_, block)| dynamic::scale(block) > 0.0) {
                 let [one, other] = [&scales, &of_again].map(|scales| coding.scale_of(scales, index).unwrap());
                 let most = scales[1 + index / 256 * 65];
@@ -430,7 +430,7 @@ mod tests {
         }
     }
 
-    /// The smallest scales, whose products are not normal numbers: the same numbers at any rate.
+    /// The smallest scales, whose products are subnormal: codes may differ, numbers may not.
     #[test]
     fn the_smallest_numbers_stay_what_they_are() {
         for scale in (1..5000).map(f32::from_bits) {

@@ -1,25 +1,25 @@
-//! Scales of blocks in 8 bits: the double quantisation of T. Dettmers, A. Pagnoni, A. Holtzman and L. Zettlemoyer, "QLoRA: Efficient Finetuning
-//! of Quantized LLMs" (arXiv:2305.14314), as bitsandbytes has it.
+//! Block scales in 8 bits: the double quantisation of T. Dettmers, A. Pagnoni, A. Holtzman and L. Zettlemoyer, "QLoRA: Efficient Finetuning
+//! of Quantized LLMs" (arXiv:2305.14314), as in bitsandbytes.
 //!
-//! From each scale the mean of all is subtracted. What is left are codes of the [map of both signs](DynamicMap::SIGNED), in blocks of
-//! [`BLOCK`] scales that share a scale of their own. A scale is the entry of its code times that, and the mean.
+//! The mean of all scales is subtracted from each. The rest is encoded by the [map of both signs](DynamicMap::SIGNED), in blocks of
+//! [`BLOCK`] scales that share a scale of their own. A scale is the entry of its code times that, plus the mean.
 //!
-//! All of it are words of f32: the mean, then block after block the scale of the block and its codes, four to a word, the first one in the
+//! All is stored in words of f32: the mean, then for each block its scale and its codes. A word has four codes, the first one in the
 //! lowest byte. The last block may have fewer.
 
 use super::dynamic::{self, DynamicMap};
 use alloc::vec::Vec;
 
-/// Scales that share one.
+/// Scales that share a scale.
 pub const BLOCK: u64 = dynamic::BLOCK;
 
-/// Codes of a word.
+/// Codes in a word.
 const OF_WORD: u64 = 4;
 
-/// Words of a block.
+/// Words in a block.
 pub const WORDS: u64 = 1 + BLOCK / OF_WORD;
 
-/// Words of so many scales.
+/// Returns the number of words for this many scales.
 pub const fn words(scales: u64) -> u64 {
     match scales {
         0 => 0,
@@ -27,7 +27,7 @@ pub const fn words(scales: u64) -> u64 {
     }
 }
 
-/// The words of these scales. Where one of a block is not finite, none of the block is; the mean is that of the others.
+/// Quantizes scales to words. If one scale of a block is not finite, none of the block is. The mean is that of the finite ones.
 pub fn quantize(scales: &[f32]) -> Vec<f32> {
     let finite = || scales.iter().filter(|scale| scale.is_finite());
     let sum: f64 = finite().map(|&scale| f64::from(scale)).sum();
@@ -48,7 +48,7 @@ pub fn quantize(scales: &[f32]) -> Vec<f32> {
     words
 }
 
-/// The scale of this number that words say, rounded to f32 once.
+/// Returns the scale with this index, rounded to f32 once. `None` if there is no such scale.
 #[inline(always)]
 pub fn scale_of(words: &[f32], number: usize) -> Option<f32> {
     let (block, inside) = (number / BLOCK as usize, number % BLOCK as usize);
@@ -65,7 +65,7 @@ mod tests {
     use crate::number::Coding;
     use crate::number::random::Stream;
 
-    /// Scales as blocks of normally distributed weights have them, and some that are far from those.
+    /// Returns scales of blocks with normally distributed weights, and some scales far from those.
     fn scales(count: usize) -> Vec<f32> {
         let mut stream = Stream::new(7, 1);
         let mut block = || (0..64).map(|_| stream.normal().abs()).fold(0.0, f64::max) as f32 * 0.02;
@@ -74,7 +74,7 @@ mod tests {
         scales
     }
 
-    /// The algorithm as the paper and bitsandbytes write it, in f64 and with every code tried: `absmax -= absmax.mean()`, then
+    /// The algorithm of the paper and bitsandbytes, in f64 and trying every code: `absmax -= absmax.mean()`, then
     /// `quantize_blockwise(absmax, blocksize=256)` with the map of both signs, and back.
     #[test]
     fn scales_are_those_of_the_formula() {
@@ -99,7 +99,7 @@ mod tests {
         }
     }
 
-    /// No scale is off by more than half the largest distance of two entries, of the largest distance from the mean in its block; and some nearly are.
+    /// Errors are at most half the largest distance of two entries, times the largest distance from the mean in the block. Some come close.
     #[test]
     fn errors_are_within_their_bound() {
         let scales = scales(10_000);
@@ -122,11 +122,11 @@ mod tests {
         assert!((0..300).all(|number| scale_of(&words, number) == Some(0.25)));
         assert!((0..5).all(|number| scale_of(&quantize(&[0.0; 5]), number) == Some(0.0)));
         assert_eq!((quantize(&[]), super::words(0), scale_of(&[], 0)), (Vec::new(), 0, None));
-        // Words that are 0, as a weight has them before it is set.
+        // Words that are 0, as in a weight before it is set.
         assert_eq!(scale_of(&[0.0; 67], 255), Some(0.0));
     }
 
-    /// What is no number stays in its block of scales.
+    /// A scale that is not finite affects its block of scales only.
     #[test]
     fn scales_that_are_not_finite() {
         for what in [f32::NAN, f32::INFINITY] {

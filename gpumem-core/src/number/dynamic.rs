@@ -1,34 +1,34 @@
-//! Numbers of 8 bits for optimizer states: the dynamic quantisation map, for blocks of elements that share a scale.
+//! Optimizer state in 8 bits: the dynamic quantisation map, for blocks of elements that share a scale.
 //!
-//! T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022). An element is the
-//! entry of a map times the scale of its block, which is the largest magnitude there. Entries are dense where they are large, and
-//! reach over seven decades: the share of a block's largest element that is 10^-k has as many digits as k leaves bits for.
+//! Source: T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022). An element is
+//! the entry of a map times the scale of its block, which is the largest magnitude there. Entries are dense near 1 and span seven
+//! decades: a fraction near 10^-k of a block's largest element has the precision that the bits not used for k allow.
 
-/// Elements of a block: consecutive ones of one tensor, in the order that its shape is written in. The last block may have fewer.
+/// Elements of a block: consecutive elements of one tensor, in the order of its shape. The last block may have fewer.
 pub const BLOCK: u64 = 256;
 
-/// Elements from which on a tensor is kept as codes. Of a smaller one little can be saved, and biases and scales are sensitive.
+/// Least elements of a tensor that is quantized. A smaller one saves little, and biases and scales are sensitive.
 pub const LEAST: u64 = 4096;
 
 /// Entries of a map, one for each code.
 const ENTRIES: usize = 256;
-/// Decades below 1 that a map has, and 10 to the power of each, the lowest first.
+/// The decades below 1 in a map, as powers of 10, the lowest first.
 const DECADES: [f64; 7] = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0];
 
-/// A map from codes to numbers from -1 or 0 to 1, ascending.
+/// A map from codes to numbers from -1 or 0 to 1, in ascending order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DynamicMap {
     entries: [f32; ENTRIES],
-    /// From where on it is the next entry that an element has: half way between the two.
+    /// The midpoints of neighbouring entries. From each of them on an element gets the next entry.
     bounds: [f32; ENTRIES - 1],
 }
 
 impl DynamicMap {
-    /// For numbers of both signs: 0, 1, and in the decade below `10^-k` the middles of `2^(6 - k)` equal parts with either sign.
+    /// The map for numbers of both signs: 0, 1, and in the decade below `10^-k` the middles of `2^(6 - k)` equal parts with either sign.
     pub const SIGNED: &DynamicMap = &DynamicMap::new(true);
 
-    /// For numbers that are 0 or more: the same with twice as many parts. What is above 0 never becomes 0: a mean of squares is what another
-    /// mean is divided by, and where it were lost that one would be divided by `eps` alone. bitsandbytes and torchao let it become 0.
+    /// The map for numbers that are 0 or more, with twice as many parts as [`DynamicMap::SIGNED`]. A number above 0 never becomes 0. Adam divides
+    /// its first moment by the root of the second. If the second became 0, the divisor would be `eps` alone. In bitsandbytes and torchao it may.
     pub const UNSIGNED: &DynamicMap = &DynamicMap::new(false);
 
     /// The smallest number above 0.
@@ -36,7 +36,7 @@ impl DynamicMap {
 
     const fn new(is_signed: bool) -> DynamicMap {
         let mut entries = [0.0; ENTRIES];
-        // Where 0 is: below it lie the negative ones.
+        // Index of the entry 0. Negative entries are below it.
         let zero = if is_signed { ENTRIES / 2 - 1 } else { 0 };
         let (mut at, mut decade) = (zero + 1, 0);
         while decade < DECADES.len() {
@@ -66,19 +66,19 @@ impl DynamicMap {
         DynamicMap { entries, bounds }
     }
 
-    /// The number of each code.
+    /// Returns the number of each code.
     pub const fn entries(&self) -> &[f32; ENTRIES] {
         &self.entries
     }
 
-    /// The number of a code, of which an element is its block's scale times as much.
+    /// Returns the number of a code. An element is this number times its block's scale.
     #[inline(always)]
     pub fn decode(&self, code: u8) -> f32 {
         self.entries[usize::from(code)]
     }
 
-    /// The code of the entry that is nearest to an element's share of its block's scale; half way between two the larger one. What is
-    /// no number, as a share of a block of zeros is, has code 0: times that scale it is what it was.
+    /// Returns the code of the entry nearest to an element, which is given as a fraction of its block's scale. Half way between two entries, it
+    /// is the larger one. NaN, as in a block of zeros, gets code 0: times the scale it is again what it was.
     #[inline(always)]
     pub fn encode(&self, share: f32) -> u8 {
         let (mut code, mut step) = (0, ENTRIES / 2);
@@ -90,10 +90,10 @@ impl DynamicMap {
     }
 }
 
-/// The scale of a block: the largest magnitude in it. If one element is no number, none of them is.
+/// Returns the scale of a block: the largest magnitude in it, or NaN if one element is NaN.
 #[inline(always)]
 pub fn scale(block: &[f32]) -> f32 {
-    // Of numbers without a sign the bits are in order, and NaN is above all.
+    // Without their sign, the bits of floats are ordered like the floats, and NaN is above all.
     f32::from_bits(block.iter().fold(0, |largest, x| largest.max(x.to_bits() & !(1 << 31))))
 }
 
@@ -101,8 +101,8 @@ pub fn scale(block: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Entries as `create_dynamic_map` of bitsandbytes 0.45 and torchao 0.18 has them, to the digits of f32: the ends of the map, around 0, and
-    /// around the step from one decade to the next.
+    /// Entries of `create_dynamic_map` in bitsandbytes 0.45 and torchao 0.18, to the digits of f32: at the ends of the map, around 0, and
+    /// between two decades.
     #[test]
     fn maps_are_those_of_others() {
         for (map, at, expected) in [
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(of_zero, [0.0; 2]);
     }
 
-    /// The nearest of all entries, for shares of both signs and all magnitudes.
+    /// Codes are those of the nearest entry, for fractions of both signs and all magnitudes.
     #[test]
     fn codes_are_of_the_nearest_entry() {
         let shares = (0..4000).flat_map(|i| {
@@ -143,17 +143,16 @@ mod tests {
             for map in [DynamicMap::SIGNED, DynamicMap::UNSIGNED] {
                 let nearest = map.entries().iter().map(|entry| (entry - share).abs()).fold(f32::MAX, f32::min);
                 let found = (map.decode(map.encode(share)) - share).abs();
-                // Of the map without a sign, the lowest entry in place of 0.
+                // In the map without a sign, the lowest entry replaces 0.
                 let is_lifted = map == DynamicMap::UNSIGNED && share > 0.0 && share < 1.7e-7;
                 assert!(is_lifted || found <= nearest + 1e-7 * share.abs(), "{share}: {found} is not {nearest}");
             }
         }
     }
 
-    /// How far an element is from what its code says, relative to itself, in the decade below `10^-k` with so many parts. It is most
-    /// half way between the first two entries of the decade, or between its first one and the last of the decade below, which has half as
-    /// many parts. Below the first entry of the lowest decade is 0, which the map without a sign does not round to: its first entry is
-    /// 3.25 times the lowest share that is looked at.
+    /// The relative error of a coded element in the decade below `10^-k`. It is largest half way between the first two entries of the decade, or
+    /// between its first entry and the last of the decade below, which has half as many parts. Below the first entry of the lowest decade is 0,
+    /// to which the map without a sign does not round. Its first entry is 3.25 times the lowest fraction that is tested.
     #[test]
     fn relative_errors_by_magnitude() {
         for (map, doubled) in [(DynamicMap::SIGNED, 1.0), (DynamicMap::UNSIGNED, 2.0)] {
@@ -183,7 +182,7 @@ mod tests {
         assert_eq!(scale(&[0.0, -0.0]).to_bits(), 0);
         assert!(scale(&[1.0, f32::NAN, f32::INFINITY]).is_nan());
         assert_eq!(scale(&[1.0, f32::NEG_INFINITY]), f32::INFINITY);
-        // The share of a block of zeros.
+        // The fraction in a block of zeros.
         assert_eq!(DynamicMap::SIGNED.encode(f32::NAN), 0);
     }
 }

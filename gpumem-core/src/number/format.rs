@@ -1,4 +1,4 @@
-//! Number formats, and which of them a precision uses.
+//! Number formats, and the formats that each precision uses.
 
 /// A 16-bit floating-point format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// The format itself.
+    /// Returns it as a [`Format`].
     pub const fn format(self) -> Format {
         match self {
             Half::Bf16 => Format::Bf16,
@@ -20,7 +20,7 @@ impl Half {
     }
 }
 
-/// What one element is in memory.
+/// The number format of one element in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Format {
     /// 32-bit floats.
@@ -36,12 +36,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// True for numbers with a fraction.
+    /// True if it has a fraction.
     pub const fn is_float(self) -> bool {
         matches!(self, Format::F32 | Format::Bf16 | Format::F16)
     }
 
-    /// Bytes of one element.
+    /// Returns the bytes of one element.
     pub const fn bytes(self) -> u64 {
         match self {
             Format::F32 | Format::U32 => 4,
@@ -71,7 +71,7 @@ impl Precision {
     pub const ALL: [Precision; 5] =
         [Precision::F32, Precision::Bf16, Precision::F16, Precision::Mixed(Half::Bf16), Precision::Mixed(Half::F16)];
 
-    /// The name as written in `TRAIN`, for messages.
+    /// Returns the name as written in `TRAIN`, for messages.
     pub const fn name(self) -> &'static str {
         match self {
             Precision::F32 => "F32",
@@ -82,7 +82,7 @@ impl Precision {
         }
     }
 
-    /// The format of weights and activations.
+    /// Returns the format of weights and activations.
     pub const fn narrow(self) -> Format {
         match self {
             Precision::F32 => Format::F32,
@@ -92,7 +92,7 @@ impl Precision {
         }
     }
 
-    /// The format of optimizer state and of the parameters of normalisation layers.
+    /// Returns the format of optimizer state and of the parameters of normalisation layers.
     pub const fn wide(self) -> Format {
         match self {
             Precision::F32 | Precision::Mixed(_) => Format::F32,
@@ -101,12 +101,12 @@ impl Precision {
         }
     }
 
-    /// Whether every weight has an f32 master copy beside it.
+    /// True if every weight also has an f32 master copy.
     pub const fn has_master(self) -> bool {
         matches!(self, Precision::Mixed(_))
     }
 
-    /// Whether gradients can be too small or too large for their format, so that the loss is scaled.
+    /// True if gradients can be too small or too large for their format, so that the loss is scaled.
     pub const fn scales_loss(self) -> bool {
         matches!(self.narrow(), Format::F16)
     }

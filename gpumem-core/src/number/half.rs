@@ -1,11 +1,11 @@
-//! Numbers on their way into the arena and out of it.
+//! Conversion of numbers when they enter or leave the arena.
 
 use crate::number::{Format, Half};
 use alloc::vec::Vec;
 
 impl Format {
-    /// Writes numbers as elements of this format, little end first: of 16 bits the nearest. There is one pass without branches, so
-    /// that compilers make it one of vectors.
+    /// Writes numbers as elements of this format, in little-endian order, rounded to nearest in 16 bits. It is one pass without branches, so
+    /// that compilers vectorise it.
     pub(crate) fn encode(self, numbers: &[f32], out: &mut [u8]) {
         match self {
             Format::F32 | Format::U32 => put_words(numbers, out, f32::to_le_bytes),
@@ -15,7 +15,7 @@ impl Format {
         }
     }
 
-    /// The numbers that these elements of the format are.
+    /// Reads elements of this format as numbers.
     pub fn decode(self, bytes: &[u8]) -> Vec<f32> {
         let halves =
             |half: Half| bytes.as_chunks().0.iter().map(|&word| half.widen(u16::from_le_bytes(word))).collect();
@@ -28,7 +28,7 @@ impl Format {
     }
 }
 
-/// Writes the bytes of each element, as far as there is room.
+/// Writes the bytes of each element, as far as `out` has room.
 pub(crate) fn put_words<T: Copy, const N: usize>(elements: &[T], out: &mut [u8], bytes: impl Fn(T) -> [u8; N]) {
     for (word, &element) in out.as_chunks_mut().0.iter_mut().zip(elements) {
         *word = bytes(element);
@@ -36,7 +36,7 @@ pub(crate) fn put_words<T: Copy, const N: usize>(elements: &[T], out: &mut [u8],
 }
 
 impl Half {
-    /// The nearest 16-bit float, ties to even, as its bits. What is too large becomes infinite, NaN stays NaN.
+    /// Returns the bits of the nearest 16-bit float, ties to even. Numbers that are too large become infinite, NaN stays NaN.
     pub fn narrow(self, x: f32) -> u16 {
         match self {
             Half::Bf16 => narrow_bf16(x),
@@ -44,7 +44,7 @@ impl Half {
         }
     }
 
-    /// The f32 of the same value.
+    /// Returns the f32 of the same value.
     pub fn widen(self, bits: u16) -> f32 {
         match self {
             Half::Bf16 => f32::from_bits(u32::from(bits) << 16),
@@ -53,7 +53,7 @@ impl Half {
     }
 }
 
-// Both take every way and then choose: there is nothing to jump to.
+// Both functions compute every case and then select one, so that there are no branches.
 
 #[inline(always)]
 fn narrow_bf16(x: f32) -> u16 {
@@ -71,7 +71,7 @@ fn narrow_f16(x: f32) -> u16 {
     // Below 2^-14 numbers are multiples of 2^-24, which is the distance of f32 numbers around 0.5.
     let small = (f32::from_bits(magnitude) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if magnitude < 0x3880_0000 { small } else { rounded };
-    // 65,520 lies between the largest number and what would be the next.
+    // 65,520 is half way between the largest number and the next one, if there were one.
     let number = if magnitude < 0x477f_f000 { finite } else { 0x7c00 };
     (sign | if magnitude > 0x7f80_0000 { 0x7e00 } else { number }) as u16
 }
@@ -108,7 +108,7 @@ mod tests {
         }
     }
 
-    /// Between two neighbours: the nearer one, and the even one in the middle.
+    /// Numbers between two neighbours round to the nearer one, and to the even one in the middle.
     #[test]
     fn numbers_in_between_are_rounded_to_the_nearest() {
         for half in BOTH {
@@ -135,7 +135,7 @@ mod tests {
             let mut bytes = vec![0; values.len() * format.bytes() as usize];
             format.encode(&values, &mut bytes);
             assert_eq!(format.decode(&bytes), values, "{format:?}");
-            // What there is no room for is left out.
+            // Elements without room are left out.
             let end = bytes.len() - 1;
             format.encode(&[7.0; 4], &mut bytes[..end]);
             assert_eq!(format.decode(&bytes), [7.0, 7.0, 7.0, 384.0], "{format:?}");

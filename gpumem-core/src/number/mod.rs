@@ -1,4 +1,4 @@
-//! Numbers: formats in memory, what a tensor's elements are for, numbers of 8 and of 4 bits, and the random sequence.
+//! Numbers: formats in memory, roles of tensors, quantization to 8 and 4 bits, and random numbers.
 
 pub mod coding;
 pub mod double;
@@ -13,7 +13,7 @@ pub use format::{Format, Half, Precision};
 pub(crate) use half::put_words;
 pub use role::Role;
 
-/// `1 / sqrt(n)` by Newton's iteration: `core` has no square root.
+/// Returns `1 / sqrt(n)` by Newton's iteration, since `core` has no square root.
 pub(crate) fn inverse_sqrt(n: u64) -> f64 {
     let n = n.max(1) as f64;
     let mut root = n;

@@ -1,9 +1,9 @@
 //! Counter-based random numbers: the same draw from the same coordinates, on every backend, in any order.
 //!
-//! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). Dropout
-//! keeps nothing because of it: the backward pass draws again what the forward pass drew.
+//! Philox 4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). With it dropout
+//! saves nothing: the backward pass draws the numbers of the forward pass again.
 
-/// Four random words for a counter under a key.
+/// Returns four random words for a counter under a key.
 #[inline(always)]
 pub fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];
@@ -21,17 +21,17 @@ pub fn philox(mut counter: [u32; 4], seed: u64) -> [u32; 4] {
     counter
 }
 
-/// The random words that decide about elements `4 * block` to `4 * block + 3` of a drawing layer: `row` is the layer's row
-/// and `step` the number of the training step. An element is dropped when its word is below [`threshold`].
+/// Returns the random words for elements `4 * block` to `4 * block + 3` of a layer that draws. `row` is the layer's row
+/// and `step` the number of the training step. An element is dropped if its word is below [`threshold`].
 #[inline(always)]
 pub fn drop_words(seed: u64, step: u64, row: u32, block: u64) -> [u32; 4] {
-    // The step's high bits share a word with the row: networks have fewer than 2^24 rows and trainings fewer than 2^40
+    // The step's high bits share a word with the row: networks have fewer than 2^24 rows, and trainings fewer than 2^40
     // steps.
     let stream = row ^ (((step >> 32) as u32) << 24);
     philox([block as u32, (block >> 32) as u32, stream, step as u32], seed)
 }
 
-/// The random words that decide about elements `first` to `first + 3`, wherever that is: see [`drop_words`].
+/// Returns the random words for elements `first` to `first + 3`, for any `first`: see [`drop_words`].
 #[inline(always)]
 pub fn drop_words_from(seed: u64, step: u64, row: u32, first: u64) -> [u32; 4] {
     let (block, shift) = (first / 4, (first % 4) as usize);
@@ -43,18 +43,18 @@ pub fn drop_words_from(seed: u64, step: u64, row: u32, first: u64) -> [u32; 4] {
     core::array::from_fn(|e| if e + shift < 4 { own[e + shift] } else { next[e + shift - 4] })
 }
 
-/// The random word that decides about element `index`: see [`drop_words`].
+/// Returns the random word for element `index`: see [`drop_words`].
 #[inline]
 pub fn drop_word(seed: u64, step: u64, row: u32, index: u64) -> u32 {
     drop_words(seed, step, row, index / 4)[(index % 4) as usize]
 }
 
-/// The words below this number are a share `p` of all words.
+/// Returns the number below which a share `p` of all words is.
 pub fn threshold(p: f64) -> u32 {
     (p * 4_294_967_296.0) as u32
 }
 
-/// A stream of numbers for the initialisation of one tensor.
+/// A stream of random numbers that initialises one tensor.
 #[derive(Clone, Debug)]
 pub struct Stream {
     seed: u64,
@@ -63,7 +63,7 @@ pub struct Stream {
 }
 
 impl Stream {
-    /// The stream of tensor number `tensor`.
+    /// Returns the stream of tensor number `tensor`.
     pub fn new(seed: u64, tensor: u32) -> Stream {
         Stream { seed, tensor, next: 0 }
     }
@@ -74,13 +74,13 @@ impl Stream {
         philox([block as u32, (block >> 32) as u32, self.tensor, u32::MAX], self.seed)
     }
 
-    /// Uniform on `[0, 1)`, with 53 bits.
+    /// Draws a number uniform on `[0, 1)`, with 53 bits.
     pub fn uniform(&mut self) -> f64 {
         let [low, high, ..] = self.words();
         ((u64::from(high) << 32 | u64::from(low)) >> 11) as f64 / 9_007_199_254_740_992.0
     }
 
-    /// Normal with mean 0 and deviation 1, by Marsaglia's polar method.
+    /// Draws a normal number of mean 0 and deviation 1, by Marsaglia's polar method.
     pub fn normal(&mut self) -> f64 {
         loop {
             let (x, y) = (2.0 * self.uniform() - 1.0, 2.0 * self.uniform() - 1.0);
@@ -92,7 +92,7 @@ impl Stream {
     }
 }
 
-/// Natural logarithm of a positive normal number: the exponent's share plus `2 * atanh` of the fraction's.
+/// Returns the natural logarithm of a positive normal number: the exponent's share plus `2 * atanh` of the fraction's.
 pub(crate) fn ln(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = ((bits >> 52) & 0x7ff) as i64 - 1023;
@@ -108,7 +108,7 @@ pub(crate) fn ln(x: f64) -> f64 {
     exponent as f64 * core::f64::consts::LN_2 + 2.0 * sum
 }
 
-/// The exponential function of a number from -700 to 700: a power of two, and Taylor's series of what is left.
+/// Returns `e^x` for `x` from -700 to 700: a power of two, times Taylor's series of the rest.
 pub(crate) fn exp(x: f64) -> f64 {
     let x = x.clamp(-700.0, 700.0);
     let scaled = x * core::f64::consts::LOG2_E;
@@ -122,7 +122,7 @@ pub(crate) fn exp(x: f64) -> f64 {
     sum * f64::from_bits(((power + 1023) as u64) << 52)
 }
 
-/// The cosine of `pi * x` for `x` from 0 to 1: Taylor's series, of no more than a quarter of a turn.
+/// Returns the cosine of `pi * x` for `x` from 0 to 1, by Taylor's series of at most a quarter of a turn.
 pub(crate) fn cos_of_pi(x: f64) -> f64 {
     let (x, sign) = if x > 0.5 { (1.0 - x, -1.0) } else { (x, 1.0) };
     let square = -(core::f64::consts::PI * x) * (core::f64::consts::PI * x);
@@ -134,7 +134,7 @@ pub(crate) fn cos_of_pi(x: f64) -> f64 {
     sign * sum
 }
 
-/// Square root by Newton's iteration.
+/// Returns the square root, by Newton's iteration.
 pub(crate) fn sqrt(x: f64) -> f64 {
     if x <= 0.0 {
         return 0.0;

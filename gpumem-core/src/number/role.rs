@@ -1,11 +1,11 @@
-//! What a tensor's elements are for, and what each is in memory at a given precision.
+//! Roles: the purpose of a tensor's elements, and their format in memory at a given precision.
 //!
-//! A program says the *role* of every tensor; bytes exist only once a [`Precision`] is chosen. This is what lets the
-//! refusal plan the same network at another precision without asking the macro again.
+//! A program states the *role* of every tensor. Bytes are known only once a [`Precision`] is chosen. So a refusal can plan
+//! the network at another precision without asking the macro again.
 
 use super::{Coding, Format, Precision};
 
-/// What a tensor's elements are for.
+/// The purpose of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Role {
@@ -23,31 +23,31 @@ pub enum Role {
     Index = 5,
     /// The step counter and the random seed: 32-bit words.
     State = 6,
-    /// Scratch memory of a matrix product: as many f32 as could be of use, or fewer where
-    /// [`Workspaces::product`](crate::memory::tables::Workspaces) caps it.
+    /// Scratch memory of a matrix product, in f32: as much as it could use, or less if
+    /// [`Workspaces::product`](crate::memory::tables::Workspaces) limits it.
     ProductWorkspace = 7,
-    /// Scratch memory of a convolution: as many f32 as could be of use, or fewer where
-    /// [`Workspaces::convolution`](crate::memory::tables::Workspaces) caps it.
+    /// Scratch memory of a convolution, in f32: as much as it could use, or less if
+    /// [`Workspaces::convolution`](crate::memory::tables::Workspaces) limits it.
     ConvolutionWorkspace = 8,
-    /// Brightnesses of images as they are stored: unsigned 8-bit integers.
+    /// Pixels of images as they are stored: unsigned 8-bit integers.
     Byte = 9,
     /// Optimizer state in 8 bits: the codes of a [`DynamicMap`](crate::number::dynamic::DynamicMap).
     Code = 10,
-    /// Optimizer state that is f32 at every precision: the scales of blocks of codes, and what stands in their place where a parameter has
-    /// too few elements for them.
+    /// Optimizer state that is f32 at every precision: the scales of blocks of codes, and the whole state of a parameter that has
+    /// too few elements for codes.
     WideMoment = 11,
     /// Weights of 8 bits: the codes of [`Coding::Int8`].
     Int8 = 12,
     /// Weights of 4 bits: the codes of [`Coding::Nf4`], two to a byte.
     Nf4 = 13,
-    /// The scales of blocks of such weights, or words with codes of them: f32 at every precision.
+    /// The scales of blocks of quantized weights, or words with codes of the scales: f32 at every precision.
     Scale = 14,
-    /// A piece of master copies on its way from host memory and back: f32 where there are [master copies](Role::master), and nothing where
+    /// A piece of master copies on its way from host memory and back: f32 if there are [master copies](Role::master), and 0 bytes if
     /// there are none.
     Master = 15,
-    /// On which side of something an element is: a bit, eight to a byte.
+    /// An activation mask: a bit of each element, eight to a byte.
     Bit = 16,
-    /// Weights of 4 bits whose scales are in codes as well: those of [`Coding::Nf4Double`].
+    /// Weights of 4 bits whose scales are quantized as well: [`Coding::Nf4Double`].
     Nf4Double = 17,
 }
 
@@ -74,12 +74,12 @@ impl Role {
         Role::Nf4Double,
     ];
 
-    /// The role with this number, as the generated tables write it.
+    /// Returns the role with this number, as the generated tables write it. `None` if there is no such role.
     pub const fn from_number(number: u64) -> Option<Role> {
         if number < Role::ALL.len() as u64 { Some(Role::ALL[number as usize]) } else { None }
     }
 
-    /// What an element is at `precision`.
+    /// Returns the format of an element at `precision`.
     pub const fn format(self, precision: Precision) -> Format {
         match self {
             Role::Activation | Role::Weight => precision.narrow(),
@@ -95,8 +95,8 @@ impl Role {
         }
     }
 
-    /// What an element of a parameter's master copy is at `precision`, if there is one: of weights that are narrower than
-    /// optimizer state.
+    /// Returns the format of a parameter's master copy at `precision`. `None` if there is no copy, as for all but weights that are narrower
+    /// than optimizer state.
     pub const fn master(self, precision: Precision) -> Option<Format> {
         match self {
             _ if self.has_master() && precision.has_master() => Some(precision.wide()),
@@ -104,17 +104,17 @@ impl Role {
         }
     }
 
-    /// Whether it is that of parameters which have a master copy where a precision has some.
+    /// True if parameters of this role have a master copy at precisions with master copies.
     pub const fn has_master(self) -> bool {
         matches!(self, Role::Weight)
     }
 
-    /// Whether it is what an optimizer keeps.
+    /// True if it is optimizer state.
     pub const fn is_optimizer_state(self) -> bool {
         matches!(self, Role::Moment | Role::Code | Role::WideMoment)
     }
 
-    /// How its codes are numbers, if it is a weight that is kept in codes.
+    /// Returns the coding of a quantized weight, or `None` for any other role.
     pub const fn coding(self) -> Option<Coding> {
         match self {
             Role::Int8 => Some(Coding::Int8),
@@ -124,7 +124,7 @@ impl Role {
         }
     }
 
-    /// Elements of its tensor's shape that one element in memory has: more than one where codes or bits share a byte.
+    /// Returns the elements of a tensor's shape in one element in memory: more than one if codes or bits share a byte.
     pub const fn packed(self) -> u64 {
         match self.coding() {
             Some(coding) => coding.packed(),
@@ -133,12 +133,12 @@ impl Role {
         }
     }
 
-    /// Whether it is scratch memory that may be cut short.
+    /// True if it is scratch memory that may be limited.
     pub const fn is_workspace(self) -> bool {
         matches!(self, Role::ProductWorkspace | Role::ConvolutionWorkspace)
     }
 
-    /// Bytes one element in memory takes at `precision`. A workspace may be cut short: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
+    /// Returns the bytes of one element in memory at `precision`. Scratch may be limited: see [`Workspaces::cap`](crate::memory::tables::Workspaces).
     pub const fn bytes(self, precision: Precision) -> u64 {
         match self {
             Role::Master if !precision.has_master() => 0,
