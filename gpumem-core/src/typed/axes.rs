@@ -1,11 +1,11 @@
-//! Rules of shapes of any rank, up to [`Shape::MAX_RANK`](crate::shape::Shape::MAX_RANK) axes.
+//! Shape rules for any rank, up to [`Shape::MAX_RANK`](crate::shape::Shape::MAX_RANK) axes.
 
 use super::{Dimensions, ShapeRule};
 use core::marker::PhantomData;
 use core::ops;
 use typenum::{Diff, IsEqual, IsLessOrEqual, Max, Maximum, Prod, Sum, True, U0, U1, U2, U3, U4, U5, UTerm, Unsigned};
 
-/// All dimensions multiplied: the same elements as one vector.
+/// Rule of a view with all dimensions multiplied: the elements as one vector.
 #[derive(Debug)]
 pub struct Flatten;
 
@@ -13,7 +13,7 @@ impl<N: Unsigned> ShapeRule<(N,)> for Flatten {
     type Out = (N,);
 }
 
-/// Channels: the first axis.
+/// Rule with the number of channels, the first axis. The shape does not change.
 #[derive(Debug)]
 pub struct Channels<C>(PhantomData<C>);
 
@@ -32,7 +32,7 @@ macro_rules! ranks {
             }
 
             $(
-                // The first two axes are one, and what is left has an axis less.
+                // Merges the first two axes, so that one axis less is left.
                 impl<$first: ops::Mul<$second>, $second $(, $rest)*> ShapeRule<($first, $second, $($rest,)*)> for Flatten
                 where
                     Flatten: ShapeRule<(Prod<$first, $second>, $($rest,)*)>,
@@ -45,13 +45,13 @@ macro_rules! ranks {
 }
 ranks! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F, G) }
 
-/// Two inputs whose shapes are broadcast as numpy does.
+/// Rule of two inputs whose shapes are broadcast as in numpy.
 #[derive(Debug)]
 pub struct Broadcast;
 
-/// The dimension that two dimensions are repeated to: the larger one, and each is that or 1.
+/// The dimension to which two dimensions are broadcast: the larger one. Each must be equal to it or 1.
 ///
-/// `(larger - a) * (a - 1) = 0` says just that.
+/// `(larger - a) * (a - 1) = 0` expresses that.
 pub trait Stretch<Other> {
     /// The dimension.
     type Out: Unsigned;
@@ -70,7 +70,7 @@ where
     type Out = Maximum<A, B>;
 }
 
-/// A shape with axes of length 1 put in front until it has as many as another one.
+/// A shape with leading axes of length 1 added, until it has as many axes as another one.
 pub trait Align<Other> {
     /// The longer shape.
     type Out;
@@ -122,7 +122,7 @@ alignments! {
     [] (A, B, C, E, F, G) to (H, I, J, K, L, M);
 }
 
-/// Shapes of one rank, each dimension stretched.
+/// Broadcasting of two shapes of one rank, dimension by dimension.
 pub trait StretchAll<Other> {
     /// The shape.
     type Out: Dimensions;
@@ -146,11 +146,11 @@ where
     type Out = <<L as Align<R>>::Out as StretchAll<<R as Align<L>>::Out>>::Out;
 }
 
-/// Rows and columns of two matrices.
+/// Rule of a matrix product, `[M, K]` times `[K, N]`.
 #[derive(Debug)]
 pub struct MatMul;
 
-/// The same with the second matrix transposed.
+/// Rule of a matrix product whose second matrix is transposed, `[M, K]` times `[N, K]`.
 #[derive(Debug)]
 pub struct MatMulTransposed;
 
@@ -176,15 +176,15 @@ macro_rules! matrices {
 }
 matrices! { () (A) (A, B) (A, B, C) (A, B, C, E) }
 
-/// Heads of the queries, heads of keys and of values, and elements of a head: queries, keys and values side by side.
+/// Rule with heads of the queries, heads of keys and of values, and elements of a head. Queries, keys and values share a row.
 #[derive(Debug)]
 pub struct Attention<H, K, S>(PhantomData<(H, K, S)>);
 
-/// The same of three inputs, and elements of a head of the values.
+/// Rule of attention with three inputs. Unlike [`Attention`], it also has the elements of a head of the values.
 #[derive(Debug)]
 pub struct AttentionApart<H, K, S, V>(PhantomData<(H, K, S, V)>);
 
-/// Positions: a matrix of them for each head that the table has a column for.
+/// Rule with the number of positions T: `[T, T]` for each head, a column of the table.
 #[derive(Debug)]
 pub struct RelativeBias<T>(PhantomData<T>);
 
@@ -219,17 +219,17 @@ macro_rules! sequences {
 }
 sequences! { () (A) (A, B) (A, B, C) (A, B, C, E) }
 
-/// A dimension of a shape by its number.
+/// A dimension of a shape by its index.
 pub trait At<Axis> {
     /// The dimension.
     type Out: Unsigned;
 }
 
-/// The axis, the first row and the number of rows that are taken.
+/// Rule with an axis, the first row and the number of rows that are taken.
 #[derive(Debug)]
 pub struct Slice<Axis, S, L>(PhantomData<(Axis, S, L)>);
 
-/// Adds the lengths along an axis.
+/// Rule that adds the lengths along an axis.
 #[derive(Debug)]
 pub struct Concat<Axis>(PhantomData<Axis>);
 
@@ -296,14 +296,14 @@ macro_rules! permutations {
     };
 }
 permutations! {
-    /// Which axis of two each axis of the output is.
+    /// Rule with the input's axis for each of two axes of the output.
     Permute2<I, J>;
-    /// Which axis of three each axis of the output is.
+    /// Rule with the input's axis for each of three axes of the output.
     Permute3<I, J, K>;
-    /// Which axis of four each axis of the output is.
+    /// Rule with the input's axis for each of four axes of the output.
     Permute4<I, J, K, L>;
-    /// Which axis of five each axis of the output is.
+    /// Rule with the input's axis for each of five axes of the output.
     Permute5<I, J, K, L, M>;
-    /// Which axis of six each axis of the output is.
+    /// Rule with the input's axis for each of six axes of the output.
     Permute6<I, J, K, L, M, N>;
 }

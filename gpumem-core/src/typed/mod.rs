@@ -17,18 +17,18 @@ pub use axes::{
 pub use typenum::{B0, B1, UInt, UTerm};
 pub use volumes::{AdaptivePool3d, Convolution3d, Pool3d, TransposedConvolution3d};
 
-/// A dimension that reads in decimals: `Tensor<f32, (D<64>, D<10>)>`.
+/// A dimension that is shown in decimals: `Tensor<f32, (D<64>, D<10>)>`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct D<const N: usize>;
 
-/// Maps [`D<N>`](D) to its typenum number, for the network `Net`. Generated code implements it, once per distinct number
-/// of a network; the parameter, a type of that code, keeps two networks' implementations apart.
+/// Maps [`D<N>`](D) to its typenum number, for the network `Net`. Generated code implements it once for each distinct number
+/// of a network. `Net`, a type of that code, keeps the implementations of two networks apart.
 pub trait TypenumOf<Net> {
-    /// The same number in binary.
+    /// The number, in binary.
     type Number: Unsigned;
 }
 
-/// Fails to compile unless `D<N>` is mapped to the number that says the same.
+/// Fails to compile unless `D<N>` is mapped to the typenum number of the same value.
 pub const fn assert_dimension<Net, const N: usize>()
 where
     D<N>: TypenumOf<Net>,
@@ -39,7 +39,7 @@ where
 /// A tuple of typenum numbers: the dimensions of one sample.
 pub trait Dimensions {}
 
-/// An operation's shape rule: which output dimensions an input has.
+/// The shape rule of an operation: maps the dimensions of the input to those of the output.
 pub trait ShapeRule<In> {
     /// Dimensions of the output.
     type Out: Dimensions;
@@ -48,7 +48,7 @@ pub trait ShapeRule<In> {
 /// Compiles only if `Rule` maps `In` to `Out`.
 pub const fn assert_edge<Rule: ShapeRule<In, Out = Out>, In, Out: Dimensions>() {}
 
-/// An operation whose output has the dimensions of its input.
+/// Rule of an operation whose output has the dimensions of its input.
 #[derive(Debug)]
 pub struct Same;
 
@@ -56,7 +56,7 @@ impl<In: Dimensions> ShapeRule<In> for Same {
     type Out = In;
 }
 
-/// Two inputs of one shape, which is that of the output.
+/// Rule of two inputs of one shape, which is also that of the output.
 #[derive(Debug)]
 pub struct Equal;
 
@@ -64,7 +64,7 @@ impl<In: Dimensions> ShapeRule<(In, In)> for Equal {
     type Out = In;
 }
 
-/// Features in, features out.
+/// Rule with the features of input and output.
 #[derive(Debug)]
 pub struct Product<I, O>(PhantomData<(I, O)>);
 
@@ -76,7 +76,7 @@ impl<I: Unsigned, O: Unsigned, T: Unsigned> ShapeRule<(T, I)> for Product<I, O> 
     type Out = (T, O);
 }
 
-/// Elements of a row, which is the last axis.
+/// Rule with the elements of a row, the last axis. The shape does not change.
 #[derive(Debug)]
 pub struct Rows<N>(PhantomData<N>);
 
@@ -88,7 +88,7 @@ impl<N: Unsigned, T: Unsigned> ShapeRule<(T, N)> for Rows<N> {
     type Out = (T, N);
 }
 
-/// Elements of a row of the table.
+/// Rule with the elements of a row of the table.
 #[derive(Debug)]
 pub struct Gather<N>(PhantomData<N>);
 
@@ -96,7 +96,7 @@ impl<T: Unsigned, N: Unsigned> ShapeRule<(T,)> for Gather<N> {
     type Out = (T, N);
 }
 
-/// Where the largest of some indices is.
+/// Rule of the position of the largest index.
 #[derive(Debug)]
 pub struct ArgMax;
 
@@ -104,7 +104,7 @@ impl<T: Unsigned> ShapeRule<(T,)> for ArgMax {
     type Out = (U1,);
 }
 
-/// Rows of a sequence, one for each index.
+/// Rule of rows of a sequence that are taken by index.
 #[derive(Debug)]
 pub struct Take;
 
@@ -112,7 +112,7 @@ impl<T: Unsigned, N: Unsigned, C: Unsigned> ShapeRule<((T, N), (C,))> for Take {
     type Out = (C, N);
 }
 
-/// Length of the second of three axes, which is left out.
+/// Rule with the length of the second of three axes, which is dropped.
 #[derive(Debug)]
 pub struct Reduce<N>(PhantomData<N>);
 
@@ -120,7 +120,7 @@ impl<A: Unsigned, N: Unsigned, B: Unsigned> ShapeRule<(A, N, B)> for Reduce<N> {
     type Out = (A, B);
 }
 
-/// Scale of the height and of the width.
+/// Rule with the scale of the height and of the width.
 #[derive(Debug)]
 pub struct Resize<SH, SW>(PhantomData<(SH, SW)>);
 
@@ -132,7 +132,7 @@ where
     type Out = (C, Prod<H, SH>, Prod<W, SW>);
 }
 
-/// Gates of a unit, hidden units and directions: the steps' gates side by side.
+/// Rule with gates of a unit, hidden units and directions. A row of the input has the gates of a time step.
 #[derive(Debug)]
 pub struct Recurrence<G, H, N>(PhantomData<(G, H, N)>);
 
@@ -143,7 +143,7 @@ where
     type Out = (T, Prod<H, N>);
 }
 
-/// Gates of a unit, hidden units, outputs of a step and directions: the same with fewer outputs than units.
+/// Rule with gates of a unit, hidden units, outputs of a time step and directions, for fewer outputs than units.
 #[derive(Debug)]
 pub struct ProjectedRecurrence<G, H, P, N>(PhantomData<(G, H, P, N)>);
 
@@ -155,7 +155,7 @@ where
     type Out = (T, Prod<P, N>);
 }
 
-/// A value of channels and one of step sizes, states of each channel, what goes into the states and out of them, and a number for each channel.
+/// Rule of values and step sizes of channels, states of each channel, input and output of the states, and a number for each channel.
 #[derive(Debug)]
 pub struct SelectiveScan;
 
@@ -163,7 +163,7 @@ impl<T: Unsigned, C: Unsigned, N> ShapeRule<((T, C), (T, C), (C, N), (T, N), (T,
     type Out = (T, C);
 }
 
-/// Height and width of the output.
+/// Rule with height and width of the output.
 #[derive(Debug)]
 pub struct AdaptivePool<H, W>(PhantomData<(H, W)>);
 
@@ -171,8 +171,8 @@ impl<C: Unsigned, H: Unsigned, W: Unsigned, OH: Unsigned, OW: Unsigned> ShapeRul
     type Out = (C, OH, OW);
 }
 
-/// The number of positions of a window along one axis: `(self + 2 * P + E - D * (K - 1) - 1) / S + 1`, where `E` is what the
-/// last window reads beyond as much padding at the end as at the beginning.
+/// The number of positions of a window along one axis: `(self + 2 * P + E - D * (K - 1) - 1) / S + 1`. `E`, the overhang, is how far the
+/// last window reads beyond the padding, which is equal at both ends.
 pub trait Window<K, S, P, D, E> {
     /// The number of positions.
     type Out: Unsigned;
@@ -198,7 +198,7 @@ where
     type Out = Sum<Quot<Room<H, K, P, D, E>, S>, U1>;
 }
 
-/// Kernel, stride, padding, dilation and overhang of the height, then of the width.
+/// Rule with kernel, stride, padding, dilation and overhang of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct Pool<KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(PhantomData<(KH, SH, PH, DH, EH, KW, SW, PW, DW, EW)>);
@@ -213,7 +213,7 @@ where
     type Out = (C, H::Out, W::Out);
 }
 
-/// Output channels, then kernel, stride, padding, dilation and overhang of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and overhang of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct Convolution<O, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
@@ -231,7 +231,7 @@ where
     type Out = (O, H::Out, W::Out);
 }
 
-/// The length of one axis: `(self - 1) * S + D * (K - 1) + E + 1 - 2 * P`.
+/// The length of a transposed convolution's output along one axis: `(self - 1) * S + D * (K - 1) + E + 1 - 2 * P`.
 pub trait Spread<K, S, P, D, E> {
     /// The length of the output.
     type Out: Unsigned;
@@ -256,7 +256,7 @@ where
     type Out = Diff<Whole<H, K, S, D, E>, Prod<P, U2>>;
 }
 
-/// Output channels, then kernel, stride, padding, dilation and output padding of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and output padding of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct TransposedConvolution<O, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
@@ -274,7 +274,7 @@ where
     type Out = (O, H::Out, W::Out);
 }
 
-/// Height and width of the output, of what lies between the elements of the input.
+/// Rule with height and width of an interpolated output.
 #[derive(Debug)]
 pub struct Interpolate<H, W>(PhantomData<(H, W)>);
 
@@ -282,7 +282,7 @@ impl<C: Unsigned, H: Unsigned, W: Unsigned, OH: Unsigned, OW: Unsigned> ShapeRul
     type Out = (C, OH, OW);
 }
 
-/// Rows that are added and that are cut off, then columns.
+/// Rule with the rows that are added and the rows that are cut off, then the columns.
 #[derive(Debug)]
 pub struct Pad<AH, RH, AW, RW>(PhantomData<(AH, RH, AW, RW)>);
 

@@ -1,10 +1,10 @@
-//! Windows that slide over volumes, `[C, D, H, W]`.
+//! Shape rules of windows over volumes, `[C, D, H, W]`.
 
 use super::{ShapeRule, Spread, Window};
 use core::marker::PhantomData;
 use typenum::Unsigned;
 
-/// Depth, height and width of the output.
+/// Rule with depth, height and width of the output.
 #[derive(Debug)]
 pub struct AdaptivePool3d<D, H, W>(PhantomData<(D, H, W)>);
 
@@ -21,7 +21,7 @@ where
     type Out = (C, OD, OH, OW);
 }
 
-/// Kernel, stride, padding, dilation and overhang of the depth, of the height, then of the width.
+/// Rule with kernel, stride, padding, dilation and overhang of the depth, of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct Pool3d<KD, SD, PD, DD, ED, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
@@ -39,7 +39,7 @@ where
     type Out = (C, D::Out, H::Out, W::Out);
 }
 
-/// Output channels, then kernel, stride, padding, dilation and overhang of the depth, of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and overhang of the depth, of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct Convolution3d<O, KD, SD, PD, DD, ED, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
@@ -58,7 +58,7 @@ where
     type Out = (O, D::Out, H::Out, W::Out);
 }
 
-/// Output channels, then kernel, stride, padding, dilation and output padding of the depth, of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and output padding of the depth, of the height, then of the width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct TransposedConvolution3d<O, KD, SD, PD, DD, ED, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
