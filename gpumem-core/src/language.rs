@@ -1,23 +1,23 @@
-//! The words of the language that are no layers, as pages: an editor shows them where the words are written in a network.
+//! Pages of the language's words that are not layers. An editor shows them at the words in a network.
 //!
-//! Nothing here is used by a program.
+//! No program uses them.
 #![allow(non_camel_case_types, reason = "they are spelt as in a network")]
 
 macro_rules! words {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         $($(#[$doc])* #[derive(Clone, Copy, Debug)] pub enum $name {})*
 
-        /// The names of all words.
+        /// Names of all words.
         pub const WORDS: &[&str] = &[$(stringify!($name),)*];
     };
 }
 
 words! {
-    /// `repeat(n, x)`: `x` so many times, one after the other, with parameters of its own each time.
+    /// `repeat(n, x)`: `x`, n times in a row, each time with parameters of its own.
     repeat,
     /// `tap(name)`: marks the value here, for `from(name)` and for the loss. It changes nothing.
     tap,
-    /// `from(name)`: the value that `tap(name)` marked, or an input of that name, in place of what arrives.
+    /// `from(name)`: the value that `tap(name)` marked, or an input of that name, in place of the value that arrives.
     from,
     /// `freeze(x)`, or `freeze` among a layer's options: no gradient goes to its parameters through this use of them, and nothing is kept
     /// for one. Where every use is frozen, as of `let w = freeze(Linear(8));`, they have no optimizer state and training leaves them as they

@@ -1,14 +1,14 @@
-//! Text built in const evaluation, where `format!` does not exist.
+//! Text built in const evaluation, in which `format!` does not exist.
 
 /// A text of at most `CAP` bytes, built piece by piece in const evaluation.
 ///
-/// What does not fit is cut off at a character boundary; nothing overflows and nothing panics. The methods take
-/// `&mut self`: a buffer passed by value would be copied once a piece.
+/// Text that does not fit is cut off at a character boundary; nothing overflows and nothing panics. The methods take
+/// `&mut self`, since a buffer passed by value would be copied for each piece.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<const CAP: usize> {
     buffer: [u8; CAP],
     length: usize,
-    /// Once a piece was cut off, later pieces are dropped too: a text with a gap would mislead.
+    /// True once a piece was cut off. Later pieces are dropped then, too: a text with a gap would mislead.
     full: bool,
 }
 
@@ -19,7 +19,7 @@ impl<const CAP: usize> Default for Message<CAP> {
 }
 
 impl<const CAP: usize> Message<CAP> {
-    /// The empty text.
+    /// Returns the empty text.
     pub const fn new() -> Self {
         Message { buffer: [0; CAP], length: 0, full: false }
     }
@@ -64,7 +64,7 @@ impl<const CAP: usize> Message<CAP> {
         }
     }
 
-    /// Appends `bytes` bytes in the largest binary unit that it reaches: `14.21 GiB`, `527.8 MiB`, `3.5 KiB`, `12 B`.
+    /// Appends `bytes` in the largest binary unit that it reaches: `14.21 GiB`, `527.8 MiB`, `3.5 KiB`, `12 B`.
     pub const fn bytes(&mut self, bytes: u64) -> &mut Self {
         if bytes >= 1 << 30 {
             self.decimal(hundredths(bytes, 1 << 30), 2).text(" GiB")
@@ -116,7 +116,7 @@ impl<const CAP: usize> Message<CAP> {
         self
     }
 
-    /// The text so far.
+    /// Returns the text so far.
     pub const fn as_str(&self) -> &str {
         match core::str::from_utf8(self.buffer.split_at(self.length).0) {
             Ok(text) => text,
@@ -125,17 +125,17 @@ impl<const CAP: usize> Message<CAP> {
     }
 }
 
-/// `bytes / unit` in hundredths, rounded to nearest. 128 bits, because `100 * bytes` may pass 2^64.
+/// Returns `bytes / unit` in hundredths, rounded to nearest. 128 bits, because `100 * bytes` may pass 2^64.
 const fn hundredths(bytes: u64, unit: u64) -> u64 {
     ((bytes as u128 * 100 + unit as u128 / 2) / unit as u128) as u64
 }
 
-/// `bytes / unit` in tenths, rounded to nearest.
+/// Returns `bytes / unit` in tenths, rounded to nearest.
 const fn tenths(bytes: u64, unit: u64) -> u64 {
     ((bytes as u128 * 10 + unit as u128 / 2) / unit as u128) as u64
 }
 
-/// Whether two texts are equal: `==` on `str` is no const fn.
+/// True if two texts are equal: `==` on `str` is no const fn.
 pub(crate) const fn same(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     if a.len() != b.len() {

@@ -1,6 +1,6 @@
-//! What `operation!` declares: the functions of a layer of one's own, and what they are given.
+//! Functions of a layer of one's own, as `operation!` declares them, and their arguments.
 //!
-//! A layer that is a formula needs no functions. One with functions has them in two places: a Rust module or type with `forward`
+//! A layer that is a formula needs no functions. A layer with functions has them twice: a Rust module or type with `forward`
 //! and `backward` for the CPU, and a CUDA file with kernels of these names for cards.
 //!
 //! ```
@@ -41,9 +41,9 @@ use alloc::vec::Vec;
 /// The functions of the operations that a network, or a module of blocks, declares and uses.
 #[derive(Debug)]
 pub struct Operations {
-    /// Its own, in the order in which they are declared.
+    /// Its own functions, in the order of their declaration.
     pub own: &'static [Functions],
-    /// Those of the modules that it uses, in the order of its `use blocks`.
+    /// Operations of the modules that it uses, in the order of its `use blocks`.
     pub used: &'static [&'static Operations],
 }
 
@@ -51,10 +51,10 @@ impl Operations {
     /// No operation.
     pub const NONE: Operations = Operations { own: &[], used: &[] };
 
-    /// The functions of an operation.
+    /// Returns the functions of an operation.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if there are none at the end of its route.
+    /// [`Error::Damaged`] if there are no such functions at the end of its route.
     pub fn find(&self, operation: &Declared) -> Result<&Functions, Error> {
         let found = operation.route.split_last().and_then(|(own, modules)| {
             let step = |at: &Operations, &module: &u64| at.used.get(usize::try_from(module).ok()?).copied();
@@ -74,14 +74,14 @@ impl Operations {
 pub struct Functions {
     /// The layer's name.
     pub name: &'static str,
-    /// Those that run on the CPU.
+    /// The functions for the CPU; `None` without `cpu`.
     pub cpu: Option<CpuFunctions>,
-    /// Those that run on cards.
+    /// The kernels for cards; `None` without `cuda`.
     pub cuda: Option<CudaFile>,
 }
 
 impl Functions {
-    /// What a device says of an operation without the field that has its functions there: `cpu`, written `cpu: path`.
+    /// Returns the error of a device whose field the operation lacks: `cpu`, written `cpu: path`.
     pub fn missing(&self, device: &'static str, field: &str, written: &str) -> Error {
         let what = format!(
             "operation `{}` is declared without `{field}`, so it counts in budgets, but nothing computes it here; add `{written}` \
@@ -92,7 +92,7 @@ impl Functions {
     }
 }
 
-/// What an operation does on the CPU.
+/// The functions of an operation for the CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct CpuFunctions {
     /// Computes the output.
@@ -113,7 +113,7 @@ pub struct CudaFile {
 /// The dimensions and arguments of a layer, by the names in its declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers<'a> {
-    /// Dimensions and whole arguments; what is `true` or `false` is 1 or 0.
+    /// Dimensions and integer arguments. `true` and `false` are 1 and 0.
     pub sizes: &'a [(String, u64)],
     /// The other arguments.
     pub fractions: &'a [(String, f64)],
@@ -132,7 +132,7 @@ impl Numbers<'_> {
     }
 }
 
-/// What `forward` is given. Tensors are row-major, with the batch outermost; each has all samples.
+/// The arguments of `forward`. Tensors are row-major, with the batch outermost; each has all samples.
 #[derive(Debug)]
 pub struct Forward<'a> {
     /// Samples.
@@ -143,15 +143,15 @@ pub struct Forward<'a> {
     pub x: &'a [f32],
     /// The parameters, in the order of their declaration.
     pub parameters: Vec<&'a [f32]>,
-    /// The output, to be filled. It holds anything.
+    /// The output, to be filled. Its contents are arbitrary before that.
     pub y: &'a mut [f32],
-    /// What is saved for `backward`, in the order of its declaration, to be filled. Empty where no backward pass needs it.
+    /// Tensors saved for `backward`, in the order of their declaration, to be filled. Empty if no backward pass needs them.
     pub saves: Vec<&'a mut [f32]>,
-    /// Scratch memory. It holds anything.
+    /// Scratch memory. Its contents are arbitrary.
     pub workspace: &'a mut [f32],
 }
 
-/// What `backward` is given. Gradients are added to what is there, which is 0 where nothing was added before.
+/// The arguments of `backward`. It adds to gradients, which are 0 if nothing was added before.
 #[derive(Debug)]
 pub struct Backward<'a> {
     /// Samples.
@@ -166,18 +166,18 @@ pub struct Backward<'a> {
     pub parameters: Vec<&'a [f32]>,
     /// The output, if it is kept; else empty.
     pub y: &'a [f32],
-    /// What `forward` saved.
+    /// Tensors that `forward` saved.
     pub saves: Vec<&'a [f32]>,
-    /// The gradient of the input, if anything before this layer is trained.
+    /// The gradient of the input; `None` if nothing before this layer is trained.
     pub dx: Option<&'a mut [f32]>,
-    /// The gradients of the parameters, of those that are trained.
+    /// The gradients of the parameters; `None` for those that are not trained.
     pub dparameters: Vec<Option<&'a mut [f32]>>,
-    /// Scratch memory. It holds anything.
+    /// Scratch memory. Its contents are arbitrary.
     pub workspace: &'a mut [f32],
 }
 
 impl Forward<'_> {
-    /// A dimension, or an argument that is `usize` or `bool`, by its name in the declaration.
+    /// Returns a dimension, or an argument of type `usize` or `bool`, by its name in the declaration.
     ///
     /// # Panics
     /// If the declaration has no such name.
@@ -185,7 +185,7 @@ impl Forward<'_> {
         self.numbers.size(name)
     }
 
-    /// An argument that is `f64`, by its name in the declaration.
+    /// Returns an argument of type `f64`, by its name in the declaration.
     ///
     /// # Panics
     /// If the declaration has no such name.
@@ -195,7 +195,7 @@ impl Forward<'_> {
 }
 
 impl Backward<'_> {
-    /// A dimension, or an argument that is `usize` or `bool`, by its name in the declaration.
+    /// Returns a dimension, or an argument of type `usize` or `bool`, by its name in the declaration.
     ///
     /// # Panics
     /// If the declaration has no such name.
@@ -203,7 +203,7 @@ impl Backward<'_> {
         self.numbers.size(name)
     }
 
-    /// An argument that is `f64`, by its name in the declaration.
+    /// Returns an argument of type `f64`, by its name in the declaration.
     ///
     /// # Panics
     /// If the declaration has no such name.

@@ -1,4 +1,4 @@
-//! Shapes of one sample, in decimals. The batch is never part of a [`Shape`].
+//! Shapes of one sample. The batch is never part of a [`Shape`].
 
 use core::fmt;
 
@@ -13,7 +13,7 @@ impl Shape {
     /// Most dimensions that a shape can have.
     pub const MAX_RANK: usize = 6;
 
-    /// A shape with these dimensions; those beyond [`Shape::MAX_RANK`] are dropped.
+    /// Returns a shape with these dimensions. Dimensions beyond [`Shape::MAX_RANK`] are dropped.
     pub fn new(dims: &[u64]) -> Shape {
         let rank = dims.len().min(Shape::MAX_RANK);
         let mut shape = Shape { dims: [0; Shape::MAX_RANK], rank };
@@ -21,32 +21,32 @@ impl Shape {
         shape
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     pub fn dims(&self) -> &[u64] {
         &self.dims[..self.rank]
     }
 
-    /// Number of dimensions.
+    /// Returns the number of dimensions.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// The innermost dimension; 1 for a shape without dimensions.
+    /// Returns the innermost dimension, or 1 for a shape without dimensions.
     pub fn last(&self) -> u64 {
         self.dims().last().copied().unwrap_or(1)
     }
 
-    /// Elements of one sample, or `None` if they exceed `u64`.
+    /// Returns the elements of one sample, or `None` if they exceed `u64`.
     pub fn elements(&self) -> Option<u64> {
         self.dims().iter().try_fold(1u64, |product, &dim| product.checked_mul(dim))
     }
 
-    /// The same shape with another innermost dimension.
+    /// Replaces the innermost dimension.
     pub fn with_last(self, dim: u64) -> Shape {
         self.with(self.rank.wrapping_sub(1), dim)
     }
 
-    /// The same shape with another length along one axis.
+    /// Replaces the length of one axis. Returns the shape unchanged if it has no such axis.
     pub fn with(mut self, axis: usize, length: u64) -> Shape {
         if axis < self.rank {
             self.dims[axis] = length;
@@ -54,20 +54,20 @@ impl Shape {
         self
     }
 
-    /// Whether channels first and channels last are the same order for the last three axes: there is one channel, or one
-    /// pixel. False for shapes of fewer axes.
+    /// True if channels first and channels last are one order for the last three axes, with one channel or one pixel.
+    /// False for shapes of fewer axes.
     pub fn is_same_in_both_orders(&self) -> bool {
         matches!(self.dims(), [.., channels, height, width] if *channels == 1 || (*height == 1 && *width == 1))
     }
 
-    /// `[C, H, W]` of a feature map.
+    /// Returns `[C, H, W]` of a feature map, or `None` if the shape does not have three axes.
     pub fn as_map(&self) -> Option<[u64; 3]> {
         <[u64; 3]>::try_from(self.dims()).ok()
     }
 }
 
-/// The product of `factors`, or `u64::MAX` where it exceeds `u64`: such a network is refused for its element counts before
-/// any other figure of it is shown.
+/// Returns the product of `factors`, or `u64::MAX` if it exceeds `u64`. A network with such a product is refused for its element
+/// counts before any other figure of it is shown.
 pub(crate) fn product(factors: &[u64]) -> u64 {
     factors.iter().fold(1, |product, &factor| product.saturating_mul(factor))
 }

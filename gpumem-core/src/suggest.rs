@@ -1,10 +1,10 @@
-//! "Did you mean": the known name nearest to what was written.
+//! "Did you mean": finds the known name nearest to a misspelt one.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// The name in `known` that is nearest to `written`, if one is near enough to be what was meant: equal but for case, one that
-/// begins with it, within a third of its length in edits, or of the same stem.
+/// Returns the name in `known` that `written` probably means, or `None` if none is near enough. A name is near if it differs only in
+/// case, begins with `written`, needs edits for at most a third of its length, or has the same stem.
 pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     let target = plain(written);
     let plains: Vec<(String, &'a str)> = known.iter().map(|&name| (plain(name), name)).collect();
@@ -26,7 +26,7 @@ pub fn nearest<'a>(written: &str, known: &[&'a str]) -> Option<&'a str> {
     by_edits.map(|(_, name)| name).or_else(|| same_stem(&target, known))
 }
 
-/// The names in `known` that begin with what was written, however case and `_` are written: the one that is equal, or all.
+/// Returns the names in `known` that begin with `written`, ignoring case and `_`. If one is equal, returns that one alone.
 pub fn beginning<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let target = plain(written);
     let found: Vec<&str> = known.into_iter().filter(|name| plain(name).starts_with(&target)).collect();
@@ -36,7 +36,7 @@ pub fn beginning<'a>(written: &str, known: impl IntoIterator<Item = &'a str>) ->
     }
 }
 
-/// The name that shares the longest beginning with `target`: two thirds of the shorter one, and four letters, at least.
+/// Returns the name with the longest prefix in common with `target`: at least four letters and two thirds of the shorter name.
 fn same_stem<'a>(target: &str, known: &[&'a str]) -> Option<&'a str> {
     let stem = |name: &&'a str| {
         let plain = plain(name);
@@ -44,16 +44,16 @@ fn same_stem<'a>(target: &str, known: &[&'a str]) -> Option<&'a str> {
         (length, plain.chars().count().min(target.chars().count()), *name)
     };
     let is_near = |(length, shorter, _): &(usize, usize, &str)| *length >= 4 && 3 * length >= 2 * shorter;
-    // Of equal ones the first.
+    // Of names with equally long prefixes, the first one wins.
     let longest = known.iter().rev().map(stem).filter(is_near).max_by_key(|(length, ..)| *length);
     longest.map(|(.., name)| name)
 }
 
-/// A name in small letters, without `_`.
+/// Returns a name in lower case, without `_`.
 fn plain(name: &str) -> String {
     name.to_lowercase().replace('_', "")
 }
-/// Levenshtein distance, with a swap of neighbours as one edit.
+/// Returns the Levenshtein distance, in which a swap of neighbours is one edit.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());
     let mut before: Vec<usize> = Vec::new();
