@@ -110,22 +110,22 @@ macro_rules! functions {
 functions! {
     /// `Relu` or `Relu(inplace)`: `max(x, 0)`.
     ///
-    /// * Backward keeps the output where another layer reads that again, as a convolution does, and else a bit of each element; nothing where
-    ///   it alone reads what a `BatchNorm2d` gives, unless that output is kept. In place it costs nothing. Without `inplace` the output still overwrites the input wherever nothing else needs the input; with it, that is
-    ///   promised, or an error.
+    /// * Backward keeps the output if another layer's gradient reads it, as a convolution's does, and else one bit of each element. It keeps
+    ///   nothing if it alone reads a `BatchNorm2d`'s output and its own is not kept. In place it costs nothing. Without `inplace` the
+    ///   output still overwrites the input if nothing else needs the input. With it, overwriting is guaranteed, or compilation fails.
     ///
     /// PyTorch: `torch.nn.ReLU(inplace)`.
     Relu = FunctionRow { other_side: Some(1.0), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
     /// `Relu6` or `Relu6(inplace)`: `min(max(x, 0), 6)`.
     ///
-    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
+    /// * Backward keeps what [`Relu`](Function::Relu) keeps. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.ReLU6(inplace)`.
     Relu6 = FunctionRow { other_side: Some(1.0), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
-    /// `LeakyRelu(negative_slope = 0.01, inplace)`: `x` where it is positive, else `negative_slope * x`.
+    /// `LeakyRelu(negative_slope = 0.01, inplace)`: `x` if it is positive, else `negative_slope * x`.
     ///
     /// * Options: `negative_slope = 0.01`, at least 0; `inplace`.
-    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
+    /// * Backward keeps what [`Relu`](Function::Relu) keeps. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.LeakyReLU(negative_slope, inplace)`.
     LeakyRelu = FunctionRow {
@@ -141,7 +141,7 @@ functions! {
     GeluTanh = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_INPUT };
     /// `Silu`: sigmoid linear unit, `x / (1 + exp(-x))`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.SiLU()`.
     Silu = FunctionRow::KEEPS_INPUT;
@@ -179,40 +179,40 @@ functions! {
     Tanh = FunctionRow::KEEPS_OUTPUT;
     /// `Hardswish`: `x * min(max(x + 3, 0), 6) / 6`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.Hardswish()`.
     Hardswish = FunctionRow::KEEPS_INPUT;
     /// `Hardsigmoid` or `Hardsigmoid(inplace)`: `min(max(x + 3, 0), 6) / 6`.
     ///
-    /// * Backward keeps what that of [`Relu`](Function::Relu) does. In place it costs nothing.
+    /// * Backward keeps what [`Relu`](Function::Relu) keeps. In place it costs nothing.
     ///
     /// PyTorch: `torch.nn.Hardsigmoid(inplace)`.
     Hardsigmoid = FunctionRow { other_side: Some(0.5), inplace: true, ..FunctionRow::KEEPS_OUTPUT };
-    /// `Elu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x) - 1)`.
+    /// `Elu(alpha = 1.0, inplace)`: `x` if it is positive, else `alpha * (exp(x) - 1)`.
     ///
     /// * Options: `alpha = 1.0`, at least 0; `inplace`.
-    /// * Backward keeps the input; with `inplace` the output. An output near `-alpha` says little of its slope: in f32, that of an input
-    ///   below -9 is then off by more than 0.1 %.
+    /// * Backward keeps the input; with `inplace` the output. An output near `-alpha` tells little of the slope: in f32, the slope of
+    ///   an input below -9 is then off by more than 0.1 %.
     ///
     /// PyTorch: `torch.nn.ELU(alpha, inplace)`.
     Elu = FunctionRow { arguments: ELU, inplace: true, in_place: Some(Function::EluInPlace), ..FunctionRow::KEEPS_INPUT };
-    /// `Celu(alpha = 1.0, inplace)`: `x` where it is positive, else `alpha * (exp(x / alpha) - 1)`.
+    /// `Celu(alpha = 1.0, inplace)`: `x` if it is positive, else `alpha * (exp(x / alpha) - 1)`.
     ///
     /// * Options: `alpha = 1.0`, above 0; `inplace`.
-    /// * Backward keeps what that of [`Elu`](Function::Elu) does.
+    /// * Backward keeps what [`Elu`](Function::Elu) keeps.
     ///
     /// PyTorch: `torch.nn.CELU(alpha, inplace)`.
     Celu = FunctionRow { arguments: CELU, inplace: true, in_place: Some(Function::CeluInPlace), ..FunctionRow::KEEPS_INPUT };
-    /// `Selu` or `Selu(inplace)`: `scale * x` where `x` is positive, else `scale * alpha * (exp(x) - 1)`, with
+    /// `Selu` or `Selu(inplace)`: `scale * x` if `x` is positive, else `scale * alpha * (exp(x) - 1)`, with
     /// `scale = 1.0507009873554805` and `alpha = 1.6732632423543772`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives; with `inplace` the output, as that of
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output. With `inplace` it keeps the output, as
     ///   [`Elu`](Function::Elu) does.
     ///
     /// PyTorch: `torch.nn.SELU(inplace)`.
     Selu = FunctionRow { inplace: true, in_place: Some(Function::SeluInPlace), ..FunctionRow::KEEPS_INPUT };
-    /// `Softplus(beta = 1.0, threshold = 20.0)`: `log(1 + exp(beta * x)) / beta`, and `x` where `beta * x` is above `threshold`.
+    /// `Softplus(beta = 1.0, threshold = 20.0)`: `log(1 + exp(beta * x)) / beta`, and `x` if `beta * x` is above `threshold`.
     ///
     /// * Options: `beta = 1.0`, above 0; `threshold = 20.0`.
     /// * Backward keeps the input.
@@ -227,36 +227,36 @@ functions! {
     };
     /// `Softsign`: `x / (1 + |x|)`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.Softsign()`.
     Softsign = FunctionRow::KEEPS_INPUT;
     /// `Mish`: `x * tanh(log(1 + exp(x)))`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.Mish()`.
     Mish = FunctionRow::KEEPS_INPUT;
     /// `QuickGelu`: `x / (1 + exp(-1.702 * x))`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `x * torch.sigmoid(1.702 * x)`.
     QuickGelu = FunctionRow::KEEPS_INPUT;
     /// `LogSigmoid`: `-log(1 + exp(-x))`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.LogSigmoid()`.
     LogSigmoid = FunctionRow::KEEPS_INPUT;
     /// `Abs`: `|x|`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.abs(x)`.
     Abs = FunctionRow::KEEPS_INPUT;
-    /// `Sqrt`: square root; NaN of negative numbers. Its slope at 0 is infinite: the root of a sum of squares, which may be 0, is
-    /// [`Norm`](crate::layers::Norm).
+    /// `Sqrt`: square root; NaN of negative numbers. Its slope at 0 is infinite, so for the root of a sum of squares, which may
+    /// be 0, use [`Norm`](crate::layers::Norm).
     ///
     /// * Backward keeps the output.
     ///
@@ -264,11 +264,11 @@ functions! {
     Sqrt = FunctionRow::KEEPS_OUTPUT;
     /// `Log`: natural logarithm; NaN of negative numbers.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.log(x)`.
     Log = FunctionRow::KEEPS_INPUT;
-    /// `Pow(exponent = 2.0)`: `x` to the power of a number; NaN of negative numbers where that has a fraction.
+    /// `Pow(exponent = 2.0)`: `x` to the power of a number. NaN if `x` is negative and the number has a fraction.
     ///
     /// * Backward keeps the input.
     ///
@@ -277,15 +277,15 @@ functions! {
         arguments: &[FunctionArgument { name: "exponent", default: 2.0, bound: Bound::Any }],
         ..FunctionRow::KEEPS_INPUT
     };
-    /// `log(1 + exp(x))`, whose slope is `1 - exp(-y)`: see [`StepSizes`](crate::layers::state_space::StepSizes). That of `Softplus`
-    /// depends on which side of a threshold the input is.
+    /// `log(1 + exp(x))`, whose slope is `1 - exp(-y)`: see [`StepSizes`](crate::layers::state_space::StepSizes). The slope of
+    /// `Softplus` depends on its threshold, too.
     StepSize = FunctionRow { is_layer: false, ..FunctionRow::KEEPS_OUTPUT };
     /// `Hardtanh(min_val = -1.0, max_val = 1.0, inplace)`: `min(max(x, min_val), max_val)`.
     ///
     /// * Options: `min_val = -1.0`; `max_val = 1.0`, above `min_val`; `inplace`.
     /// * Backward keeps the output. In place it costs nothing.
     ///
-    /// PyTorch: `torch.nn.Hardtanh(min_val, max_val, inplace)`, and `x.clamp(min_val, max_val)` but for the gradient of what lies on a bound.
+    /// PyTorch: `torch.nn.Hardtanh(min_val, max_val, inplace)`, and `x.clamp(min_val, max_val)` but for the gradient of elements on a bound.
     Hardtanh = FunctionRow {
         arguments: &[
             FunctionArgument { name: "min_val", default: -1.0, bound: Bound::Any },
@@ -294,7 +294,7 @@ functions! {
         inplace: true,
         ..FunctionRow::KEEPS_OUTPUT
     };
-    /// `Hardshrink(lambd = 0.5)`: `x` where `|x|` is above `lambd`, else 0.
+    /// `Hardshrink(lambd = 0.5)`: `x` if `|x|` is above `lambd`, else 0.
     ///
     /// * Options: `lambd = 0.5`, at least 0.
     /// * Backward keeps the output.
@@ -304,7 +304,7 @@ functions! {
         arguments: &[FunctionArgument { name: "lambd", default: 0.5, bound: Bound::From(0.0) }],
         ..FunctionRow::KEEPS_OUTPUT
     };
-    /// `Softshrink(lambd = 0.5)`: `x` nearer to 0 by `lambd`, and 0 where it is nearer than that.
+    /// `Softshrink(lambd = 0.5)`: `x` moved towards 0 by `lambd`, and 0 if `|x|` is at most `lambd`.
     ///
     /// * Options: `lambd = 0.5`, at least 0.
     /// * Backward keeps the output.
@@ -316,19 +316,19 @@ functions! {
     };
     /// `Tanhshrink`: `x - tanh(x)`.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.nn.Tanhshrink()`.
     Tanhshrink = FunctionRow::KEEPS_INPUT;
     /// `Sin`: sine.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.sin(x)`.
     Sin = FunctionRow::KEEPS_INPUT;
     /// `Cos`: cosine.
     ///
-    /// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+    /// * Backward keeps the input, and nothing if it alone reads a `BatchNorm2d`'s output.
     ///
     /// PyTorch: `torch.cos(x)`.
     Cos = FunctionRow::KEEPS_INPUT;

@@ -174,17 +174,17 @@ const fn temperature(default: f64) -> Option<LossNumber> {
 
 macro_rules! losses {
     ($($(#[$doc:meta])* $name:ident = $number:literal: $row:expr;)*) => {
-        /// How a term of the loss measures. Each is the mean over its terms where its page says nothing else, and takes
+        /// A loss of the language. It is the mean over its terms unless its page says otherwise, and takes
         /// `reduction: Mean` or `reduction: Sum`.
         ///
-        /// Where samples are not compared with each other, `(weights = w)` multiplies each term with the number of its sample in a target
-        /// of its own, `w`; the mean is divided by all terms, as `(loss * w).mean()` is. `(mask = m)` multiplies each term with a number of
-        /// its own, and a mean is divided by the sum of these numbers, `(loss * m).sum() / m.sum()`, which is NaN if all are 0. A mask has a
-        /// number for each element of a loss of elements, and for each position of one of classes or vectors.
+        /// Losses that do not compare samples with each other take factors. `(weights = w)` multiplies each term by the number of its sample
+        /// in a further target, `w`. The mean divides by the number of all terms, as `(loss * w).mean()` does. `(mask = m)` multiplies each term
+        /// by a number of its own. The mean divides by the sum of these numbers, `(loss * m).sum() / m.sum()`, which is NaN if all are 0. A mask
+        /// has a number for each element in a loss of elements, and for each position in a loss of classes or vectors.
         ///
-        /// Losses of elements, such as `Mse(lengths = n)`, take an input of lengths: of each sample only elements of the first `n` steps
-        /// count, along the first axis of what is measured, and a mean is divided by their number in the batch. Where there is none it is NaN,
-        /// as PyTorch's `mse_loss(x[mask], y[mask])` is, and the gradient is 0. It takes the place of `weights` and `mask`.
+        /// Losses of elements take an input of lengths, as in `Mse(lengths = n)`. Of each sample only elements of the first `n` time steps
+        /// count, along the first axis of the value. A mean divides by their number in the batch. If there are none, it is NaN, as PyTorch's
+        /// `mse_loss(x[mask], y[mask])` is, and the gradient is 0. A loss with lengths takes neither `weights` nor `mask`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Loss {
@@ -247,11 +247,11 @@ losses! {
     ///   `weight: [..]`, one for each class: the mean is then divided by the sum of the weights of the targets.
     ///   `ignore_index: -100`: positions with this target have neither loss nor gradient and do not count in the mean. A target
     ///   is a `u32`, in which -100 is `-100i32 as u32`. Without the option every target must be a class, while PyTorch
-    ///   leaves out -100 unasked. Where no position counts, the mean is NaN, as PyTorch's, and the gradient 0.
+    ///   always leaves out -100. If no position counts, the mean is NaN, as in PyTorch, and the gradient is 0.
     ///   `targets: Probabilities`: targets are a number for each class, of the shape of the logits.
-    ///   `chunks: 8`: in training, logits are there for an eighth of the steps at a time, and their gradient in their place, where a linear
-    ///   map makes them of a sequence and nothing else reads them. The loss is the same, and so are gradients but for rounding: that of the
-    ///   map's weight is added up over the chunks.
+    ///   `chunks: 8`: training computes logits for an eighth of the time steps at a time, and their gradient overwrites them. That needs a
+    ///   linear layer that computes the logits of a sequence, which nothing else reads. The loss does not change, and gradients change by
+    ///   rounding only, since that of the layer's weight is added up over the chunks.
     ///
     /// PyTorch: `torch.nn.CrossEntropyLoss(weight, ignore_index=.., label_smoothing=..)`; with `chunks`, Liger Kernel's
     /// `LigerFusedLinearCrossEntropyLoss`.
@@ -271,13 +271,13 @@ losses! {
     ///
     /// PyTorch: `torch.nn.L1Loss()`.
     L1 = 4: LossRow::ELEMENTS;
-    /// `SmoothL1`: of `d = x - target`, `d^2 / (2 * beta)` where `|d|` is below `beta`, else `|d| - beta / 2`, for each element.
+    /// `SmoothL1`: of `d = x - target`, `d^2 / (2 * beta)` if `|d|` is below `beta`, else `|d| - beta / 2`, for each element.
     ///
     /// * Option: `beta = 1.0`, at least 0; with 0 it is `L1`.
     ///
     /// PyTorch: `torch.nn.SmoothL1Loss(beta=beta)`.
     SmoothL1 = 5: LossRow { number: positive("beta", false), ..LossRow::ELEMENTS };
-    /// `Huber`: of `d = x - target`, `d^2 / 2` where `|d|` is at most `delta`, else `delta * (|d| - delta / 2)`, for each element.
+    /// `Huber`: of `d = x - target`, `d^2 / 2` if `|d|` is at most `delta`, else `delta * (|d| - delta / 2)`, for each element.
     ///
     /// * Option: `delta = 1.0`, above 0.
     ///
@@ -301,13 +301,13 @@ losses! {
     /// `KlDiv`: divergence of the target's distribution from that of `x`, `target * (log(target) - x)` for each element; `x` are
     /// logarithms of probabilities, targets probabilities.
     ///
-    /// * Options: `log_target = true`, where targets are logarithms too: `exp(target) * (target - x)`. `reduction: BatchMean`
+    /// * Options: `log_target = true` for targets that are logarithms too: `exp(target) * (target - x)`. `reduction: BatchMean`
     ///   divides the sum by the samples, as the mathematical definition has it; `Mean`, the default, by the elements.
     ///
     /// PyTorch: `torch.nn.KLDivLoss(reduction, log_target)`.
     KlDiv = 9: LossRow { divergence: true, ..LossRow::ELEMENTS };
-    /// `CosineEmbedding`: of the cosine `c` of the angle between two vectors `x` and `y`, `1 - c` where they belong together, target
-    /// 1, and `max(0, c - margin)` where they do not, target -1.
+    /// `CosineEmbedding`: of the cosine `c` of the angle between two vectors `x` and `y`, `1 - c` if they belong together, target
+    /// 1, and `max(0, c - margin)` if they do not, target -1.
     ///
     /// The vectors are those of two values of one shape: the first two outputs, or two taps, `CosineEmbedding(from = (x, y))`. Each is a
     /// vector or a sequence of vectors. A target is a number for each vector; one that is neither 1 nor -1 has no loss. Squared lengths
@@ -322,38 +322,38 @@ losses! {
         number: Some(LossNumber { name: "margin", default: 0.0, least: -1.0, most: 1.0, above: false }),
         ..LossRow::ELEMENTS
     };
-    /// `Ctc`: connectionist temporal classification, of a sequence the negative logarithm of the probability of its target: of all
-    /// ways to spread the target's labels over the steps, with blanks between them. `x` are logarithms of probabilities, `[T, C]`, so
-    /// the network ends with `LogSoftmax`.
+    /// `Ctc`: connectionist temporal classification, the negative logarithm of the probability of a sequence's target. It sums over all
+    /// ways to spread the target's labels over the time steps, with blanks between them. `x` are logarithms of probabilities, `[T, C]`,
+    /// so the network ends with `LogSoftmax`.
     ///
-    /// The target of a sample is `S` class indices. It ends before the first that is negative, such as `-1i32 as u32`, or the blank;
-    /// what follows does not count, and a target may be empty. `Ctc { target_length: S }(input_lengths = name)` asks for a second
-    /// target, `name`: how many steps of each sample count, a `u32` from 0 to T. All of them do where it is left out.
+    /// The target of a sample is `S` class indices. It ends before the first that is negative, such as `-1i32 as u32`, or the blank.
+    /// Indices after that do not count, and a target may be empty. `Ctc { target_length: S }(input_lengths = name)` asks for a second
+    /// target, `name`: the number of time steps of each sample that count, a `u32` from 0 to T. Without it all count.
     ///
     /// * Options: `target_length`, the `S`, which has no default. `blank = 0`, the class between labels. `zero_infinity = false`: with
     ///   `true`, a target that is longer than its steps allow has neither loss nor gradient, in place of an infinite loss.
     /// * The mean divides each sample's loss by the length of its target, at least 1, and their sum by the samples.
-    /// * The gradient is that of the logits that went through `LogSoftmax`, as PyTorch's is.
+    /// * The gradient is that of the logits before `LogSoftmax`, as in PyTorch.
     ///
     /// PyTorch: `torch.nn.CTCLoss(blank, zero_infinity=zero_infinity)(x.transpose(0, 1), targets, input_lengths, target_lengths)`.
     Ctc = 11: LossRow { over: Over::Sequences, compares: Compares::Labels, ..LossRow::ELEMENTS };
     /// `Contrastive`: the loss of CLIP. Of vectors `x` and `y` of each sample, the cross entropy of `x[i] . y[j] / temperature` over all
-    /// samples `j` of the batch, where `i` is the right one, and of the same over all `i`; the mean of both, over the samples.
+    /// samples `j` of the batch, of which `i` is the right one, and the cross entropy over all `i`; the mean of both, over the samples.
     ///
     /// The vectors are those of two values of one shape: the first two outputs, or two taps, `Contrastive(from = (image, text))`. They are
-    /// taken as they are; `L2Norm` before them gives them length 1. Targets there are none.
+    /// not normalised; `L2Norm` before the loss gives them length 1. There are no targets.
     ///
-    /// * Options: `temperature = 0.07`, above 0. `scale: name` in its place: the products are multiplied with the exponential of a value of
-    ///   one number that all samples share, which is tapped as `name` and learned, as CLIP's `logit_scale`.
-    /// * Products are computed in tiles, and no tensor has `B * B` elements: 4 numbers a sample are kept, or 6 with a scale, and the
+    /// * Options: `temperature = 0.07`, above 0. `scale: name` instead: the products are multiplied by the exponential of a learned number that
+    ///   all samples share and that is tapped as `name`, as CLIP's `logit_scale`.
+    /// * Products are computed in tiles, and no tensor has `B * B` elements: 4 numbers a sample are saved, or 6 with a scale, and the
     ///   gradients of `x` and `y` have tensors of their own.
-    /// * `micro_batches` would compare samples of a part alone, and are refused; so is a batch of 1.
+    /// * `micro_batches` are refused, since they would compare only samples of one micro-batch. A batch of 1 is refused, too.
     ///
     /// PyTorch: `(F.cross_entropy(s, r) + F.cross_entropy(s.T, r)) / 2` with `s = x @ y.T / temperature` and `r = torch.arange(len(x))`;
     /// `open_clip.loss.ClipLoss()(x, y, log_scale.exp())`.
     Contrastive = 12: LossRow { number: temperature(0.07), ..LossRow::BATCH };
     /// `Siglip`: of vectors `x` and `y` of each sample, `-log(sigmoid(z * (x[i] . y[j] / temperature + bias)))` for all pairs of samples of
-    /// the batch, where `z` is 1 for `i = j` and -1 elsewhere; the sum over all pairs, divided by the samples.
+    /// the batch, with `z` 1 for `i = j` and -1 otherwise; the sum over all pairs, divided by the samples.
     ///
     /// Values, shapes and bytes are as of [`Contrastive`](Loss::Contrastive), with 2 numbers a sample in place of 4, 4 with one learned
     /// number, 6 with two.
@@ -369,8 +369,8 @@ losses! {
         ..LossRow::BATCH
     };
     /// `NtXent`: the loss of SimCLR. Of two views `x` and `y` of each sample, the cross entropy of the products of a view with all other
-    /// views of the batch, `2 * B - 1` of them, divided by `temperature`, where the sample's other view is the right one; the mean over all
-    /// views.
+    /// views of the batch, `2 * B - 1` of them, divided by `temperature`, of which the sample's other view is the right one; the mean over
+    /// all views.
     ///
     /// Values, shapes and bytes are as of [`Contrastive`](Loss::Contrastive).
     ///
@@ -383,15 +383,15 @@ losses! {
     /// `n` that does not. As in PyTorch, 1e-6 is added to each element of a difference before its norm is taken.
     ///
     /// The vectors are those of three values of one shape: the first three outputs, or three taps, `TripletMargin(from = (a, p, n))`. Each is
-    /// a vector or a sequence of vectors. Targets there are none.
+    /// a vector or a sequence of vectors. There are no targets.
     ///
-    /// * Options: `margin = 1.0`, at least 0; `p = 2.0`, the degree of the norm, at least 1; `swap = true`, with which `|p - n|` takes the place
-    ///   of `|a - n|` where it is less.
+    /// * Options: `margin = 1.0`, at least 0; `p = 2.0`, the degree of the norm, at least 1; `swap = true`, with which `|p - n|` replaces
+    ///   `|a - n|` if it is less.
     /// * `mining: Hardest` finds positives and negatives in the batch: of the vectors `x` of one value, `TripletMargin { mining: Hardest }(from
     ///   = x, target = ids)`, each is an anchor, its positive is the one farthest away with the same number in the target, a `u32` for each
-    ///   sample, and its negative the nearest one with another. The mean is that over the anchors that have both, and NaN where none has.
-    ///   Distances are plain ones: nothing is added to differences, and there is neither `p` nor `swap`. Six numbers a sample are in
-    ///   memory meanwhile, never `B * B`; `micro_batches` and a batch of 1 are refused.
+    ///   sample, and its negative the nearest one with another. The mean is over the anchors that have both, and NaN if none has.
+    ///   Distances are Euclidean: nothing is added to differences, and there is neither `p` nor `swap`. Six numbers a sample are in
+    ///   memory, never `B * B`. `micro_batches` and a batch of 1 are refused.
     ///
     /// PyTorch: `torch.nn.TripletMarginLoss(margin, p, swap=swap)`; mined, `d = torch.cdist(x, x)` and
     /// `F.relu(d.where(same & ~eye, -inf).amax(1) - d.where(~same, inf).amin(1) + margin)` over the rows that have both, `.mean()`.
@@ -402,8 +402,8 @@ losses! {
         second: Some(LossNumber { name: "p", default: 2.0, least: 1.0, most: f64::MAX, above: false }),
         ..LossRow::ELEMENTS
     };
-    /// `MarginRanking`: `max(0, -target * (x - y) + margin)` for each element of two values of one shape, where a target of 1 says that `x` is
-    /// to be the larger one and one of -1 that `y` is.
+    /// `MarginRanking`: `max(0, -target * (x - y) + margin)` for each element of two values of one shape. A target of 1 says that `x` should be
+    /// larger, and -1 that `y` should be.
     ///
     /// The values are the first two outputs, or two taps, `MarginRanking(from = (x, y))`.
     ///

@@ -111,8 +111,8 @@ pub enum StateWord {
     Overflow = 6,
     /// Steps in a row without an overflow. After 2000 the loss scale is doubled and the count starts anew.
     GoodSteps = 7,
-    /// Two numbers of the optimizer's rule that differ in each step, as the bits of two f32. For Adam they are `1 - beta^t`, by which it
-    /// divides its first and second moment. A step computes them before its updates, so nobody else has to know them. A backend need not
+    /// Two numbers of the optimizer's rule that differ in each step, as the bits of two f32, which a step computes before its updates. For
+    /// Adam they are `1 - beta^t`, by which it divides its first and second moment, so nobody else has to know them. A backend need not
     /// use this word. See [`Corrections`](crate::train::optim::Corrections).
     Corrections = 8,
     /// Blocks of the last update that have read the state; 0 between steps. A backend need not use this word.
