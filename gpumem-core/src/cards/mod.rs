@@ -28,7 +28,7 @@ pub struct Card {
     pub architecture: Architecture,
     /// CUDA compute capability, major and minor.
     pub compute_capability: (u8, u8),
-    /// Memory on the specification, in MiB.
+    /// Memory that the vendor states, in MiB.
     pub spec_mib: u32,
     /// Memory that a CUDA process sees as total on Linux, in MiB: the smallest credible figure of current drivers.
     pub usable_mib: u32,

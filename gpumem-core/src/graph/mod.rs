@@ -290,8 +290,8 @@ impl Graph {
             .map(|(parameter, _)| parameter)
     }
 
-    /// Returns true for each node through which gradients flow: it depends on a parameter use that is not frozen or, with `of_inputs`, on an
-    /// input of numbers. Nodes before a `detach` do not count.
+    /// Returns true for each node through which gradients flow. Such a node depends on a parameter use that is not frozen or, with
+    /// `of_inputs`, on an input of numbers. Nodes before a `detach` do not count.
     pub fn differentiable(&self, of_inputs: bool) -> Vec<bool> {
         let mut all: Vec<bool> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {

@@ -286,8 +286,8 @@ mod tests {
         low
     }
 
-    /// The paper's formula, as in `create_normal_map` of bitsandbytes: 8 quantiles above 0 and 7 below, at equal steps from 0.9677083 to
-    /// a half, divided by the largest. The table was computed in f32.
+    /// The paper's formula, as in `create_normal_map` of bitsandbytes. It takes 8 quantiles above 0 and 7 below, at equal steps from
+    /// 0.9677083 to a half, divided by the largest. The table was computed in f32.
     #[test]
     fn entries_are_quantiles_of_the_normal_distribution() {
         const OFFSET: f64 = 0.967_708_3;

@@ -74,7 +74,7 @@ mod tests {
         scales
     }
 
-    /// The algorithm of the paper and bitsandbytes, in f64 and trying every code: `absmax -= absmax.mean()`, then
+    /// The algorithm of the paper and bitsandbytes, in f64 and trying every code. It is `absmax -= absmax.mean()`, then
     /// `quantize_blockwise(absmax, blocksize=256)` with the map of both signs, and back.
     #[test]
     fn scales_are_those_of_the_formula() {

@@ -24,7 +24,7 @@ pub struct DynamicMap {
 }
 
 impl DynamicMap {
-    /// The map for numbers of both signs: 0, 1, and in the decade below `10^-k` the middles of `2^(6 - k)` equal parts with either sign.
+    /// The map for numbers of both signs. It has 0, 1, and in the decade below `10^-k` the middles of `2^(6 - k)` equal parts with either sign.
     pub const SIGNED: &DynamicMap = &DynamicMap::new(true);
 
     /// The map for numbers that are 0 or more, with twice as many parts as [`DynamicMap::SIGNED`]. A number above 0 never becomes 0. Adam divides
@@ -101,8 +101,8 @@ pub fn scale(block: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// Entries of `create_dynamic_map` in bitsandbytes 0.45 and torchao 0.18, to the digits of f32: at the ends of the map, around 0, and
-    /// between two decades.
+    /// Entries of `create_dynamic_map` in bitsandbytes 0.45 and torchao 0.18, to the digits of f32. They are at the ends of the map,
+    /// around 0, and between two decades.
     #[test]
     fn maps_are_those_of_others() {
         for (map, at, expected) in [

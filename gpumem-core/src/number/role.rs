@@ -21,7 +21,7 @@ pub enum Role {
     Statistic = 4,
     /// Class labels, tokens, positions of maxima: unsigned 32-bit integers.
     Index = 5,
-    /// The step counter and the random seed: 32-bit words.
+    /// Step counter, random seed and other [words of the state](crate::program::StateWord): 32-bit words.
     State = 6,
     /// Scratch memory of a matrix product, in f32: as much as it could use, or less if
     /// [`Workspaces::product`](crate::memory::tables::Workspaces) limits it.
@@ -33,7 +33,7 @@ pub enum Role {
     Byte = 9,
     /// Optimizer state in 8 bits: the codes of a [`DynamicMap`](crate::number::dynamic::DynamicMap).
     Code = 10,
-    /// Optimizer state that is f32 at every precision: the scales of blocks of codes, and the whole state of a parameter that has
+    /// Optimizer state that is f32 at every precision. It is the scales of blocks of codes, or the whole state of a parameter that has
     /// too few elements for codes.
     WideMoment = 11,
     /// Weights of 8 bits: the codes of [`Coding::Int8`].
@@ -42,8 +42,8 @@ pub enum Role {
     Nf4 = 13,
     /// The scales of blocks of quantized weights, or words with codes of the scales: f32 at every precision.
     Scale = 14,
-    /// A piece of master copies on its way from host memory and back: f32 if there are [master copies](Role::master), and 0 bytes if
-    /// there are none.
+    /// A piece of master copies on its way from host memory and back. It is f32 if there are [master copies](Role::master), and 0 bytes
+    /// if there are none.
     Master = 15,
     /// An activation mask: a bit of each element, eight to a byte.
     Bit = 16,

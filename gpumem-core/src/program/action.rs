@@ -113,7 +113,7 @@ pub struct Piece {
 wire_struct!(Piece { first, count, buffer });
 
 impl Piece {
-    /// Most elements of a piece, except for a parameter too large for any host: 4 MiB of each f32 state, enough for a bus to run near its full rate.
+    /// Most elements of a piece, except for a parameter too large for any host. 4 MiB of each f32 state let a bus run near its full rate.
     pub const MOST: u64 = 1 << 20;
 
     /// Number of staging buffers, which pieces use in turn: one arrives, one is updated, one leaves.

@@ -144,8 +144,8 @@ impl Criterion {
         product(&[self.outer, self.classes, self.inner]) / self.options.counted.max(1)
     }
 
-    /// True if a mean divides by what counts: the sum of the targets' class weights, the sum of a mask, or the elements of the time steps
-    /// that count.
+    /// True if a mean divides by the weight of what counts. That is the sum of the targets' class weights, the sum of a mask, the elements
+    /// of the time steps that count, or the number of anchors that have both a positive and a negative.
     pub fn counts(&self) -> bool {
         let is_weighted = self.compares() == Compares::Classes
             && (self.options.ignored.is_some() || !self.options.weights.is_empty());
@@ -288,7 +288,7 @@ impl Criterion {
     }
 }
 
-/// Rows of states of a sequence besides one for each time step: two for the backward walk, and one for where each label comes next.
+/// Rows of states of a sequence besides one for each time step. Two are for the backward walk, one for where each label comes next.
 pub const EXTRA_ROWS: u64 = 3;
 
 impl Wire for Criterion {

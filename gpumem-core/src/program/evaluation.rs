@@ -70,7 +70,7 @@ impl Op {
 }
 
 impl Program {
-    /// Returns the forward pass of a training step and its loss, with every operation as in inference: BatchNorm uses its running
+    /// Returns the forward pass of a training step and its loss, with every operation as in inference. BatchNorm uses its running
     /// statistics, dropout does nothing, and no persistent tensor changes. Its tensors are among those of the training step, so they can use
     /// that step's places in the arena.
     ///

@@ -306,8 +306,8 @@ losses! {
     ///
     /// PyTorch: `torch.nn.KLDivLoss(reduction, log_target)`.
     KlDiv = 9: LossRow { divergence: true, ..LossRow::ELEMENTS };
-    /// `CosineEmbedding`: of the cosine `c` of the angle between two vectors `x` and `y`, `1 - c` if they belong together, target
-    /// 1, and `max(0, c - margin)` if they do not, target -1.
+    /// `CosineEmbedding`: `1 - c` for two vectors that belong together, target 1, and `max(0, c - margin)` for two that do not,
+    /// target -1. Here `c` is the cosine of the angle between the vectors `x` and `y`.
     ///
     /// The vectors are those of two values of one shape: the first two outputs, or two taps, `CosineEmbedding(from = (x, y))`. Each is a
     /// vector or a sequence of vectors. A target is a number for each vector; one that is neither 1 nor -1 has no loss. Squared lengths
@@ -352,8 +352,8 @@ losses! {
     /// PyTorch: `(F.cross_entropy(s, r) + F.cross_entropy(s.T, r)) / 2` with `s = x @ y.T / temperature` and `r = torch.arange(len(x))`;
     /// `open_clip.loss.ClipLoss()(x, y, log_scale.exp())`.
     Contrastive = 12: LossRow { number: temperature(0.07), ..LossRow::BATCH };
-    /// `Siglip`: of vectors `x` and `y` of each sample, `-log(sigmoid(z * (x[i] . y[j] / temperature + bias)))` for all pairs of samples of
-    /// the batch, with `z` 1 for `i = j` and -1 otherwise; the sum over all pairs, divided by the samples.
+    /// `Siglip`: `-log(sigmoid(z * (x[i] . y[j] / temperature + bias)))` of vectors `x` and `y` of each sample, summed over all pairs of
+    /// samples in the batch and divided by the samples. Here `z` is 1 for `i = j` and -1 otherwise.
     ///
     /// Values, shapes and bytes are as of [`Contrastive`](Loss::Contrastive), with 2 numbers a sample in place of 4, 4 with one learned
     /// number, 6 with two.

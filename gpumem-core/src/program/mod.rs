@@ -111,7 +111,7 @@ pub enum StateWord {
     Overflow = 6,
     /// Steps in a row without an overflow. After 2000 the loss scale is doubled and the count starts anew.
     GoodSteps = 7,
-    /// Two numbers of the optimizer's rule that differ in each step, as the bits of two f32, which a step computes before its updates. For
+    /// Two numbers of the optimizer's rule, as the bits of two f32. They differ in each step, which computes them before its updates. For
     /// Adam they are `1 - beta^t`, by which it divides its first and second moment, so nobody else has to know them. A backend need not
     /// use this word. See [`Corrections`](crate::train::optim::Corrections).
     Corrections = 8,
@@ -119,12 +119,10 @@ pub enum StateWord {
     Readers = 10,
     /// Blocks that have reached a grid barrier. All bits but the highest are 0 between launches. A backend need not use this word.
     Blocks = 11,
-    /// Losses that the device has sent to the host. The device counts them and keeps this word when the host writes the others. A backend
-    /// need not use this word.
+    /// Losses sent to the host. The device counts them, and keeps this word when the host writes the others. A backend need not use it.
     Losses = 12,
     /// The learning rate of this step if there is a schedule, as the bits of an f32. Before its updates a step computes it from
-    /// [`StateWord::LearningRate`] and its number. A backend need not use this word. See
-    /// [`Schedule`](crate::train::Schedule).
+    /// [`StateWord::LearningRate`] and its number. A backend need not use this word. See [`Schedule`](crate::train::Schedule).
     Rate = 13,
     /// The factor that clips all gradients by their norm, as the bits of an f32. [`Action::Norm`] computes it.
     Clip = 14,
@@ -262,7 +260,7 @@ pub enum Slot {
     ParameterGradient,
     /// Its optimizer state.
     Moment(u8),
-    /// Step counter and seed.
+    /// The words of [`StateWord`].
     State,
     /// The target that the loss compares with.
     Target,

@@ -492,7 +492,7 @@ operations! {
     Sum,
     /// A function of two numbers, for each pair of elements, with broadcasting.
     Binary,
-    /// Rows or groups brought to mean 0 or length 1, each by its own statistics.
+    /// Row norms: rows or groups brought to mean 0 and variance 1, or to mean square 1.
     Normalize,
     /// Channels brought to mean 0 and variance 1 by the batch's statistics, or the running ones.
     BatchNorm,
@@ -516,7 +516,7 @@ operations! {
     Mask,
     /// A formula of one number, for each element.
     Formula,
-    /// A function that the user defined in Rust.
+    /// An operation that the user declared, with functions of their own.
     Declared,
     /// Channels less a constant mean, divided by a constant deviation.
     Standardize,

@@ -42,8 +42,8 @@ impl Sequence<'_> {
         }
     }
 
-    /// Returns the axis of time steps of an operation along another axis, and the positions before and after that other axis in one call.
-    /// `whole` has the positions before it, its length, and the positions after it.
+    /// Returns the axis of time steps of an operation along another axis. Also returns the positions before and after that other axis in
+    /// one call. `whole` has the positions before it, its length, and the positions after it.
     pub fn around(&self, shape: Shape, whole: [u64; 3]) -> Result<(usize, [u64; 2]), String> {
         let (axis, [outer, length, inner]) = (self.of_first()?, whole);
         // The other axis is before or after that of the time steps.

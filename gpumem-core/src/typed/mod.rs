@@ -155,7 +155,7 @@ where
     type Out = (T, Prod<P, N>);
 }
 
-/// Rule of values and step sizes of channels, states of each channel, input and output of the states, and a number for each channel.
+/// Rule of a selective scan, with the inputs u, delta, A_log, B, C and D.
 #[derive(Debug)]
 pub struct SelectiveScan;
 

@@ -225,7 +225,7 @@ impl Rule for Attention {
         vec![Saved::each(self.all_rows(), Role::Statistic)]
     }
 
-    /// Scratch for the engines of cuDNN 9.28, measured at many sizes. They round time steps up to a multiple of 8.
+    /// Returns scratch for the engines of cuDNN 9.28, measured at many sizes. They round time steps up to a multiple of 8.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let of = |shape, batched| Some(Workspace { role: Role::Statistic, shape, batched });
         match work {

@@ -59,8 +59,8 @@ impl BatchNorm {
     }
 }
 
-/// Returns the number of parts of the batch into which the sums of a channel are split, so that few channels still keep a card busy. The
-/// fewer the channels and the larger the maps, the more parts.
+/// Returns the number of parts of the batch into which the sums of a channel are split. They keep a card busy even with few channels.
+/// The fewer the channels and the larger the maps, the more parts.
 fn parts(channels: u64, area: u64) -> u64 {
     let few = if channels == 0 { 8 } else { 512u64.div_ceil(channels).min(8) };
     32 * few.min((area / 64).max(1))
@@ -90,12 +90,12 @@ impl Rule for BatchNorm {
         vec![Saved::whole(Shape::new(&[2, self.channels]), Role::Statistic)]
     }
 
-    /// Always: one pass over x hands the statistics to the next.
+    /// True: one pass over x hands the statistics to the next.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// Always: the running statistics must move once a step, not twice.
+    /// True: the running statistics must move once a step, not twice.
     fn runs_again_from_saved(&self) -> bool {
         true
     }
@@ -111,7 +111,7 @@ impl Rule for BatchNorm {
         adds_up.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// Always, though only inference profits: the gradient reads x.
+    /// True, though only inference profits: the gradient reads x.
     fn in_place(&self) -> bool {
         true
     }

@@ -148,7 +148,7 @@ impl Rule for Binary {
         if self.is_plain() { Layouts::Alike } else { Layouts::Dense }
     }
 
-    /// If both inputs have time steps, they must have the same ones. An input without time steps is repeated for each.
+    /// Decodes inputs that have the same time steps. An input without time steps is repeated for each.
     fn stepped(&self, sequence: &Sequence<'_>) -> Result<(Op, usize), String> {
         let rank = self.left.rank().max(self.right.rank());
         let shapes = [self.left, self.right];

@@ -54,8 +54,8 @@ impl CachedAttention {
         if self.apart { parts.to_vec() } else { vec![parts.into_iter().fold(0, u64::saturating_add)] }
     }
 
-    /// Returns the number of parts into which the keys of a query are split, so that few queries still keep a card busy. All queries of a
-    /// sample have 512 parts together, but a part has at least 256 time steps of the cache.
+    /// Returns the number of parts into which the keys of a query are split. They keep a card busy even with few queries: all queries of
+    /// a sample have at least 512 parts together, if the cache has as many runs of 256 time steps.
     pub fn split(&self) -> u64 {
         let queries = self.steps().saturating_mul(self.heads).max(1);
         QUERIES.div_ceil(queries).clamp(1, self.cache.div_ceil(PART).max(1))
@@ -74,7 +74,7 @@ impl CachedAttention {
 /// Parts of all queries of a sample together.
 const QUERIES: u64 = 512;
 
-/// Least time steps of the cache in a part.
+/// Time steps of the cache for which a query gets at most one part.
 const PART: u64 = 256;
 
 impl Rule for CachedAttention {
@@ -97,7 +97,7 @@ impl Rule for CachedAttention {
         true
     }
 
-    /// Returns memory for the result of each part of the keys: its largest score, the sum of its exponentials, and a row of values.
+    /// Returns memory for the result of each part of the keys. That is its largest score, the sum of its exponentials, and a row of values.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let _ = work;
         let each = self.values.checked_add(2)?.checked_mul(self.split())?;
@@ -110,7 +110,7 @@ impl Rule for CachedAttention {
         product(&[self.heads, self.steps(), self.cache, self.width.saturating_add(self.values)])
     }
 
-    /// None: the operation that it decodes for has the assertions.
+    /// Returns none: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

@@ -78,7 +78,7 @@ impl Rule for CachedConvolution {
         product(&[self.out_channels, self.steps, each, self.kernel_size])
     }
 
-    /// None: the operation that it decodes for has the assertions.
+    /// Returns none: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

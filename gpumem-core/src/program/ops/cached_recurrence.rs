@@ -54,7 +54,7 @@ impl Rule for CachedRecurrence {
         needed.then_some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
-    /// The outputs have two rows, since a time step must not overwrite the one before while it is computed.
+    /// Returns entries for two rows of outputs, since a time step must not overwrite the one before while it is computed.
     fn caches(&self) -> Vec<Kept> {
         let mut caches = vec![Kept::state("cached_outputs", &[2, self.outputs], Role::Activation)];
         if self.cell == Cell::Lstm {
@@ -71,7 +71,7 @@ impl Rule for CachedRecurrence {
         self.whole().macs()
     }
 
-    /// None: the operation that it decodes for has the assertions.
+    /// Returns none: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

@@ -56,7 +56,7 @@ impl Rule for CachedScan {
         product(&[self.steps, self.channels, self.states])
     }
 
-    /// None: the operation that it decodes for has the assertions.
+    /// Returns none: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

@@ -44,7 +44,7 @@ impl Rule for Concat {
         (0..self.lengths.len()).map(|branch| Gradient::computed(&[(branch as u8, Reads::NOTHING)])).collect()
     }
 
-    /// Maps may have any layout if they are joined along their channels.
+    /// Returns any layout for maps that are joined along their channels.
     fn layouts(&self) -> Layouts {
         if self.axis != 0 || self.shape.as_map().is_none() {
             return Layouts::Dense;

@@ -88,7 +88,7 @@ impl<const N: usize> Rule for Convolution<N> {
         with_channels(self.out_channels, self.output)
     }
 
-    /// The weight comes first: tensors that only its gradient reads are then free before the gradient of x exists.
+    /// Returns the weight first: tensors that only its gradient reads are then free before the gradient of x exists.
     fn gradients(&self) -> Vec<Gradient> {
         let mut parameters = vec![(1, Reads::inputs(&[0]))];
         if self.bias {
@@ -97,9 +97,9 @@ impl<const N: usize> Rule for Convolution<N> {
         vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
     }
 
-    /// Returns, for the forward pass and the gradient of x, memory for a transformed copy of the weight, with up to twice its elements. The
-    /// tables of cuDNN's engines for channels last take at least 131 bytes, whatever the sizes. The gradient of the weight has partial sums,
-    /// and x and the gradient of y in another layout. Volumes have partial sums only, since their products transform no copies.
+    /// Returns memory that cuDNN's engines can use. Forward and for the gradient of x it is a transformed copy of the weight, with up to twice
+    /// its elements, or the tables of engines for channels last: 131 bytes, whatever the sizes. For the gradient of the weight it is partial
+    /// sums, and x and the gradient of y in another layout. Volumes have partial sums only, since their products have no transformed copies.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let (elements, batched) = match work {
             Work::Gradient(0) if N > 2 => {

@@ -110,7 +110,7 @@ impl Rule for Declared {
         self.macs
     }
 
-    /// A shape that changes does so by the user's rule, which types do not know.
+    /// Returns none if the shape changes: types do not know the user's rule.
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         if self.input == self.output { vec![Edge::new("Same", &[], inputs[0], self.output)] } else { Vec::new() }
     }

@@ -32,7 +32,7 @@ record! {
 pub type MaxPool3d = MaxPool<3>;
 
 impl<const N: usize> MaxPool<N> {
-    /// Returns the role of a maximum's position in its window, counted row by row: a byte, or an index if windows exceed 255 elements.
+    /// Returns the role of a maximum's position in its window, counted row by row. It is a byte, or an index if windows exceed 255 elements.
     pub fn place_role(&self) -> Role {
         if self.window.area() < 256 { Role::Byte } else { Role::Index }
     }

@@ -89,7 +89,7 @@ impl Rule for Normalize {
         wanted.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// Always, though only inference profits: the gradient reads x.
+    /// True, though only inference profits: the gradient reads x.
     fn in_place(&self) -> bool {
         true
     }

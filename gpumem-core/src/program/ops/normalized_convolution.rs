@@ -134,12 +134,12 @@ impl Rule for NormalizedConvolution {
         ]
     }
 
-    /// Always: one pass hands them to the next.
+    /// True: one pass hands them to the next.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// Always: the running statistics must move once a step, not twice.
+    /// True: the running statistics must move once a step, not twice.
     fn runs_again_from_saved(&self) -> bool {
         true
     }
@@ -158,7 +158,7 @@ impl Rule for NormalizedConvolution {
         all
     }
 
-    /// Returns memory for partial sums over all pixels, of the products of x with itself or with dy, and of that factor alone.
+    /// Returns memory for partial sums over all pixels: of the products of x with itself or dy, and of x or dy.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let rows = match work {
             Work::Training => self.in_channels,

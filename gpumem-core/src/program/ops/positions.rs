@@ -33,7 +33,7 @@ impl Rule for Positions {
         true
     }
 
-    /// None: the operation that it decodes for has the assertions.
+    /// Returns none: the operation that it decodes for has the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }

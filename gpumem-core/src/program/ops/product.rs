@@ -50,7 +50,7 @@ impl Rule for Product {
         self.shape
     }
 
-    /// The weight comes first: tensors that only its gradient reads are then free before the gradient of x exists.
+    /// Returns the weight first: tensors that only its gradient reads are then free before the gradient of x exists.
     fn gradients(&self) -> Vec<Gradient> {
         let mut parameters = vec![(1, Reads::inputs(&[0]))];
         if self.bias {
@@ -59,7 +59,7 @@ impl Rule for Product {
         vec![Gradient::computed(&parameters), Gradient::computed(&[(0, Reads::inputs(&[1]))])]
     }
 
-    /// Returns memory for sums that are split over a card: an f32 for each element of the result and each 256 terms of its
+    /// Returns memory for sums that are split over a card. It has an f32 for each element of the result and each 256 terms of its
     /// sum.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let Product { rows, in_features, out_features, .. } = *self;

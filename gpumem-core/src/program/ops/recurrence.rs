@@ -116,7 +116,7 @@ impl Rule for Recurrence {
         Shape::new(&[self.steps, self.directions.saturating_mul(self.outputs)])
     }
 
-    /// All at once: the gradients of the weights are sums over intermediate results of the walk through the time steps.
+    /// Returns one rule for all: the gradients of the weights sum intermediate results of the walk through the time steps.
     fn gradients(&self) -> Vec<Gradient> {
         let mut reads = Reads { output: true, saved: !self.cell.is_plain(), ..Reads::NOTHING };
         let mut of = Vec::new();
@@ -159,7 +159,7 @@ impl Rule for Recurrence {
         Some(Workspace { role: Role::Statistic, shape, batched: true })
     }
 
-    /// A plain cell's gate may become the output, and the output's gradient that of the gate.
+    /// True for a plain cell of one direction. Its gate becomes the output, and the output's gradient that of the gate.
     fn in_place(&self) -> bool {
         self.cell.is_plain() && self.directions == 1
     }

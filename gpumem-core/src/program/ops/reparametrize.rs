@@ -82,7 +82,7 @@ impl Rule for Reparametrize {
         vec![Saved::whole(Shape::new(&[self.statistics(), self.parts()]), Role::Statistic)]
     }
 
-    /// A slice that is a filter has the same elements in either order.
+    /// Returns either order for slices that are filters, which have the same elements in both.
     fn layouts(&self) -> Layouts {
         if self.sizes[0] == 1 { Layouts::Filters(self.shape) } else { Layouts::Dense }
     }

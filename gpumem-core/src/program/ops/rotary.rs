@@ -38,7 +38,7 @@ record! {
 }
 
 impl Rotary {
-    /// Returns how many of the turning elements depend on one coordinate: half of them if a position has a row and a column.
+    /// Returns how many of the turning elements depend on one coordinate. It is half of them if positions have a row and a column.
     pub fn along(&self) -> u64 {
         if self.grid.is_some() { self.dims / 2 } else { self.dims }
     }

@@ -40,7 +40,7 @@ impl Rule for SequenceMask {
         vec![if self.reverse { Gradient::computed(&of) } else { Gradient::in_place(&of) }]
     }
 
-    /// Reversed time steps are not written where they are read.
+    /// True unless time steps are reversed, which writes them elsewhere than they are read.
     fn in_place(&self) -> bool {
         !self.reverse
     }

@@ -74,12 +74,12 @@ impl Rule for SpectralNorm {
         vec![Saved::whole(self.statistics(), Role::Statistic)]
     }
 
-    /// Always: the buffers may have changed before the backward pass.
+    /// True: the buffers may have changed before the backward pass.
     fn always_saves(&self) -> bool {
         true
     }
 
-    /// Always: the buffers change once a pass.
+    /// True: the buffers change once a pass.
     fn runs_again_from_saved(&self) -> bool {
         true
     }

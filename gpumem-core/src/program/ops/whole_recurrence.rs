@@ -7,7 +7,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// A recurrent layer and the linear maps of its input as one operation, in the memory that cuDNN needs for all of it. In training it
+    /// A recurrent layer and the linear maps of its input as one operation. It has the memory that cuDNN needs for all. In training it
     /// replaces [`Product`](super::Product)s and the [`Recurrence`] after them if the network asks for cuDNN.
     ///
     /// * Inputs: x `[T, D]`, then for each direction the weight of its map `[G H, D]`, the inputs of a [`Recurrence`] after p, and with `bias`
@@ -193,7 +193,7 @@ impl Rule for WholeRecurrence {
         product(&[self.directions, self.steps, recurrence.width(), self.in_features]).saturating_add(recurrence.macs())
     }
 
-    /// None: the operations that it replaces have the assertions.
+    /// Returns none: the operations that it replaces have the assertions.
     fn edges(&self, _inputs: &[Shape]) -> Vec<Edge> {
         Vec::new()
     }
