@@ -26,7 +26,7 @@ pub struct Lora {
     pub alpha: f64,
     /// Names of the linear layers that get adapters; empty if all get one.
     pub targets: Vec<String>,
-    /// Quantization of the linear layers' weights, with an adapter or without; `None` for the network's format.
+    /// Quantisation of the linear layers' weights, with an adapter or without; `None` for the network's format.
     pub base: Option<Coding>,
     /// The rows of the part.
     pub rows: Range<RowId>,

@@ -12,7 +12,7 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The quantization of a weight that is not trained.
+/// The quantisation of a weight that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// A byte an element: integers from -127 to 127 in units of scale / 127, in blocks of 256. An element is off by at most

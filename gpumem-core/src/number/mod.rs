@@ -1,4 +1,4 @@
-//! Numbers: formats in memory, roles of tensors, quantization to 8 and 4 bits, and random numbers.
+//! Numbers: formats in memory, roles of tensors, quantisation to 8 and 4 bits, and random numbers.
 
 pub mod coding;
 pub mod double;

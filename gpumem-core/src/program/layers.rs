@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 
 impl Program {
     /// Returns the elements that each layer saves: see [`LayerInfo::kept`](crate::network::LayerInfo::kept). A tensor counts if the forward pass
-    /// writes it, and the backward pass, a recomputation or a chunk of the loss reads it. It counts for the first layer that reads it then. An
-    /// activation's output counts for the activation at the latest, even if the gradient of the norm before it includes the activation's.
+    /// writes it, and the backward pass, a recomputation or a chunk of the loss reads it. It counts for the first layer that reads it then. The
+    /// output of an activation whose gradient is part of the norm's before it counts for the activation, if that is the earlier layer.
     pub fn kept_of_layers(&self) -> Vec<[u64; 6]> {
         let mut kept = vec![[0u64; 6]; self.paths.len()];
         let mut keeper: Vec<Option<u32>> = vec![None; self.tensors.len()];
