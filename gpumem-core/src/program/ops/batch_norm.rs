@@ -111,7 +111,7 @@ impl Rule for BatchNorm {
         adds_up.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// True, though only inference profits: the gradient reads x.
+    /// True: it matters if no gradient reads x, as in inference or with `eval` and frozen factors.
     fn in_place(&self) -> bool {
         true
     }

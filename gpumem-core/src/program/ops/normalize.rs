@@ -89,7 +89,7 @@ impl Rule for Normalize {
         wanted.then_some(Workspace { role: Role::Statistic, shape, batched: false })
     }
 
-    /// True, though only inference profits: the gradient reads x.
+    /// True: it matters in inference, since the gradient reads x.
     fn in_place(&self) -> bool {
         true
     }
