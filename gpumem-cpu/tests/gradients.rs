@@ -121,6 +121,7 @@ fn every_operation() {
         "Constant",
         "PaddedPositions",
         "ArgMax",
+        "AsStrided",
         "Reparametrize",
         // Its singular vectors count as constants, and move: `tests/spectral_norm` compares it with PyTorch.
         "SpectralNorm",

@@ -290,8 +290,8 @@ impl Graph {
             .map(|(parameter, _)| parameter)
     }
 
-    /// Returns true for each node through which gradients flow. Such a node depends on a parameter use that is not frozen or, with
-    /// `of_inputs`, on an input of numbers. Nodes before a `detach` do not count.
+    /// Tells of each value whether it depends on something that has a gradient: a use of a parameter that is not frozen or, with `of_inputs`,
+    /// an input of numbers. Nothing before a `detach` counts, and nothing that only indices are made of.
     pub fn differentiable(&self, of_inputs: bool) -> Vec<bool> {
         let mut all: Vec<bool> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
@@ -300,7 +300,7 @@ impl Graph {
                 Source::Parameter(_) => true,
                 Source::View(_) | Source::Op { .. } => node.inputs().iter().any(|&input| all[input]),
             };
-            all.push(is_it && !node.detached);
+            all.push(is_it && !node.detached && node.value.elements != Elements::Indices);
         }
         all
     }

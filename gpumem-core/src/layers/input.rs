@@ -26,6 +26,17 @@ impl Value {
         self.numbers_for("numbers")
     }
 
+    /// The shape of numbers or of tokens, for what moves elements and does not look at them.
+    ///
+    /// # Errors
+    /// Bytes.
+    pub fn numbers_or_tokens(&self) -> Result<Shape, Mistake> {
+        match self.elements {
+            Elements::Indices => Ok(self.shape),
+            Elements::Numbers | Elements::Bytes => self.numbers(),
+        }
+    }
+
     /// The same for what works on a certain form of numbers.
     fn numbers_for(&self, wanted: &str) -> Result<Shape, Mistake> {
         match self.elements.no_numbers() {

@@ -1,7 +1,10 @@
 //! Limits of the user's indices, such as tokens and labels, by which operations look something up.
 
+use super::op::Op;
+use super::ops::AsStrided;
 use super::{Action, Class, Operation, Pass, Program, Slot};
 use crate::error::Error;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// Indices at or above the limit that are valid all the same.
@@ -27,7 +30,7 @@ impl Allowed {
 }
 
 /// A group of the user's indices, all of which must be below a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Indices {
     /// The name of such an index in messages.
     pub what: &'static str,
@@ -41,12 +44,14 @@ pub struct Indices {
     pub allowed: Allowed,
     /// True if the indices of a sample must not decrease.
     pub ordered: bool,
+    /// Places in a sample of those that are looked at, in order. `None` if all are.
+    pub places: Option<Arc<[u64]>>,
 }
 
 impl Indices {
     /// Returns `each` indices a sample, all below `limit`.
     pub fn below(limit: u64, what: &'static str, slot: Slot, each: u64) -> Indices {
-        Indices { what, slot, each, limit, allowed: Allowed::Nothing, ordered: false }
+        Indices { what, slot, each, limit, allowed: Allowed::Nothing, ordered: false, places: None }
     }
 
     /// Returns `each` indices a sample, of any value, which must not decrease.
@@ -65,18 +70,54 @@ impl Indices {
     /// [`Error::Index`] with the first invalid index and its position. If they must not decrease, [`Error::Order`] with the first index that
     /// is less than the one before it in its sample.
     pub fn check(&self, indices: impl IntoIterator<Item = u32>) -> Result<(), Error> {
+        let Some(places) = &self.places else {
+            let is_first = |position: u64| position.checked_rem(self.each).is_none_or(|place| place == 0);
+            return self
+                .check_each((0u64..).zip(indices).map(|(position, value)| (position, value, is_first(position))));
+        };
+        let mut sample = Vec::with_capacity(self.each as usize);
+        let mut first = 0;
+        for index in indices {
+            sample.push(index);
+            if sample.len() as u64 == self.each {
+                let looked_at = places.iter().filter_map(|&place| Some((place, *sample.get(place as usize)?)));
+                let looked_at = looked_at.enumerate().map(|(at, (place, value))| (first + place, value, at == 0));
+                self.check_each(looked_at)?;
+                first += self.each;
+                sample.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at indices with their positions. The flag is true for the first of a sample.
+    fn check_each(&self, indices: impl Iterator<Item = (u64, u32, bool)>) -> Result<(), Error> {
         let mut before = 0;
-        for (position, value) in (0u64..).zip(indices) {
+        for (position, value, is_first) in indices {
             if self.refuses(value) {
                 return Err(Error::Index { what: self.what, position, value, limit: self.limit });
             }
-            let is_first = position.checked_rem(self.each).is_none_or(|place| place == 0);
             if self.ordered && !is_first && value < before {
                 return Err(Error::Order { what: self.what, position, value, before });
             }
             before = value;
         }
         Ok(())
+    }
+
+    /// Returns the rule for indices of which `view` reads those that this one is about. All elements of the view are `each` here.
+    fn before(self, view: &AsStrided, slot: Slot) -> Option<Indices> {
+        let each = view.input.elements()?;
+        let mut places: Vec<u64> = match &self.places {
+            Some(places) => places.iter().map(|&place| view.place(place)).collect(),
+            None => (0..self.each).map(|element| view.place(element)).collect(),
+        };
+        if !self.ordered {
+            places.sort_unstable();
+            places.dedup();
+        }
+        let is_all = (0..each).eq(places.iter().copied());
+        Some(Indices { slot, each, places: (!is_all).then(|| places.into()), ..self })
     }
 
     /// Checks indices that are given as little-endian bytes. Otherwise like [`Indices::check`].
@@ -89,18 +130,85 @@ impl Indices {
 }
 
 impl Operation {
-    /// Returns the limits of the user's indices that the operation reads. Indices that the program computes are left out: they are valid,
-    /// and a step has not computed them when it begins.
+    /// What of the user's numbers it looks something up by. What another operation of the program makes is not among them: it is as
+    /// it should be, and not there yet when a step begins. Of indices that [`AsStrided`] takes from the user's, it is the operation that
+    /// takes them which says what they may be.
     pub fn indices(&self, program: &Program) -> Vec<Indices> {
-        let all = match &self.action {
-            Action::Run { op, pass: Pass::Forward } => op.indices(),
-            Action::Loss(criterion) => criterion.indices(),
-            _ => Vec::new(),
-        };
         let is_given = |indices: &Indices| {
             let tensor = self.read(indices.slot).and_then(|id| program.tensors.get(id as usize));
             tensor.is_some_and(|tensor| matches!(tensor.class, Class::Input | Class::Target))
         };
-        all.into_iter().filter(is_given).collect()
+        match self.view() {
+            Some(view) => {
+                let slot = Slot::Input(0);
+                let is_read = is_given(&Indices::below(u64::MAX, "index", slot, 0));
+                let own = program.operations.iter().position(|operation| operation == self);
+                own.filter(|_| is_read).map_or_else(Vec::new, |own| self.rules_of_readers(view, program, own + 1))
+            }
+            None => self.own_indices().into_iter().filter(is_given).collect(),
+        }
+    }
+
+    /// Returns what the operation itself says of what it looks something up by, whoever made that.
+    fn own_indices(&self) -> Vec<Indices> {
+        match &self.action {
+            Action::Run { op, pass: Pass::Forward } => op.indices(),
+            Action::Loss(criterion) => criterion.indices(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Returns the indices that it takes from others, if it does that alone.
+    fn view(&self) -> Option<&AsStrided> {
+        match &self.action {
+            Action::Run { op: Op::AsStrided(view), pass: Pass::Forward } if view.is_sound() => Some(view),
+            _ => None,
+        }
+    }
+
+    /// Returns what all that read the indices of a view say of them, as rules for the indices that it takes them from. Operations from number
+    /// `next` on may read them.
+    fn rules_of_readers(&self, view: &AsStrided, program: &Program, next: usize) -> Vec<Indices> {
+        let Some(output) = self.written(Slot::Output) else { return Vec::new() };
+        let later = program.operations.iter().enumerate().skip(next);
+        let readers = later.filter(|(_, operation)| operation.reads.iter().any(|operand| operand.tensor == output));
+        let rules = readers.flat_map(|(number, reader)| match reader.view() {
+            Some(view) => reader.rules_of_readers(view, program, number + 1),
+            None => {
+                let mut rules = reader.own_indices();
+                rules.retain(|rule| reader.read(rule.slot) == Some(output));
+                rules
+            }
+        });
+        rules.filter_map(|rule| rule.before(view, Slot::Input(0))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shape::Shape;
+
+    /// The last two of three tokens in another order, in two samples.
+    #[test]
+    fn only_what_a_view_reads_is_looked_at() {
+        let view = AsStrided { input: Shape::new(&[3]), output: Shape::new(&[2]), start: 1, strides: [1].to_vec() };
+        let rule = Indices::below(5, "token", Slot::Input(1), 2).before(&view, Slot::Input(0)).unwrap();
+        assert_eq!((rule.slot, rule.each, rule.places.as_deref()), (Slot::Input(0), 3, Some(&[1, 2][..])));
+        assert_eq!(rule.check([9, 4, 0, 9, 0, 4]), Ok(()));
+        let wrong = Error::Index { what: "token", position: 4, value: 5, limit: 5 };
+        assert_eq!(rule.check([9, 4, 0, 9, 5, 4]), Err(wrong));
+        let all = AsStrided { output: Shape::new(&[2, 3]), start: 0, strides: [0, 1].to_vec(), ..view };
+        assert_eq!(Indices::below(5, "token", Slot::Input(0), 6).before(&all, Slot::Input(0)).unwrap().places, None);
+    }
+
+    /// Those that may not fall are compared in the order of the view, and not from one sample to the next.
+    #[test]
+    fn the_order_of_a_view_counts() {
+        let view = AsStrided::permuted(Shape::new(&[2, 2]), &[1, 0]);
+        let rule = Indices::ordered("segment", Slot::Input(0), 4).before(&view, Slot::Input(0)).unwrap();
+        assert_eq!(rule.check([0, 2, 1, 3, 0, 0, 0, 0]), Ok(()));
+        let wrong = Error::Order { what: "segment", position: 5, value: 1, before: 2 };
+        assert_eq!(rule.check([0, 0, 0, 0, 0, 1, 2, 3]), Err(wrong));
     }
 }

@@ -9,7 +9,7 @@ use super::encoding::{Reader, Wire};
 use super::indices::Indices;
 use super::kept::Kept;
 use super::ops::{
-    ArgMax, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
+    ArgMax, AsStrided, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
     CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,
     Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
@@ -588,4 +588,6 @@ operations! {
     SequenceMask,
     /// Positions of time steps in their segments.
     SegmentPositions,
+    /// Indices at strides: a part of them, their axes in another order, or some of them several times.
+    AsStrided,
 }

@@ -307,3 +307,35 @@ permutations! {
     /// Rule with the input's axis for each of six axes of the output.
     Permute6<I, J, K, L, M, N>;
 }
+
+macro_rules! strided {
+    ($($(#[$doc:meta])* $rule:ident<$($length:ident),*>;)*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug)]
+            pub struct $rule<R, $($length),*>(PhantomData<(R, $($length,)*)>);
+
+            impl<In, N, R, $($length: Unsigned),*> ShapeRule<In> for $rule<R, $($length),*>
+            where
+                Flatten: ShapeRule<In, Out = (N,)>,
+                R: IsLessOrEqual<N, Output = True>,
+            {
+                type Out = ($($length,)*);
+            }
+        )*
+    };
+}
+strided! {
+    /// Elements up to the last that is read, and the length of the axis.
+    AsStrided1<A>;
+    /// Elements up to the last that is read, and the lengths of two axes.
+    AsStrided2<A, B>;
+    /// Elements up to the last that is read, and the lengths of three axes.
+    AsStrided3<A, B, C>;
+    /// Elements up to the last that is read, and the lengths of four axes.
+    AsStrided4<A, B, C, E>;
+    /// Elements up to the last that is read, and the lengths of five axes.
+    AsStrided5<A, B, C, E, F>;
+    /// Elements up to the last that is read, and the lengths of six axes.
+    AsStrided6<A, B, C, E, F, G>;
+}

@@ -37,7 +37,7 @@ pub fn tokens(steps: u64) -> Type {
 fn arriving(input: &str) -> Type {
     let dims = |text: &str| text.split('x').map(|dim| dim.parse().unwrap()).collect::<Vec<u64>>();
     match input.split_once(' ') {
-        Some(("tokens", steps)) => tokens(steps.parse().unwrap()),
+        Some(("tokens", steps)) => Type::indices(Shape::new(&dims(steps))),
         Some((_, image)) => images(&dims(image)),
         None => numbers(&dims(input)),
     }

@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 124;
+pub const KINDS: usize = 125;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -451,6 +451,7 @@ impl Drawing {
                 self.sequences.push(layer(g, sequence[0], texts[second % 2]));
             }
             121..124 => self.add_shared(kind, [map[0], sequence[0]], (first, second)),
+            124 => self.add_indices(sequence[0], second % 2),
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
@@ -511,6 +512,25 @@ impl Drawing {
                 self.sequences.push(chain(g, longer, "CausalSelfAttention(2) | Slice(1, 4)"));
             }
         }
+    }
+
+    /// Tokens that are moved before something is looked up by them.
+    fn add_indices(&mut self, sequence: NodeId, which: usize) {
+        let g = &mut self.graph;
+        let text = g.nodes.iter().position(|node| node.value.elements == Elements::Indices).expect("the text");
+        self.sequences.push(match which {
+            0 => {
+                let last = chain(g, text, "Slice(1) | Embedding(5, 8)");
+                let first = chain(g, text, "Slice(0, 1) | Embedding(5, 8)");
+                let rolled = join(g, &[last, first], "Concat(dim = 1)");
+                join(g, &[sequence, rolled], "Add")
+            }
+            _ => {
+                let moved = "Expand([2; 3]) | Transpose(1, 2) | Select(0, dim = -1) | Embedding(5, 8)";
+                let words = chain(g, text, moved);
+                join(g, &[sequence, words], "Add")
+            }
+        });
     }
 
     /// Tables that are written or counted, rows that tokens choose, and norms along an axis.

@@ -328,5 +328,14 @@ fn sequences_and_joins() {
             "has 5 heads, which do not divide its width of 48; use a number of heads that divides 48",
         ),
         ("8, tokens 8", "Concat", "joins numbers; embed tokens first"),
+        (
+            "tokens 1x1x1x1x1x2",
+            "Embedding(7, 4)",
+            "has a row for each of [1, 1, 1, 1, 1, 2], and a value has up to 6 axes; flatten the tokens",
+        ),
+        ("tokens 6", "Slice(7)", "takes elements 7 up to 6 of an axis that has 6; use 0 <= start < end <= 6"),
+        ("tokens 6", "Slice(0, 2, dim = 2)", "has `dim = 2`, but [6] has axes 1 to 1, or -1 to -1"),
+        ("tokens 6", "Select(0)", "works on two axes or more, but the previous layer produces [6]; use `Slice`"),
+        ("tokens 6", "Roll(1, 1)", "works on numbers, but it is given tokens; put `Embedding` before it"),
     ]);
 }

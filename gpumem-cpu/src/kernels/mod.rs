@@ -5,6 +5,7 @@
 //! D width of a sequence, N elements of a sample. Tensors are row-major with the batch outermost.
 
 mod arg_max;
+mod as_strided;
 mod attention;
 mod average_pool;
 mod batch_norm;
@@ -186,6 +187,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::NormalizedConvolution(op) => normalized_convolution::forward(op, operands),
         Op::SequenceMask(op) => sequence_mask::forward(op, operands),
         Op::SegmentPositions(op) => segment_positions::forward(op, operands),
+        Op::AsStrided(op) => as_strided::forward(op, operands),
     }
 }
 
@@ -226,6 +228,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::Constant(_)
         | Op::PaddedPositions(_)
         | Op::SegmentPositions(_)
+        | Op::AsStrided(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),

@@ -54,6 +54,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("together.cuh", include_str!("../../kernels/together.cuh")),
     ("volumes.cuh", include_str!("../../kernels/volumes.cuh")),
     ("arg_max.cu", include_str!("../../kernels/arg_max.cu")),
+    ("as_strided.cu", include_str!("../../kernels/as_strided.cu")),
     ("attention.cu", include_str!("../../kernels/attention.cu")),
     ("average.cu", include_str!("../../kernels/average.cu")),
     ("average_pool.cu", include_str!("../../kernels/average_pool.cu")),

@@ -1,10 +1,11 @@
-//! Indices made of indices: `kernels/padded_positions.cu`, `kernels/segment_positions.cu` and `kernels/arg_max.cu`.
+//! Indices made of indices: `kernels/padded_positions.cu`, `kernels/segment_positions.cu`, `kernels/arg_max.cu` and `kernels/as_strided.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::ops::{ArgMax, PaddedPositions, SegmentPositions};
+use gpumem_core::program::ops::{ArgMax, AsStrided, PaddedPositions, SegmentPositions};
+use gpumem_core::shape::Shape;
 
 /// A warp for each sample.
 fn launch(context: &Context<'_>, kernel: Kernel, steps: u64) -> Result<Vec<Launch>, Error> {
@@ -40,4 +41,23 @@ pub(super) fn segment_positions(context: &Context<'_>, op: &SegmentPositions) ->
     let kernel = context.kernel("segment_positions.cu", "segment_positions");
     let kernel = kernel.with("SAMPLES", format!("{}ull", context.samples(y))).with("STEPS", format!("{}ull", op.count));
     Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(segment), Some(y)])])
+}
+
+pub(super) fn as_strided(context: &Context<'_>, op: &AsStrided) -> Result<Vec<Launch>, Error> {
+    let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let samples = context.samples(y);
+    let all = |shape: Shape| shape.elements().and_then(|elements| elements.checked_mul(samples));
+    if !op.is_sound() || all(op.input) != Some(context.elements(x)) || all(op.output) != Some(context.elements(y)) {
+        return Err(Error::Damaged("indices at strides that reach beyond those of a sample"));
+    }
+    // The samples are one more axis.
+    let list = |first: u64, numbers: &[u64]| {
+        let numbers: Vec<String> = [&[first], numbers].concat().iter().map(|number| format!("{number}ull")).collect();
+        format!("{{{}}}", numbers.join(","))
+    };
+    let whole = context.elements(x) / samples.max(1);
+    let kernel = context.kernel("as_strided.cu", "as_strided").with("AXES", op.output.rank() + 1);
+    let kernel = kernel.with("COUNT", format!("{}ull", context.count(y))).with("START", format!("{}ull", op.start));
+    let kernel = kernel.with("LENGTHS", list(samples, op.output.dims())).with("STRIDES", list(whole, &op.strides));
+    Ok(vec![Launch::elementwise(kernel, context.count(y), vec![Some(x), Some(y)])])
 }

@@ -178,6 +178,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::NormalizedConvolution(op) => normalized_convolution::forward(context, op),
         Op::SequenceMask(op) => own(sequence_mask::forward(context, op)),
         Op::SegmentPositions(op) => own(indices::segment_positions(context, op)),
+        Op::AsStrided(op) => own(indices::as_strided(context, op)),
     }
 }
 
@@ -218,6 +219,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::Constant(_)
         | Op::PaddedPositions(_)
         | Op::SegmentPositions(_)
+        | Op::AsStrided(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),

@@ -8,7 +8,7 @@ use gpumem_core::program::ops::Slice;
 fn embedding(what: &str, batch: u64, steps: u64, distinct: u32, text: &str) {
     let mut graph = Graph::default();
     let input = graph.input(tokens(steps)).unwrap();
-    let output = layer(&mut graph, input, text);
+    let output = chain(&mut graph, input, text);
     let (training, optimizer) = gradients();
     compare(what, &graph, output, training, batch, optimizer, 1, distinct, 1e-5);
 }
@@ -193,6 +193,23 @@ fn rows_by_index() {
         let taken = join(graph, &[x, place], "Take");
         join(graph, &[x, taken], "Mul")
     });
+}
+
+/// Tokens of which parts are taken, whose axes change places, and that are repeated.
+#[test]
+fn tokens_that_are_moved() {
+    for text in [
+        "Slice(2, -1)",
+        "Slice(4)",
+        "Reshape([3; 5]) | Slice(1, 4, dim = 2)",
+        "Reshape([3; 5]) | Select(-1)",
+        "Reshape([3; 1; 5]) | Permute([0; 3; 1; 2])",
+        "Reshape([5; 3]) | Transpose(1, 2) | Slice(1, 3, dim = 2)",
+        "Expand([2; 2; 15]) | Slice(1, 2, dim = 2)",
+        "Reshape([5; 1; 3]) | Expand([2; -1; 4; -1])",
+    ] {
+        embedding(text, 3, 15, 6, &format!("{text} | Flatten | Embedding(7, 5)"));
+    }
 }
 
 /// Rows side by side and maps, small and large, with norms on both sides of what is divided by at least.

@@ -41,6 +41,44 @@ fn steps_beyond_a_sequence_are_refused() {
     assert_eq!(written(&largest, 7), (wrong("token", 7, 7), wrong("token", 7, 7)));
 }
 
+/// Each part of the tokens is looked at by the limit of what reads it, and a part that nothing reads may be anything.
+#[test]
+fn parts_of_tokens_have_limits_of_their_own() {
+    if !on_a_simulated_card("indices::parts_of_tokens_have_limits_of_their_own", &[]) {
+        return;
+    }
+    let mut graph = Graph::default();
+    let text = graph.input(Type::indices(Shape::new(&[4]))).unwrap();
+    let first = chain(&mut graph, text, "Slice(0, 1) | Embedding(7, 8)");
+    // Views of views: the last of four, and then the second.
+    let later = chain(
+        &mut graph,
+        text,
+        "Reshape([2; 2]) | Transpose(1, 2) | Slice(1) | Slice(1, dim = 2) | Flatten | Embedding(3, 8)",
+    );
+    let second = chain(&mut graph, text, "Slice(1) | Slice(0, 1) | Embedding(5, 8)");
+    let output = join(&mut graph, &[first, later, second], "Concat(dim = 1)");
+    let compiled = plan(&lower(&graph, &[output], &Options::default()).unwrap(), BATCH, Precision::F32);
+    let base = job(Precision::F32);
+    let job = Job { arena: compiled.budget[Line::Arena], infer: place(&compiled).unwrap(), train: None, ..base };
+    let (input, _) = at(&job.infer, Class::Input);
+    let mut card = load(&job);
+    let mut cpu = Cpu::with_threads(1).unwrap().load(job.clone()).unwrap();
+    let sound = [6, 4, 1000, 2, 0, 0, u32::MAX, 0, 6, 4, 7, 2];
+    for (place, limit) in [(0, 7), (1, 5), (3, 3), (4, 7), (5, 5), (11, 3)] {
+        let mut wrong = sound;
+        wrong[place] = limit;
+        let error = Err(Error::Index { what: "token", position: place as u64, value: limit, limit: limit.into() });
+        assert_eq!(card.write(input, &bytes(&wrong)), error, "token {place}");
+        cpu.write(input, &bytes(&wrong)).unwrap();
+        assert_eq!(cpu.infer(), error, "token {place}");
+        for runner in [&mut card as &mut dyn Runner, &mut cpu] {
+            runner.write(input, &bytes(&sound)).unwrap();
+            assert_eq!(runner.infer(), Ok(()));
+        }
+    }
+}
+
 /// The next step goes on with the batch before it, which is in the other half of the input.
 #[test]
 fn a_batch_that_is_refused_leaves_the_last_one() {

@@ -6,13 +6,15 @@ use crate::layers::mistake::Mistake;
 use crate::number::Role;
 use crate::program::Init;
 use crate::program::ops::Gather;
+use crate::shape::{Shape, product};
 use alloc::format;
 
 /// `Embedding(num_embeddings, embedding_dim)`: one row of a table for each token. With `padding_idx`,
 /// `Embedding(num_embeddings, embedding_dim, 0)`, the row of that token begins with 0 and gets no gradient.
 ///
 /// * Options: `padding_idx`, counted from the end where it is negative.
-/// * Input tokens `[T]`, each below `num_embeddings`; output `[T, embedding_dim]`.
+/// * Input tokens `[T]`, each below `num_embeddings`; output `[T, embedding_dim]`. Tokens of several axes `[A, B, ..]`, up to five, give
+///   `[A, B, .., embedding_dim]`.
 /// * Parameters: `weight` `[num_embeddings, embedding_dim]`, normal with mean 0 and deviation 1; 0 in row
 ///   `padding_idx`.
 /// * Backward keeps nothing beside the tokens.
@@ -41,13 +43,25 @@ impl Layer for Embedding {
             return Err(Mistake::new("works on tokens; make the network's input `Tokens<T>` and put it first"));
         }
         let Embedding { num_embeddings: rows, embedding_dim: width, .. } = *self;
+        let dims = x[0].shape.dims();
+        if dims.len() >= Shape::MAX_RANK {
+            let text = format!(
+                "has a row for each of {}, and a value has up to {} axes; flatten the tokens",
+                x[0].shape,
+                Shape::MAX_RANK
+            );
+            return Err(Mistake::new(text));
+        }
         let padding = self.padding(b);
         let init = match padding {
             None => Init::Normal(1.0),
             Some(row) => Init::NormalWithZeros { deviation: 1.0, zeros: [row.saturating_mul(width), width] },
         };
         let table = b.parameter("weight", &[rows, width], Role::Weight, init);
-        b.op(Gather { rows, width, count: x[0].shape.last(), padding }, &[x[0], table])
+        let count = product(dims);
+        let tokens = b.reshaped(x[0], Shape::new(&[count]));
+        let rows = b.op(Gather { rows, width, count, padding }, &[tokens, table])?;
+        Ok(b.reshaped(rows, Shape::new(&[dims, &[width]].concat())))
     }
 }
 

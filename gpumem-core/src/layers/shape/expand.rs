@@ -1,8 +1,9 @@
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::ops::{Binary, BinaryFunction, Constant};
+use crate::program::ops::{AsStrided, Binary, BinaryFunction, Constant};
 use crate::shape::Shape;
 use alloc::format;
 use alloc::vec;
@@ -12,10 +13,10 @@ use alloc::vec::Vec;
 /// before the others.
 ///
 /// * Sizes are those of a sample, without the batch, aligned at the last axis. -1 leaves an axis as it is.
-/// * Input of any shape whose axes have these sizes or 1; output of these dimensions.
+/// * Input of any shape whose axes have these sizes or 1, numbers or tokens; output of these dimensions.
 /// * Parameters: none.
-/// * Backward keeps nothing; its gradient is the sum over what is repeated. The elements are copied, and as many zeros as the longest
-///   repetition has are in memory while they are.
+/// * Backward keeps nothing; its gradient is the sum over what is repeated. The elements are copied, and of numbers as many zeros as the
+///   longest repetition has are in memory while they are.
 ///
 /// PyTorch: `x.expand(x.shape[0], *sizes)`, where new axes follow the batch.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ impl Layer for Expand {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let mistake = |text| Err(Mistake::of("sizes", text));
         let rank = self.sizes.len();
         if rank > Shape::MAX_RANK {
@@ -59,6 +60,9 @@ impl Layer for Expand {
         }
         if output == shape.dims() {
             return Ok(x[0]);
+        }
+        if x[0].elements == Elements::Indices {
+            return b.op(AsStrided::expanded(shape, Shape::new(&output)), &[x[0]]);
         }
         let right = Shape::new(&zeros);
         let zeros = b.op(Constant { shape: right, numbers: vec![0.0] }, &[])?;

@@ -6,7 +6,7 @@ use crate::shape::{Shape, product};
 
 /// `Flatten`: all elements of a sample as one vector.
 ///
-/// * Input of any shape, output `[N]` with as many elements. The same memory under another shape: no operation.
+/// * Input of any shape, numbers or tokens; output `[N]` with as many elements. The same memory under another shape: no operation.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -22,7 +22,7 @@ impl Layer for Flatten {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = Shape::new(&[product(x[0].numbers()?.dims())]);
+        let shape = Shape::new(&[product(x[0].numbers_or_tokens()?.dims())]);
         Ok(b.view(x[0], shape))
     }
 }

@@ -1,3 +1,4 @@
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -11,7 +12,7 @@ use alloc::vec::Vec;
 ///
 /// * `dims` says for each axis of the output which axis of the input it is, as PyTorch counts them: the batch is axis 0 and stays
 ///   in front, -1 is the last.
-/// * Input of any shape. Where only axes of length 1 change places it is the same memory under another shape: no operation.
+/// * Input of any shape, numbers or tokens. Where only axes of length 1 change places it is the same memory under another shape: no operation.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -29,7 +30,7 @@ impl Layer for Permute {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let rank = shape.rank() as i64;
         let dims = self.dims.iter().map(|&dim| if dim < 0 { dim + rank + 1 } else { dim });
         let dims: Vec<i64> = dims.collect();
@@ -55,5 +56,8 @@ pub(super) fn permuted(b: &mut Builder<'_>, x: Value, order: Vec<u64>) -> Result
     if op.moved(1).len() == 1 {
         return Ok(b.reshaped(x, op.output()));
     }
-    b.op(op, &[x])
+    match x.elements {
+        Elements::Indices => b.op(ops::AsStrided::permuted(x.shape, &op.order), &[x]),
+        Elements::Numbers | Elements::Bytes => b.op(op, &[x]),
+    }
 }

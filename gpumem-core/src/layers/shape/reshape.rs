@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// `Reshape(size)`, a number or several as `Reshape((8, 4, 6))` or `Reshape(8, 4, 6)`: the same elements under another shape.
 ///
 /// * Sizes are those of a sample, without the batch. One of them may be -1: it is what the others leave.
-/// * Input of any shape, output of these dimensions. The same memory under another shape: no operation.
+/// * Input of any shape, numbers or tokens; output of these dimensions. The same memory under another shape: no operation.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -27,7 +27,7 @@ impl Layer for Reshape {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let dims = sizes(&self.size, shape)?;
         Ok(b.view(x[0], dims))
     }

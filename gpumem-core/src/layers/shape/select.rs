@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 /// `Select(index, dim = 1)`: one index of an axis, which is gone afterwards: the first token, the last step.
 ///
 /// * Options: `dim = 1`, the axis as PyTorch counts them: the batch is 0, and -1 is the last. A negative index counts from the end.
-/// * Input of two axes or more; output of the others.
+/// * Input of two axes or more, numbers or tokens; output of the others.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -29,7 +29,7 @@ impl Layer for Select {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let axis = x[0].axis(self.dim)?;
         if shape.rank() < 2 {
             return Err(Mistake::new(format!(

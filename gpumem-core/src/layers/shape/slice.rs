@@ -1,3 +1,4 @@
+use crate::graph::Elements;
 use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
@@ -9,9 +10,9 @@ use alloc::format;
 /// from `start` on.
 ///
 /// * Options: `dim = 1`, the axis as PyTorch counts them: the batch is 0, and -1 is the last. Negative ends count from the end.
-/// * Input of any shape; output of the same with `end - start` elements along the axis.
+/// * Input of any shape, numbers or tokens; output of the same with `end - start` elements along the axis.
 /// * Parameters: none.
-/// * Backward keeps nothing.
+/// * Backward keeps nothing. Tokens have no gradient; those of the user's that are left out may be any.
 ///
 /// PyTorch: `x[:, start:end]` for `dim = 1`.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ impl Layer for Slice {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let axis = x[0].axis(self.dim)?;
         let length = shape.dims()[axis];
         let at = |offset: i64| if offset < 0 { offset.saturating_add(length as i64) } else { offset };
@@ -54,6 +55,9 @@ impl Layer for Slice {
 pub(super) fn part(b: &mut Builder<'_>, x: Value, axis: usize, [start, end]: [u64; 2]) -> Result<Value, Mistake> {
     if end - start == x.shape.dims()[axis] {
         return Ok(x);
+    }
+    if x.elements == Elements::Indices {
+        return b.op(ops::AsStrided::part(x.shape, axis, [start, end - start]), &[x]);
     }
     b.op(ops::Slice { input: x.shape, start, length: end - start, axis: axis as u64 }, &[x])
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 /// `Squeeze(dim)`: the value without an axis of length 1.
 ///
 /// * The axis is as PyTorch counts them: the batch is 0, and -1 is the last.
-/// * Input of any shape of two axes or more, `[C, 1, W]` for `dim = 2`, output `[C, W]`. The same memory under another shape: no
+/// * Input of any shape of two axes or more, numbers or tokens, `[C, 1, W]` for `dim = 2`, output `[C, W]`. The same memory under another shape: no
 ///   operation.
 /// * Parameters: none.
 /// * Backward keeps nothing.
@@ -28,7 +28,7 @@ impl Layer for Squeeze {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let axis = x[0].axis_of("dim", self.dim)?;
         let length = shape.dims()[axis];
         if length != 1 || shape.rank() < 2 {

@@ -8,7 +8,7 @@ use alloc::format;
 /// `Unsqueeze(dim)`: the value with one more axis, of length 1.
 ///
 /// * `dim` says which axis of the output it is, as PyTorch counts them: the batch is 0, and -1 is the last.
-/// * Input of any shape of up to five axes, `[C, W]` for `dim = 2`, output `[C, 1, W]`. The same memory under another shape: no
+/// * Input of any shape of up to five axes, numbers or tokens, `[C, W]` for `dim = 2`, output `[C, 1, W]`. The same memory under another shape: no
 ///   operation.
 /// * Parameters: none.
 /// * Backward keeps nothing.
@@ -27,7 +27,7 @@ impl Layer for Unsqueeze {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        let shape = x[0].numbers()?;
+        let shape = x[0].numbers_or_tokens()?;
         let rank = shape.rank() as i64;
         if shape.rank() == Shape::MAX_RANK {
             return Err(Mistake::new(format!("adds an axis to {shape}, which has as many as a value can have")));

@@ -1,6 +1,7 @@
 //! Operations, one a file: their numbers, the reads of their gradients, saved tensors, scratch memory and cost.
 
 mod arg_max;
+mod as_strided;
 mod attention;
 mod average_pool;
 mod batch_norm;
@@ -54,6 +55,7 @@ mod window;
 mod window_mask;
 
 pub use arg_max::ArgMax;
+pub use as_strided::AsStrided;
 pub use attention::{Attention, Seen, usual_scale};
 pub use average_pool::{AveragePool, AveragePool3d, Windows};
 pub use batch_norm::BatchNorm;

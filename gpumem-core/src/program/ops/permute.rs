@@ -29,8 +29,8 @@ pub struct Moved {
     pub to: u64,
 }
 
-/// Returns the stride of each axis, in elements.
-fn strides(shape: Shape) -> Vec<u64> {
+/// Returns how far apart neighbours along each axis are.
+pub(super) fn strides(shape: Shape) -> Vec<u64> {
     (0..shape.rank()).map(|axis| product(&shape.dims()[axis + 1..])).collect()
 }
 
