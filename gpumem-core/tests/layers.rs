@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{again, built, inputs, join, numbers, op_of, parse, sound, try_join};
+use common::{again, built, chain, inputs, join, layer, numbers, op_of, parse, sound, try_join};
 use gpumem_core::graph::Graph;
 use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::{Entry, Use};
@@ -183,6 +183,19 @@ fn outputs() {
         ("tokens 6", "Constant(0.5, shape = [4; 9])", "[4, 9]"),
         ("8", "Constant([1; 2])", "[2]"),
         ("tokens 6", "ArgMax", "[1]"),
+        ("6x8", "ArgMax(-1)", "[6]"),
+        ("3x4x5", "ArgMax(1)", "[4, 5]"),
+        ("3x4x5", "ArgMax(2, keepdim = true)", "[3, 1, 5]"),
+        ("8", "ArgMax", "[1]"),
+        ("tokens 6", "ArgMax(-1)", "[1]"),
+        ("6x8", "TopK(2)", "[6, 2]"),
+        ("6x8", "TopK(6, 1)", "[6, 8]"),
+        ("3x4x5", "TopK(2, dim = 2, largest = false, indices = true)", "[3, 2, 5]"),
+        ("7x3, tokens 4x3", "Gather", "[4, 3]"),
+        ("7x3, tokens 5x2", "Gather", "[5, 2]"),
+        ("7x3, tokens 7x1", "Gather(dim = -1)", "[7, 1]"),
+        ("3x4x5, tokens 3x9x5", "Gather(dim = 2)", "[3, 9, 5]"),
+        ("7, tokens 4", "Gather", "[4]"),
         ("tokens 6", "Slice(1)", "[5]"),
         ("tokens 6", "Slice(-2, -1)", "[1]"),
         ("tokens 2x3", "Slice(1, dim = 2)", "[2, 2]"),
@@ -369,4 +382,53 @@ proptest! {
     fn damaged_programs_decode_to_nothing_or_something_sound(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = Program::decode(&bytes);
     }
+}
+
+/// What operations make of an axis is known to be below its length; the user's own is checked when it arrives.
+#[test]
+fn places_along_a_longer_axis_are_mistakes() {
+    for (places, layer, expected) in [
+        (
+            "TopK(2, 1, indices = true) | Reshape([4])",
+            "Take",
+            "looks something up among 4 by places along an axis of 6",
+        ),
+        ("ArgMax(1)", "Take", "looks something up among 4 by places along an axis of 6"),
+        (
+            "ArgMax(1, keepdim = true) | Transpose(1, 2)",
+            "Gather",
+            "looks something up among 4 by places along an axis of 6",
+        ),
+        ("TopK(2, 1, indices = true)", "Gather(dim = 2)", "looks something up among 2 by places along an axis of 6"),
+        ("ArgMax(1)", "Embedding(5, 3)", "looks something up among 5 by places along an axis of 6"),
+    ] {
+        let mut graph = Graph::default();
+        let nodes = inputs(&mut graph, "6x2, 4x2");
+        let index = chain(&mut graph, nodes[0], places);
+        let branches = if layer.starts_with("Embedding") { &[index][..] } else { &[nodes[1], index] };
+        let found = try_join(&mut graph, branches, layer).unwrap_err().to_string();
+        let expected = format!("{expected}; give both the same length, or cut the axis with `Slice`");
+        assert_eq!(found, expected, "{layer} by {places}");
+        // Cut to four it fits.
+        let cut = chain(&mut graph, nodes[0], &format!("Slice(0, 2) | {}", places.replace("Reshape([4])", "Flatten")));
+        let branches = if layer.starts_with("Embedding") { &[cut][..] } else { &[nodes[1], cut] };
+        assert!(try_join(&mut graph, branches, layer).is_ok(), "{layer} by {places} of two");
+    }
+}
+
+/// Indices of learned values are the same for all samples.
+#[test]
+fn shared_indices_look_up_shared_values_alone() {
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, "4x3")[0];
+    let scores = layer(&mut graph, x, "Parameter([4; 3])");
+    let places = layer(&mut graph, scores, "TopK(2, 1, indices = true)");
+    let found = try_join(&mut graph, &[x, places], "Gather").unwrap_err().to_string();
+    assert_eq!(found, "has indices that are the same for all samples; what is the same for all is a `Slice`");
+    let best = join(&mut graph, &[scores, places], "Gather");
+    assert!(!graph.value(best).batched);
+    // Each sample takes of what is the same for all.
+    let own = layer(&mut graph, x, "TopK(2, 1, indices = true)");
+    let taken = join(&mut graph, &[scores, own], "Gather");
+    assert!(graph.value(taken).batched);
 }

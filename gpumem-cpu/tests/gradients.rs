@@ -84,6 +84,7 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "L2Norm" => ("L2Norm(2)", numbers(&[2, 5])),
         "VectorNorm" => ("Norm(2, 1)", numbers(&[4, 3])),
         "Take" => ("Take", vec![Input::Numbers(vec![4, 3]), Input::Tokens(vec![2, 0, 2, 1, 3, 3])]),
+        "TakeAlong" => ("Gather(dim = 2)", vec![Input::Numbers(vec![2, 4, 3]), along()]),
         "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
         "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
         "MaxPool3d" => ("MaxPool3d(2)", numbers(&[2, 2, 4, 4])),
@@ -91,6 +92,12 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "SelectiveScan" => ("SelectiveScan", scanned(3, 2, 2)),
         other => panic!("no case of {other}"),
     }
+}
+
+/// Places along an axis of four, of which some come several times: for two samples five along the second axis of two by five by three.
+fn along() -> Input {
+    let places = (0..60u32).map(|at| at * at % 7 % 4).collect();
+    Input::Indices(vec![2, 5, 3], places)
 }
 
 /// The branches of a scan: so many steps, channels and states.
@@ -122,6 +129,7 @@ fn every_operation() {
         "PaddedPositions",
         "ArgMax",
         "AsStrided",
+        "TopK",
         "Reparametrize",
         // Its singular vectors count as constants, and move: `tests/spectral_norm` compares it with PyTorch.
         "SpectralNorm",

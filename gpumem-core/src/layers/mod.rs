@@ -17,7 +17,7 @@
 //! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
 //! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`], [`BatchNorm3d`], [`InstanceNorm3d`], [`L2Norm`], [`InplaceAbn`] |
 //! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool1d`], [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] |
-//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Expand`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Norm`], [`Glu`], [`Upsample`], [`Pad`] |
+//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Expand`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Norm`], [`Glu`], [`Upsample`], [`Pad`], [`TopK`] |
 //! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Hardtanh`], [`Hardshrink`], [`Softshrink`], [`Tanhshrink`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Sin`], [`Cos`], [`Affine`] |
 //! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`], [`Dropout3d`] |
 //! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`Parameter`], [`ArgMax`] |
@@ -25,7 +25,7 @@
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
 //! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |
-//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`] |
+//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`], [`Gather`] |
 //!
 //! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`;
@@ -42,6 +42,7 @@ pub mod convolution;
 pub mod dropout;
 pub mod embedding;
 pub mod guess;
+mod indices;
 pub mod initializer;
 mod input;
 pub mod join;

@@ -154,6 +154,10 @@ impl Steps {
             (Op::BatchNorm(norm), axis) if norm.eval => Some(axis),
             (Op::Attention(_), Axis::At(axis)) => (axis + 2 == shapes[0].rank()).then_some(Axis::At(axis)),
             (Op::Take(_), _) => Some(Axis::None),
+            // Steps that indices name.
+            (Op::TakeAlong(take), Axis::At(axis)) if take.axis == axis as u64 => {
+                axes[1..].iter().all(|axis| *axis == Axis::None).then_some(Axis::None)
+            }
             (Op::Reduce(_), Axis::At(0)) => Some(Axis::At(0)),
             (Op::Reduce(_), Axis::At(2)) => Some(Axis::At(1)),
             (Op::Reduce(reduce), _) => reduce.counted.then_some(Axis::None),

@@ -14,7 +14,7 @@ use super::ops::{
     Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
     RelativeBias, Reparametrize, Resize, Rotary, SegmentPositions, SelectiveScan, SequenceMask, Sinusoid, Slice,
-    Softmax, SpectralNorm, Standardize, Sum, Take, VectorNorm, WholeRecurrence, WindowMask,
+    Softmax, SpectralNorm, Standardize, Sum, Take, TakeAlong, TopK, VectorNorm, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -590,4 +590,8 @@ operations! {
     SegmentPositions,
     /// Indices at strides: a part of them, their axes in another order, or some of them several times.
     AsStrided,
+    /// Places of the largest or smallest elements along an axis.
+    TopK,
+    /// Elements along an axis by indices.
+    TakeAlong,
 }

@@ -233,6 +233,10 @@ pub struct Slice<Axis, S, L>(PhantomData<(Axis, S, L)>);
 #[derive(Debug)]
 pub struct Concat<Axis>(PhantomData<Axis>);
 
+/// The axis along which the second input has indices of the first.
+#[derive(Debug)]
+pub struct TakeAlong<Axis>(PhantomData<Axis>);
+
 macro_rules! axes {
     ($($number:ty: ($($before:ident),*) | ($($after:ident),*);)*) => {
         $(
@@ -246,6 +250,12 @@ macro_rules! axes {
                 Sum<S, L>: IsLessOrEqual<N, Output = True>,
             {
                 type Out = ($($before,)* L, $($after,)*);
+            }
+
+            impl<$($before: Unsigned,)* N: Unsigned, M: Unsigned, $($after: Unsigned),*>
+                ShapeRule<(($($before,)* N, $($after,)*), ($($before,)* M, $($after,)*))> for TakeAlong<$number>
+            {
+                type Out = ($($before,)* M, $($after,)*);
             }
 
             impl<$($before: Unsigned,)* A: ops::Add<B>, B, $($after: Unsigned),*>

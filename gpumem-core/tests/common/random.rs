@@ -12,7 +12,7 @@ pub const BATCH: u64 = 3;
 pub type Choice = (usize, usize, usize);
 
 /// Kinds of choices.
-pub const KINDS: usize = 125;
+pub const KINDS: usize = 124;
 
 const MAPS: [&str; 12] = [
     "Conv2d(2, 3, padding = 1)",
@@ -414,7 +414,8 @@ impl Drawing {
                 (2, _) => self.maps.push(of_volume(g, map[0], "AvgPool3d(3, 1, padding = 1)")),
                 _ => self.maps.push(of_volume(g, map[0], "AvgPool3d([2; 1; 2], [1; 1; 2]) | AdaptiveAvgPool3d([2; 2; 3])")),
             },
-            115 => self.add_table(map[0], sequence[0], first + second),
+            115 if first.is_multiple_of(2) => self.add_table(map[0], sequence[0], first / 2 * 6 + second),
+            115 => self.add_indices(sequence[0], first / 2 * 6 + second, kinked),
             116 => {
                 let sizes = chain(g, sequence[0], if second % 2 == 0 { "StepSizes(8)" } else { "Linear(8) | Sigmoid" });
                 let (b, c) = (layer(g, sequence[1], "Linear(3)"), layer(g, sequence[0], "Linear(3)"));
@@ -451,7 +452,6 @@ impl Drawing {
                 self.sequences.push(layer(g, sequence[0], texts[second % 2]));
             }
             121..124 => self.add_shared(kind, [map[0], sequence[0]], (first, second)),
-            124 => self.add_indices(sequence[0], second % 2),
             79 => self.maps.push(layer(g, map[0], "Normalize([0.25; -0.5], [1.5; 0.8])")),
             _ => {}
         }
@@ -514,16 +514,27 @@ impl Drawing {
         }
     }
 
-    /// Tokens that are moved before something is looked up by them.
-    fn add_indices(&mut self, sequence: NodeId, which: usize) {
+    /// Tokens that are moved before something is looked up by them, and places of the largest elements.
+    fn add_indices(&mut self, sequence: NodeId, which: usize, kinked: bool) {
         let g = &mut self.graph;
         let text = g.nodes.iter().position(|node| node.value.elements == Elements::Indices).expect("the text");
-        self.sequences.push(match which {
+        self.sequences.push(match which % 6 {
             0 => {
                 let last = chain(g, text, "Slice(1) | Embedding(5, 8)");
                 let first = chain(g, text, "Slice(0, 1) | Embedding(5, 8)");
                 let rolled = join(g, &[last, first], "Concat(dim = 1)");
                 join(g, &[sequence, rolled], "Add")
+            }
+            // Where two elements change places, a difference of losses is no derivative.
+            2 if kinked => layer(g, sequence, "TopK(8)"),
+            3 if kinked => layer(g, sequence, "TopK(3, 1, largest = false)"),
+            4 if kinked => {
+                let places = layer(g, sequence, "TopK(3, 1, indices = true)");
+                join(g, &[sequence, places], "Gather")
+            }
+            5 if kinked => {
+                let words = chain(g, sequence, "ArgMax(-1) | Embedding(8, 8)");
+                join(g, &[sequence, words], "Add")
             }
             _ => {
                 let moved = "Expand([2; 3]) | Transpose(1, 2) | Select(0, dim = -1) | Embedding(5, 8)";

@@ -267,9 +267,39 @@ fn sequences_and_joins() {
         (
             "6x8",
             "ArgMax",
-            "works on tokens, but the previous layer produces [6, 8]; a network ends with its logits, and `logits.argmax()` is for the \
-             tensor that `forward` returns",
+            "needs `dim`, the axis along which it looks, as `ArgMax(-1)`: the previous layer produces [6, 8]. A network ends with its logits, \
+             and `logits.argmax()` is for the tensor that `forward` returns",
         ),
+        ("6x8", "ArgMax(0)", "cannot work along the batch, which is axis 0; the axes of a sample begin at 1"),
+        ("tokens 2x3", "ArgMax", "works on tokens [T], but the previous layer produces [2, 3]; flatten them"),
+        ("bytes 3x4x4", "ArgMax(1)", "works on numbers, but it is given bytes; put `Normalize` before it"),
+        ("6x8", "TopK(9)", "finds 9 elements along an axis of [6, 8], which has 8; use `k` up to 8"),
+        ("6x8", "TopK(0)", "needs `k` to be at least 1, not 0"),
+        ("6x8", "TopK(2, 3)", "has `dim = 3`, but [6, 8] has axes 1 to 2, or -2 to -1"),
+        ("tokens 6", "TopK(2)", "works on numbers, but it is given tokens; put `Embedding` before it"),
+        (
+            "4294967295",
+            "TopK(1)",
+            "finds places along an axis of [4294967295]; use one of fewer than 2^32 - 1 elements",
+        ),
+        (
+            "6x8, 8",
+            "Gather",
+            "looks elements up by tokens, but its second branch produces [8]; put `from(tokens)`, `TopK(k, indices)` or `ArgMax` in that branch",
+        ),
+        (
+            "6x8, tokens 4",
+            "Gather",
+            "has an index for each element that it gives, with the axes of [6, 8], but its second branch produces [4]; put `Unsqueeze` or \
+             `Expand` after the tokens, or use `Take` for whole rows",
+        ),
+        (
+            "6x8, tokens 4x9",
+            "Gather",
+            "looks elements of [6, 8] up along axis 1, but its second branch produces [4, 9], which has 9 along axis 2; use up to 8",
+        ),
+        ("tokens 6, tokens 4", "Gather", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
+        ("6x8, tokens 4x8", "Gather(dim = 3)", "has `dim = 3`, but [6, 8] has axes 1 to 2, or -2 to -1"),
         (
             "6x8, 8",
             "Take",

@@ -67,7 +67,9 @@ mod standardize;
 mod statistics;
 mod sum;
 mod take;
+mod take_along;
 mod taps;
+mod top_k;
 mod triplet;
 mod vector_norm;
 mod window;
@@ -188,6 +190,8 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::SequenceMask(op) => sequence_mask::forward(op, operands),
         Op::SegmentPositions(op) => segment_positions::forward(op, operands),
         Op::AsStrided(op) => as_strided::forward(op, operands),
+        Op::TopK(op) => top_k::forward(op, operands),
+        Op::TakeAlong(op) => take_along::forward(op, operands),
     }
 }
 
@@ -229,6 +233,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         | Op::PaddedPositions(_)
         | Op::SegmentPositions(_)
         | Op::AsStrided(_)
+        | Op::TopK(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => interpolate::backward(op, operands),
         Op::Pad(op) => pad::backward(op, operands),
@@ -238,6 +243,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::L2Norm(op) => l2_norm::backward(op, operands),
         Op::VectorNorm(op) => vector_norm::backward(op, operands),
         Op::Take(op) => take::backward(op, operands),
+        Op::TakeAlong(op) => take_along::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::backward(op, operands),
         Op::Convolution3d(op) => convolution3d::backward(op, operands),

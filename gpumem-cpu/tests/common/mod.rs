@@ -192,6 +192,8 @@ pub enum Input {
     Numbers(Vec<u64>),
     Shared(Vec<u64>),
     Tokens(Vec<u32>),
+    /// Indices of these dimensions, those of all samples.
+    Indices(Vec<u64>, Vec<u32>),
 }
 
 impl Input {
@@ -200,6 +202,7 @@ impl Input {
             Input::Numbers(dims) => Type::numbers(Shape::new(dims)),
             Input::Shared(dims) => Type { batched: false, ..Type::numbers(Shape::new(dims)) },
             Input::Tokens(tokens) => Type::indices(Shape::new(&[tokens.len() as u64 / batch])),
+            Input::Indices(dims, _) => Type::indices(Shape::new(dims)),
         }
     }
 }
@@ -505,8 +508,10 @@ impl OneLayer {
         for (id, values) in values {
             write(&mut session, offsets[id as usize], &values);
         }
-        let tokens =
-            inputs.iter().filter_map(|input| if let Input::Tokens(tokens) = input { Some(tokens) } else { None });
+        let tokens = inputs.iter().filter_map(|input| match input {
+            Input::Tokens(tokens) | Input::Indices(_, tokens) => Some(tokens),
+            Input::Numbers(_) | Input::Shared(_) => None,
+        });
         for (id, tokens) in indices.into_iter().zip(tokens) {
             write_words(&mut session, offsets[id as usize], tokens);
         }

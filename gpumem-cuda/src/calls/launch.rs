@@ -130,6 +130,8 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("state.cu", include_str!("../../kernels/state.cu")),
     ("sum.cu", include_str!("../../kernels/sum.cu")),
     ("take.cu", include_str!("../../kernels/take.cu")),
+    ("take_along.cu", include_str!("../../kernels/take_along.cu")),
+    ("top_k.cu", include_str!("../../kernels/top_k.cu")),
     ("triplet.cu", include_str!("../../kernels/triplet.cu")),
     ("vector_norm.cu", include_str!("../../kernels/vector_norm.cu")),
 ];

@@ -59,6 +59,8 @@ mod standardize;
 pub(crate) mod statistics;
 pub(crate) mod sum;
 mod take;
+mod take_along;
+mod top_k;
 mod triplet;
 mod vector_norm;
 pub(crate) mod whole_recurrence;
@@ -179,6 +181,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::SequenceMask(op) => own(sequence_mask::forward(context, op)),
         Op::SegmentPositions(op) => own(indices::segment_positions(context, op)),
         Op::AsStrided(op) => own(indices::as_strided(context, op)),
+        Op::TopK(op) => own(top_k::forward(context, op)),
+        Op::TakeAlong(op) => own(take_along::forward(context, op)),
     }
 }
 
@@ -220,6 +224,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         | Op::PaddedPositions(_)
         | Op::SegmentPositions(_)
         | Op::AsStrided(_)
+        | Op::TopK(_)
         | Op::ArgMax(_) => Err(Error::Damaged("what needs no backward operation has one in the program")),
         Op::Interpolate(op) => own(interpolate::backward(context, op)),
         Op::Pad(op) => own(pad::backward(context, op)),
@@ -229,6 +234,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::L2Norm(op) => own(l2_norm::backward(context, op)),
         Op::VectorNorm(op) => own(vector_norm::backward(context, op)),
         Op::Take(op) => own(take::backward(context, op)),
+        Op::TakeAlong(op) => own(take_along::backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::backward(context, op),
         Op::Convolution3d(op) => own(convolution3d::backward(context, op)),

@@ -1,6 +1,6 @@
 use crate::host::compare;
 use crate::host::harness::graphs::{again, chain, join, layer, numbers, tokens};
-use crate::{check, check_narrow, gradients};
+use crate::{check, check_narrow, check_squares, gradients};
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::program::ops::Slice;
 
@@ -209,6 +209,66 @@ fn tokens_that_are_moved() {
         "Reshape([5; 1; 3]) | Expand([2; -1; 4; -1])",
     ] {
         embedding(text, 3, 15, 6, &format!("{text} | Flatten | Embedding(7, 5)"));
+    }
+}
+
+/// Places of the largest and smallest elements in rows and in maps, of which some are equal, by which elements are looked up.
+#[test]
+fn elements_by_places() {
+    for (dims, text) in [
+        (&[3u64, 8][..], "TopK(3)"),
+        (&[5, 33], "TopK(33, largest = false)"),
+        (&[2, 1500], "TopK(5)"),
+        (&[9, 4], "TopK(2, 1)"),
+        (&[3, 70, 5], "TopK(3, 2, largest = false)"),
+    ] {
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(dims)).unwrap();
+            // Some of them are equal.
+            let x = chain(graph, input, "Hardtanh(-0.3, 0.3)");
+            let y = layer(graph, x, text);
+            let again = layer(graph, x, text);
+            join(graph, &[y, again], "Add")
+        };
+        check(text, 3, network);
+        check_narrow(text, 2, network);
+    }
+    for (dims, text) in [(&[6u64, 40][..], "ArgMax(-1)"), (&[4, 6], "ArgMax(1)"), (&[6], "ArgMax")] {
+        check(text, 3, |graph| {
+            let input = graph.input(numbers(dims)).unwrap();
+            chain(graph, input, &format!("{text} | Embedding(40, 5)"))
+        });
+    }
+}
+
+/// Elements that tokens name along each axis, some of them several times.
+#[test]
+fn elements_by_index() {
+    // Tokens are below 5, which no axis here is shorter than.
+    for (dims, count, dim, batch) in [
+        (&[5u64, 3][..], 70, 1, 3),
+        (&[3, 7], 9, 2, 3),
+        (&[2, 6, 5], 4, 2, 3),
+        (&[7], 11, 1, 3),
+        // Enough of them that a thread sums two elements, and one at the end of the axis.
+        (&[41, 330], 3, 1, 10),
+    ] {
+        let mut taken = dims.to_vec();
+        taken[dim - 1] = count;
+        let list: Vec<String> = taken.iter().map(u64::to_string).collect();
+        let network = |graph: &mut Graph| {
+            let input = graph.input(numbers(dims)).unwrap();
+            let text = graph.input(tokens(taken.iter().product())).unwrap();
+            let x = layer(graph, input, "Tanh");
+            let index = layer(graph, text, &format!("Reshape([{}])", list.join("; ")));
+            let once = join(graph, &[x, index], &format!("Gather(dim = {dim})"));
+            let again = join(graph, &[x, index], &format!("Gather(dim = {dim})"));
+            join(graph, &[once, again], "Mul")
+        };
+        check("elements by index", batch, network);
+        if batch < 10 {
+            check_squares("elements by index in 16 bits", 2, network);
+        }
     }
 }
 

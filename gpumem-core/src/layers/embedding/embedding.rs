@@ -52,6 +52,7 @@ impl Layer for Embedding {
             );
             return Err(Mistake::new(text));
         }
+        b.check_indices(&x[0], rows)?;
         let padding = self.padding(b);
         let init = match padding {
             None => Init::Normal(1.0),

@@ -1,8 +1,10 @@
 //! `Add([], [..])`: joins of branches.
 
 mod add;
+mod along;
 mod concat;
 mod div;
+mod gather;
 mod mat_mul;
 mod maximum;
 mod minimum;
@@ -13,6 +15,7 @@ mod take;
 pub use add::Add;
 pub use concat::Concat;
 pub use div::Div;
+pub use gather::Gather;
 pub use mat_mul::MatMul;
 pub use maximum::Maximum;
 pub use minimum::Minimum;
@@ -38,6 +41,7 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Take>(),
     Entry::of::<Maximum>(),
     Entry::of::<Minimum>(),
+    Entry::of::<Gather>(),
 ];
 
 /// Checks that all branches carry numbers.

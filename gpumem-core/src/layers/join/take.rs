@@ -8,6 +8,7 @@ use alloc::format;
 
 /// `Take(x, index)`: the steps of a sequence that each sample's own indices name: `Take([], [from(text), ArgMax])`.
 ///
+/// * `Gather(x, index)` takes single elements, each by an index of its own.
 /// * Both branches get the layer's input. x is a sequence `[T, D]`, the indices are tokens `[C]`; output `[C, D]`. An index of the
 ///   user's from T on is an error before anything runs, as a token beyond an embedding's table is.
 /// * Parameters: none.
@@ -37,6 +38,7 @@ impl Layer for Take {
         if !(x[0].batched && x[1].batched) {
             return Err(Mistake::new("takes steps that differ between samples; what is the same for all is a `Slice`"));
         }
+        b.check_branch_of_indices(1, &x[1], rows)?;
         b.op(ops::Take { rows, width, count }, x)
     }
 }

@@ -15,6 +15,7 @@ mod roll;
 mod select;
 mod slice;
 mod squeeze;
+mod top_k;
 mod transpose;
 mod unsqueeze;
 mod upsample;
@@ -28,13 +29,16 @@ pub use pad::Pad;
 pub use permute::Permute;
 pub use pixel_shuffle::PixelShuffle;
 pub use pixel_unshuffle::PixelUnshuffle;
-pub(super) use reduce::reduced;
 pub use reduce::{Max, Mean, Sum};
+pub(super) use reduce::{left, reduced};
 pub use reshape::Reshape;
 pub use roll::Roll;
 pub use select::Select;
 pub use slice::Slice;
+pub(super) use slice::part;
 pub use squeeze::Squeeze;
+pub use top_k::TopK;
+pub(super) use top_k::places;
 pub use transpose::Transpose;
 pub use unsqueeze::Unsqueeze;
 pub use upsample::Upsample;
@@ -63,4 +67,5 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Max>(),
     Entry::of::<Norm>(),
     Entry::of::<Expand>(),
+    Entry::of::<TopK>(),
 ];

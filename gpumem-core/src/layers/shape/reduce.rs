@@ -82,7 +82,7 @@ pub(super) fn named(x: &Value, dim: &[i64]) -> Result<Vec<bool>, Mistake> {
 }
 
 /// Returns what is left of a shape without some of its axes, or with length 1 in their place.
-pub(super) fn left(shape: Shape, gone: &[bool], keepdim: bool) -> Shape {
+pub(in crate::layers) fn left(shape: Shape, gone: &[bool], keepdim: bool) -> Shape {
     let left = shape.dims().iter().zip(gone).filter(|(_, gone)| keepdim || !**gone);
     let mut left: Vec<u64> = left.map(|(&length, &gone)| if gone { 1 } else { length }).collect();
     if left.is_empty() {

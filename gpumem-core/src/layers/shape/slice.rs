@@ -52,7 +52,12 @@ impl Layer for Slice {
 }
 
 /// The elements from `start` up to, not including, `end` along an axis.
-pub(super) fn part(b: &mut Builder<'_>, x: Value, axis: usize, [start, end]: [u64; 2]) -> Result<Value, Mistake> {
+pub(in crate::layers) fn part(
+    b: &mut Builder<'_>,
+    x: Value,
+    axis: usize,
+    [start, end]: [u64; 2],
+) -> Result<Value, Mistake> {
     if end - start == x.shape.dims()[axis] {
         return Ok(x);
     }
