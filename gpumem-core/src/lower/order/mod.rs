@@ -1,10 +1,11 @@
 //! The order of the backward pass.
 //!
-//! The rule is node after node from the last to the first, and of each the gradients of its parameters before that of its input: what is kept
-//! is freed as fast as it can be. All of it is there at the loss, and in most networks little is beside it afterwards, so that no order needs
-//! less. Where the rule needs more than that, another order is looked for: the gradient of a large weight may wait until maps are gone, or a
-//! branch may be finished before the gradient of the next one is cut out of that of a concatenation. Activations behind normalisations may
-//! then keep nothing wherever they are, so that what a convolution reads is gone before the gradient of its input is made.
+//! The default order visits node after node from the last to the first, and of each node the gradients of its parameters before that of its
+//! input: saved tensors are freed as early as possible. All of them are alive at the loss, and in most networks little else is alive afterwards,
+//! so that no order needs less memory. If the default order needs more than that, another one is searched. The gradient of a large weight may
+//! wait until maps are freed, or a branch may be finished before the gradient of the next one is sliced out of that of a concatenation. In the
+//! search, all activations after normalisations may save nothing, so that the input of a convolution is freed before that input's gradient is
+//! computed.
 
 mod model;
 mod search;
@@ -24,14 +25,16 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 use model::{Model, alive, most_alive};
 
-/// An order is looked for where the rule needs more than this part of the peak beside what is there at the loss, and taken where it needs less
-/// by more than that: what runs in one pass over memory may be apart in it.
+/// The divisor of the peak that gives the least saving that counts. Another order is searched if the default peak exceeds the bytes alive at the
+/// loss by more than this part. It is taken if it saves more than this part, since operations that run as one pass over memory may be apart in
+/// it.
 const PART: u64 = 128;
 
-/// At most so many outputs of normalisations are made again by themselves.
+/// The most outputs of normalisations that are recomputed on their own, and not next to the gradient of the normalisation.
 const HURRIED: usize = 16;
 
-/// A training step from where its loss is known, its pieces in this order; and where in its operations each piece begins.
+/// Adds the backward pass, its pieces in this order, to a step that has come to its loss. Returns the draft, and the operation index at which
+/// each piece begins.
 pub(super) fn drafted(
     mut builder: Builder<'_>,
     graph: &Graph,
@@ -46,8 +49,8 @@ pub(super) fn drafted(
     (draft, begins)
 }
 
-/// The training step from where its loss is known, in the order that was found to need least at a setting. `built` is the step up to there, in
-/// which more or fewer [activations](super::merged) keep nothing.
+/// Returns the training step in the backward order that was found to need least memory at a setting. `built` returns the step up to its loss, in
+/// which more or fewer [activations](super::merged) save nothing.
 pub(super) fn ordered<'g>(
     built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
     graph: &Graph,
@@ -59,7 +62,7 @@ pub(super) fn ordered<'g>(
         false => None,
     };
     let again = match again {
-        // No order of a step that keeps all needs as little.
+        // No order of a step that keeps these outputs needs as little.
         Some(again) if again.peak + again.keeping / PART < again.keeping => return Ok(again.draft),
         again => again.map(|again| (again.draft, again.peak)),
     };
@@ -76,19 +79,20 @@ pub(super) fn ordered<'g>(
     Ok(draft)
 }
 
-/// A step that makes outputs of normalisations [again](super::renormalised), in the order of the rule otherwise.
+/// A step that recomputes [outputs of normalisations](super::renormalised), in the default order otherwise.
 #[derive(Clone)]
 struct Again {
     draft: Draft,
-    /// The most bytes that are alive in it, and the first operation at which they are.
+    /// The peak in bytes, and the first operation index at which it is reached.
     peak: u64,
     at: usize,
-    /// What is alive at the loss, and what would be if these outputs were kept.
+    /// The bytes that are alive at the loss, and those that would be if these outputs were kept.
     kept: u64,
     keeping: u64,
 }
 
-/// The step in which such outputs are made beside gradients or, where that is the peak, some of them by themselves.
+/// Returns the step that recomputes such outputs next to gradients. If that makes the peak, some are recomputed on their own. `None` if there are
+/// no such outputs, or the step is too large for any plan.
 fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> Option<Again> {
     let mut all = builder.renormalised();
     if all.is_empty() {
@@ -109,7 +113,8 @@ fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, set
     if patient.peak <= patient.kept + patient.peak / PART {
         return Some(patient);
     }
-    // What gradients read that wait is there beside that of the input: where that is the peak, they had better not wait.
+    // Tensors that waiting gradients read are alive together with the gradient of the normalisation's input. If that is the peak, they should not
+    // wait.
     let (mut found, mut best) = (patient.clone(), patient.clone());
     for _ in 0..HURRIED {
         let hurries = all.iter_mut().any(|it| it.hurry(&found.draft, found.at));
@@ -124,7 +129,8 @@ fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, set
     Some(if best.peak + patient.peak / PART < patient.peak { best } else { patient })
 }
 
-/// The order of one step that was found to need least, the most bytes that are alive in it, and whether little of them is beside what is kept.
+/// Returns the step in the order that was found to need least memory, its peak in bytes, and a flag. The flag is true if the default order needs
+/// little more than any order must.
 fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> (Draft, u64, bool) {
     let pieces = builder.pieces();
     let (rule, begins) = drafted(builder.clone(), graph, training, &pieces);

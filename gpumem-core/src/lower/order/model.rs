@@ -1,4 +1,4 @@
-//! What the pieces of a backward pass do to memory, in whatever order they come.
+//! A model of what the pieces of a backward pass do to memory, in any order.
 
 use crate::graph::{NodeId, Type};
 use crate::lower::Training;
@@ -13,33 +13,34 @@ use crate::program::{Action, Class, Operation, Pass, Slot, Tensor};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No gradient.
+/// The number that stands for no gradient.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Whose gradient something is.
+/// The parameter or the value that a gradient belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Parameter(usize),
     Value(NodeId),
 }
 
-/// Gradients that one operation makes.
+/// A gradient that an operation computes.
 #[derive(Clone, Debug)]
 struct Made {
     target: Target,
-    /// What was saved in the place of the input, which the gradient may overwrite, and the pieces that have to be over before.
+    /// The saved tensor that overwrote the input, and the pieces that must run before the gradient overwrites it. `None` if nothing overwrote the
+    /// input.
     over: Option<(u32, Vec<usize>)>,
 }
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// Hands the gradient of the output on as it is.
+    /// Hands the gradient of the output on unchanged.
     HandsOn(NodeId),
-    /// Makes gradients; whether one of them may overwrite that of the output.
+    /// Computes gradients. The flag is true if one of them may overwrite the gradient of the output.
     Makes(Vec<Made>, bool),
 }
 
-/// What a piece does.
+/// The work of a piece.
 #[derive(Clone, Debug)]
 struct Work {
     node: NodeId,
@@ -47,12 +48,12 @@ struct Work {
     /// The tensors of the forward pass that it reads.
     reads: Vec<u32>,
     scratch: u64,
-    /// Whether what follows it in the order of the rule had better follow it in any: both may be one pass over memory.
+    /// True if the next piece of the default order should follow it in any order. Both may be one pass over memory.
     sticks: bool,
 }
 
 impl Work {
-    /// The values to whose gradients it adds, as often as it does.
+    /// Returns the values to whose gradients it adds, once for each addition.
     fn values(&self) -> impl Iterator<Item = NodeId> + '_ {
         let (handed, made) = match &self.kind {
             Kind::HandsOn(to) => (Some(*to), &[][..]),
@@ -66,14 +67,14 @@ impl Work {
     }
 }
 
-/// A piece of memory: a tensor of the forward pass that is read again, or that of a gradient.
+/// A piece of memory: a tensor of the forward pass that is read again, or a gradient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     bytes: u64,
-    /// What has one shape may lie in one place.
+    /// A gradient may overwrite it if `batched` and `elements` are equal.
     batched: bool,
     elements: u64,
-    /// Pieces that are to read it, and values whose gradients are in it.
+    /// Pieces that are still to read it, and values whose gradients are in it.
     readers: u32,
     holders: u32,
 }
@@ -95,41 +96,42 @@ impl Held {
     }
 }
 
-/// A backward pass at a batch.
+/// The backward pass of a step at one setting.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
     works: Vec<Work>,
-    /// The pieces of each node, and the parameters that it reads.
+    /// The pieces of each node, and the parameters that each node reads.
     pub(super) of_nodes: Vec<Vec<usize>>,
     parameters: Vec<Vec<usize>>,
-    /// The gradient of each value, as a tensor of its own, and bytes of each parameter's.
+    /// The gradient of each value as a tensor of its own, and the bytes of each parameter's gradient.
     gradients: Vec<Held>,
     parameter_bytes: Vec<u64>,
-    /// Whether a parameter's gradient is gone when it is complete.
+    /// True if a parameter's gradient is freed as soon as it is complete.
     is_fused: bool,
     start: State,
-    /// The most bytes that are alive before.
+    /// The peak before the backward pass, in bytes.
     pub(super) before: u64,
 }
 
-/// What there is between two pieces.
+/// The memory between two pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) live: u64,
     held: Vec<Held>,
-    /// The piece of memory with each value's gradient, or [`NONE`], and how many pieces are to add to it.
+    /// The piece of memory with each value's gradient, or [`NONE`]. `missing` counts the pieces that are still to add to it.
     gradients: Vec<u32>,
     missing: Vec<u32>,
-    /// The pieces that are over, and of each node how many are to come.
+    /// True for each piece that has run, and the number of pieces of each node that are still to come.
     pub(super) over: Vec<bool>,
     left: Vec<u32>,
-    /// The parameters whose gradients are there, and how many nodes are to touch each.
+    /// True for each parameter whose gradient has been begun. `uses` counts the nodes that are still to touch the parameter.
     made: Vec<bool>,
     uses: Vec<u32>,
 }
 
 impl Model {
-    /// The pieces of `builder`, which has come to the loss. `rule` is the step in which they are in this order, with the beginning of each.
+    /// Returns the model of these pieces of `builder`, which has come to its loss. `rule` is the step in which they run in this order, with the
+    /// operation index at which each begins.
     pub(super) fn new(
         builder: &Builder<'_>,
         training: Training<'_>,
@@ -201,7 +203,7 @@ impl Model {
         Work { node, kind: kind(builder, node, rule), reads, scratch, sticks: is_alike || builder.merged[node] }
     }
 
-    /// Which pieces read what was saved over an input, and so come before its gradient takes that place.
+    /// Records which pieces read a saved tensor that overwrote an input. They must run before the gradient of the input overwrites it.
     fn add_savers(&mut self, builder: &Builder<'_>, pieces: &[Piece]) {
         for index in 0..self.works.len() {
             let node = self.works[index].node;
@@ -219,7 +221,7 @@ impl Model {
         }
     }
 
-    /// What there is at the loss.
+    /// Sets the state at the loss.
     fn begin(&mut self, builder: &Builder<'_>) {
         let start = &mut self.start;
         for work in &self.works {
@@ -236,7 +238,7 @@ impl Model {
             self.parameters[node] = read.collect();
             self.parameters[node].iter().for_each(|&parameter| start.uses[parameter] += 1);
         }
-        // What chunks of the loss left of a gradient that is not complete, or not used before the end.
+        // Gradients of parameters that chunks of the loss left, if they are not complete yet or are used only at the end.
         for parameter in 0..start.made.len() {
             let is_there = builder.parameter_gradients[parameter].is_some();
             if is_there && (start.uses[parameter] > 0 || !self.is_fused) {
@@ -246,12 +248,13 @@ impl Model {
         }
     }
 
-    /// How many pieces there are.
+    /// Returns the number of pieces.
     pub(super) fn pieces(&self) -> usize {
         self.works.len()
     }
 
-    /// What no order goes below: what there is before the backward pass, what is kept for it, and what a piece reads and writes.
+    /// Returns a lower bound of the peak of any order, in bytes. It covers all that comes before the backward pass, what is alive when that
+    /// begins, and what each piece reads and writes.
     pub(super) fn floor(&self) -> u64 {
         let of_pieces = self.works.iter().map(|work| {
             let read = work.reads.iter().map(|&id| self.start.held[id as usize].bytes);
@@ -268,17 +271,17 @@ impl Model {
         of_pieces.fold(self.before.max(self.start.live), u64::max)
     }
 
-    /// Whether a piece is element by element, so that a backend may run it with the one that follows it in the order of the rule.
+    /// True if a piece works element by element. A backend may fuse it with the next one of the default order.
     pub(super) fn sticks(&self, piece: usize) -> bool {
         self.works[piece].sticks
     }
 
-    /// The values to whose gradients a piece adds.
+    /// Returns the values to whose gradients a piece adds.
     pub(super) fn values(&self, piece: usize) -> impl Iterator<Item = NodeId> + '_ {
         self.works[piece].values()
     }
 
-    /// Whether a piece may come next.
+    /// True if a piece may run next.
     pub(super) fn is_open(&self, state: &State, piece: usize) -> bool {
         !state.over[piece] && state.missing[self.works[piece].node] == 0
     }
@@ -287,14 +290,14 @@ impl Model {
         self.start.clone()
     }
 
-    /// The most bytes that are alive at once in an order, forward pass and loss included.
+    /// Returns the peak of an order in bytes, forward pass and loss included.
     pub(super) fn peak(&self, order: impl IntoIterator<Item = usize>) -> u64 {
         let mut state = self.start();
         order.into_iter().map(|piece| state.run(self, piece)).fold(self.before, u64::max)
     }
 }
 
-/// What a rule of a node's operation does with gradients.
+/// Returns what a gradient rule of a node's operation does with gradients.
 fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
     let target = |input: NodeId| match builder.parameter(input) {
         Some(parameter) => Target::Parameter(parameter),
@@ -329,18 +332,18 @@ fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
     }
 }
 
-/// Bytes of a tensor in an arena.
+/// Returns the bytes of a tensor in an arena, with padding.
 fn padded(tensor: &Tensor, setting: &Setting) -> u64 {
     setting.bytes(tensor).unwrap_or(0).next_multiple_of(ALIGNMENT)
 }
 
-/// The most bytes that are alive at once in the first operations of a step; `None` where it is too large for any plan.
+/// Returns the peak of the first `end` operations of a step, in bytes. `None` if the step is too large for any plan.
 pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Setting) -> Option<u64> {
     let all = alive(draft, setting)?;
     all[..end].iter().copied().max().or(Some(0))
 }
 
-/// The bytes that are alive at each operation of a step; `None` where it is too large for any plan.
+/// Returns the live bytes at each operation of a step; `None` if the step is too large for any plan.
 pub(super) fn alive(draft: &Draft, setting: &Setting) -> Option<Vec<u64>> {
     let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
     for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
@@ -363,12 +366,12 @@ pub(super) fn alive(draft: &Draft, setting: &Setting) -> Option<Vec<u64>> {
 }
 
 impl State {
-    /// Whether nothing is to be added to the gradient of a value.
+    /// True if no piece is still to add to the gradient of a value.
     pub(super) fn is_complete(&self, value: NodeId) -> bool {
         self.missing[value] == 0
     }
 
-    /// Runs a piece: the most bytes that are alive meanwhile.
+    /// Runs a piece, and returns the peak in bytes while it runs.
     pub(super) fn run(&mut self, model: &Model, piece: usize) -> u64 {
         let work = &model.works[piece];
         let node = work.node;
@@ -399,7 +402,7 @@ impl State {
         most
     }
 
-    /// The most bytes that are alive while a piece runs, if it ran now.
+    /// Returns the peak in bytes while a piece runs, if it ran now.
     pub(super) fn needs(&self, model: &Model, piece: usize) -> u64 {
         let work = &model.works[piece];
         let copied = |to: NodeId| match self.gradients[to] {
@@ -425,7 +428,7 @@ impl State {
         }
     }
 
-    /// What is alive behind a piece, if it ran now.
+    /// Returns the bytes that are alive after a piece, if it ran now.
     pub(super) fn after(&self, model: &Model, piece: usize) -> u64 {
         let mut state = self.clone();
         state.run(model, piece);
@@ -463,7 +466,7 @@ impl State {
         most.max(self.live + scratch)
     }
 
-    /// The memory that the first gradient of a value may overwrite.
+    /// Returns the memory that the first gradient of a value may overwrite; `None` if there is none.
     fn place(&self, model: &Model, made: &Made, to: NodeId, overwrite: Option<u32>) -> Option<u32> {
         let saved = made.over.as_ref().filter(|(_, before)| before.iter().all(|&piece| self.over[piece]));
         let place = saved.map(|(saved, _)| *saved).or(overwrite)?;
@@ -471,13 +474,13 @@ impl State {
         (held.holders <= 1 && (held.batched, held.elements) == (like.batched, like.elements)).then_some(place)
     }
 
-    /// A tensor of its own for the gradient of a value, whose bytes are counted elsewhere.
+    /// Adds a tensor for the gradient of a value. Its bytes are counted elsewhere.
     fn begin(&mut self, model: &Model, to: NodeId) {
         self.held.push(model.gradients[to]);
         self.give(to, self.held.len() as u32 - 1);
     }
 
-    /// Copies the gradient of a value if others are in the same tensor: the most bytes that are alive meanwhile.
+    /// Copies the gradient of a value if others are in that tensor. Returns the peak in bytes meanwhile; 0 without a copy.
     fn own(&mut self, model: &Model, to: NodeId) -> u64 {
         let shared = self.gradients[to];
         if self.held[shared as usize].holders == 1 {
@@ -500,7 +503,7 @@ impl State {
         self.drop(held);
     }
 
-    /// Frees what nobody reads or holds any more.
+    /// Frees a piece of memory if nothing reads or holds it any more.
     fn drop(&mut self, held: u32) {
         let held = &self.held[held as usize];
         if !held.is_alive() {
@@ -508,7 +511,7 @@ impl State {
         }
     }
 
-    /// What decides how it goes on: the pieces that are over, and which values' gradients are in one piece of memory.
+    /// Returns all that the rest of an order depends on: pieces that have run, and gradients that share memory.
     #[cfg(test)]
     pub(super) fn key(&self) -> (Vec<bool>, Vec<usize>) {
         let first = |held: &u32| self.gradients.iter().position(|other| other == held).unwrap_or(0);

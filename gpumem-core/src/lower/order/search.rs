@@ -1,29 +1,33 @@
-//! An order that needs less than the rule.
+//! The search for an order that needs less memory than the default one.
+//!
+//! It bisects the limit between a lower bound and the best peak so far. For each limit it lists one piece after the other, none of which may
+//! exceed it.
 
 use super::model::{Model, State};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// The search ends where it knows the least that it can reach to this part of the peak.
+/// The divisor of the default peak that gives the precision of the search.
 const PARTS: u64 = 256;
 
-/// Backward passes of at most so many pieces are small: other ways are tried, so many times.
+/// The most pieces of a small backward pass. There, the search may go back and try another piece, `TRIES` times.
 const SMALL: usize = 64;
 const TRIES: usize = 50;
 
-/// Which of the pieces comes next that could.
+/// The choice of the next piece among those that may come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pick {
-    /// The first one in the order of the rule.
+    /// The first one in the default order.
     Rule,
-    /// The one whose gradient was complete last: what was begun is finished first.
+    /// The one whose gradient was completed last, so that what was begun is finished first.
     Latest,
-    /// The one behind which least is alive.
+    /// The one after which least is alive.
     Least,
 }
 
-/// The order that was found to need least at the model's batch, by the numbers of pieces, if it needs less than the rule.
+/// Returns the order that was found to need least memory at the model's batch, as numbers of pieces. `None` if none needs less than the default
+/// order.
 pub(super) fn search(model: &Model) -> Option<Vec<usize>> {
     let rule = model.peak(0..model.pieces());
     let floor = model.floor();
@@ -50,24 +54,24 @@ pub(super) fn search(model: &Model) -> Option<Vec<usize>> {
     best.1
 }
 
-/// A place on the way to an order.
+/// A point on the way to an order.
 #[derive(Clone)]
 struct Place {
     state: State,
-    /// The pieces that could be next, in the order in which that became so.
+    /// The pieces that may come next, in the order in which they became ready.
     open: Vec<usize>,
     /// Those of them that were not tried, the best one last.
     untried: Vec<usize>,
 }
 
-/// A list of pieces in the making, of which none needs more than a limit.
+/// An order under construction, in which no piece needs more than `limit` bytes.
 struct Listing<'m> {
     model: &'m Model,
     limit: u64,
     pick: Pick,
-    /// Where the way leads to nothing, so many other ones are tried.
+    /// The number of times that the search may still go back.
     tries: usize,
-    /// The pieces that were over where no way led on.
+    /// The sets of pieces after which no piece could come.
     failed: BTreeSet<Vec<bool>>,
 }
 
@@ -82,7 +86,7 @@ impl Listing<'_> {
         Place { state, open, untried }
     }
 
-    /// The pieces that could be next and need no more than the limit, the best one last.
+    /// Returns the pieces that may come next and need no more than the limit, the best one last.
     fn untried(&self, state: &State, open: &[usize], last: Option<usize>) -> Vec<usize> {
         let model = self.model;
         let mut all: Vec<usize> =
@@ -92,7 +96,7 @@ impl Listing<'_> {
             Pick::Latest => {}
             Pick::Least => all.sort_by_cached_key(|&piece| Reverse((state.after(model, piece), piece))),
         }
-        // What is one pass over memory in the order of the rule is one here.
+        // Pieces that are one pass over memory in the default order stay together.
         let next = last.filter(|&last| model.sticks(last)).map(|last| last + 1);
         if let Some(at) = all.iter().position(|&piece| Some(piece) == next) {
             let next = all.remove(at);
@@ -116,13 +120,13 @@ impl Listing<'_> {
         Place { state, open, untried }
     }
 
-    /// Takes one piece after the other; `None` where no way was found.
+    /// Runs one piece after the other; `None` if no order was found.
     fn list(mut self) -> Option<Vec<usize>> {
         let (mut places, mut order) = (Vec::from([self.start()]), Vec::with_capacity(self.model.pieces()));
         let goes_back = self.tries > 0;
         while order.len() < self.model.pieces() {
             if let Some(piece) = places.last_mut()?.untried.pop() {
-                // What is not tried again need not be there.
+                // A place to which the search does not go back is not kept.
                 let place = if goes_back { places.last().cloned() } else { places.pop() };
                 let next = self.behind(place?, piece);
                 if self.failed.contains(&next.state.over) {

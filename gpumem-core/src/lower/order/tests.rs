@@ -1,4 +1,4 @@
-//! Every order of small backward passes, beside the one that is chosen.
+//! Every order of small backward passes, compared with the one that is chosen.
 
 use super::model::{Model, State, most_alive};
 use super::{PART, drafted, least};
@@ -37,7 +37,7 @@ fn layer(graph: &mut Graph, name: &str, numbers: &[u64], inputs: &[NodeId]) -> N
     value.unwrap()
 }
 
-/// A step that has come to its loss.
+/// Returns the builder of a step that has come to its loss.
 fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], activations: Activations) -> Builder<'g> {
     let mut builder = Builder::new(graph, outputs, outputs.to_vec(), Some(TRAINING), activations).unwrap();
     builder.forward().unwrap();
@@ -51,7 +51,7 @@ fn model<'g>(builder: &Builder<'g>, graph: &Graph, setting: &Setting) -> Model {
     Model::new(builder, TRAINING, &pieces, (&rule, &begins), setting)
 }
 
-/// Numbers as if they were drawn.
+/// Pseudo-random numbers.
 struct Drawn(u64);
 
 impl Drawn {
@@ -61,7 +61,7 @@ impl Drawn {
     }
 }
 
-/// A network of at most so many layers: vectors of several lengths that fork, are added, multiplied, joined and cut.
+/// Returns a random network of at most `layers` layers: vectors of several lengths that fork, are added, multiplied and concatenated.
 fn network(drawn: &mut Drawn, layers: usize) -> (Graph, NodeId) {
     const LENGTHS: [u64; 4] = [4, 32, 256, 1024];
     let mut graph = Graph::default();
@@ -69,7 +69,7 @@ fn network(drawn: &mut Drawn, layers: usize) -> (Graph, NodeId) {
     let mut values = Vec::from([layer(&mut graph, "Linear", &[LENGTHS[drawn.below(4)]], &[input])]);
     let mut unread = values.clone();
     for _ in 0..1 + drawn.below(layers) {
-        // Most read what nobody has read.
+        // Most layers read a value that nothing has read yet.
         let list = if drawn.below(3) > 0 { &unread } else { &values };
         let x = list[drawn.below(list.len())];
         let like = |y: &&NodeId| graph.value(**y).shape == graph.value(x).shape && **y != x;
@@ -92,7 +92,7 @@ fn network(drawn: &mut Drawn, layers: usize) -> (Graph, NodeId) {
         unread.retain(|value| !read.contains(value));
         unread.push(made);
     }
-    // What nobody reads is joined.
+    // Values that nothing reads are concatenated.
     let output = if unread.len() > 1 { layer(&mut graph, "Concat", &[], &unread) } else { unread[0] };
     let output = layer(&mut graph, "Linear", &[LENGTHS[drawn.below(2)]], &[output]);
     (graph, output)
@@ -102,10 +102,10 @@ fn open(model: &Model, state: &State) -> Vec<usize> {
     (0..model.pieces()).filter(|&piece| model.is_open(state, piece)).collect()
 }
 
-/// Of each state what is alive, and the least that any order of what is to come needs.
+/// For each state its live bytes, and the least peak of any order of the remaining pieces.
 type Known = BTreeMap<(Vec<bool>, Vec<usize>), (u64, u64)>;
 
-/// The least that any order of what is to come needs.
+/// Returns the least peak of any order of the remaining pieces, in bytes.
 fn exhausted(model: &Model, state: &State, known: &mut Known) -> u64 {
     let open = open(model, state);
     if open.is_empty() {
@@ -148,7 +148,7 @@ fn the_model_counts_what_is_lowered_in_any_order() {
     }
 }
 
-/// The most bytes that the rule needs, the order that is chosen, and any order.
+/// Returns the peaks of the default order, the chosen one, and the best of all, in bytes. `None` if there are too many pieces to try all orders.
 fn peaks(graph: &Graph, output: NodeId, batch: u64) -> Option<[u64; 3]> {
     let (outputs, setting) = ([output], setting(batch));
     let builder = built(graph, &outputs, Activations::Unread);
@@ -164,8 +164,8 @@ fn peaks(graph: &Graph, output: NodeId, batch: u64) -> Option<[u64; 3]> {
     Some(all)
 }
 
-/// Of 400 networks the rule is above the least of all orders in 125, by half of it at worst. What is chosen is never above it by more than
-/// one part in 64: twice what the search looks for.
+/// In 125 of 400 networks the default order needs more than the best one, by half of it at worst. The chosen order never needs more than one part
+/// in 64 above the best: twice the saving that the search looks for.
 #[test]
 fn no_order_needs_much_less() {
     let (mut drawn, mut all, mut of_rule, mut worst) = (Drawn(2), 0, 0, 0);
@@ -179,7 +179,7 @@ fn no_order_needs_much_less() {
     assert_eq!((of_rule, worst), (125, 150));
 }
 
-/// Maps are large, and gone when it comes.
+/// Maps are large, and freed before it is computed.
 #[test]
 fn the_gradient_of_a_large_weight_waits() {
     let mut graph = Graph::default();
@@ -202,7 +202,7 @@ fn the_gradient_of_a_large_weight_waits() {
     assert!(chosen < rule * 9 / 10 && chosen - best <= chosen / (PART / 2), "{rule}, {chosen}, {best}");
 }
 
-/// The parts of the gradient of a concatenation are not cut out of it all at once.
+/// The gradient of a concatenation is not sliced into all of its parts at once.
 #[test]
 fn a_branch_is_finished_before_the_next_is_cut_out() {
     let mut graph = Graph::default();
