@@ -2,49 +2,50 @@ use crate::program::encoding::{Reader, Wire};
 use crate::shape::Shape;
 use alloc::vec::Vec;
 
-/// How gradients are clipped before an update: `clip: GlobalNorm(1.0)` or `clip: Value(0.5)` in `TRAIN`.
+/// Gradient clipping before an update: `clip: GlobalNorm(1.0)` or `clip: Value(0.5)` in `TRAIN`.
 ///
-/// Where the loss is scaled, it is the gradients without the scale that are clipped. Weight decay is not part of a gradient.
+/// If the loss is scaled, gradients are clipped after the scale has been divided out. Weight decay is not part of a gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Clip {
-    /// By the norm of all gradients together, those of all parameters that are trained, whichever group they are in:
+    /// Scales all gradients by one factor, so that their common norm is at most `c`. All parameters that are trained count, whichever group
+    /// they are in:
     ///
     /// ```text
     /// norm = sqrt(sum of g^2 over all gradients)
     /// g = g * min(1, c / (norm + 1e-6))
     /// ```
     ///
-    /// The norm is known only when every gradient is, so all of them are held until the end of the step: updates are `Separate`, and
-    /// the budget has a line of gradients. Its scratch memory is a number for each 1024 elements.
+    /// The norm is known only after every gradient, so all of them live until the end of the step: updates are `Separate`, and the budget
+    /// has a line of gradients. The norm needs one number of scratch memory for each 1024 elements.
     ///
-    /// A norm that is infinite makes every finite gradient 0 and every infinite one no number; with one that is no number no gradient is one.
-    /// Where a step with such gradients is skipped, as in `F16` and `Mixed(F16)`, it is skipped here too.
+    /// An infinite norm makes every finite gradient 0 and every infinite one NaN; a norm that is NaN makes all gradients NaN. If a step
+    /// with such gradients is skipped, as in `F16` and `Mixed(F16)`, it is skipped here too.
     ///
     /// PyTorch: `torch.nn.utils.clip_grad_norm_(model.parameters(), c, error_if_nonfinite=False)`.
     GlobalNorm(f64),
-    /// Each element by itself, to `-c` or `c`. It changes no memory.
+    /// Clips each element by itself to the range from `-c` to `c`. It needs no memory.
     ///
     /// PyTorch: `torch.nn.utils.clip_grad_value_(model.parameters(), c)`.
     Value(f64),
 }
 
 impl Clip {
-    /// The names of all of them.
+    /// The names of both kinds of clipping.
     pub const NAMES: [&'static str; 2] = ["GlobalNorm", "Value"];
 
     /// Elements whose squares are added up at once for the norm.
     pub const PIECE: u64 = 1024;
 
-    /// What is added to the norm before it divides.
+    /// The number that is added to the norm before it divides.
     pub const EPS: f64 = 1e-6;
 
-    /// Sums that the squares of a gradient of this shape make.
+    /// Returns the number of partial sums for the squares of a gradient of this shape.
     pub fn pieces(gradient: Shape) -> u64 {
         gradient.elements().unwrap_or(u64::MAX).div_ceil(Clip::PIECE)
     }
 
-    /// That of this name, with this number.
+    /// Returns the clipping of this name with this number. `None` if there is none of this name.
     pub fn named(name: &str, number: f64) -> Option<Clip> {
         match name {
             "GlobalNorm" => Some(Clip::GlobalNorm(number)),
@@ -53,7 +54,7 @@ impl Clip {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         match self {
             Clip::GlobalNorm(_) => Clip::NAMES[0],
@@ -61,14 +62,14 @@ impl Clip {
         }
     }
 
-    /// The number that it clips to.
+    /// Returns the number that it clips to.
     pub const fn number(self) -> f64 {
         match self {
             Clip::GlobalNorm(number) | Clip::Value(number) => number,
         }
     }
 
-    /// What is wrong with it.
+    /// Returns what is wrong with its number. `None` if nothing is.
     pub const fn mistake(self) -> Option<&'static str> {
         let number = self.number();
         if number > 0.0 && number <= f32::MAX as f64 {
@@ -77,12 +78,12 @@ impl Clip {
         Some("must be above 0 and finite")
     }
 
-    /// What gradients are multiplied with where this is their norm.
+    /// Returns the factor of all gradients if `norm` is their common norm. Clipping by value has the factor 1.
     pub fn factor(self, norm: f64) -> f64 {
         match self {
             Clip::GlobalNorm(most) => {
                 let factor = most / (norm + Clip::EPS);
-                // What is no number stays none.
+                // NaN stays NaN.
                 if factor > 1.0 { 1.0 } else { factor }
             }
             Clip::Value(_) => 1.0,

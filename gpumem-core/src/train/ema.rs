@@ -1,8 +1,8 @@
 use crate::program::encoding::{Reader, Wire};
 use alloc::vec::Vec;
 
-/// Moving averages of the parameters, which are better to evaluate and to serve than the last ones: `ema: 0.999` in `TRAIN`, or
-/// `ema: Ema { decay: 0.9999, warmup: true, every: 1 }`.
+/// Moving averages of the parameters: `ema: 0.999` in `TRAIN`, or `ema: Ema { decay: 0.9999, warmup: true, every: 1 }`. They often give
+/// better results in evaluation than the last parameters.
 ///
 /// For each element `w` of a parameter that is trained the network keeps an f32 `a`, at every precision: the budget's line `ema`. After the
 /// update of a step
@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 pub struct Ema {
     /// Share of the averages that a step keeps, from 0 to below 1. 0.999 if left out.
     pub decay: f64,
-    /// True if early averages forget faster: with `n` averages before, `decay` is at most `(1 + n) / (10 + n)`. `false` if left out.
+    /// True if early averages forget faster: after `n` averages, `decay` is at most `(1 + n) / (10 + n)`. `false` if left out.
     pub warmup: bool,
     /// Steps from one average to the next. 1 if left out.
     pub every: u64,
@@ -53,7 +53,7 @@ impl Ema {
         step.wrapping_add(1).is_multiple_of(if self.every > 0 { self.every } else { 1 })
     }
 
-    /// The share of the parameters in the averages, where there have been so many before: all of them the first time.
+    /// Returns the share of the parameters in the next average, after `averaged` others. It is 1 the first time.
     pub fn share(self, averaged: u64) -> f64 {
         let n = averaged as f64;
         let most = if self.warmup { (1.0 + n) / (10.0 + n) } else { 1.0 };
@@ -63,7 +63,8 @@ impl Ema {
         }
     }
 
-    /// An average after one more parameter, as `torch.lerp` computes it. The first is the parameter, whatever was there before.
+    /// Returns an average after one more parameter, as `torch.lerp` computes it. With a share of 1 it is the parameter, whatever the
+    /// average was before.
     pub fn averaged(average: f32, parameter: f32, share: f32) -> f32 {
         if share == 1.0 {
             return parameter;

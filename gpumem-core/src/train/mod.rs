@@ -1,4 +1,4 @@
-//! What users write in `const TRAIN` and `const INFER`.
+//! Settings of a network: the fields that users write in `const TRAIN` and `const INFER`.
 
 mod clip;
 mod ema;
@@ -24,22 +24,23 @@ pub use schedule::{Field, Schedule};
 pub use single::{assert_compares, assert_varies, nothing_to_compare, single_value};
 pub use split::{assert_splits, not_split};
 
-/// How a network is trained: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields
-/// left out take the values of [`Train::DEFAULT`], but for the batch.
+/// Settings of a training step: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields that
+/// are left out take the values of [`Train::DEFAULT`], but for the batch, which must be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
-    /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` asks for it: nobody else can choose it.
+    /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` requires it, since there is no good
+    /// default.
     pub batch: usize,
-    /// The parameters that the step trains, by their names, as `"critic*, head.weight"`: `*` stands for any text. What other steps of the network
-    /// train has no gradient meanwhile. All if left out.
+    /// Names of the parameters that the step trains, as `"critic*, head.weight"`: `*` stands for any text. Parameters that only other steps
+    /// train get no gradient in this one. All if left out.
     ///
     /// PyTorch: `loss.backward(inputs=[p for n, p in model.named_parameters() if n.startswith("critic")])`.
     pub trains: &'static str,
-    /// Parts that a batch is split into, which run one after the other: their gradients are added up, and all of them make one
-    /// update. It divides the batch. 1 if left out.
+    /// The number of micro-batches that a batch is split into. They run one after the other; their gradients are added up for one update.
+    /// It must divide the batch. 1 if left out.
     ///
-    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm looks at each part by itself. Gradients are held from the
-    /// first part on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32.
+    /// Loss, gradients and dropout are those of the whole batch, but BatchNorm normalises each micro-batch by itself. Gradients live from
+    /// the first micro-batch on, so that updates are `Separate`; under `Mixed(..)` they are added up in f32.
     pub micro_batches: usize,
     /// Number format of weights and activations: `F32` (if left out), `Bf16`, `F16`, `Mixed(Bf16)` or `Mixed(F16)`.
     pub precision: Precision,
@@ -51,37 +52,38 @@ pub struct Train {
     /// The cards that the training step must fit, all of them: constants of [`cards`](crate::cards), as `[RTX_3060, T4]`. None if
     /// left out, and nothing is checked unless a Cargo feature or a variable names a card.
     pub cards: &'static [Card],
-    /// When parameters are updated: `Fused` or `Separate`. If left out `Fused`, but `Separate` where gradients are clipped by their norm.
+    /// The time at which parameters are updated: `Fused` or `Separate`. If left out `Fused`, but `Separate` if gradients are clipped by
+    /// their norm.
     pub update: Update,
-    /// What is computed a second time for the backward pass rather than kept for it: `Norms` (if left out), `None`, `Cheap`, `Auto` or
-    /// `Budget(0.6)`. No number changes with it.
+    /// Operations that are recomputed for the backward pass, so that their outputs need not be saved: `Norms` (if left out), `None`,
+    /// `Cheap`, `Auto` or `Budget(0.6)`. It changes no number that the network computes.
     pub checkpoint: Checkpoint,
-    /// Execution of a 1x1 convolution and the batch normalisation after it: as one operation where the step needs no more memory with
-    /// that, `Fused` (if left out), or one after the other, `Separate`. See [`ConvNorm`].
+    /// Execution of a 1x1 convolution and the batch normalisation after it: `Fused` (if left out), as one operation if that does not raise
+    /// the memory of the step, or `Separate`, one after the other. See [`ConvNorm`].
     pub conv_norm: ConvNorm,
-    /// How gradients are clipped before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. Not at all if left out.
+    /// Gradient clipping before an update: `GlobalNorm(1.0)` or `Value(0.5)`, see [`Clip`]. None if left out.
     pub clip: Option<Clip>,
-    /// What lies in host memory rather than on the card: `OptimizerState`, what the optimizer keeps and the f32 master copies of mixed
-    /// precision, `Activations`, what the backward pass reads late, or `All`, both. Nothing, `None`, if left out. See [`Offload`].
+    /// Tensors that are kept in host memory rather than on the card: `OptimizerState`, the optimizer state and the f32 master copies of
+    /// mixed precision; `Activations`, activations that the backward pass reads much later; or `All`, both. `None` if left out. See
+    /// [`Offload`].
     pub offload: Offload,
-    /// How the learning rate changes from step to step, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`].
-    /// `Constant` if left out.
+    /// The learning-rate schedule, as `Cosine { warmup: 100, total: 5000, min: 1e-5 }`: see [`Schedule`]. `Constant` if left out.
     pub schedule: Schedule,
-    /// Number that each step computes beside its update: `GradientNorm`. None if left out. See [`Measurement`].
+    /// A number that each step computes in addition to its update: `GradientNorm`. None if left out. See [`Measurement`].
     pub measure: Measurement,
-    /// Steps that update nothing: `NonFinite`, those with a gradient that is infinite or no number. None if left out. See [`Skip`].
+    /// Steps that update nothing: `NonFinite`, those with a gradient that is infinite or NaN. None if left out. See [`Skip`].
     pub skip: Skip,
     /// Moving averages of the parameters, as `0.999` or `Ema { decay: 0.9999, warmup: true }`: see [`Ema`]. None if left out.
     pub ema: Option<Ema>,
     /// Most bytes that one convolution may use as workspace, as `mib(64.0)`. 256 MiB if left out.
     pub conv_workspace: u64,
-    /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
+    /// Bytes of each card that are left to other processes, as `gib(1.0)`. 0 if left out.
     pub headroom: u64,
-    /// Whether f32 products may run in TensorFloat-32 on a card. `false` if left out.
+    /// True if f32 products may run in TensorFloat-32 on a card. `false` if left out.
     pub tf32: bool,
-    /// Whether only deterministic algorithms may be used on a card. `false` if left out.
+    /// True if only deterministic algorithms may be used on a card. `false` if left out.
     pub deterministic: bool,
-    /// Seed of initialisation and dropout. 0 if left out.
+    /// The seed of initialisation and dropout. 0 if left out.
     pub seed: u64,
 }
 
@@ -112,7 +114,8 @@ impl Train {
     };
 }
 
-/// How a network is used without training: `const INFER: Infer = Infer { batch: 1, cards: [T4] };`. Fields left out take the values of [`Infer::DEFAULT`].
+/// Settings of a network that is used without training: `const INFER: Infer = Infer { batch: 1, cards: [T4] };`. Fields that are left out
+/// take the values of [`Infer::DEFAULT`].
 #[derive(Clone, Copy, Debug)]
 pub struct Infer {
     /// Samples in one forward pass. 1 if left out.
@@ -121,13 +124,14 @@ pub struct Infer {
     pub precision: Precision,
     /// The cards that the forward pass must fit, all of them: constants of [`cards`](crate::cards), as `[T4]`. None if left out.
     pub cards: &'static [Card],
-    /// Bytes of each card that are left to others, as `gib(1.0)`. 0 if left out.
+    /// Bytes of each card that are left to other processes, as `gib(1.0)`. 0 if left out.
     pub headroom: u64,
-    /// Most steps of a sequence whose keys and values are kept, so that a network with causal attention takes its tokens some at a
-    /// time and never computes one twice: see [`Net::generate`](crate::run::net::Net::generate). 0, the whole sequence at once, if
-    /// left out.
+    /// The most time steps whose keys and values are kept between calls. With it, a network with causal attention takes a sequence a few
+    /// tokens at a time and computes none twice: see [`Net::generate`](crate::run::net::Net::generate). 0 if left out: the whole sequence
+    /// at once.
     pub cache: usize,
-    /// With `cache`, steps in one pass while a sequence is read; what it is continued with always goes one by one. 1 if left out.
+    /// With `cache`, the time steps in one forward pass while a prompt is read. Generated tokens are always taken one by one. 1 if left
+    /// out.
     pub chunk: usize,
 }
 
@@ -137,7 +141,7 @@ impl Infer {
         Infer { batch: 1, precision: Precision::F32, cards: &[], headroom: 0, cache: 0, chunk: 1 };
 }
 
-/// Bytes of this many GiB, a fraction of a byte cut off: `headroom: gib(1.5)`.
+/// Returns this many GiB as bytes, rounded down: `headroom: gib(1.5)`.
 ///
 /// # Panics
 /// If it is negative, not a number, or 2^64 bytes or more; in `TRAIN` and `INFER` that is an error of the compiler.
@@ -146,7 +150,7 @@ pub const fn gib(count: f64) -> u64 {
     mib(count * 1024.0)
 }
 
-/// Bytes of this many MiB: see [`gib`].
+/// Returns this many MiB as bytes, rounded down: see [`gib`].
 ///
 /// # Panics
 /// As [`gib`].
@@ -157,53 +161,53 @@ pub const fn mib(count: f64) -> u64 {
     bytes as u64
 }
 
-/// When parameters are updated.
+/// The time at which parameters are updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Update {
-    /// Each parameter when its gradient is complete, so that the gradient's memory is free for the next layer; later, with others,
-    /// where that raises no peak.
+    /// Updates each parameter as soon as its gradient is complete, so that the gradient's memory is free for the next layer. An update may
+    /// come later, together with others, if that raises no peak.
     Fused,
-    /// All parameters at the end of the step, with every gradient alive.
+    /// Updates all parameters at the end of the step. Until then every gradient is alive.
     Separate,
 }
 
-/// What of the forward pass is computed a second time for the backward pass, rather than kept from the first: memory for time. Outputs,
-/// losses, gradients and parameters are the same, whatever it says: to the bit on the CPU backend.
+/// Operations of the forward pass that are recomputed for the backward pass, so that their outputs need not be saved: memory for time.
+/// Outputs, losses, gradients and parameters do not depend on it: on the CPU backend they are equal to the bit.
 ///
-/// `#[checkpoint]` on a block and `checkpoint([..])` around layers say it by hand, whatever this says.
+/// `#[checkpoint]` on a block and `checkpoint([..])` around layers mark layers by hand. They hold whatever this setting is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Checkpoint {
-    /// Outputs of norms and functions that only gradients of weights read again, directly or through dropout: of the two values around them only
-    /// the input is saved, and the output is made again. These are batch norms, maybe with a function after them whose slope follows from its
-    /// input (`Relu`, `Relu6`, `Silu`, `Hardswish`, `Gelu`, `Mish` and others without arguments), row norms (`LayerNorm`, `RmsNorm`, `GroupNorm`),
-    /// and functions whose gradient reads their input. A step moves some hundredths more bytes: 2.5 % of a ResNet-50, 13 % of a GPT-2, in 16
-    /// bits on a card. Nothing if the step needs no less with it, or if something is written by hand.
+    /// Recomputes outputs of norms and functions that only gradients of weights read again, directly or through dropout. Only the input of
+    /// the norm or function is saved. These are batch norms, maybe with a function after them whose slope follows from its input (`Relu`,
+    /// `Relu6`, `Silu`, `Hardswish`, `Gelu`, `Mish` and others without arguments), row norms (`LayerNorm`, `RmsNorm`, `GroupNorm`), and
+    /// functions whose gradient reads their input. A step moves slightly more bytes: 2.5 % of a ResNet-50, 13 % of a GPT-2, in 16 bits on a
+    /// card. Recomputes nothing if that does not lower the memory of the step, or if layers are marked by hand.
     #[default]
     Norms,
-    /// Nothing beside what is written by hand.
+    /// Recomputes only layers that are marked by hand.
     None,
-    /// What multiplies no matrices and slides no windows: normalisations, activations, dropout, additions. Of these whatever lowers the
-    /// peak most with at most an eighth more time, by the model of [`Setting`](crate::lower::Setting).
+    /// Recomputes operations without matrix products and windows: normalisations, activations, dropout, additions. Takes the choice with
+    /// the lowest peak that costs at most an eighth more time, by the model of [`Setting`](crate::lower::Setting).
     Cheap,
-    /// Nothing where the step fits every card that it is aimed at; otherwise the cheapest that was found with which it does, `Norms` among
-    /// others.
+    /// Recomputes nothing if the step fits every target card. Otherwise takes the cheapest level found with which it fits; `Norms` is one
+    /// of the levels.
     Auto,
-    /// The cheapest that was found with which activations take at most this share of what they take with `None`, and the step fits every card
-    /// it is aimed at.
+    /// Takes the cheapest level found with which the step fits every target card, and activations need at most this share of their bytes
+    /// under `None`.
     Budget(f64),
 }
 
 /// Execution of a 1x1 convolution and the batch normalisation after it in training: `conv_norm: Separate` in `TRAIN`.
 ///
-/// Only pairs whose normalised output is read by nothing but sums may run as one operation.
+/// Only pairs whose normalised output is read by additions alone may run as one operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConvNorm {
-    /// One operation, if the step needs no more memory with it. The output of the convolution is never stored. Statistics come from sums of
-    /// products of the input; a channel for which these lose digits is computed again, and has its statistics from that. Losses and
-    /// gradients differ from those of `Separate` by rounding alone.
+    /// One operation, if the step needs no more memory with it. The output of the convolution is never stored. Statistics are derived from
+    /// sums of products of the input. A channel for which these lose too many digits is computed a second time, and its statistics are
+    /// taken from its elements. Losses and gradients differ from those of `Separate` by rounding alone.
     #[default]
     Fused,
     /// Two operations, one after the other, as in PyTorch. The output of the convolution is stored.
@@ -211,15 +215,15 @@ pub enum ConvNorm {
 }
 
 impl ConvNorm {
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub const ALL: [ConvNorm; 2] = [ConvNorm::Fused, ConvNorm::Separate];
 
-    /// Their names.
+    /// The names of all values, in the order of their numbers.
     pub const NAMES: [&'static str; 2] = ["Fused", "Separate"];
 }
 wire_enum!(ConvNorm { Fused, Separate });
 
-/// Number that each training step computes beside its update: `measure: GradientNorm` in `TRAIN`.
+/// A number that each training step computes in addition to its update: `measure: GradientNorm` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Measurement {
@@ -227,18 +231,18 @@ pub enum Measurement {
     #[default]
     None,
     /// The norm of all gradients together, before they are clipped: [`Net::gradient_norm`](crate::run::net::Net::gradient_norm) returns it.
-    /// `clip: GlobalNorm` computes it anyway. All gradients are held until it is known, so that updates are `Separate`, and the budget has
-    /// a line of gradients.
+    /// `clip: GlobalNorm` computes it anyway. All gradients live until it is known, so that updates are `Separate`, and the budget has a
+    /// line of gradients.
     ///
     /// PyTorch: `torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])`.
     GradientNorm,
 }
 
 impl Measurement {
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub const ALL: [Measurement; 2] = [Measurement::None, Measurement::GradientNorm];
 
-    /// Their names.
+    /// The names of all values, in the order of their numbers.
     pub const NAMES: [&'static str; 2] = ["None", "GradientNorm"];
 }
 
@@ -246,85 +250,85 @@ impl Measurement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Skip {
-    /// None, but where the loss is scaled, in `F16` and `Mixed(F16)`, those with a gradient that is not finite. Running statistics move in
-    /// these too.
+    /// No step, unless the loss is scaled: in `F16` and `Mixed(F16)` a step with a gradient that is not finite updates nothing. Running
+    /// statistics change even then.
     #[default]
     None,
-    /// Those with a gradient that is infinite or no number, at every precision. Parameters, optimizer state and running statistics are then
-    /// as before the step, which does not count; [`Net::skipped`](crate::run::net::Net::skipped) counts it.
+    /// Steps with a gradient that is infinite or NaN, at every precision. Such a step leaves parameters, optimizer state and running
+    /// statistics unchanged and does not count as a step; [`Net::skipped`](crate::run::net::Net::skipped) counts it.
     ///
-    /// All gradients are alive before the first update, and a second copy of the running statistics during the step.
+    /// All gradients are alive before the first update. A second copy of the running statistics is alive during the step.
     ///
-    /// PyTorch: `if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()`, with the running statistics of before the
-    /// step otherwise.
+    /// PyTorch: `if all(p.grad.isfinite().all() for p in model.parameters()): optimizer.step()`, and the running statistics restored
+    /// otherwise.
     NonFinite,
 }
 
 impl Skip {
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub const ALL: [Skip; 2] = [Skip::None, Skip::NonFinite];
 
-    /// Their names.
+    /// The names of all values, in the order of their numbers.
     pub const NAMES: [&'static str; 2] = ["None", "NonFinite"];
 }
 
-/// Where what belongs to a training step lies: `offload: OptimizerState`, `offload: Activations` or `offload: All` in `TRAIN`.
+/// Tensors of a training step that are kept in host memory: `offload: OptimizerState`, `offload: Activations` or `offload: All` in `TRAIN`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Offload {
-    /// All of it in the arena.
+    /// No tensors: all of them are in the arena.
     #[default]
     None,
-    /// What the optimizer keeps of each parameter, and the f32 master copies of mixed precision, in host memory: a step brings them into the
-    /// arena a piece at a time, beside the backward pass, and takes them back. The parameters after it are the same to the bit. For optimizers
-    /// that treat each element by itself.
+    /// The optimizer state and the f32 master copies of mixed precision. A step copies them into the arena a piece at a time, during the
+    /// backward pass, and copies them back. The updated parameters are equal to the bit. It requires an optimizer that treats each element
+    /// by itself.
     OptimizerState,
-    /// Activations that the backward pass reads long after the forward pass has left them, in host memory in between: each leaves beside the
-    /// forward pass and is back beside the backward pass before it is read. Which they are follows from how long operations and copies take
-    /// by a model, so that a step need not wait for the bus. The numbers are the same to the bit.
+    /// Activations that the backward pass reads long after the forward pass. Each is copied to the host during the forward pass, and back
+    /// during the backward pass before it is read. A model of the time of operations and copies chooses them, so that a step need not wait
+    /// for the bus. All numbers are equal to the bit.
     Activations,
     /// Both: optimizer state and master copies, and activations. The model that chooses activations does not count the copies of states.
     All,
 }
 
 impl Offload {
-    /// All of them, in the order of their numbers.
+    /// All values, in the order of their numbers.
     pub const ALL: [Offload; 4] = [Offload::None, Offload::OptimizerState, Offload::Activations, Offload::All];
 
-    /// Their names.
+    /// The names of all values, in the order of their numbers.
     pub const NAMES: [&'static str; 4] = ["None", "OptimizerState", "Activations", "All"];
 
-    /// Its name.
+    /// Returns its name.
     pub const fn name(self) -> &'static str {
         Offload::NAMES[self as usize]
     }
 }
 wire_enum!(Offload { None, OptimizerState, Activations, All });
 
-/// What happens around an update: to gradients and to the learning rate before it, and where it finds what the optimizer keeps.
+/// The parts of `TRAIN` that surround an update: clipping, schedule, micro-batches, offload and averages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Descent {
-    /// How gradients are clipped, if they are.
+    /// The gradient clipping. `None` if gradients are not clipped.
     pub clip: Option<Clip>,
-    /// How the learning rate changes from step to step.
+    /// The learning-rate schedule.
     pub schedule: Schedule,
-    /// Parts of a batch whose gradients are added up before an update: at least 1.
+    /// Micro-batches whose gradients are added up before an update: at least 1.
     pub micro_batches: u64,
-    /// Whether these are added up in f32 where they have 16 bits themselves, as they are beside f32 master copies: a small gradient is
-    /// then not lost in a large sum. What a step is written with does not say it, but its precision does.
+    /// True if gradients of 16 bits are added up in f32, as they are if parameters have f32 master copies. A small gradient is then not
+    /// lost in a large sum. It follows from the precision of the step; no field of `TRAIN` sets it.
     pub wide_sums: bool,
-    /// What lies in host memory.
+    /// Tensors that are kept in host memory.
     pub offload: Offload,
-    /// True if the norm of all gradients is computed, clipped by it or not.
+    /// True if each step computes the norm of all gradients even without clipping by it.
     pub measures_norm: bool,
     /// True if a step with a gradient that is not finite changes nothing, at any precision.
     pub skips: bool,
-    /// The moving averages of parameters, if there are some.
+    /// The moving averages of parameters. `None` without them.
     pub ema: Option<Ema>,
 }
 
 impl Descent {
-    /// Nothing.
+    /// No clipping, no schedule, one micro-batch, and nothing else.
     pub const PLAIN: Descent = Descent {
         clip: None,
         schedule: Schedule::PLAIN,
@@ -336,27 +340,27 @@ impl Descent {
         ema: None,
     };
 
-    /// Whether optimizer state and master copies lie in host memory.
+    /// True if optimizer state and master copies are in host memory.
     pub const fn offloads(self) -> bool {
         matches!(self.offload, Offload::OptimizerState | Offload::All)
     }
 
-    /// Whether activations lie in host memory for a while.
+    /// True if activations are in host memory between the forward and the backward pass.
     pub const fn parks(self) -> bool {
         matches!(self.offload, Offload::Activations | Offload::All)
     }
 
-    /// Whether gradients of several parts of a batch are added up.
+    /// True if gradients of several micro-batches are added up.
     pub const fn accumulates(self) -> bool {
         self.micro_batches > 1
     }
 
-    /// The same at a precision.
+    /// Returns these settings with `wide_sums` set for a precision.
     pub const fn at(self, precision: Precision) -> Descent {
         Descent { wide_sums: self.accumulates() && precision.has_master(), ..self }
     }
 
-    /// Whether the norm of all gradients is needed before the first update.
+    /// True if the norm of all gradients is needed before the first update.
     pub const fn needs_norm(self) -> bool {
         self.clips_by_norm() || self.measures_norm
     }
@@ -366,7 +370,8 @@ impl Descent {
         matches!(self.clip, Some(Clip::GlobalNorm(_)))
     }
 
-    /// True if each gradient is looked at before the first update: the norm of all of them would say as well if one is not finite.
+    /// True if each gradient is checked before the first update. If the norm of all gradients is computed, it shows as well that one is not
+    /// finite.
     pub const fn checks(self) -> bool {
         self.skips && !self.needs_norm()
     }
@@ -397,9 +402,9 @@ impl Wire for Descent {
 /// A term of the loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LossTerm {
-    /// How it measures.
+    /// The loss function.
     pub loss: Loss,
-    /// What it is multiplied with.
+    /// The factor of the term in the sum.
     pub weight: f64,
     /// The tap that it measures; `None` for the network's first output.
     pub from: Option<&'static str>,
@@ -407,17 +412,17 @@ pub struct LossTerm {
     pub and: Option<&'static str>,
     /// The third tap of a loss of triples; `None` for the network's third output.
     pub third: Option<&'static str>,
-    /// The tap whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
+    /// The tap whose exponential a contrastive loss multiplies products with; `None` if a temperature divides them.
     pub scale: Option<&'static str>,
-    /// The tap that a loss of a batch adds to products; `None` for a number.
+    /// The tap that a contrastive loss adds to products; `None` if a number is added.
     pub bias: Option<&'static str>,
     /// The name of the target that it compares with; terms without one share a target.
     pub target: Option<&'static str>,
-    /// The name of the target with the lengths of sequences; `None` where all of their steps count.
+    /// The name of the target with the lengths of sequences; `None` if all of their time steps count.
     pub input_lengths: Option<&'static str>,
-    /// The name of the target that its terms are multiplied with; `None` if they are not.
+    /// The name of the target with a weight for each term; `None` if terms have no weights.
     pub weights: Option<&'static str>,
-    /// The name of the input that says how many steps of each sample count; `None` where all do.
+    /// The name of the input with the number of time steps of each sample that count; `None` if all do.
     pub lengths: Option<&'static str>,
     /// The options of the loss.
     pub options: LossOptions,
@@ -440,7 +445,7 @@ impl LossTerm {
     };
 }
 
-/// Numbers for classes as [`LossOptions`] has them, for generated code.
+/// Returns numbers for classes in the form that [`LossOptions`] has, for generated code.
 #[doc(hidden)]
 pub const fn weights(numbers: &'static [f64]) -> Cow<'static, [f64]> {
     Cow::Borrowed(numbers)

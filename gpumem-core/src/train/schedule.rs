@@ -4,19 +4,19 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use alloc::{format, vec};
 
-/// How the learning rate changes from step to step: `schedule: Cosine { warmup: 100, total: 5000, min: 1e-5 }` in `TRAIN`.
+/// A learning-rate schedule: `schedule: Cosine { warmup: 100, total: 5000, min: 1e-5 }` in `TRAIN`.
 ///
-/// The rate is computed where the network runs, from the optimizer's `lr` and the number `s` of steps made before, counted from 0:
-/// nothing is captured again, and a training that goes on from a checkpoint, with [`set_steps`](crate::run::net::Net::set_steps), is
-/// where its schedule was. A step that is skipped does not count. Rates of groups of parameters change in the same proportion.
+/// The device computes the rate from the optimizer's `lr` and the number `s` of steps made before. No graph is captured again when the rate
+/// changes. A training that is resumed from a checkpoint, with [`set_steps`](crate::run::net::Net::set_steps), goes on at the same point of
+/// its schedule. A step that is skipped does not count. Rates of groups of parameters change in the same proportion.
 /// [`set_lr`](crate::run::net::Net::set_lr) sets the `lr` that the schedule begins with, from the next step on.
 ///
-/// A `total` that only the running program knows is left out, and [`set_total`](crate::run::net::Net::set_total) sets it before the first
-/// step. One that is written may still be set.
+/// Leave `total` out if only the running program knows it, and set it with [`set_total`](crate::run::net::Net::set_total) before the first
+/// step. A `total` that is written can be replaced this way too.
 ///
-/// The first `warmup` steps come before everything else and rise to `lr`: `lr * (s + 1) / (warmup + 1)`. What follows counts its steps
-/// from there. It is 0 if left out. In PyTorch each schedule is an object whose `step()` is called after the optimizer's, and the
-/// warm-up is
+/// In the first `warmup` steps the rate rises to `lr`: it is `lr * (s + 1) / (warmup + 1)`. The schedule proper counts its steps from the
+/// end of the warm-up. `warmup` is 0 if left out. In PyTorch each schedule is an object whose `step()` is called after the optimizer's, and
+/// the warm-up is
 ///
 /// ```text
 /// SequentialLR(o, [LinearLR(o, 1 / (warmup + 1), total_iters=warmup), schedule], milestones=[warmup])
@@ -24,7 +24,7 @@ use alloc::{format, vec};
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Schedule {
-    /// `lr` in every step behind the warm-up.
+    /// The rate `lr` in every step after the warm-up.
     ///
     /// PyTorch: `torch.optim.lr_scheduler.ConstantLR(optimizer, factor=1)`.
     Constant {
@@ -34,8 +34,8 @@ pub enum Schedule {
     /// Half a period of a cosine from `lr` to `min`, which the rate has from step `total` on:
     /// `min + (lr - min) * (1 + cos(pi * s / total)) / 2`, where both count from the end of the warm-up.
     ///
-    /// PyTorch: `torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total - warmup, eta_min=min)`, whose rate rises again behind
-    /// `total`; and whose `eta_min` is that of every group, where `min` is scaled as `lr` is.
+    /// PyTorch: `torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total - warmup, eta_min=min)`, whose rate rises again after
+    /// `total`. Its `eta_min` holds for every group, whereas `min` is scaled like a group's `lr`.
     Cosine {
         /// Steps in which the rate rises to `lr`.
         warmup: u64,
@@ -55,7 +55,7 @@ pub enum Schedule {
         /// The last rate. 0 if left out.
         min: f64,
     },
-    /// Multiplied by `factor` after every so many steps behind the warm-up.
+    /// A rate that is multiplied by `factor` after every `every` steps from the end of the warm-up.
     ///
     /// PyTorch: `torch.optim.lr_scheduler.StepLR(optimizer, step_size=every, gamma=factor)`.
     Step {
@@ -63,7 +63,7 @@ pub enum Schedule {
         warmup: u64,
         /// Steps with one rate.
         every: u64,
-        /// What the rate is multiplied by then. 0.1 if left out.
+        /// The factor of the rate. 0.1 if left out.
         factor: f64,
     },
     /// Half a period of a cosine from `lr / div_factor` up to `lr`, and another one down to `lr / (div_factor * final_div_factor)`, which
@@ -76,9 +76,9 @@ pub enum Schedule {
         total: u64,
         /// The share of them in which the rate rises. 0.3 if left out.
         pct_start: f64,
-        /// What `lr` is divided by in the first step. 25 if left out.
+        /// The quotient of `lr` and the rate of the first step. 25 if left out.
         div_factor: f64,
-        /// What the rate of the first step is divided by in the last one. 1e4 if left out.
+        /// The quotient of the first and the last rate. 1e4 if left out.
         final_div_factor: f64,
     },
 }
@@ -88,14 +88,14 @@ pub enum Schedule {
 pub struct Field {
     /// Its name.
     pub name: &'static str,
-    /// Whether it counts steps.
+    /// True if it counts steps.
     pub is_whole: bool,
-    /// What it is where it is left out, if it may be.
+    /// The value if it is left out. `None` if it must be written.
     pub default: Option<f64>,
 }
 
 impl Field {
-    /// True if a schedule is rarely written without it: it must be there, or is the number of all steps.
+    /// True if a schedule is rarely written without it: it must be written, or is the number of all steps.
     pub fn is_usual(&self) -> bool {
         self.default.is_none() || self.name == "total"
     }
@@ -109,14 +109,14 @@ const fn number(name: &'static str, default: f64) -> Field {
     Field { name, is_whole: false, default: Some(default) }
 }
 
-/// The most steps that are counted without rounding.
+/// The most steps that an f64 counts without rounding: 2^53.
 const MOST_STEPS: f64 = 9_007_199_254_740_992.0;
 
 impl Schedule {
-    /// The same rate in every step.
+    /// A constant rate without a warm-up.
     pub const PLAIN: Schedule = Schedule::Constant { warmup: 0 };
 
-    /// The name of each, with its numbers.
+    /// The name of each schedule, with its fields.
     pub const ROWS: &'static [(&'static str, &'static [Field])] = {
         const WARMUP: Field = steps("warmup", Some(0.0));
         const TOTAL: Field = steps("total", Some(0.0));
@@ -133,7 +133,7 @@ impl Schedule {
         ]
     };
 
-    /// The number of its row.
+    /// Returns the number of its row in [`Schedule::ROWS`].
     fn kind(self) -> usize {
         match self {
             Schedule::Constant { .. } => 0,
@@ -144,17 +144,17 @@ impl Schedule {
         }
     }
 
-    /// Its name.
+    /// Returns its name.
     pub fn name(self) -> &'static str {
         Schedule::ROWS[self.kind()].0
     }
 
-    /// What its numbers are, in the order of its row.
+    /// Returns its fields, in the order of its row.
     pub fn fields(self) -> &'static [Field] {
         Schedule::ROWS[self.kind()].1
     }
 
-    /// Its numbers, in the order of its row.
+    /// Returns its numbers, in the order of its row.
     pub fn numbers(self) -> Vec<f64> {
         match self {
             Schedule::Constant { warmup } => vec![warmup as f64],
@@ -168,7 +168,8 @@ impl Schedule {
         }
     }
 
-    /// That of this name with these numbers, in the order of its row.
+    /// Returns the schedule of this name with these numbers, in the order of its row. `None` if there is none with this name and as many
+    /// numbers.
     pub fn named(name: &str, numbers: &[f64]) -> Option<Schedule> {
         let steps = |number: f64| number as u64;
         Some(match (name, numbers) {
@@ -183,7 +184,7 @@ impl Schedule {
         })
     }
 
-    /// Words of the numbers in the state: two for each.
+    /// The words of 32 bits that the numbers of a schedule take in the state: two for each.
     pub const WORDS: usize = 8;
 
     /// Returns its numbers as [`StateWord::Schedule`](crate::program::StateWord::Schedule) has them.
@@ -196,14 +197,14 @@ impl Schedule {
         words
     }
 
-    /// Returns the schedule of this kind with the numbers of a state, of which `words` are the words of the schedule.
+    /// Returns the schedule of this kind with other numbers: `words` are those that [`Schedule::words`] returned.
     pub fn with_words(self, words: &[u32]) -> Schedule {
         let number = |pair: &[u32]| f64::from_bits(u64::from(pair[0]) | u64::from(pair[1]) << 32);
         let numbers: Vec<f64> = words.chunks_exact(2).take(self.fields().len()).map(number).collect();
         Schedule::named(self.name(), &numbers).unwrap_or(self)
     }
 
-    /// Returns its `total`, 0 where it was left out. `None` if it has no `total`.
+    /// Returns its `total`; 0 if it was left out. `None` if this kind of schedule has no `total`.
     pub const fn total(self) -> Option<u64> {
         match self {
             Schedule::Cosine { total, .. } | Schedule::Linear { total, .. } | Schedule::OneCycle { total, .. } => {
@@ -230,7 +231,7 @@ impl Schedule {
         self
     }
 
-    /// Returns the number that is wrong with this `total`, which was written or set, and why.
+    /// Returns the number that is wrong with this `total`, and why. `None` if none is. The total was written or set.
     pub fn mistake_of_total(self, total: u64) -> Option<(&'static str, String)> {
         if total == 0 {
             return Some(("total", "is 0 steps; use at least 1, or leave it out and call `set_total`".to_string()));
@@ -238,7 +239,7 @@ impl Schedule {
         self.with_total(total).mistake()
     }
 
-    /// What is wrong with it: which number, and why. A `total` of 0 was left out.
+    /// Returns the number that is wrong, and why. `None` if none is. A `total` of 0 was left out.
     pub fn mistake(self) -> Option<(&'static str, String)> {
         let rows = self.fields().iter().zip(self.numbers());
         let large = rows.into_iter().find(|(field, number)| field.is_whole && *number >= MOST_STEPS);
@@ -284,7 +285,7 @@ impl Schedule {
         }
     }
 
-    /// Steps of the warm-up.
+    /// Returns the steps of the warm-up.
     pub const fn warmup(self) -> u64 {
         match self {
             Schedule::Constant { warmup }
@@ -295,7 +296,7 @@ impl Schedule {
         }
     }
 
-    /// The last rate, where that is a number of its own.
+    /// Returns the field `min`; 0 for a schedule without one.
     pub const fn min(self) -> f64 {
         match self {
             Schedule::Cosine { min, .. } | Schedule::Linear { min, .. } => min,
@@ -303,7 +304,7 @@ impl Schedule {
         }
     }
 
-    /// The rate of the step before which so many were made, for an optimizer of this rate.
+    /// Returns the rate of the step after `step` others, for an optimizer with the learning rate `lr`.
     pub fn rate(self, lr: f64, step: u64) -> f64 {
         let warmup = self.warmup();
         if step < warmup {
@@ -329,12 +330,12 @@ impl Schedule {
     }
 }
 
-/// From one number to another one on half a period of a cosine, by a share of the way.
+/// Returns the point between two numbers at a share of half a period of a cosine.
 fn between(from: f64, to: f64, share: f64) -> f64 {
     to + (from - to) * (0.5 * (1.0 + cos_of_pi(share)))
 }
 
-/// A power of a number, by squaring.
+/// Returns a power of a number, by squaring.
 fn power(mut base: f64, mut exponent: u64) -> f64 {
     let mut result = 1.0;
     while exponent > 0 {
@@ -359,7 +360,7 @@ impl Wire for Schedule {
     }
 }
 
-/// Fails to compile where a schedule ends at a higher rate than the optimizer's.
+/// Fails to compile if a schedule ends at a higher rate than the optimizer's.
 #[track_caller]
 pub const fn assert_falls(schedule: Schedule, lr: f64) {
     assert!(

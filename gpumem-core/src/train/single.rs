@@ -1,8 +1,8 @@
-//! Batches of one sample: what normalises or compares over the batch has nothing to look at.
+//! Batches of one sample: layers that normalise over the batch, and losses that compare its samples, refuse them.
 
 use crate::message::Message;
 
-/// What is said of a step of so many parts in each of which a layer has a single value of a channel.
+/// Returns the message for a layer that finds a single value of each channel in a micro-batch, if there are `parts` of them.
 pub const fn single_value<const N: usize>(layer: &str, parts: u64) -> Message<N> {
     let mut text = Message::<N>::new();
     text.text("`").text(layer).text("` normalises over ");
@@ -15,7 +15,7 @@ pub const fn single_value<const N: usize>(layer: &str, parts: u64) -> Message<N>
     text
 }
 
-/// Fails to compile if each part of a batch is one sample, of which this layer has a single value a channel.
+/// Fails to compile if each micro-batch is one sample. This layer has a single value of each channel in a sample.
 #[track_caller]
 pub const fn assert_varies(batch: u64, parts: u64, layer: &str) {
     if batch > 0 && batch == parts {
@@ -30,7 +30,7 @@ pub const fn nothing_to_compare<const N: usize>(loss: &str) -> Message<N> {
     text
 }
 
-/// Fails to compile if a batch is one sample, of which this loss has none to compare it with.
+/// Fails to compile if a batch is one sample: this loss compares samples with each other.
 #[track_caller]
 pub const fn assert_compares(batch: u64, loss: &str) {
     if batch == 1 {

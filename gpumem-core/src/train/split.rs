@@ -1,8 +1,8 @@
-//! Whether a batch splits into equal parts.
+//! The check that a batch splits into equal micro-batches.
 
 use crate::message::Message;
 
-/// What is said of a batch that does not split into so many parts: the numbers nearest to that which divide it.
+/// Returns the message for a batch that does not split into so many micro-batches. It names the nearest numbers that divide the batch.
 pub const fn not_split<const N: usize>(batch: u64, parts: u64) -> Message<N> {
     let mut text = Message::<N>::new();
     text.text("a batch of ").number(batch).text(" does not split into ").number(parts);
@@ -13,7 +13,7 @@ pub const fn not_split<const N: usize>(batch: u64, parts: u64) -> Message<N> {
     text
 }
 
-/// The largest divisor of `batch` up to `parts`.
+/// Returns the largest divisor of `batch` up to `parts`.
 const fn divisor_below(batch: u64, parts: u64) -> u64 {
     let mut divisor = if parts < batch { parts } else { batch };
     while divisor > 1 && !batch.is_multiple_of(divisor) {
@@ -22,9 +22,9 @@ const fn divisor_below(batch: u64, parts: u64) -> u64 {
     divisor
 }
 
-/// The smallest divisor of `batch` above `parts`.
+/// Returns the smallest divisor of `batch` above `parts`. `None` if there is none.
 const fn divisor_above(batch: u64, parts: u64) -> Option<u64> {
-    // One that is not small is the batch over a small one.
+    // A divisor above the root of the batch is the batch divided by one below it.
     let mut least = None;
     let mut small = 1;
     while small <= batch / small {
@@ -45,7 +45,7 @@ const fn divisor_above(batch: u64, parts: u64) -> Option<u64> {
     least
 }
 
-/// Fails to compile if the batch does not split into so many equal parts.
+/// Fails to compile if the batch does not split into so many equal micro-batches.
 #[track_caller]
 pub const fn assert_splits(batch: u64, parts: u64) {
     // A batch of 0 has its own message.

@@ -1,7 +1,7 @@
 use super::Group;
 use super::table::{Corrections, Row, State, Value};
 
-/// `Adadelta`: steps as large as earlier ones, for the gradient's size.
+/// `Adadelta`: scales a gradient by the ratio of the root mean squares of earlier steps and gradients.
 ///
 /// ```text
 /// g = gradient + weight_decay * w
@@ -16,7 +16,7 @@ use super::table::{Corrections, Row, State, Value};
 /// PyTorch: `torch.optim.Adadelta(params, lr, rho, eps, weight_decay)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adadelta {
-    /// Learning rate: what a step is multiplied with. 1 if left out.
+    /// The learning rate: the factor of a step. 1 if left out.
     pub lr: f64,
     /// Share of the two mean squares that is kept, from 0 to 1. 0.9 if left out.
     pub rho: f64,
@@ -32,7 +32,7 @@ impl Adadelta {
     /// PyTorch's defaults.
     pub const DEFAULT: Adadelta = Adadelta { lr: 1.0, rho: 0.9, eps: 1e-6, weight_decay: 0.0, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "Adadelta",
         fields: &["lr", "rho", "eps", "weight_decay"],
@@ -40,7 +40,7 @@ impl Adadelta {
         corrections: Corrections::None,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 3] {
         [
             Value::share("rho", self.rho),

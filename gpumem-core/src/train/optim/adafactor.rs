@@ -1,7 +1,7 @@
 use super::Group;
 use super::table::{Corrections, Extent, Row, State, Value};
 
-/// `Adafactor { lr: 1e-2 }`: divides by a running root mean square of gradients, of which it keeps the means of rows and columns.
+/// `Adafactor { lr: 1e-2 }`: divides by a running root mean square of gradients, and keeps only its means over rows and columns.
 ///
 /// ```text
 /// b = t^beta2_decay
@@ -16,23 +16,23 @@ use super::table::{Corrections, Extent, Row, State, Value};
 ///
 /// where `rms` is the root of the mean square of all elements. A vector has no rows: `v = v + b * (g^2 - v)`.
 ///
-/// Keeps for a parameter of two or more axes two tensors, `R` of its shape with 1 as the last dimension and `C` of its shape with 1 as
-/// the last but one: for a matrix of 1000 x 1000 elements 2000 numbers, where `Adam` keeps 2000000. Keeps for a vector one tensor of
-/// its size.
+/// Keeps two tensors for a parameter of two or more axes: `R` has its shape with 1 as the last dimension, and `C` its shape with 1 as the
+/// last but one. For a matrix of 1000 x 1000 elements these are 2000 numbers, whereas `Adam` keeps 2000000. Keeps one tensor of its size
+/// for a vector.
 ///
-/// Its update has scratch memory: two numbers for each 1024 elements, one for each matrix of the last two axes, and where a matrix has
-/// more than 256 rows, one for each column of each 256 of them. PyTorch allocates two tensors of the parameter's size for it.
+/// Its update needs scratch memory: two numbers for each 1024 elements, one for each matrix of the last two axes, and if a matrix has more
+/// than 256 rows, one for each column of each 256 of them. PyTorch allocates two tensors of the parameter's size for it.
 ///
 /// PyTorch: `torch.optim.Adafactor(params, lr, beta2_decay, eps, d, weight_decay)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adafactor {
     /// Learning rate: the most that a step changes a parameter by, in proportion to its size. 1e-2 if left out.
     pub lr: f64,
-    /// How the share of the gradient in the means falls, 0 or less: it is 1 in the first step, and `t^beta2_decay` in step `t`. -0.8
-    /// if left out.
+    /// The exponent, 0 or less, of the share of the gradient in the means. The share is 1 in the first step and `t^beta2_decay` in step
+    /// `t`. -0.8 if left out.
     pub beta2_decay: f64,
-    /// The least that a gradient is divided by, above 0, or `None` for the smallest number that changes 1 in `f32`, 2^-23; and the
-    /// least that the size of a parameter is taken for. (None, 1e-3) if left out.
+    /// Two lower bounds. The first is that of a gradient's divisor, above 0; `None` is 2^-23, the smallest number that changes 1 in `f32`.
+    /// The second is that of the size of a parameter. (None, 1e-3) if left out.
     pub eps: (Option<f64>, f64),
     /// The largest root mean square of a change before it is multiplied by the rate, 1 or more. 1 if left out.
     pub d: f64,
@@ -47,7 +47,7 @@ impl Adafactor {
     pub const DEFAULT: Adafactor =
         Adafactor { lr: 1e-2, beta2_decay: -0.8, eps: (None, 1e-3), d: 1.0, weight_decay: 0.0, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values. Its corrections are `b` and `1 / sqrt(t)`.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are `b` and `1 / sqrt(t)`.
     pub const ROW: Row = Row {
         name: "Adafactor",
         fields: &["lr", "beta2_decay", "eps", "d", "weight_decay"],
@@ -58,7 +58,7 @@ impl Adafactor {
         corrections: Corrections::Own,
     };
 
-    /// The least that a gradient is divided by.
+    /// Returns the lower bound of a gradient's divisor.
     pub const fn least(&self) -> f64 {
         match self.eps.0 {
             Some(eps) => eps,
@@ -66,7 +66,7 @@ impl Adafactor {
         }
     }
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
             Value::not_positive("beta2_decay", self.beta2_decay),

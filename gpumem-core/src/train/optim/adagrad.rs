@@ -16,11 +16,11 @@ use super::table::{Corrections, Row, State, Value};
 pub struct Adagrad {
     /// Learning rate. 1e-2 if left out.
     pub lr: f64,
-    /// How fast the learning rate falls: step `t` divides it by `1 + (t - 1) * lr_decay`. 0 if left out.
+    /// The decay of the learning rate: step `t` divides the rate by `1 + (t - 1) * lr_decay`. 0 if left out.
     pub lr_decay: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// What the sum of squares begins with. 0 if left out.
+    /// The first value of the sum of squares. 0 if left out.
     pub initial_accumulator_value: f64,
     /// Added to the denominator. 1e-10 if left out.
     pub eps: f64,
@@ -33,7 +33,7 @@ impl Adagrad {
     pub const DEFAULT: Adagrad =
         Adagrad { lr: 1e-2, lr_decay: 0.0, weight_decay: 0.0, initial_accumulator_value: 0.0, eps: 1e-10, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values. Its correction is what the rate is divided by.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its correction is the divisor of the rate.
     pub const ROW: Row = Row {
         name: "Adagrad",
         fields: &["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"],
@@ -41,7 +41,7 @@ impl Adagrad {
         corrections: Corrections::Own,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 4] {
         [
             Value::not_negative("lr_decay", self.lr_decay),

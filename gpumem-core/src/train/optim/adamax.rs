@@ -31,7 +31,7 @@ impl Adamax {
     /// PyTorch's defaults.
     pub const DEFAULT: Adamax = Adamax { lr: 2e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "Adamax",
         fields: &["lr", "betas", "eps", "weight_decay"],
@@ -39,7 +39,7 @@ impl Adamax {
         corrections: Corrections::Betas,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 4] {
         [
             Value::decay("beta1", self.betas.0),

@@ -25,7 +25,8 @@ pub struct AdamW {
     pub eps: f64,
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0.01 if left out.
     pub weight_decay: f64,
-    /// Whether the largest mean square of all steps divides in place of the last one. `false` if left out: no memory for it.
+    /// True if a step divides by the root of the largest mean square so far, rather than of the last one. `false` if left out: no memory
+    /// for it.
     pub amsgrad: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
@@ -36,7 +37,7 @@ impl AdamW {
     pub const DEFAULT: AdamW =
         AdamW { lr: 1e-3, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 1e-2, amsgrad: false, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "AdamW",
         fields: &["lr", "betas", "eps", "weight_decay", "amsgrad"],
@@ -48,7 +49,7 @@ impl AdamW {
         corrections: Corrections::Betas,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
             Value::decay("beta1", self.betas.0),

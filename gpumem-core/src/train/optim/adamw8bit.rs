@@ -2,7 +2,7 @@ use super::Group;
 use super::table::{Corrections, Extent, Row, State, Value};
 use crate::number::dynamic::DynamicMap;
 
-/// `AdamW8bit { lr: 1e-3 }`: [`AdamW`](super::AdamW), which keeps a byte for each element of a mean in place of four.
+/// `AdamW8bit { lr: 1e-3 }`: [`AdamW`](super::AdamW) with one byte for each element of its two means, in place of four.
 ///
 /// ```text
 /// w = w * (1 - lr * weight_decay)
@@ -11,14 +11,16 @@ use crate::number::dynamic::DynamicMap;
 /// w = w - lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)
 /// ```
 ///
-/// The step is computed in f32; between steps an element of `m` or `v` is a code of 8 bits: the number of the entry of a dynamic map that,
-/// times the scale of its block, is nearest. A block is 256 elements of one parameter that follow each other in the order that its shape is
-/// written in, the last one those that are left; its scale is the largest magnitude in it. `m` has the map with both signs, `v` the other one:
-/// [`DynamicMap`]. What is above 0 in `v` stays above 0. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via Block-wise Quantization" (ICLR 2022).
+/// The step is computed in f32. Between steps an element of `m` or `v` is a code of 8 bits: the index of the entry of a dynamic map that is
+/// nearest to it after multiplication with the scale of its block. A block is 256 consecutive elements of one parameter in row-major order;
+/// the last block has the rest. Its scale is the largest magnitude in it. `m` has the map with both signs, `v` the unsigned one: see
+/// [`DynamicMap`]. An element of `v` above 0 stays above 0. T. Dettmers, M. Lewis, S. Shleifer and L. Zettlemoyer, "8-bit Optimizers via
+/// Block-wise Quantization" (ICLR 2022).
 ///
-/// Keeps for each parameter of 4096 elements or more a byte an element for `m` and for `v`, and 4 bytes for each block of both: at any
-/// precision 2.03 bytes an element. A smaller parameter, such as a bias, keeps `m` and `v` in f32. By name they are `exp_avg.codes` and
-/// `exp_avg_sq.codes`, codes as numbers from 0 to 255, with `exp_avg.scale` and `exp_avg_sq.scale`; in f32 `exp_avg` and `exp_avg_sq`.
+/// Keeps one byte an element for `m` and for `v`, and 4 bytes for each block of both, if a parameter has 4096 elements or more: 2.03 bytes
+/// an element at any precision. A smaller parameter, such as a bias, has `m` and `v` in f32. The state tensors are named `exp_avg.codes`
+/// and `exp_avg_sq.codes`, with codes as numbers from 0 to 255, and `exp_avg.scale` and `exp_avg_sq.scale`; in f32 they are `exp_avg` and
+/// `exp_avg_sq`.
 ///
 /// PyTorch: `torchao.optim.AdamW8bit(params, lr, betas, eps, weight_decay)` and `bitsandbytes.optim.AdamW8bit`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +45,7 @@ impl AdamW8bit {
     /// The maps of `m` and of `v`.
     pub const MAPS: [&'static DynamicMap; 2] = [DynamicMap::SIGNED, DynamicMap::UNSIGNED];
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "AdamW8bit",
         fields: &["lr", "betas", "eps", "weight_decay"],
@@ -56,7 +58,7 @@ impl AdamW8bit {
         corrections: Corrections::Betas,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 4] {
         [
             Value::decay("beta1", self.betas.0),

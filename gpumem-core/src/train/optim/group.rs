@@ -1,41 +1,42 @@
 /// Parameters with numbers of their own: `groups: [Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`
 /// among the hyperparameters of any optimizer.
 ///
-/// `paths` are the names of parameters, as `names()` lists them, with `*` for any text. A parameter takes what it does not find
-/// in its group from the optimizer. One that is in several groups takes each number from the last of them that has it, so that
-/// `Group { paths: "head.*", lr: 1e-2 }` behind the group above leaves the bias of the head without weight decay.
-/// Paths that match nothing are errors.
+/// `paths` are the names of parameters, as `names()` lists them, with `*` for any text. Numbers that a group leaves out are those of the
+/// optimizer. A parameter in several groups takes each number from the last of them that has it, so that
+/// `Group { paths: "head.*", lr: 1e-2 }` after the group above leaves the bias of the head without weight decay. Paths that match nothing
+/// are errors.
 ///
 /// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion; so does a schedule.
 ///
-/// `betas`, `eps` and `momentum` are those of the rules that have them: `betas` of `Adam`, `AdamW`, `AdamW8bit`, `Adamax` and `Lion`, `eps` of these but
-/// `Lion` and of `NAdam`, `RAdam`, `RmsProp`, `Adagrad` and `Adadelta`, `momentum` of `Sgd` and `RmsProp` where the optimizer has one too.
+/// A group may set `betas` of `Adam`, `AdamW`, `AdamW8bit`, `Adamax` and `Lion`. It may set `eps` of these except `Lion`, and of `NAdam`,
+/// `RAdam`, `RmsProp`, `Adagrad` and `Adadelta`. It may set `momentum` of `Sgd` and `RmsProp` if the optimizer has one too.
 ///
-/// `layer_decay` gives early layers smaller rates, as fine-tuning of vision transformers does: with `Group { paths: "patch_embed*, pos*,
-/// blocks[*].*", layer_decay: 0.75 }` a parameter's rate is multiplied with `0.75^(depth - layer)`. Its `layer` is `1 + n`, where `n` is the number
-/// that the first `[*]` of its path stands for, and 0 where the path has no `[*]`. With `L` as the largest such `n`, `depth` is `L + 2`: the
-/// layer of what comes last, a norm and a head, which no path names and whose rate is the optimizer's. `network!` makes a group for each layer
-/// of it. An `lr` in the same group is what the factors multiply; an `lr` in a later group takes the place of both.
+/// `layer_decay` gives early layers smaller rates, as fine-tuning of vision transformers does: with
+/// `Group { paths: "patch_embed*, pos*, blocks[*].*", layer_decay: 0.75 }` a parameter's rate is multiplied with `0.75^(depth - layer)`.
+/// Its `layer` is `1 + n`, where `n` is the number that the first `[*]` of its path stands for, and 0 where the path has no `[*]`. With `L`
+/// as the largest such `n`, `depth` is `L + 2`: the layer of the last norm and the head, which no path names and whose rate is the
+/// optimizer's. `network!` makes a group for each layer. If the same group has an `lr`, the factors multiply it; an `lr` in a later group
+/// replaces both.
 ///
 /// A group costs no memory. Parameters that differ in rate and weight decay alone are updated in the same launches.
 ///
 /// PyTorch: `torch.optim.AdamW([{"params": biases, "weight_decay": 0.0}, {"params": others}], lr)`; for `layer_decay`
-/// `timm.optim.param_groups_layer_decay(model, layer_decay=0.75)`, whose layers these are, but for the last norm, which is in that of the last
-/// block there.
+/// `timm.optim.param_groups_layer_decay(model, layer_decay=0.75)`, which has these layers, except that it counts the last norm to the last
+/// block.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Group {
     /// Names of parameters, separated by commas, with `*` for any text.
     pub paths: &'static str,
-    /// What the optimizer's learning rate is multiplied with. `network!` takes the rate itself, as `lr: 1e-2`, and divides. The
-    /// optimizer's if left out.
+    /// The factor of the optimizer's learning rate. `network!` takes the rate itself, as `lr: 1e-2`, and divides. `None` for the
+    /// optimizer's rate.
     pub lr_factor: Option<f64>,
-    /// In place of the optimizer's. That one if left out.
+    /// The weight decay. `None` for the optimizer's.
     pub weight_decay: Option<f64>,
-    /// In place of the optimizer's. Those if left out.
+    /// The `betas`. `None` for the optimizer's.
     pub betas: Option<(f64, f64)>,
-    /// In place of the optimizer's. That one if left out.
+    /// The `eps`. `None` for the optimizer's.
     pub eps: Option<f64>,
-    /// In place of the optimizer's. That one if left out.
+    /// The `momentum`. `None` for the optimizer's.
     pub momentum: Option<f64>,
 }
 
@@ -44,17 +45,17 @@ impl Group {
     pub const DEFAULT: Group =
         Group { paths: "", lr_factor: None, weight_decay: None, betas: None, eps: None, momentum: None };
 
-    /// The paths, one by one.
+    /// Returns the paths, one by one.
     pub fn patterns(&self) -> impl Iterator<Item = &'static str> {
         self.paths.split(',').map(str::trim)
     }
 
-    /// Whether a parameter of this name is in it.
+    /// True if a parameter of this name is in the group.
     pub fn holds(&self, parameter: &str) -> bool {
         self.patterns().any(|pattern| matches(pattern, parameter))
     }
 
-    /// What is wrong with its numbers.
+    /// Returns the mistake in its numbers. `None` if there is none.
     pub(super) const fn mistake(&self) -> Option<&'static str> {
         match self.lr_factor {
             Some(factor) if !(factor >= 0.0 && factor <= f32::MAX as f64) => {
@@ -91,13 +92,13 @@ impl Group {
         }
     }
 
-    /// True if it has numbers of the rule itself, beside rate and weight decay.
+    /// True if it sets numbers of the rule itself, other than rate and weight decay.
     pub const fn changes_rule(&self) -> bool {
         self.betas.is_some() || self.eps.is_some() || self.momentum.is_some()
     }
 }
 
-/// Whether a name is that of a pattern, in which `*` stands for any text.
+/// True if `name` matches a pattern in which `*` stands for any text.
 pub fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };

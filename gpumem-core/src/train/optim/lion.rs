@@ -17,7 +17,7 @@ use super::table::{Corrections, Row, State, Value};
 pub struct Lion {
     /// Learning rate. 1e-4 if left out.
     pub lr: f64,
-    /// Shares of the momentum that enter the step, and that are kept, each from 0 to 1. (0.9, 0.99) if left out.
+    /// The share of the momentum that enters the step, and the share that is kept; each from 0 to 1. (0.9, 0.99) if left out.
     pub betas: (f64, f64),
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0 if left out.
     pub weight_decay: f64,
@@ -29,7 +29,7 @@ impl Lion {
     /// The defaults of `lion_pytorch`.
     pub const DEFAULT: Lion = Lion { lr: 1e-4, betas: (0.9, 0.99), weight_decay: 0.0, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "Lion",
         fields: &["lr", "betas", "weight_decay"],
@@ -37,7 +37,7 @@ impl Lion {
         corrections: Corrections::None,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 3] {
         [
             Value::share("beta1", self.betas.0),

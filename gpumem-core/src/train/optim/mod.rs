@@ -1,12 +1,11 @@
-//! Optimizers: what is written in `TRAIN`, as `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters left out take PyTorch's defaults.
-//! [`Sgd`], [`Adam`], [`AdamW`], [`AdamW8bit`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`],
-//! [`Adafactor`], [`Muon`] and [`Lion`] each have a page
-//! with the update rule, the hyperparameters and the state they keep. [`Group`] gives some parameters a rate or a weight decay of
-//! their own.
+//! Optimizers, as they are written in `TRAIN`: `optimizer: AdamW { lr: 1e-3 }`. Hyperparameters that are left out take PyTorch's defaults.
+//! [`Sgd`], [`Adam`], [`AdamW`], [`AdamW8bit`], [`NAdam`], [`RAdam`], [`Adamax`], [`RmsProp`], [`Adagrad`], [`Adadelta`], [`Adafactor`],
+//! [`Muon`] and [`Lion`] each have a page with the update rule, the hyperparameters and the state they keep. [`Group`] gives some
+//! parameters a rate or a weight decay of their own.
 //!
-//! In the crate each is one file: its hyperparameters with defaults and bounds, its formula, and the state it keeps, from which the
-//! macro, the budget and the backends read all they know of it. A new optimizer is a new file, its `mod` line and a name in the list
-//! below; a backend then needs its rule.
+//! Each optimizer is one file of this crate: its hyperparameters with defaults and bounds, its formula, and the state it keeps. The macro,
+//! the budget and the backends read all their facts from it. A new optimizer is a new file, its `mod` line and a name in the list below; a
+//! backend then needs its rule.
 
 mod adadelta;
 mod adafactor;
@@ -61,33 +60,33 @@ macro_rules! optimizers {
             /// Every optimizer with its defaults, in the order of their numbers.
             pub const DEFAULTS: &'static [Optimizer] = &[$(Optimizer::$name($name::DEFAULT)),*];
 
-            /// What is known of it without its hyperparameters' values.
+            /// Returns the facts about the optimizer that do not depend on the values of hyperparameters.
             pub const fn row(&self) -> Row {
                 match self { $(Optimizer::$name(_) => $name::ROW,)* }
             }
 
-            /// State tensors that it keeps for each parameter, as one number: see [`with_state`]. How many, where each has the
-            /// parameter's size.
+            /// Returns the state tensors that it keeps for each parameter, packed into one number: see [`with_state`]. The number is their
+            /// count if each has the parameter's size.
             pub const fn moments(&self) -> u64 {
                 match self { $(Optimizer::$name(optimizer) => table::moments($name::ROW.states, &optimizer.values()),)* }
             }
 
-            /// The learning rate.
+            /// Returns the learning rate.
             pub const fn lr(&self) -> f64 {
                 match self { $(Optimizer::$name(optimizer) => optimizer.lr,)* }
             }
 
-            /// The same optimizer with another learning rate.
+            /// Returns this optimizer with another learning rate.
             pub const fn with_lr(self, lr: f64) -> Optimizer {
                 match self { $(Optimizer::$name(optimizer) => Optimizer::$name($name { lr, ..optimizer }),)* }
             }
 
-            /// Parameters with a learning rate or a weight decay of their own.
+            /// Returns the groups of parameters with a learning rate or a weight decay of their own.
             pub const fn groups(&self) -> &'static [Group] {
                 match self { $(Optimizer::$name(optimizer) => optimizer.groups,)* }
             }
 
-            /// The same optimizer with these two.
+            /// Returns this optimizer with another learning rate and weight decay.
             const fn with(self, lr: f64, weight_decay: f64) -> Optimizer {
                 match self {
                     $(Optimizer::$name(optimizer) => {
@@ -100,19 +99,20 @@ macro_rules! optimizers {
                 match self { $(Optimizer::$name(optimizer) => optimizer.weight_decay,)* }
             }
 
-            /// Calls `with` with the numbers of its rule, the learning rate excepted.
+            /// Calls `with` with the numbers of its rule, except the learning rate.
             fn with_values<R>(&self, with: impl FnOnce(&[Value]) -> R) -> R {
                 match self { $(Optimizer::$name(optimizer) => with(&optimizer.values()),)* }
             }
 
-            /// Returns the mistake in its hyperparameter `field`, or the first in any if `field` is empty.
+            /// Returns the mistake in its hyperparameter `field`, or the first in any if `field` is empty. `None` if there is none.
             const fn mistake(&self, field: &str) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => table::mistake(&$name::ROW, &optimizer.values(), field),)*
                 }
             }
 
-            /// Returns the mistake if it does not keep the states that a program has for each parameter: see [`with_state`].
+            /// Returns the mistake if it does not keep the states that a program has for each parameter: see [`with_state`]. `None` if it
+            /// does.
             const fn wrong_states(&self, moments: u64) -> Option<crate::message::Message<256>> {
                 match self {
                     $(Optimizer::$name(optimizer) => {
@@ -137,25 +137,25 @@ optimizers! {
     RmsProp,
     /// Divides by the root of the sum of all squared gradients.
     Adagrad,
-    /// Steps as large as earlier ones, for the gradient's size.
+    /// Scales a gradient by the ratio of the root mean squares of earlier steps and gradients.
     Adadelta,
     /// Adam with Nesterov's momentum.
     NAdam,
     /// Adam with a running maximum in place of the root mean square.
     Adamax,
-    /// Adam that waits until its root mean square is worth something.
+    /// Adam that divides by its root mean square only once that is a mean of enough steps.
     RAdam,
-    /// Divides by a root mean square of which only rows and columns are kept.
+    /// Divides by a root mean square, and keeps only its means over rows and columns.
     Adafactor,
-    /// AdamW with states of 8 bits.
+    /// AdamW with optimizer state in 8 bits.
     AdamW8bit,
-    /// Orthogonal steps of matrices, and AdamW.
+    /// Orthogonal steps for matrices of hidden layers, and AdamW for all other parameters.
     Muon,
 }
 
 impl Optimizer {
-    /// The rule of a parameter that is a matrix of a hidden layer, or of one that is none: another optimizer, if it has two. The learning rate
-    /// is the same: [`Optimizer::own_as`] says what it is multiplied with.
+    /// Returns the rule for a parameter that is a matrix of a hidden layer, or for one that is none. Only [`Muon`] has two rules. The
+    /// learning rate of the result is that of `self`; [`Optimizer::own_as`] returns its factor.
     pub const fn rule(self, is_matrix: bool) -> Optimizer {
         match self {
             Optimizer::Muon(muon) if !is_matrix => Optimizer::AdamW(muon.adamw()),
@@ -163,7 +163,7 @@ impl Optimizer {
         }
     }
 
-    /// What the learning rate is multiplied with in that rule, where no group says otherwise.
+    /// Returns the factor of the learning rate in [`Optimizer::rule`] for a parameter whose groups set none.
     pub const fn factor(self, is_matrix: bool) -> f64 {
         match self {
             Optimizer::Muon(muon) if !is_matrix => muon.adamw_lr_factor,
@@ -171,7 +171,7 @@ impl Optimizer {
         }
     }
 
-    /// The most state tensors that any optimizer keeps for a parameter.
+    /// The largest number of state tensors that any optimizer keeps for a parameter.
     pub const MOST_STATES: usize = {
         let (mut most, mut i) = (0, 0);
         while i < Optimizer::ROWS.len() {
@@ -182,19 +182,20 @@ impl Optimizer {
         most
     };
 
-    /// Calls `each` with the name and the value of every number of its rule but the learning rate. A flag is 0 or 1.
+    /// Calls `each` with the name and the value of every number of its rule, except the learning rate. A flag is 0 or 1.
     pub fn for_each_value(&self, each: impl FnMut(&'static str, f64)) {
         let mut each = each;
         self.with_values(|values| values.iter().for_each(|value| each(value.name, value.value)));
     }
 
-    /// What a parameter of this name has of its own: what the learning rate is multiplied with, and its weight decay. One that is a matrix
-    /// of a hidden layer, if there is a difference.
+    /// Returns the factor of the learning rate and the weight decay for the parameter of this name. The parameter is taken for a matrix of
+    /// a hidden layer, if that makes a difference.
     pub fn own(&self, parameter: &str) -> (f64, f64) {
         self.own_as(true, parameter)
     }
 
-    /// The same for one that is a matrix of a hidden layer, or is none: see [`Optimizer::rule`].
+    /// Returns the factor of the learning rate and the weight decay for the parameter of this name. Unlike [`Optimizer::own`], takes
+    /// whether it is a matrix of a hidden layer: see [`Optimizer::rule`].
     pub fn own_as(&self, is_matrix: bool, parameter: &str) -> (f64, f64) {
         self.groups()
             .iter()
@@ -204,8 +205,8 @@ impl Optimizer {
             })
     }
 
-    /// The rule of a parameter of this name, with the numbers that its groups have of it: see [`Optimizer::rule`]. Its rate and its weight decay
-    /// are the optimizer's: [`Optimizer::own_as`] has its own.
+    /// Returns the rule for the parameter of this name, with the numbers that its groups set: see [`Optimizer::rule`]. Its rate and weight
+    /// decay are still the optimizer's: [`Optimizer::own_as`] returns those of the parameter.
     pub fn rule_of(self, is_matrix: bool, parameter: &str) -> Optimizer {
         let groups = self.groups().iter().filter(|group| group.changes_rule() && group.holds(parameter));
         groups.fold(self.rule(is_matrix), |rule, group| rule.with_rule(group))
@@ -241,7 +242,7 @@ impl Optimizer {
         }
     }
 
-    /// The numbers of this optimizer's rule that a group may have.
+    /// Returns the numbers of this optimizer's rule that a group may set.
     pub fn of_groups(name: &str) -> &'static [&'static str] {
         match name {
             "Adam" | "AdamW" | "AdamW8bit" | "Adamax" => &["betas", "eps"],
@@ -253,13 +254,13 @@ impl Optimizer {
         }
     }
 
-    /// The optimizer of a parameter whose own numbers are these: see [`Optimizer::own`].
+    /// Returns the optimizer for a parameter whose factor and weight decay are these: see [`Optimizer::own`].
     pub const fn of(self, (factor, weight_decay): (f64, f64)) -> Optimizer {
         self.with(self.lr() * factor, weight_decay)
     }
 
-    /// Returns the state of this number among those of a parameter of this shape, with its name: PyTorch's key in
-    /// `optimizer.state[parameter]`. The parameter is a matrix of a hidden layer, if there is a difference: see [`Optimizer::rule`].
+    /// Returns state tensor `number` of a parameter of this shape, with its name: PyTorch's key in `optimizer.state[parameter]`. `None` if
+    /// there are not so many. `is_matrix` says that the parameter is a matrix of a hidden layer: see [`Optimizer::rule`].
     pub fn state(&self, number: usize, parameter: Shape, is_matrix: bool) -> Option<(&'static str, State)> {
         let rule = self.rule(is_matrix);
         rule.with_values(|values| {
@@ -275,7 +276,7 @@ impl Optimizer {
         owners.map(|optimizer| optimizer.row().name)
     }
 
-    /// What the elements of a state tensor are before the first step; 0 beyond the last state.
+    /// Returns the value of a state tensor's elements before the first step; 0 beyond the last state.
     pub fn initial(&self, moment: usize) -> f64 {
         self.with_values(|values| {
             let mut there = self.row().states.iter().filter(|state| table::is_there(state, values));
@@ -284,8 +285,8 @@ impl Optimizer {
     }
 }
 
-/// Fails to compile unless the hyperparameter `field`, as it is called in [`Row::fields`], is in its bounds. Each one that is written has
-/// such a check of its own, so that all that are wrong are reported at once.
+/// Fails to compile unless the hyperparameter `field` of [`Row::fields`] is in its bounds. Each hyperparameter that is written has its own
+/// check, so that all mistakes are reported at once.
 #[track_caller]
 pub const fn assert_hyperparameter(optimizer: &Optimizer, field: &str) {
     let lr = optimizer.lr();
@@ -297,7 +298,7 @@ pub const fn assert_hyperparameter(optimizer: &Optimizer, field: &str) {
     }
 }
 
-/// Fails to compile unless the numbers of the group of this index are in their bounds.
+/// Fails to compile unless the numbers of the group with this index are in their bounds.
 #[track_caller]
 pub const fn assert_group(optimizer: &Optimizer, index: usize) {
     let group = &optimizer.groups()[index];
@@ -314,11 +315,11 @@ pub const fn assert_group(optimizer: &Optimizer, index: usize) {
     }
 }
 
-/// Fails to compile unless the optimizer keeps the state tensors that the program has for each parameter: see [`with_state`]. Where a
-/// hyperparameter is out of its bounds, that is said by [`assert_hyperparameter`] alone.
+/// Fails to compile unless the optimizer keeps the state tensors that the program has for each parameter: see [`with_state`]. If a
+/// hyperparameter is out of its bounds, only [`assert_hyperparameter`] reports it.
 ///
-/// The macro takes a hyperparameter that is no literal for one that is not 0: a constant that is 0 after all would count
-/// memory that nothing uses.
+/// The macro assumes that a hyperparameter that is no literal is not 0. If it were a constant with the value 0, memory would be counted
+/// that nothing uses.
 #[track_caller]
 pub const fn assert_states(optimizer: &Optimizer, moments: u64) {
     if optimizer.mistake("").is_some() {

@@ -2,8 +2,8 @@ use super::table::{Corrections, Extent, Row, State, Value};
 use super::{AdamW, Group};
 use crate::shape::Shape;
 
-/// `Muon { lr: 0.02, adamw_lr: 3e-4 }`: steps of the momentum made orthogonal, for the matrices of hidden layers (Jordan et al., 2024).
-/// All other parameters are trained by [`AdamW`].
+/// `Muon { lr: 0.02, adamw_lr: 3e-4 }`: makes the momentum of each matrix of a hidden layer orthogonal before its step (Jordan et al.,
+/// 2024). All other parameters are trained by [`AdamW`].
 ///
 /// ```text
 /// m = momentum * m + (1 - momentum) * gradient
@@ -14,17 +14,17 @@ use crate::shape::Shape;
 /// w = w - lr * r * X                               transposed back
 /// ```
 ///
-/// where `(a, b, c)` are the `ns_coefficients`, the norm is that of all elements, and `r` is `sqrt(max(1, rows / columns))`, or with
-/// `match_rms_adamw` `0.2 * sqrt(max(rows, columns))`: steps as large as AdamW's, so that both can have one rate.
+/// where `(a, b, c)` are the `ns_coefficients`, the norm is that of all elements, and `r` is `sqrt(max(1, rows / columns))`. With
+/// `match_rms_adamw`, `r` is `0.2 * sqrt(max(rows, columns))`: steps are then as large as AdamW's, so that both can have one rate.
 ///
 /// A matrix of a hidden layer is the weight of a `Linear`, a convolution or a recurrent layer. A weight of more than two axes is a matrix
-/// of its first axis and all others. Tables that indices are looked up in are none, nor are parameters with one axis, nor the weight
-/// of the layer that makes an output of the network, whatever functions of one value come behind it. PyTorch leaves it to the user what goes to
-/// which optimizer, and takes parameters of two axes alone.
+/// of its first axis and all others. These are none: tables of embeddings, parameters with one axis, and the weight of the layer that makes
+/// an output of the network, even if functions of one value follow it. In PyTorch the user decides which parameters go to which optimizer,
+/// and Muon takes parameters of two axes alone.
 ///
-/// Keeps for a matrix one tensor of its size, `m`, and for all other parameters AdamW's two. The update of a matrix has scratch memory:
-/// twice its size and twice the square of its smaller side, which updates one after the other share. The iteration is computed in
-/// `f32`; PyTorch's, in bfloat16, gives up to 2 % of a step other steps.
+/// Keeps one tensor of its size, `m`, for a matrix, and AdamW's two for all other parameters. The update of a matrix needs scratch memory:
+/// twice its size and twice the square of its smaller side, which updates one after the other share. The iteration is computed in `f32`.
+/// PyTorch computes it in bfloat16, whose steps differ by up to 2 %.
 ///
 /// `set_lr` sets `lr`, and changes AdamW's rate in the same proportion.
 ///
@@ -38,18 +38,18 @@ pub struct Muon {
     pub weight_decay: f64,
     /// Share of the momentum that is kept, from 0 to 1. 0.95 if left out.
     pub momentum: f64,
-    /// Whether a step looks ahead: Nesterov's momentum. `true` if left out.
+    /// True if a step looks ahead: Nesterov's momentum. `true` if left out.
     pub nesterov: bool,
-    /// Of the iteration: (3.4445, -4.775, 2.0315) if left out.
+    /// The coefficients of the Newton-Schulz iteration. (3.4445, -4.775, 2.0315) if left out.
     pub ns_coefficients: (f64, f64, f64),
-    /// The least that the norm is taken for. 1e-7 if left out.
+    /// The lower bound of the norm. 1e-7 if left out.
     pub eps: f64,
-    /// Steps of the iteration, below 100. 5 if left out.
+    /// Iterations in one step of training, below 100. 5 if left out.
     pub ns_steps: u64,
-    /// Whether steps are as large as AdamW's. `false` if left out.
+    /// True if steps are as large as AdamW's. `false` if left out.
     pub match_rms_adamw: bool,
-    /// What AdamW's learning rate is, in proportion to `lr`. `network!` takes the rate itself, as `adamw_lr: 3e-4`, and divides. `lr` if
-    /// left out.
+    /// AdamW's learning rate as a multiple of `lr`. `network!` takes the rate itself, as `adamw_lr: 3e-4`, and divides. 1, the rate `lr`,
+    /// if left out.
     pub adamw_lr_factor: f64,
     /// AdamW's `betas`.
     pub adamw_betas: (f64, f64),
@@ -79,7 +79,7 @@ impl Muon {
         groups: &[],
     };
 
-    /// What is known of it without its hyperparameters' values. Its corrections are AdamW's.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are AdamW's.
     pub const ROW: Row = Row {
         name: "Muon",
         fields: &[
@@ -100,13 +100,13 @@ impl Muon {
         corrections: Corrections::Betas,
     };
 
-    /// The square of what a step of a matrix of this shape is multiplied with, beside the learning rate.
+    /// Returns the square of `r`, the factor of a step beside the learning rate, for a matrix of this shape.
     pub fn squared_ratio(&self, parameter: Shape) -> f64 {
         let [rows, columns] = matrix(parameter).map(|size| size as f64);
         if self.match_rms_adamw { 0.04 * rows.max(columns) } else { (rows / columns).max(1.0) }
     }
 
-    /// The rule of all other parameters, but for what the rate is multiplied with.
+    /// Returns the rule of all other parameters, without the factor of their rate.
     pub(super) const fn adamw(&self) -> AdamW {
         AdamW {
             lr: self.lr,
@@ -118,7 +118,7 @@ impl Muon {
         }
     }
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 14] {
         let (a, b, c) = self.ns_coefficients;
         let steps = Value::not_negative("ns_steps", self.ns_steps as f64);
@@ -141,30 +141,30 @@ impl Muon {
     }
 }
 
-/// Rows and columns of the matrix that a parameter is: of its first axis and of all others.
+/// Returns the rows and columns of a parameter as a matrix: its first axis, and the product of all others.
 pub fn matrix(parameter: Shape) -> [u64; 2] {
     let rows = parameter.dims().first().copied().unwrap_or(1);
     [rows, parameter.elements().unwrap_or(u64::MAX).checked_div(rows).unwrap_or(0)]
 }
 
-/// What lies in the scratch memory of the update of a matrix, one behind the other, in numbers of f32.
+/// The parts of the scratch memory of a matrix's update, one after the other, in elements of f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Iteration {
-    /// The matrix, with no more rows than columns, and again the next one.
+    /// The matrix, with no more rows than columns. There are two: one is read, the next one is written.
     pub matrix: u64,
-    /// The product of the matrix with its transpose, and again the polynomial of it.
+    /// The product of the matrix with its transpose. There are two: the second is the polynomial of the first.
     pub square: u64,
-    /// What squares add up to in each piece.
+    /// The sums of squares, one for each piece.
     pub pieces: u64,
-    /// What the matrix is divided by.
+    /// The divisor of the matrix.
     pub norm: u64,
 }
 
 impl Iteration {
-    /// Elements of a piece.
+    /// The number of elements of a piece.
     pub const PIECE: u64 = 1024;
 
-    /// That of a parameter of this shape.
+    /// Returns the scratch memory for a parameter of this shape.
     pub fn new(parameter: Shape) -> Iteration {
         let [rows, columns] = matrix(parameter);
         let (side, elements) = (rows.min(columns), rows.saturating_mul(columns));
@@ -176,7 +176,7 @@ impl Iteration {
         }
     }
 
-    /// Numbers of all parts.
+    /// Returns the elements of all parts together.
     pub fn all(self) -> u64 {
         let twice = self.matrix.saturating_add(self.square).saturating_mul(2);
         twice.saturating_add(self.pieces).saturating_add(self.norm)

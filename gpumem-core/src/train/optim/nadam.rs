@@ -25,11 +25,11 @@ pub struct NAdam {
     pub betas: (f64, f64),
     /// Added to the denominator. 1e-8 if left out.
     pub eps: f64,
-    /// L2 regularisation, or where it is decoupled the share of a weight that a step takes away, times `lr`. 0 if left out.
+    /// L2 regularisation; if it is decoupled, the share of a weight that a step takes away, times `lr`. 0 if left out.
     pub weight_decay: f64,
-    /// How fast the momentum grows from half of `beta1` to all of it. 4e-3 if left out.
+    /// The speed at which the momentum grows from half of `beta1` to all of it. 4e-3 if left out.
     pub momentum_decay: f64,
-    /// Whether weight decay leaves the gradient alone, as in `AdamW`. `false` if left out.
+    /// True if weight decay does not enter the gradient, as in `AdamW`. `false` if left out.
     pub decoupled_weight_decay: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
@@ -47,7 +47,7 @@ impl NAdam {
         groups: &[],
     };
 
-    /// What is known of it without its hyperparameters' values. Its corrections are `1 - p(t)` and `1 - beta2^t`.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are `1 - p(t)` and `1 - beta2^t`.
     pub const ROW: Row = Row {
         name: "NAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay"],
@@ -55,7 +55,7 @@ impl NAdam {
         corrections: Corrections::Own,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 6] {
         [
             Value::decay("beta1", self.betas.0),

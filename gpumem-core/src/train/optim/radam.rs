@@ -27,9 +27,9 @@ pub struct RAdam {
     pub betas: (f64, f64),
     /// Added to the denominator. 1e-8 if left out.
     pub eps: f64,
-    /// L2 regularisation, or where it is decoupled the share of a weight that a step takes away, times `lr`. 0 if left out.
+    /// L2 regularisation; if it is decoupled, the share of a weight that a step takes away, times `lr`. 0 if left out.
     pub weight_decay: f64,
-    /// Whether weight decay leaves the gradient alone, as in `AdamW`. `false` if left out.
+    /// True if weight decay does not enter the gradient, as in `AdamW`. `false` if left out.
     pub decoupled_weight_decay: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
@@ -46,8 +46,8 @@ impl RAdam {
         groups: &[],
     };
 
-    /// What is known of it without its hyperparameters' values. Its corrections are `1 - beta1^t` and `r(t) * sqrt(1 - beta2^t)`, 0 where
-    /// it does not divide by the root.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are `1 - beta1^t` and
+    /// `r(t) * sqrt(1 - beta2^t)`, which is 0 in a step that does not divide by the root.
     pub const ROW: Row = Row {
         name: "RAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"],
@@ -55,7 +55,7 @@ impl RAdam {
         corrections: Corrections::Own,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
             Value::decay("beta1", self.betas.0),

@@ -11,9 +11,9 @@ use super::table::{Corrections, Row, State, Value};
 /// w = w - lr * b
 /// ```
 ///
-/// Rounding may bring `v - m^2` below 0 where a gradient hardly changes. It then counts as 0, where PyTorch's root is not a number.
+/// Rounding may bring `v - m^2` below 0 if a gradient hardly changes. It then counts as 0, whereas PyTorch's root is NaN.
 ///
-/// Keeps one tensor of the parameter's size, `v`; another one, `b`, when `momentum` is not 0, and `m` where it is `centered`.
+/// Keeps one tensor of the parameter's size, `v`; another one, `b`, if `momentum` is not 0, and `m` if it is `centered`.
 ///
 /// PyTorch: `torch.optim.RMSprop(params, lr, alpha, eps, weight_decay, momentum, centered)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,7 +28,8 @@ pub struct RmsProp {
     pub weight_decay: f64,
     /// Share of the previous step that is kept, 0 or more. 0 if left out: no memory for it.
     pub momentum: f64,
-    /// Whether the gradient's running mean is taken off, so that the root is of a variance. `false` if left out: no memory for it.
+    /// True if the square of the gradient's running mean is subtracted, so that a step divides by a standard deviation. `false` if left
+    /// out: no memory for it.
     pub centered: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
@@ -39,7 +40,7 @@ impl RmsProp {
     pub const DEFAULT: RmsProp =
         RmsProp { lr: 1e-2, alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "RmsProp",
         fields: &["lr", "alpha", "eps", "weight_decay", "momentum", "centered"],
@@ -51,7 +52,7 @@ impl RmsProp {
         corrections: Corrections::None,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
             Value::share("alpha", self.alpha),

@@ -22,7 +22,7 @@ pub struct Sgd {
     pub dampening: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// Whether the gradient is looked up one step ahead, which needs a momentum and no dampening. `false` if left out.
+    /// True if momentum is Nesterov's, which needs a `momentum` and no `dampening`. `false` if left out.
     pub nesterov: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],
@@ -33,7 +33,7 @@ impl Sgd {
     pub const DEFAULT: Sgd =
         Sgd { lr: 1e-3, momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, groups: &[] };
 
-    /// What is known of it without its hyperparameters' values.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters.
     pub const ROW: Row = Row {
         name: "Sgd",
         fields: &["lr", "momentum", "dampening", "weight_decay", "nesterov"],
@@ -41,7 +41,7 @@ impl Sgd {
         corrections: Corrections::None,
     };
 
-    /// The numbers of its rule, but for the learning rate.
+    /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 4] {
         let looks_ahead = self.momentum > 0.0 && self.dampening == 0.0;
         [

@@ -4,28 +4,28 @@ use super::muon::Iteration;
 use super::table::{Extent, has_extent};
 use crate::shape::Shape;
 
-/// What lies in the scratch memory of the update of a parameter of which only rows and columns are kept, part behind part: how many
-/// numbers of f32 each has. A backend that adds up otherwise leaves it.
+/// The parts of the scratch memory of `Adafactor`'s update, one after the other, in elements of f32. A backend that adds up in another way
+/// does not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// What the gradient's squares in a strip of rows add up to, for each column; none where one strip has all rows.
+    /// Sums of the gradient's squares in each strip of rows, one for each column. 0 if one strip has all rows.
     pub columns: u64,
-    /// The mean of the means of rows, for each matrix.
+    /// The means of the means of rows, one for each matrix.
     pub means: u64,
-    /// What the squares of weights, and those of changes, add up to in each piece.
+    /// Sums of the squares of weights, and of changes, one of each for each piece.
     pub squares: u64,
-    /// What changes are multiplied with.
+    /// The factor of changes.
     pub factor: u64,
 }
 
 impl Sums {
-    /// Rows of a strip.
+    /// The number of rows of a strip.
     pub const STRIP: u64 = 256;
 
-    /// Elements of a piece.
+    /// The number of elements of a piece.
     pub const PIECE: u64 = 1024;
 
-    /// Those of a parameter of this shape.
+    /// Returns the scratch memory for a parameter of this shape.
     pub fn new(parameter: Shape) -> Sums {
         let elements = parameter.elements().unwrap_or(u64::MAX);
         let (columns, means) = match *parameter.dims() {
@@ -39,14 +39,14 @@ impl Sums {
         Sums { columns, means, squares: elements.div_ceil(Sums::PIECE).saturating_mul(2), factor: 1 }
     }
 
-    /// Numbers of all parts.
+    /// Returns the elements of all parts together.
     pub fn all(self) -> u64 {
         [self.means, self.squares, self.factor].into_iter().fold(self.columns, u64::saturating_add)
     }
 }
 
-/// Numbers of f32 that the update of a parameter of this shape has as scratch memory, where these are the states: see
-/// [`with_state`](super::with_state). A matrix of a hidden layer may have other needs than others.
+/// Returns the scratch memory of the update of a parameter of this shape, in elements of f32. `moments` are the state tensors: see
+/// [`with_state`](super::with_state). `is_matrix` says that the parameter is a matrix of a hidden layer.
 pub fn scratch(moments: u64, parameter: Shape, is_matrix: bool) -> u64 {
     match (has_extent(moments, Extent::Rows), is_matrix && has_extent(moments, Extent::Others)) {
         (true, _) => Sums::new(parameter).all(),
@@ -55,7 +55,8 @@ pub fn scratch(moments: u64, parameter: Shape, is_matrix: bool) -> u64 {
     }
 }
 
-/// The same for updates that follow each other and have these needs: they share it where they run one after the other.
+/// Returns the scratch memory of several updates that need so much each. Muon's run one after the other and share it; others have memory of
+/// their own.
 pub fn scratch_of_all(moments: u64, each: impl Iterator<Item = u64>) -> u64 {
     if has_extent(moments, Extent::Others) { each.fold(0, u64::max) } else { each.fold(0, u64::saturating_add) }
 }

@@ -1,19 +1,19 @@
-//! What is known of an optimizer, and what its hyperparameters may be.
+//! Facts about optimizers: their hyperparameters with bounds, and the state tensors that they keep.
 
 use crate::message::{Message, same};
 use crate::number::{Role, dynamic};
 use crate::shape::Shape;
 
-/// What is known of an optimizer without its hyperparameters' values.
+/// The facts about an optimizer that do not depend on the values of hyperparameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The name, as written in `TRAIN`.
     pub name: &'static str,
-    /// The hyperparameters as written in `TRAIN`, but for the groups that all of them have.
+    /// The hyperparameters as written in `TRAIN`, without `groups`, which all optimizers have.
     pub fields: &'static [&'static str],
-    /// The tensors it keeps for each parameter, of the elements that their extents say.
+    /// The tensors it keeps for each parameter. Their extents determine their sizes.
     pub states: &'static [State],
-    /// What its rule needs that is another number in each step.
+    /// The numbers that its rule needs and that change in each step.
     pub corrections: Corrections,
 }
 
@@ -22,33 +22,35 @@ pub struct Row {
 pub struct State {
     /// Its key in PyTorch's `optimizer.state[parameter]`. The state of `w` is called `w.exp_avg`.
     pub name: &'static str,
-    /// The key for a parameter that has an element of it for each of its own, whatever the extent says: a vector has no rows, and a small
-    /// parameter no codes. `None` where it is [`State::name`].
+    /// The key for a parameter whose state has the parameter's shape in spite of the extent: a vector has no rows, and a small parameter no
+    /// codes. `None` if the key is [`State::name`] then too.
     pub whole_name: Option<&'static str>,
     /// True if no element can be negative: means and sums of squares, largest magnitudes, scales.
     pub not_negative: bool,
     /// The hyperparameter that must not be 0 for the tensor to be there; `None` if it always is.
     pub unless_zero: Option<&'static str>,
-    /// The hyperparameter that all elements are before the first step; `None` for 0.
+    /// The hyperparameter whose value all elements have before the first step; `None` for 0.
     pub initial: Option<&'static str>,
-    /// What of the parameter it has an element for.
+    /// The parts of the parameter that it has an element for.
     pub extent: Extent,
 }
 
-/// What of a parameter a state tensor has an element for.
+/// The parts of a parameter that a state tensor has an element for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// Every element: the tensor is as large as the parameter.
     Whole,
     /// Every row of the parameter's last two axes: its shape with 1 as the last dimension. Every element of a vector.
     Rows,
-    /// Every column of the parameter's last two axes: its shape with 1 as the last dimension but one. A vector has none.
+    /// Every column of the parameter's last two axes: its shape with 1 as the last dimension but one. A vector has no such state.
     Columns,
-    /// Every element, as codes of 8 bits in a row. A parameter of fewer than [`LEAST`](dynamic::LEAST) elements has its own shape, in f32.
+    /// Every element, as codes of 8 bits in one vector. For a parameter of fewer than [`LEAST`](dynamic::LEAST) elements, the state has its
+    /// shape, in f32.
     Codes,
-    /// Every [`BLOCK`](dynamic::BLOCK) of the parameter's elements, in f32: the scale of their codes. None where there are no codes.
+    /// Every [`BLOCK`](dynamic::BLOCK) of the parameter's elements, in f32: the scale of their codes. A parameter without codes has no such
+    /// state.
     Blocks,
-    /// Every element of a parameter that is no matrix of a hidden layer. Such a matrix has none.
+    /// Every element of a parameter that is no matrix of a hidden layer. Such a matrix has no such state.
     Others,
 }
 
@@ -57,7 +59,7 @@ impl Extent {
     pub const ALL: [Extent; 6] =
         [Extent::Whole, Extent::Rows, Extent::Columns, Extent::Codes, Extent::Blocks, Extent::Others];
 
-    /// The tensor for a parameter of this shape, and what its elements are; `None` if there is none.
+    /// Returns the shape of the tensor for a parameter of this shape, and the role of its elements; `None` if there is no tensor.
     pub fn tensor(self, parameter: Shape) -> Option<(Shape, Role)> {
         let elements = parameter.elements().unwrap_or(u64::MAX);
         let has_codes = elements >= dynamic::LEAST;
@@ -75,31 +77,31 @@ impl Extent {
         }
     }
 
-    /// The shape of the tensor for a parameter of this shape; `None` if there is none.
+    /// Returns the shape of the tensor for a parameter of this shape; `None` if there is no tensor.
     pub fn shape(self, parameter: Shape) -> Option<Shape> {
         self.tensor(parameter).map(|(shape, _)| shape)
     }
 }
 
-/// Where the extents begin in the number that says which states there are, and how many states may have one: first the two low bits of each,
-/// behind them the third of each.
+/// The lowest bit of the extents in the number that [`with_state`] makes. First come the two low bits of each extent, then the third bit of
+/// each. [`MOST_EXTENTS`] states may have an extent.
 const EXTENTS: u64 = 8;
 const MOST_EXTENTS: u64 = 16;
 const THIRDS: u64 = EXTENTS + 2 * MOST_EXTENTS;
 
-/// The number that says which states there are, with one more behind them: in its low 8 bits how many, above these the [`Extent`] of
-/// each. As long as all are [`Extent::Whole`] it is the number of states.
+/// Adds a state to the number that describes a parameter's states. Its low 8 bits are their count; the bits above are the [`Extent`] of
+/// each. As long as all are [`Extent::Whole`], the number equals the count.
 pub const fn with_state(moments: u64, state: &State) -> u64 {
     let (extent, index) = (state.extent as u64, state_count(moments));
     (moments + 1) | (extent & 3) << (EXTENTS + 2 * index) | (extent >> 2) << (THIRDS + index)
 }
 
-/// How many states there are.
+/// Returns the number of states.
 pub const fn state_count(moments: u64) -> u64 {
     moments & ((1 << EXTENTS) - 1)
 }
 
-/// What of a parameter the state of this index has an element for.
+/// Returns the extent of the state with this index.
 pub const fn extent_of(moments: u64, index: u64) -> Extent {
     if index >= MOST_EXTENTS {
         return Extent::Whole;
@@ -108,7 +110,7 @@ pub const fn extent_of(moments: u64, index: u64) -> Extent {
     if number < Extent::ALL.len() { Extent::ALL[number] } else { Extent::Whole }
 }
 
-/// Whether some states are of this extent.
+/// True if some states have this extent.
 pub const fn has_extent(moments: u64, extent: Extent) -> bool {
     let mut index = 0;
     while index < state_count(moments) {
@@ -120,7 +122,7 @@ pub const fn has_extent(moments: u64, extent: Extent) -> bool {
     false
 }
 
-/// How many states have the parameter's size whatever its shape is, and whether there are others.
+/// Returns the number of states with the extent [`Extent::Whole`], and true if there are others.
 pub const fn whole_states(moments: u64) -> (u64, bool) {
     let (mut whole, mut index) = (0, 0);
     while index < state_count(moments) {
@@ -131,32 +133,32 @@ pub const fn whole_states(moments: u64) -> (u64, bool) {
 }
 
 impl State {
-    /// A tensor that is always there.
+    /// Returns a tensor that is always there.
     pub const fn always(name: &'static str) -> State {
         State { name, whole_name: None, not_negative: false, unless_zero: None, initial: None, extent: Extent::Whole }
     }
 
-    /// A tensor that is there unless a hyperparameter is 0, or `false`.
+    /// Returns a tensor that is there unless a hyperparameter is 0 or `false`.
     pub const fn unless_zero(name: &'static str, hyperparameter: &'static str) -> State {
         State { unless_zero: Some(hyperparameter), ..State::always(name) }
     }
 
-    /// The same tensor, which begins with the value of a hyperparameter.
+    /// Returns this tensor with the value of a hyperparameter as its first value.
     pub const fn beginning_with(self, hyperparameter: &'static str) -> State {
         State { initial: Some(hyperparameter), ..self }
     }
 
-    /// The same tensor with elements for something else than every element of the parameter.
+    /// Returns this tensor with another extent than every element of the parameter.
     pub const fn of(self, extent: Extent) -> State {
         State { extent, ..self }
     }
 
-    /// The tensor, called by another name where it is as large as the parameter: see [`State::whole_name`].
+    /// Returns this tensor with another name for parameters whose shape it has: see [`State::whole_name`].
     pub const fn or_whole(self, name: &'static str) -> State {
         State { whole_name: Some(name), ..self }
     }
 
-    /// The tensor, none of whose elements can be negative.
+    /// Returns this tensor, marked as one without negative elements.
     pub const fn not_negative(self) -> State {
         State { not_negative: true, ..self }
     }
@@ -174,11 +176,11 @@ impl State {
     }
 }
 
-/// The two numbers of [`StateWord::Corrections`](crate::program::StateWord::Corrections): what a rule needs that is the same for all
-/// elements and another number in each step, so that it is computed once a step. A rule says in its formula what they are.
+/// The two numbers of [`StateWord::Corrections`](crate::program::StateWord::Corrections). A rule needs them for all elements alike, and
+/// they change in each step, so they are computed once a step. The formula of a rule says what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Corrections {
-    /// It needs none.
+    /// No numbers.
     None,
     /// `1 - beta1^t` and `1 - beta2^t`.
     Betas,
@@ -193,13 +195,13 @@ pub(super) struct Value {
     /// 0 or 1 for a flag.
     pub(super) value: f64,
     is_flag: bool,
-    /// Whether it may have this value, and what is said where it may not.
+    /// True if it may have this value. If not, `rule` is the message.
     holds: bool,
     rule: &'static str,
 }
 
 impl Value {
-    /// A number that is 0 or more.
+    /// Returns a number that must be 0 or more.
     pub(super) const fn not_negative(name: &'static str, value: f64) -> Value {
         Value {
             name,
@@ -210,37 +212,37 @@ impl Value {
         }
     }
 
-    /// Any number.
+    /// Returns a number without bounds, which must be finite.
     pub(super) const fn finite(name: &'static str, value: f64) -> Value {
         let holds = value >= f64::MIN && value <= f64::MAX;
         Value { holds, rule: "must be finite", ..Value::not_negative(name, value) }
     }
 
-    /// A number that is 0 or less.
+    /// Returns a number that must be 0 or less.
     pub(super) const fn not_positive(name: &'static str, value: f64) -> Value {
         let holds = value <= 0.0 && value >= f64::MIN;
         Value { holds, rule: "must be 0 or less and finite", ..Value::not_negative(name, value) }
     }
 
-    /// A number that is above 0.
+    /// Returns a number that must be above 0.
     pub(super) const fn positive(name: &'static str, value: f64) -> Value {
         let holds = value > 0.0 && value <= f64::MAX;
         Value { holds, rule: "must be above 0 and finite", ..Value::not_negative(name, value) }
     }
 
-    /// A number that is 1 or more.
+    /// Returns a number that must be 1 or more.
     pub(super) const fn at_least_one(name: &'static str, value: f64) -> Value {
         let holds = value >= 1.0 && value <= f64::MAX;
         Value { holds, rule: "must be 1 or more and finite", ..Value::not_negative(name, value) }
     }
 
-    /// The decay rate of a mean that is corrected: at 1 the correction would be 0.
+    /// Returns the decay rate of a mean with bias correction, below 1: at 1 the correction would be 0.
     pub(super) const fn decay(name: &'static str, value: f64) -> Value {
         let holds = value >= 0.0 && value < 1.0;
         Value { holds, rule: "must be at least 0 and below 1", ..Value::not_negative(name, value) }
     }
 
-    /// A share of something.
+    /// Returns a share, which must be from 0 to 1.
     pub(super) const fn share(name: &'static str, value: f64) -> Value {
         let holds = value >= 0.0 && value <= 1.0;
         Value { holds, rule: "must be from 0 to 1", ..Value::not_negative(name, value) }
@@ -250,13 +252,13 @@ impl Value {
         Value { is_flag: true, ..Value::not_negative(name, value as u8 as f64) }
     }
 
-    /// The same number, which may be other than 0 only where something `holds`.
+    /// Returns this number with one more rule: it may be other than 0 only if `holds`.
     pub(super) const fn only_if(self, holds: bool, rule: &'static str) -> Value {
         if self.holds && self.value != 0.0 { Value { holds, rule, ..self } } else { self }
     }
 }
 
-/// Which of these states are there with these values: see [`with_state`].
+/// Returns those of these states that exist with these values, packed into one number: see [`with_state`].
 pub(super) const fn moments(states: &[State], values: &[Value]) -> u64 {
     let mut moments = 0;
     let mut i = 0;
@@ -269,7 +271,7 @@ pub(super) const fn moments(states: &[State], values: &[Value]) -> u64 {
     moments
 }
 
-/// Whether a state is there with these values.
+/// True if a state exists with these values.
 pub(super) const fn is_there(state: &State, values: &[Value]) -> bool {
     match state.unless_zero {
         Some(name) => value(values, name) != 0.0,
@@ -277,7 +279,7 @@ pub(super) const fn is_there(state: &State, values: &[Value]) -> bool {
     }
 }
 
-/// The first state that is not there with these values, and what it depends on.
+/// Returns the first state that does not exist with these values, and the hyperparameter that it depends on. `None` if all exist.
 const fn absent(states: &[State], values: &[Value]) -> Option<(&'static str, Value)> {
     let mut i = 0;
     while i < states.len() {
@@ -303,7 +305,7 @@ const fn position(values: &[Value], name: &str) -> Option<usize> {
     None
 }
 
-/// The value of a hyperparameter; 0 if there is none of that name.
+/// Returns the value of a hyperparameter; 0 if there is none of that name.
 pub(super) const fn value(values: &[Value], name: &str) -> f64 {
     match position(values, name) {
         Some(at) => values[at].value,
@@ -311,7 +313,7 @@ pub(super) const fn value(values: &[Value], name: &str) -> f64 {
     }
 }
 
-/// Returns the mistake in the hyperparameter `field` of an optimizer, or the first in any if `field` is empty.
+/// Returns the mistake in the hyperparameter `field` of an optimizer, or the first in any if `field` is empty. `None` if there is none.
 pub(super) const fn mistake(row: &Row, values: &[Value], field: &str) -> Option<Message<256>> {
     let mut text = Message::new();
     let mut i = 0;
@@ -325,7 +327,7 @@ pub(super) const fn mistake(row: &Row, values: &[Value], field: &str) -> Option<
     None
 }
 
-/// True if the number `value` of a rule is what the hyperparameter `field` says, or one of several: `beta1` of `betas`, `eps.0` of `eps`.
+/// True if the number `value` of a rule is the hyperparameter `field` or a part of it, as `beta1` of `betas` and `eps.0` of `eps`.
 pub(super) const fn is_of(value: &str, field: &str) -> bool {
     let (value, field) = (value.as_bytes(), field.as_bytes());
     let mut i = 0;
@@ -336,8 +338,8 @@ pub(super) const fn is_of(value: &str, field: &str) -> bool {
     i == field.len() && (i == value.len() || value[i] == b'.') || is_numbered
 }
 
-/// Returns the mistake if an optimizer does not keep the states that a program has for each parameter: see [`with_state`].
-/// All of `values` are within their bounds.
+/// Returns the mistake if an optimizer does not keep the states that a program has for each parameter: see [`with_state`]. `None` if it
+/// does. All of `values` must be within their bounds.
 pub(super) const fn wrong_states(row: &Row, values: &[Value], moments: u64) -> Option<Message<256>> {
     let mut text = Message::new();
     if self::moments(row.states, values) == moments {

@@ -36,7 +36,7 @@ fn states_are_there_where_they_are_needed() {
     assert_eq!(Optimizer::MOST_STATES, 4);
 }
 
-/// Any number of states that there is room for, with any extents, is told apart.
+/// Any sequence of extents, up to the largest number of states, can be read back from its number.
 #[test]
 fn extents_are_told_apart() {
     let all = Extent::ALL;
@@ -49,7 +49,7 @@ fn extents_are_told_apart() {
     }
 }
 
-/// Codes are in a row, with a scale for each block; what has too few elements keeps its shape and has no scale.
+/// Codes are one vector, with a scale for each block. The state of a parameter with too few elements keeps its shape and has no scale.
 #[test]
 fn codes_are_of_large_parameters() {
     use crate::number::Role;
@@ -79,7 +79,7 @@ fn states_of_the_parameters_size_are_not_taken_for_rows() {
     assert_states(&Optimizer::Adafactor(Adafactor::DEFAULT), 2);
 }
 
-/// What a state depends on, and begins with, is a number of the rule: a name that is none would count as 0.
+/// The hyperparameters that a state depends on, or begins with, are numbers of the rule: an unknown name would count as 0.
 #[test]
 fn states_depend_on_numbers_that_are_there() {
     for optimizer in Optimizer::DEFAULTS {
