@@ -1,4 +1,4 @@
-//! Adding a layer to a graph.
+//! Adds layers to a graph.
 
 use super::builder::{Builder, Finished, Scope, Value};
 use super::guess::{Guess, Guessed};
@@ -11,56 +11,56 @@ use crate::shape::Shape;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What came of a layer.
+/// The result of adding a layer to a graph.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// What it produces; after a mistake what it most probably would. `None` where that is open.
+    /// The node of its output; after a mistake that of its most probable output. `None` if that cannot be told.
     pub value: Option<NodeId>,
-    /// Its row, if it has one.
+    /// Its row. `None` if a mistake keeps the layer from being built.
     pub row: Option<RowId>,
-    /// What is wrong with it.
+    /// The mistakes in it.
     pub mistakes: Vec<Mistake>,
-    /// What had to be guessed for its value.
+    /// The assumptions behind `value`.
     pub guessed: Guessed,
 }
 
-/// A use of a layer: what the network says of it where it stands.
+/// A use of a layer: the settings that hold at the place where it is used.
 #[derive(Clone, Debug, Default)]
 pub struct Use {
     /// The row whose parameters it shares, if any.
     pub owner: Option<RowId>,
     /// True inside `freeze`: no gradient goes to its parameters through this use.
     pub frozen: bool,
-    /// True inside `eval`: in training, too, it computes what it computes without.
+    /// True inside `eval`: it computes in training as it does in inference.
     pub eval: bool,
-    /// Initialisers of its parameters, by its own arguments.
+    /// Initialisers of its parameters, from its own arguments.
     pub init: Initial,
-    /// Initialisers of its parameters, by the `init` around it.
+    /// Initialisers of its parameters, from the `init` scope around it.
     pub init_around: Initial,
-    /// The `lengths` and `segments` around it, the innermost one last.
+    /// The `lengths` and `segments` scopes around it, the innermost one last.
     pub steps: Vec<Steps>,
 }
 
 impl Use {
-    /// A use that shares the parameters of a row, if any.
+    /// Returns a use that shares the parameters of a row, if any.
     pub fn of(owner: Option<RowId>) -> Use {
         Use { owner, ..Use::default() }
     }
 }
 
-/// Where a layer that is tied to another one has its parameters from.
+/// The sources of the parameters of a layer that is tied to another one.
 #[derive(Clone, Debug)]
 pub struct Tie {
     /// The row whose weight it uses.
     pub tied_to: RowId,
-    /// Its use. The parameters that it has from the owner are all but the weight.
+    /// Its use. All parameters but the weight come from the owner, if there is one.
     pub used: Use,
 }
 
 impl Graph {
     /// Adds a layer. `owner` is the row whose parameters it shares, if any.
     ///
-    /// A layer with mistakes is added as it was probably meant, if that is clear: the checks of what follows go on from it.
+    /// A layer with mistakes is added as it was probably meant, if that is clear, so that later layers can be checked.
     pub fn layer(
         &mut self,
         entry: &Entry,
@@ -72,7 +72,7 @@ impl Graph {
         self.layer_as(Guess::default(), Use::of(owner), entry, written, inputs, path)
     }
 
-    /// Adds a layer for one use of it. `guess` chooses a reading where a mistake leaves several.
+    /// Adds a layer for one use of it. `guess` chooses a reading if a mistake leaves several.
     pub fn layer_as(
         &mut self,
         guess: Guess,
@@ -108,7 +108,7 @@ impl Graph {
         }
         self.truncate(before);
         steps.iter().for_each(|steps| steps.forget(before[0]));
-        // A join of too few or too many is most probably the first.
+        // The output of a join with too few or too many inputs most probably has the shape of the first.
         let is_first = entry.keeps_shape || entry.wrong_count(inputs.len()).is_some();
         match inputs.first().copied().filter(|&input| is_first && self.value(input).is_numbers()) {
             Some(value) => Built { value: Some(value), row: None, mistakes, guessed },
@@ -119,7 +119,7 @@ impl Graph {
         }
     }
 
-    /// Adds a layer to a value of which nothing is known, as if what it works on arrived. It has no row.
+    /// Adds a layer to an unknown value, as if it had an input that it accepts. The layer gets no row.
     pub fn layer_of_unknown(&mut self, guess: Guess, entry: &Entry, written: &[Written]) -> Built {
         let mut best: Option<(Finished, Option<Type>)> = None;
         for value in anything(guess).into_iter().filter(|_| !entry.is_join()) {
@@ -162,7 +162,7 @@ impl Graph {
                 (guessed, row) = (guessed.and(finished.guessed), finished.row);
             }
         }
-        // Arguments are pointed at where they were written.
+        // A mistake of an argument points to the place at which the argument was written.
         for mistake in &mut mistakes {
             if let At::Argument(name) = mistake.at {
                 let written = reading.names.iter().position(|known| *known == Some(name));
@@ -183,7 +183,7 @@ impl Graph {
     }
 }
 
-/// A value of each kind. No dimension is what it would be under another guess, and many numbers divide them.
+/// Returns a value of each kind. Dimensions have many divisors, and differ between guesses.
 fn anything(guess: Guess) -> Vec<Type> {
     let [channels, size] = if guess.other_number { [10_080, 1440] } else { [5040, 720] };
     let map = Type::numbers(Shape::new(&[channels, size, size]));

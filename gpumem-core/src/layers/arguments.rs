@@ -1,8 +1,7 @@
-//! What is written between a layer's parentheses, and how a layer reads it.
+//! The arguments between a layer's parentheses, and how a layer reads them.
 //!
-//! A layer asks for its arguments by name, in the order in which they are written. What it asks for *is* its signature: how
-//! many arguments it takes, which options it has, what each of them must be. A reading collects mistakes and goes on with what
-//! was probably meant.
+//! A layer asks for its arguments by name, in the order in which they are written. These calls *are* its signature: the number of
+//! arguments, the options, and the type of each. A reading collects mistakes and goes on with the value that was probably meant.
 
 use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
@@ -33,12 +32,12 @@ pub enum Argument {
     Numbers(Vec<f64>),
     /// Numbers in nested brackets: how many there are along each axis, and all of them in order.
     Table(Vec<u64>, Vec<f64>),
-    /// What could not be evaluated. Its mistake has been reported.
+    /// A value that could not be evaluated. Its mistake has been reported.
     Unknown,
 }
 
 impl Argument {
-    /// Whether it is a whole number below 0, which is a `Float`.
+    /// True if it is a whole number below 0, which is stored as a `Float`.
     fn is_whole_below_0(&self) -> bool {
         matches!(self, Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64)
     }
@@ -48,9 +47,9 @@ impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Argument::Integer(value) => write!(f, "{value}"),
-            // Most probably written without a point.
+            // It was most probably written without a decimal point.
             Argument::Float(value) if self.is_whole_below_0() => write!(f, "{}", *value as i64),
-            // `10.0` is not 10.
+            // `{value:?}` keeps the decimal point: `10.0` is not 10.
             Argument::Float(value) => write!(f, "{value:?}"),
             Argument::Flag(value) => write!(f, "{value}"),
             Argument::Text(value) => write!(f, "{value:?}"),
@@ -62,7 +61,7 @@ impl fmt::Display for Argument {
     }
 }
 
-/// One thing between the parentheses: `64`, `padding = 1`, `inplace`.
+/// An argument as it is written between the parentheses: `64`, `padding = 1`, `inplace`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Written {
     /// The name, if it has one.
@@ -72,24 +71,24 @@ pub struct Written {
 }
 
 impl Written {
-    /// A value without a name.
+    /// Returns a value without a name.
     pub fn positional(value: Argument) -> Written {
         Written { name: None, value }
     }
 
-    /// `name = value`, or a bare `name` with the value `true`.
+    /// Returns the argument `name = value`. A bare `name` has the value `true`.
     pub fn named(name: impl Into<String>, value: Argument) -> Written {
         Written { name: Some(name.into()), value }
     }
 }
 
-/// What a layer reads its arguments from.
+/// The written arguments, while a layer reads them.
 #[derive(Debug)]
 pub struct Arguments<'w> {
     pub(super) written: &'w [Written],
-    /// The name of each thing that was written; `None` if it is left out.
+    /// The argument that each written value is taken for; `None` if it is ignored.
     pub(super) names: Vec<Option<&'static str>>,
-    /// What was written under another name, or under none: it is left out again if its value does not fit.
+    /// Indices of values that were written under another name or none. They are ignored after all if the value does not fit.
     pub(super) assumed: Vec<usize>,
     asked: Signature,
     pub(super) mistakes: Vec<Mistake>,
@@ -97,16 +96,16 @@ pub struct Arguments<'w> {
     pub(super) guessed: Guessed,
 }
 
-/// A layer's arguments as it read them.
+/// A layer, made from its arguments.
 #[derive(Debug)]
 pub struct Reading<L> {
-    /// The layer. After a mistake the value that was wrong is its default, or a guess.
+    /// The layer. After a mistake, the wrong value is replaced by its default or an assumed value.
     pub layer: L,
-    /// The name of each thing that was written.
+    /// The argument that each written value is taken for; `None` if it is ignored.
     pub names: Vec<Option<&'static str>>,
-    /// What is wrong.
+    /// The mistakes in the arguments.
     pub mistakes: Vec<Mistake>,
-    /// What had to be guessed.
+    /// The values that had to be assumed.
     pub guessed: Guessed,
 }
 
@@ -123,17 +122,17 @@ impl<'w> Arguments<'w> {
         }
     }
 
-    /// What an argument is called that may be numbers in nested brackets.
+    /// The description, in messages, of an argument that may be numbers in nested brackets.
     pub const TABLE: &'static str = "a number, or numbers as `[[1.0, 0.0], [0.5, 1.0]]`";
 
-    /// What `read` asks for.
+    /// Returns the signature of the layer that `read` reads: all arguments that it asks for.
     pub fn signature<L>(read: impl Fn(&mut Arguments<'_>) -> L) -> Signature {
         let mut recorder = Arguments::new(&[], Guess::default());
         read(&mut recorder);
         recorder.asked
     }
 
-    /// Reads what was written. An option that is not known is taken for the one that was probably meant, or left out.
+    /// Reads the written arguments. An unknown option is taken for the one that was probably meant, or ignored.
     pub fn read<L>(written: &'w [Written], guess: Guess, read: impl Fn(&mut Arguments<'_>) -> L) -> Reading<L> {
         let signature = Arguments::signature(&read);
         let mut arguments = Arguments::new(written, guess);
@@ -143,8 +142,8 @@ impl<'w> Arguments<'w> {
         Reading { layer, names, mistakes, guessed }
     }
 
-    /// What was written for an argument: where, and whether it is all that was. Several numbers are one argument; of anything else that
-    /// is written several times it is the first that is no number.
+    /// Returns the place and the value of an argument, and true if that is all that was written for it. Several numbers are one argument.
+    /// Of other values that are written several times, returns the first that is no number. `None` if nothing was written.
     fn given(&self, name: &str) -> Option<(usize, Argument, bool)> {
         let places: Vec<usize> = (0..self.names.len()).filter(|&place| self.names[place] == Some(name)).collect();
         let value = |place: usize| &self.written[place].value;
@@ -165,27 +164,27 @@ impl<'w> Arguments<'w> {
         Asking { arguments: self, name, place }
     }
 
-    /// An argument that may stand before the others. It is only checked.
+    /// Asks for an argument that may stand before the others. Its value is only checked.
     pub fn leading(&mut self, name: &'static str) -> Asking<'_, 'w> {
         self.ask(name, Place::Leading)
     }
 
-    /// An argument that must be there.
+    /// Asks for an argument that must be there.
     pub fn required(&mut self, name: &'static str) -> Needing<'_, 'w> {
         Needing(self.ask(name, Place::Required))
     }
 
-    /// An argument that must be there, as one or as several that stand one after another, `Permute(0, 2, 1)`.
+    /// Asks for an argument that must be there. It may be several values one after another, as in `Permute(0, 2, 1)`.
     pub fn several(&mut self, name: &'static str) -> Needing<'_, 'w> {
         Needing(self.ask(name, Place::Several))
     }
 
-    /// An argument that may stand after the others.
+    /// Asks for an argument that may stand after the others.
     pub fn trailing(&mut self, name: &'static str) -> Asking<'_, 'w> {
         self.ask(name, Place::Trailing)
     }
 
-    /// An argument that is given by name only.
+    /// Asks for an argument that is given by name only.
     pub fn option(&mut self, name: &'static str) -> Asking<'_, 'w> {
         self.ask(name, Place::Option)
     }
@@ -199,22 +198,23 @@ pub struct Asking<'a, 'w> {
     place: Place,
 }
 
-/// An argument that must be there. Where it is missing, which is a mistake of its own, any value could be meant.
+/// An argument that must be there. If it is missing, which is reported as a mistake, its value is unknown.
 #[derive(Debug)]
 pub struct Needing<'a, 'w>(Asking<'a, 'w>);
 
-/// What there is of an argument.
+/// The outcome of reading an argument.
 enum Found<T> {
-    /// What was written.
+    /// The value that was written.
     Given(T),
     /// Nothing.
     LeftOut,
-    /// Something else than it must be.
+    /// A value that does not fit.
     Open,
 }
 
 impl Asking<'_, '_> {
-    /// Notes what the argument must be, and reads it: `take` makes the value, and `range` says which values it may have.
+    /// Adds the argument to the signature, and reads it. `take` converts the value; `range` describes and checks the values that are
+    /// allowed.
     fn find<T>(
         &mut self,
         wanted: &str,
@@ -240,7 +240,7 @@ impl Asking<'_, '_> {
         Found::Open
     }
 
-    /// The argument as `wanted`, if `take` makes it that; where it is wrong, `default` or `other`.
+    /// Returns the argument, converted by `take`. If it is wrong, returns `default` or `other`. `wanted` describes it in messages.
     pub fn take<T>(
         mut self,
         wanted: &str,
@@ -252,8 +252,8 @@ impl Asking<'_, '_> {
         self.settle(found, [default, other])
     }
 
-    /// The argument as `wanted`, if `take` makes it that and it is within its range; where it is wrong, one of `values`. `None` where it
-    /// is left out.
+    /// Returns the argument, converted by `take`, if it is within its range. If it is wrong, returns one of `values`. `None` if it is left
+    /// out.
     pub fn take_if_any<T>(
         mut self,
         wanted: &str,
@@ -267,7 +267,7 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// The value of an argument, which is `default` where it is left out, and could be any where it is open.
+    /// Returns the value of an argument: `default` if it is left out, and one of both values if it does not fit.
     fn settle<T>(&mut self, found: Found<T>, [default, other]: [T; 2]) -> T {
         match found {
             Found::Given(value) => value,
@@ -279,45 +279,45 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// `default`, and another number.
+    /// Returns `default` and another number.
     fn two(default: u64) -> [u64; 2] {
         [false, true].map(|other_number| Guess { second: false, other_number }.number(default))
     }
 
-    /// `default`, and another number for each axis.
+    /// Returns `default` and another number for each axis.
     fn two_sizes<const N: usize>(default: [u64; N]) -> [[u64; N]; 2] {
         let both = default.map(Self::two);
         [0, 1].map(|which| both.map(|two| two[which]))
     }
 
-    /// A whole number that is only checked; `None` where it is left out.
+    /// Returns a whole number that is only checked; `None` if it is left out.
     pub fn integer(self) -> Option<u64> {
         self.take("a whole number", None, |value| whole(value).map(Some), [None, None])
     }
 
-    /// A whole number.
+    /// Returns a whole number.
     pub fn whole(mut self, default: u64) -> u64 {
         let found = self.find("a whole number", Some(default.to_string()), whole, ("", |_: &u64| true));
         self.settle(found, Self::two(default))
     }
 
-    /// Lengths of axes, one or several; `None` where they are left out.
+    /// Returns lengths of axes, one or several; `None` if they are left out.
     pub fn lengths(mut self) -> Option<Vec<u64>> {
         let range = ("at least 1", |lengths: &Vec<u64>| !lengths.contains(&0));
         match self.find(LENGTHS, None, lengths, range) {
             Found::Given(lengths) => Some(lengths),
-            // Nothing that follows depends on it.
+            // No later check depends on it.
             Found::LeftOut | Found::Open => None,
         }
     }
 
-    /// A whole number above 0.
+    /// Returns a whole number above 0.
     pub fn positive(mut self, default: u64) -> u64 {
         let found = self.find("a whole number", Some(default.to_string()), whole, ABOVE_0);
         self.settle(found, Self::two(default))
     }
 
-    /// A whole number above 0; `None` where it is left out.
+    /// Returns a whole number above 0; `None` if it is left out.
     pub fn positive_if_any(mut self) -> Option<u64> {
         match self.find("a whole number", None, whole, ABOVE_0) {
             Found::LeftOut => None,
@@ -325,12 +325,12 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// A number for each axis: height and width, of a volume the depth before them. One number stands for all.
+    /// Returns a number for each axis: `[H, W]`, or `[D, H, W]` of a volume. One number stands for all.
     pub fn sizes<const N: usize>(self, default: [u64; N]) -> [u64; N] {
         self.take(sizes_wanted::<N>(), Some(sizes_text(default)), sizes, Self::two_sizes(default))
     }
 
-    /// The same, all above 0; `None` where they are left out.
+    /// Returns a number above 0 for each axis; `None` if they are left out. Unlike [`Asking::positive_sizes`], has no default.
     pub fn positive_sizes_if_any<const N: usize>(mut self) -> Option<[u64; N]> {
         match self.find(sizes_wanted::<N>(), None, sizes, all_above_0()) {
             Found::LeftOut => None,
@@ -338,79 +338,79 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// The same, all above 0.
+    /// Returns a number above 0 for each axis. Unlike [`Asking::sizes`], refuses 0.
     pub fn positive_sizes<const N: usize>(mut self, default: [u64; N]) -> [u64; N] {
         let found = self.find(sizes_wanted::<N>(), Some(sizes_text(default)), sizes, all_above_0());
         self.settle(found, Self::two_sizes(default))
     }
 
-    /// Height and width; one number stands for both.
+    /// Returns height and width; one number stands for both.
     pub fn pair(self, default: [u64; 2]) -> [u64; 2] {
         self.sizes(default)
     }
 
-    /// Height and width, both above 0; `None` where they are left out.
+    /// Returns height and width, both above 0; `None` if they are left out.
     pub fn positive_pair_if_any(self) -> Option<[u64; 2]> {
         self.positive_sizes_if_any()
     }
 
-    /// Height and width, both above 0.
+    /// Returns height and width, both above 0.
     pub fn positive_pair(self, default: [u64; 2]) -> [u64; 2] {
         self.positive_sizes(default)
     }
 
-    /// A number; `None` where it is left out.
+    /// Returns a number; `None` if it is left out.
     pub fn number_if_any(self) -> Option<f64> {
         self.take("a number", None, |value| number(value).map(Some), [None, None])
     }
 
-    /// A number.
+    /// Returns a number.
     pub fn number(self, default: f64) -> f64 {
         self.take("a number", Some(format!("{default}")), number, [default; 2])
     }
 
-    /// A finite number.
+    /// Returns a finite number.
     pub fn finite(self, default: f64) -> f64 {
         self.number_within(default, ("finite", |value: &f64| value.is_finite()))
     }
 
-    /// A number that is not below `least`.
+    /// Returns a finite number that is not below `least`.
     pub fn number_from(self, default: f64, least: f64) -> f64 {
         let range = format!("at least {least}");
         self.number_within(default, (&range, |value: &f64| value.is_finite() && *value >= least))
     }
 
-    /// A number that is not below `least`; `None` where it is left out.
+    /// Returns a finite number that is not below `least`; `None` if it is left out.
     pub fn number_from_if_any(self, least: f64) -> Option<f64> {
         let range = format!("at least {least}");
         let is_within = |value: &f64| value.is_finite() && *value >= least;
         self.take_if_any("a number", number, (&range, is_within), [least; 2])
     }
 
-    /// A number above `bound`.
+    /// Returns a finite number above `bound`.
     pub fn number_above(self, default: f64, bound: f64) -> f64 {
         let range = format!("above {bound}");
         self.number_within(default, (&range, |value: &f64| value.is_finite() && *value > bound))
     }
 
-    /// A finite number above `bound`; `None` where it is left out.
+    /// Returns a finite number above `bound`; `None` if it is left out.
     pub fn number_above_if_any(self, bound: f64) -> Option<f64> {
         let range = format!("above {bound}");
         let is_within = |value: &f64| value.is_finite() && *value > bound;
         self.take_if_any("a number", number, (&range, is_within), [bound + 1.0; 2])
     }
 
-    /// A probability: from 0 up to, not including, 1.
+    /// Returns a probability, at least 0 and below 1.
     pub fn probability(self, default: f64) -> f64 {
         self.number_within(default, ("at least 0 and below 1", |value: &f64| (0.0..1.0).contains(value)))
     }
 
-    /// A number for all channels, or one for each.
+    /// Returns a finite number for all channels, or one for each.
     pub fn numbers(self, default: f64) -> Vec<f64> {
         self.numbers_within(default, ("finite", |numbers: &Vec<f64>| numbers.iter().all(|number| number.is_finite())))
     }
 
-    /// The same, all above 0.
+    /// Returns a number above 0 for all channels, or one for each. Unlike [`Asking::numbers`], refuses 0 and negative numbers.
     pub fn numbers_above_0(self, default: f64) -> Vec<f64> {
         let above_0 = |numbers: &Vec<f64>| numbers.iter().all(|number| number.is_finite() && *number > 0.0);
         self.numbers_within(default, ("above 0", above_0))
@@ -432,28 +432,28 @@ impl Asking<'_, '_> {
         }
     }
 
-    /// An axis as PyTorch counts them: the batch is 0, and -1 is the last. `None` where it is left out.
+    /// Returns an axis as PyTorch counts them: the batch is 0, and -1 is the last. `None` if it is left out.
     pub fn axis(self) -> Option<i64> {
         self.take("an axis, as `dim = 1` or `dim = -1`", None, |value| signed(value).map(Some), [None, Some(-1)])
     }
 
-    /// An axis, 1 where it is left out.
+    /// Returns an axis; 1 if it is left out.
     pub fn axis_or_1(self) -> i64 {
         self.axis().unwrap_or(1)
     }
 
-    /// A whole number that counts from the end where it is negative; `None` where it is left out.
+    /// Returns a whole number that counts from the end if it is negative; `None` if it is left out.
     pub fn offset(self) -> Option<i64> {
         self.take("a whole number", None, |value| signed(value).map(Some), [None, None])
     }
 
-    /// `true` or `false`.
+    /// Returns a flag.
     pub fn flag(self, default: bool) -> bool {
         let flag = |value: &Argument| if let Argument::Flag(value) = value { Some(*value) } else { None };
         self.take("`true` or `false`", Some(default.to_string()), flag, [default, !default])
     }
 
-    /// One of several texts, by its number; the first is the default.
+    /// Returns the index of one of several texts; the first is the default.
     pub fn choice(self, choices: &[&str]) -> usize {
         let texts: Vec<String> = choices.iter().map(|choice| format!("{choice:?}")).collect();
         let chosen = |value: &Argument| match value {
@@ -465,56 +465,56 @@ impl Asking<'_, '_> {
 }
 
 impl Needing<'_, '_> {
-    /// A whole number above 0.
+    /// Returns a whole number above 0.
     pub fn positive(mut self) -> u64 {
         let found = self.0.find("a whole number", None, whole, ABOVE_0);
         self.settle(found, Asking::two(1))
     }
 
-    /// A number for each axis, all above 0: height and width, of a volume the depth before them. One number stands for all.
+    /// Returns a number above 0 for each axis: `[H, W]`, or `[D, H, W]` of a volume. One number stands for all.
     pub fn positive_sizes<const N: usize>(mut self) -> [u64; N] {
         let found = self.0.find(sizes_wanted::<N>(), None, sizes, all_above_0());
         self.settle(found, Asking::two_sizes([1; N]))
     }
 
-    /// Height and width, both above 0; one number stands for both.
+    /// Returns height and width, both above 0; one number stands for both.
     pub fn positive_pair(self) -> [u64; 2] {
         self.positive_sizes()
     }
 
-    /// Height and width; one number stands for both.
+    /// Returns height and width; one number stands for both.
     pub fn pair(self) -> [u64; 2] {
         self.take(sizes_wanted::<2>(), sizes, [[0; 2], [1; 2]])
     }
 
-    /// The argument as `wanted`, if `take` makes it that; where it is wrong, one of `values`.
+    /// Returns the argument, converted by `take`. If it is wrong, returns one of `values`. `wanted` describes it in messages.
     pub fn take<T>(mut self, wanted: &str, take: impl Fn(&Argument) -> Option<T>, values: [T; 2]) -> T {
         let found = self.0.find(wanted, None, take, ("", |_: &T| true));
         self.settle(found, values)
     }
 
     fn settle<T>(&mut self, found: Found<T>, values: [T; 2]) -> T {
-        // Where all of them are recorded, nothing has been written.
+        // While a signature is recorded, no argument has been written.
         let found = if matches!(found, Found::LeftOut) { Found::Open } else { found };
         self.0.settle(found, values)
     }
 
-    /// A whole number that counts from the end where it is negative.
+    /// Returns a whole number that counts from the end if it is negative.
     pub fn offset(self) -> i64 {
         self.take("a whole number", signed, [0, 1])
     }
 
-    /// One axis or several, as PyTorch counts them: the batch is 0, and -1 is the last.
+    /// Returns one axis or several, as PyTorch counts them: the batch is 0, and -1 is the last.
     pub fn axes(self) -> Vec<i64> {
         self.take("an axis, or several as `(1, 2)`", signed_list, [vec![1], vec![-1]])
     }
 
-    /// Whole numbers, one or several, which may be below 0.
+    /// Returns whole numbers, one or several, which may be below 0.
     pub fn offsets(self) -> Vec<i64> {
         self.take("a whole number, or several as `(-3, -3)`", signed_list, [vec![0], vec![1]])
     }
 
-    /// Lengths of axes, of which one may be -1.
+    /// Returns lengths of axes. One of them may be -1.
     pub fn sizes(self) -> Vec<i64> {
         self.take("a whole number, or one for each axis as `(4, 6)`", signed_list, [vec![-1], vec![-1]])
     }

@@ -1,4 +1,4 @@
-//! What a layer builds with: parameters, operations, views and other layers.
+//! The builder that a layer makes its parameters, operations, views and inner layers with.
 
 use super::Layer;
 use super::add::Use;
@@ -15,16 +15,16 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A value: a node of the graph, and what it is.
+/// A node of the graph, with its type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// The node.
     pub node: NodeId,
     /// Dimensions of one sample.
     pub shape: Shape,
-    /// What it consists of.
+    /// The kind of its elements.
     pub elements: Elements,
-    /// Whether there is one for each sample, or one for the whole batch.
+    /// True if each sample has its own value, false if one value is shared by the batch.
     pub batched: bool,
 }
 
@@ -35,27 +35,27 @@ impl Value {
     }
 }
 
-/// Where a layer is built.
+/// The surroundings in which a layer is built.
 #[derive(Clone, Debug)]
 pub(crate) struct Scope {
     pub(crate) path: String,
     pub(crate) kind: String,
     pub(crate) used: Use,
-    /// The row whose weight it uses beside its own parameters.
+    /// The row whose weight it uses in addition to its own parameters. `None` if it is not tied.
     pub(crate) tied_to: Option<RowId>,
     pub(crate) guess: Guess,
 }
 
-/// What came of building a layer.
+/// The result of building a layer.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) mistakes: Vec<Mistake>,
     pub(crate) guessed: Guessed,
-    /// Its row with its output, unless that is open.
+    /// Its row, and the node of its output. `None` if a mistake leaves the output unknown.
     pub(crate) row: Option<(Row, NodeId)>,
 }
 
-/// Parameters and running statistics that are shared: those of the owner, in order.
+/// Counts of the owner's parameters and running statistics that have been taken so far, in order.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     parameters: usize,
@@ -68,17 +68,17 @@ pub struct Builder<'g> {
     graph: &'g mut Graph,
     scope: Scope,
     row: RowId,
-    /// Names of the parts around what is being built: `["qkv"]`.
+    /// Names of the inner layers around the current one: `["qkv"]`.
     parts: Vec<&'static str>,
     taken: Taken,
     parameters: Vec<usize>,
     buffers: Vec<usize>,
     mistakes: Vec<Mistake>,
     guessed: Guessed,
-    /// A mistake after which nobody knows what the layer produces.
+    /// A mistake that leaves the output of the layer unknown.
     open: Option<Mistake>,
     in_place: bool,
-    /// True if a parameter of each kind took what the layer's own `init` and `bias_init` say.
+    /// True for weights, and for biases, if a parameter took the layer's own `init` or `bias_init`.
     began: [bool; 2],
 }
 
@@ -106,7 +106,7 @@ impl<'g> Builder<'g> {
         self.graph
     }
 
-    /// Ends the layer.
+    /// Ends the layer, and returns it with its mistakes.
     pub(crate) fn finish(mut self, built: Result<Value, Mistake>) -> Finished {
         let (open, value) = match (self.open.take(), built) {
             (Some(open), _) | (None, Err(open)) => (Some(open), None),
@@ -135,25 +135,25 @@ impl<'g> Builder<'g> {
         Finished { mistakes: self.mistakes, guessed: self.guessed, row }
     }
 
-    /// The value as one of this layer's: one that has nothing to do still has an output of its own.
+    /// Returns `value` as an output of this layer. If another layer made it, returns a view of it: every layer has an output of its own.
     fn own(&mut self, value: Value) -> Value {
         let node = &self.graph.nodes[value.node];
         let is_own = node.row == self.row && node.source != Source::Input;
         if is_own { value } else { self.view(value, value.shape) }
     }
 
-    /// Notes a mistake, if there is one, and goes on.
+    /// Adds a mistake, if there is one, and goes on.
     pub fn report(&mut self, mistake: impl Into<Option<Mistake>>) {
         self.mistakes.extend(mistake.into());
     }
 
-    /// What a value is after a mistake that leaves it open which of two it should have been.
+    /// Returns one of two readings after a mistake, and marks that it was assumed.
     pub fn either<T>(&mut self, first: T, second: T) -> T {
         self.guessed.reading = true;
         if self.scope.guess.second { second } else { first }
     }
 
-    /// One value or another after a mistake that leaves it open which of many it should have been.
+    /// Returns one of two values after a mistake that allows many, and marks that it was assumed.
     pub fn any<T>(&mut self, [first, other]: [T; 2]) -> T {
         self.guessed.number = true;
         if self.scope.guess.other_number { other } else { first }
@@ -164,23 +164,23 @@ impl<'g> Builder<'g> {
         self.scope.used.eval
     }
 
-    /// The `lengths` and `segments` around the layer, the innermost one last.
+    /// Returns the `lengths` and `segments` scopes around the layer, the innermost one last.
     pub(super) fn steps(&self) -> &[Steps] {
         &self.scope.used.steps
     }
 
-    /// The output of what is built next overwrites the input, if the user asked for that.
+    /// Lets the output of the next operation overwrite its input, if the user asked for that.
     pub fn in_place(&mut self, asked: bool) {
         self.in_place = asked;
     }
 
-    /// The full name of something of this layer.
+    /// Returns the full name of a parameter or buffer of this layer.
     fn name(&self, name: &str) -> String {
         let parts: String = self.parts.iter().map(|part| format!(".{part}")).collect();
         format!("{}{parts}.{name}", self.scope.path)
     }
 
-    /// Reports an `init` or `bias_init` of this layer that no parameter took.
+    /// Reports an `init` or `bias_init` of this layer that no parameter uses.
     fn check_init(&mut self) {
         let Initial { weights, biases } = self.scope.used.init;
         let said = [(weights, "init", "weight"), (biases, "bias_init", "bias")];
@@ -191,16 +191,17 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// Returns how a parameter begins that would be filled as `usual`: as `init` says, here or around.
+    /// Returns the initialiser of a parameter: that of `init` on the layer or around it, else `usual`.
     fn begins(&mut self, name: &str, shape: Shape, role: Role, usual: Init) -> Init {
         let is_bias = is_bias(name);
-        // Lengths belong to directions. A norm's scale of its own begins as its `init` says, and that of a part as ever.
+        // Lengths of a weight normalisation belong to its directions. `init` on a norm holds for its scale, but not for the scale of an
+        // inner norm.
         let is_weight = role == Role::Weight || name == "weight" && self.parts.is_empty();
         if usual == Init::Lengths || !(is_bias || is_weight) {
             return usual;
         }
         let (own, around) = (self.scope.used.init, self.scope.used.init_around);
-        // Elements around decide about what begins at random: no factor of 1 and no shift of 0 is meant.
+        // An `init` scope around the layer holds for random values only, and neither for scales of 1 nor for shifts of 0.
         let is_random = matches!(usual, Init::Uniform(_) | Init::Normal(_) | Init::NormalWithZeros { .. });
         let around = if role == Role::Weight && is_random { around } else { Initial::default() };
         let Initial { weights, biases } = own.within(around);
@@ -212,7 +213,7 @@ impl<'g> Builder<'g> {
         })
     }
 
-    /// A parameter: the layer's own, or that of the layer whose parameters it shares.
+    /// Adds a parameter, or takes that of the layer whose parameters are shared.
     pub fn parameter(&mut self, name: &str, shape: &[u64], role: Role, init: Init) -> Value {
         let shape = Shape::new(shape);
         let init = self.begins(name, shape, role, init);
@@ -231,7 +232,7 @@ impl<'g> Builder<'g> {
         self.use_of(id, shape)
     }
 
-    /// A use of a parameter, which has a gradient unless this layer is frozen here.
+    /// Adds a use of a parameter. It has a gradient unless the layer is frozen in this use.
     fn use_of(&mut self, parameter: usize, shape: Shape) -> Value {
         let value = Type { shape, elements: Elements::Numbers, batched: false };
         let node = self.graph.node(value, Source::Parameter(parameter), self.row);
@@ -253,23 +254,23 @@ impl<'g> Builder<'g> {
             let own = &self.graph.rows[owner].path;
             let name = parameter.name.strip_prefix(own.as_str()).unwrap_or(&parameter.name);
             let (parameter, own) = (name.trim_start_matches('.').into(), parameter.shape);
-            // The checks go on as if it had a parameter of its own.
+            // Go on as if it had a parameter of its own.
             self.report(Mistake::from(Kind::Shared(Shared { owner, parameter, own, needed }.into())));
         }
         id
     }
 
-    /// A scale of ones.
+    /// Adds a scale of ones.
     pub fn scale(&mut self, shape: &[u64]) -> Value {
         self.parameter("weight", shape, Role::Norm, Init::Constant(1.0))
     }
 
-    /// A shift of zeros.
+    /// Adds a shift of zeros.
     pub fn shift(&mut self, shape: &[u64]) -> Value {
         self.parameter("bias", shape, Role::Norm, Init::Constant(0.0))
     }
 
-    /// A running statistic, by its number.
+    /// Adds a running statistic, and returns its number.
     pub fn buffer(&mut self, name: &str, shape: &[u64], init: Init) -> usize {
         let shape = Shape::new(shape);
         let id = match self.scope.used.owner {
@@ -292,7 +293,7 @@ impl<'g> Builder<'g> {
         id
     }
 
-    /// An operation on these values.
+    /// Adds an operation on these values.
     ///
     /// # Errors
     /// An output of more elements than a tensor can have.
@@ -300,7 +301,7 @@ impl<'g> Builder<'g> {
         self.op_with(op, inputs, &[])
     }
 
-    /// An operation on these values that has running statistics.
+    /// Adds an operation on these values that has running statistics.
     ///
     /// # Errors
     /// An output of more elements than a tensor can have.
@@ -330,8 +331,8 @@ impl<'g> Builder<'g> {
         Ok(Value::of(self.graph, node))
     }
 
-    /// Values as an operation takes them that makes the gradient of each by itself: no two of them are the same. If one of all differs between
-    /// samples, each of the first `each` is repeated for them.
+    /// Returns distinct values for an operation that computes the gradient of each input by itself: a value that occurs twice is copied. If
+    /// one value differs between samples, shared values among the first `each` are repeated for all samples.
     ///
     /// # Errors
     /// As for [`Builder::op`].
@@ -346,7 +347,7 @@ impl<'g> Builder<'g> {
         Ok(apart)
     }
 
-    /// Values of which the first `each` are repeated for the samples if they are shared, and one of all is not.
+    /// Returns the values `x`. If one of them differs between samples, shared values among the first `each` are repeated for all samples.
     ///
     /// # Errors
     /// As for [`Builder::op`].
@@ -359,8 +360,9 @@ impl<'g> Builder<'g> {
         x.iter().enumerate().map(repeat).collect()
     }
 
-    /// A weight that is computed from parameters. A layer that shares another one's parameters takes what was made of them there, so
-    /// that it is computed once. Where one of them is frozen and the other is not, each has its own: a gradient goes through one of them.
+    /// Adds a weight that is computed from parameters. A layer that shares another one's parameters takes the weight that was computed
+    /// there, so that it is computed once. If only one of the two layers is frozen, each computes its own, since a gradient flows through
+    /// one of them only.
     ///
     /// # Errors
     /// A weight of more elements than a tensor can have.
@@ -368,8 +370,8 @@ impl<'g> Builder<'g> {
         self.made_with(op, parameters, &[])
     }
 
-    /// A weight that is computed from parameters and running statistics: see [`Builder::made_of_parameters`]. Uses in `eval` and others
-    /// each have their own.
+    /// Adds a weight that is computed from parameters and running statistics: see [`Builder::made_of_parameters`]. Uses inside `eval` do
+    /// not share it with uses outside.
     ///
     /// # Errors
     /// A weight of more elements than a tensor can have.
@@ -392,18 +394,18 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// The same elements under another shape: the same memory, no operation.
+    /// Adds a view of `x` with another shape: it has the memory of `x`, and needs no operation.
     pub fn view(&mut self, x: Value, shape: Shape) -> Value {
         let value = Type { shape, elements: x.elements, batched: x.batched };
         let node = self.graph.node(value, Source::View(x.node), self.row);
         Value { node, shape, ..x }
     }
 
-    /// The shape of `x` as rows of its last axes, and the axes of a row, which are most probably all of the last one where that
-    /// is not what is expected: see [`Value::last_axes`].
+    /// Returns the shape of `x` as rows of its last axes, and the axes of a row: see [`Value::last_axes`]. If they are not the expected
+    /// ones, reports that, and takes the last axis as a row.
     ///
     /// # Errors
-    /// Where nobody can say what a row is.
+    /// A value for which it is unknown which axes are a row.
     pub fn last_axes(&mut self, x: Value, expected: Option<&[u64]>) -> Result<(Shape, Shape), Mistake> {
         match x.last_axes(expected) {
             Err(mistake) if expected.is_some() && x.shape.rank() <= 2 => {
@@ -414,7 +416,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// A layer of maps on a signal `[C, L]`, which is a map `[C, 1, L]` of one row.
+    /// Applies a layer of feature maps to a signal `[C, L]`, as a map `[C, 1, L]` of one row.
     ///
     /// # Errors
     /// A value that is no signal, and as for `on_map`.
@@ -431,12 +433,12 @@ impl<'g> Builder<'g> {
         Ok(self.view(y, Shape::new(&[channels, length])))
     }
 
-    /// The same elements under another shape, or the value as it is where that is its shape.
+    /// Returns `x` with another shape: a view, or `x` itself if it has that shape.
     pub fn reshaped(&mut self, x: Value, shape: Shape) -> Value {
         if x.shape == shape { x } else { self.view(x, shape) }
     }
 
-    /// A layer as a part of this one. Its parameters have `name` in front of their own, unless it is empty.
+    /// Adds a layer as a part of this one. The names of its parameters begin with `name`, unless that is empty.
     ///
     /// # Errors
     /// As for the layer.
@@ -451,7 +453,7 @@ impl<'g> Builder<'g> {
         built
     }
 
-    /// The weight of the layer that this one is tied to, and the operation that reads it there.
+    /// Returns the weight of the layer that this one is tied to, and the operation that reads it there. `None` without such a layer.
     pub fn tied_weight(&mut self) -> Option<(Value, Op)> {
         let tied_to = self.scope.tied_to?;
         let id = self.graph.rows[tied_to].parameter_ids.first().copied()?;
@@ -465,11 +467,11 @@ impl<'g> Builder<'g> {
             })
         };
         let (first, op) = reader(&|input| nodes[input].source == Source::Parameter(id))?;
-        // What is made of the parameter is the weight, then.
+        // If the parameter is reparametrised, the result is the weight.
         let made = matches!(op, Op::Reparametrize(_) | Op::SpectralNorm(_)).then_some(first);
         let op = if made.is_some() { reader(&|input| made == Some(input))?.1 } else { op };
         self.parameters.push(id);
-        // It is the first of its parameters, also where another layer shares those.
+        // It is the first parameter of this layer, even if another layer shares its parameters.
         self.taken.parameters += 1;
         if let Some(made) = made {
             return Some((self.made_as(made)?, op));
@@ -477,7 +479,8 @@ impl<'g> Builder<'g> {
         Some((self.use_of(id, self.graph.parameters[id].shape), op))
     }
 
-    /// The weight that node `made` has of parameters, of uses of them that are frozen or not as this layer is.
+    /// Returns the weight that node `made` computes from parameters. If that node is frozen and this layer is not, or the other way round,
+    /// adds a second computation.
     fn made_as(&mut self, made: NodeId) -> Option<Value> {
         let Source::Op { op, inputs, buffers, .. } = self.graph.nodes[made].source.clone() else { return None };
         if inputs.iter().all(|&input| self.graph.nodes[input].detached == self.scope.used.frozen) {
@@ -493,7 +496,7 @@ impl<'g> Builder<'g> {
         self.made_with(op, &uses, &buffers).ok()
     }
 
-    /// The name in the language of the layer that this one is tied to.
+    /// Returns the name in the language of the layer that this one is tied to. `None` if it is not tied.
     pub fn tied_kind(&self) -> Option<String> {
         Some(self.graph.rows[self.scope.tied_to?].kind.clone())
     }

@@ -18,7 +18,7 @@ enum Move {
 }
 
 impl Move {
-    /// Returns where an axis is afterwards. `None` if it is no axis by itself any more, or is of length 1 and could be any.
+    /// Returns the position of an axis after the move. `None` if it is no longer an axis by itself, or has length 1 and could be any.
     fn apply(&self, axis: usize) -> Option<usize> {
         match self {
             Move::Permute(permute) => permute.order.iter().position(|&from| from == axis as u64),
@@ -33,9 +33,9 @@ impl Move {
 }
 
 impl Builder<'_> {
-    /// Returns the axis that holds the channels of `x`, where what it comes from says so: the first one of what convolutions and batch
-    /// normalisations make and of an input `[C, H, W]`, the last one of rows, wherever both have been moved since. `None` where
-    /// nothing says so.
+    /// Returns the axis of the channels of `x`, derived from the layers before it. That is the first axis of outputs of convolutions and
+    /// batch norms and of an input `[C, H, W]`, and the last axis of rows; later moves of axes are followed. `None` if it cannot be
+    /// derived.
     pub(super) fn channel_axis(&self, x: Value) -> Option<usize> {
         let mut moves = Vec::new();
         let axis = origin(self.graph(), x.node, &mut moves)?;
@@ -43,7 +43,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the channel axis of the value that `node` is made of, with all `moves` since, the last one first.
+/// Returns the channel axis of the earlier value that `node` is made of, and appends all `moves` since then, the last one first.
 fn origin(graph: &Graph, mut node: NodeId, moves: &mut Vec<Move>) -> Option<usize> {
     loop {
         let value = graph.value(node);
@@ -52,7 +52,7 @@ fn origin(graph: &Graph, mut node: NodeId, moves: &mut Vec<Move>) -> Option<usiz
             let input = graph.value(**input);
             input.batched && input.shape.rank() == rank
         };
-        // Three axes may be those of anything, of fewer or more the last one has the features.
+        // Three axes could have any meaning. With fewer or more, the last one has the features.
         let features = if rank == 3 { None } else { rank.checked_sub(1) };
         node = match &graph.nodes[node].source {
             Source::View(input) => {

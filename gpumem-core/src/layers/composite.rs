@@ -1,9 +1,9 @@
 //! Composites: blocks that every network can call, written in the language that they are called in.
 //!
-//! A composite is text for the macro, which resolves it as it resolves a block of the network. What it is built of, its shapes and
-//! its costs are those of its layers. A new one is an entry of the list below.
+//! A composite is text for the macro, which resolves it like a block of the network. Its shapes and costs follow from its layers. A new
+//! composite is an entry of the list below.
 
-/// A composite: its name, and how it is declared.
+/// A composite: its name and its declaration.
 #[derive(Clone, Copy, Debug)]
 pub struct Composite {
     /// The name in the language.
@@ -53,9 +53,9 @@ composites! {
     /// attention and a perceptron, each added to what it reads.
     ///
     /// * Input and output `[T, width]`; `heads` divides `width`. `hidden` is the width of the perceptron.
-    /// * `norm_first` normalises before attention and perceptron, in place of behind the sums. With `causal` a step sees itself and
+    /// * `norm_first` normalises before attention and perceptron, rather than after the sums. With `causal` a time step sees itself and
     ///   those before it.
-    /// * `dropout` is for the attention's weights, behind it, inside the perceptron and behind it.
+    /// * `dropout` applies to the attention's weights, after the attention, inside the perceptron and after it.
     /// * Parameters: those of `self_attn`, a [`MultiHeadAttention`](super::MultiHeadAttention), of `linear1` and `linear2`, and of
     ///   `norm1` and `norm2`.
     ///
@@ -104,13 +104,13 @@ composites! {
         ]
     }
 
-    /// `InvertedResidual(in_channels, out_channels, stride, expansion, kernel_size = 3, activation = Relu6, excite = [])`: a convolution
-    /// of each channel by itself between two of one pixel, which make more channels and fewer again.
+    /// `InvertedResidual(in_channels, out_channels, stride, expansion, kernel_size = 3, activation = Relu6, excite = [])`: a depthwise
+    /// convolution between two 1x1 convolutions, which widen and narrow the channels.
     ///
     /// * Input `[in_channels, H, W]`, output `[out_channels, H / stride, W / stride]`, rounded up.
-    /// * Between the convolutions of one pixel there are `expansion * in_channels` channels; the first one is left out where `expansion`
-    ///   is 1. `excite` stands in front of the last one, as `SqueezeExcite(96, 24)`.
-    /// * What arrives is added where it has the output's shape.
+    /// * Between the 1x1 convolutions there are `expansion * in_channels` channels; the first one is left out if `expansion` is 1. `excite`
+    ///   runs before the last one, as `SqueezeExcite(96, 24)`.
+    /// * The input is added to the output if it has the output's shape.
     /// * Parameters: those of the convolutions `conv_pw`, `conv_dw` and `conv_pwl`, without biases, and of the norms `bn1`, `bn2` and
     ///   `bn3`.
     ///
@@ -138,8 +138,8 @@ composites! {
         ]
     }
 
-    /// `DepthwiseSeparable(in_channels, out_channels, stride = 1, kernel_size = 3, activation = Relu)`: a convolution of each channel by
-    /// itself, and one of one pixel.
+    /// `DepthwiseSeparable(in_channels, out_channels, stride = 1, kernel_size = 3, activation = Relu)`: a depthwise convolution, and a 1x1
+    /// convolution.
     ///
     /// * Input `[in_channels, H, W]`, output `[out_channels, H / stride, W / stride]`, rounded up.
     /// * Parameters: those of the convolutions `conv_dw` and `conv_pw`, without biases, and of the norms `bn1` and `bn2`.
@@ -160,7 +160,7 @@ composites! {
     }
 }
 
-/// Whether a composite is called `name`.
+/// True if a composite is called `name`.
 pub fn is_composite(name: &str) -> bool {
     COMPOSITES.iter().any(|composite| composite.name == name)
 }

@@ -1,35 +1,35 @@
-//! What a layer is taken for after a mistake.
+//! Assumptions about a layer after a mistake.
 //!
-//! Checks go on after a mistake with what was most probably meant. Where something else could be meant as well, a network is
-//! resolved again under the other guesses, and what is wrong under all of them is wrong indeed.
+//! After a mistake, checks go on with the most probable reading. If another reading is possible, the network is resolved again under it.
+//! Only mistakes that occur under all readings are reported.
 
-/// How a layer is taken where a mistake leaves that open.
+/// The reading of a layer that a mistake leaves open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guess {
-    /// Of two readings the less probable one.
+    /// True for the less probable one of two readings.
     pub second: bool,
-    /// Another number wherever any number could be meant.
+    /// True for another number wherever any number could be meant.
     pub other_number: bool,
 }
 
 impl Guess {
-    /// A number that is not known: `first`, or another one.
+    /// Returns a number for an unknown one: `first`, or another number.
     pub(crate) fn number(self, first: u64) -> u64 {
         if self.other_number { first.saturating_add(5) } else { first }
     }
 }
 
-/// What had to be guessed.
+/// The kinds of assumptions that were made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Guessed {
-    /// Which of two readings was meant.
+    /// True if one of two readings was chosen.
     pub reading: bool,
-    /// A number, or a shape, that could be any.
+    /// True if a number or a shape was chosen that could be any.
     pub number: bool,
 }
 
 impl Guessed {
-    /// What had to be guessed for either.
+    /// Returns the assumptions of both.
     #[must_use]
     pub fn and(self, other: Guessed) -> Guessed {
         Guessed { reading: self.reading || other.reading, number: self.number || other.number }

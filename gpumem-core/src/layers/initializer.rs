@@ -1,6 +1,6 @@
 //! Initialisers by name: `init = TruncatedNormal(0.02)` on a layer, `init(Normal(0.02), [..])` around several.
 //!
-//! Each is a function of `torch.nn.init`, and reads its arguments as a layer does.
+//! Each initialiser is a function of `torch.nn.init`, and reads its arguments as a layer does.
 //!
 //! | written | PyTorch |
 //! | --- | --- |
@@ -12,8 +12,8 @@
 //! | `KaimingUniform`, `KaimingNormal`, with `a = 0.0`, `mode = "fan_in"`, `nonlinearity = "leaky_relu"` | `kaiming_uniform_(..)`, `kaiming_normal_(..)` |
 //! | `Orthogonal`, with `gain = 1.0` | `orthogonal_(gain=1.0)` |
 //!
-//! `init` is for weights, and for the scale of a layer that is a norm; `bias_init` is for biases. Where neither is given, a layer begins as
-//! PyTorch's does, which its page tells.
+//! `init` is for weights, and for the scale of a norm; `bias_init` is for biases. Without them a layer has PyTorch's initialisation, which
+//! its page describes.
 
 use super::arguments::{Argument, Arguments, Reading, Written};
 use super::guess::Guess;
@@ -43,7 +43,7 @@ pub enum Initializer {
         /// The standard deviation.
         std: f64,
     },
-    /// Normal with mean 0, drawn again until it lies within `[a, b]`.
+    /// Normal with mean 0, drawn again until the value is within `[a, b]`.
     TruncatedNormal {
         /// The standard deviation before truncation.
         std: f64,
@@ -114,7 +114,7 @@ fn gain(from: &mut Arguments<'_>) -> f64 {
     from.option("gain").number_above(1.0, 0.0)
 }
 
-/// Functions with their gains: `torch.nn.init.calculate_gain`.
+/// The functions that have a gain: `torch.nn.init.calculate_gain`.
 const NONLINEARITIES: [&str; 6] = ["leaky_relu", "relu", "linear", "sigmoid", "tanh", "selu"];
 
 fn kaiming(from: &mut Arguments<'_>, normal: bool) -> Initializer {
@@ -130,8 +130,8 @@ fn kaiming(from: &mut Arguments<'_>, normal: bool) -> Initializer {
     Initializer::Kaiming { normal, fan_out, gain }
 }
 
-/// Inputs that an output reads, and outputs that read an input, of a weight of two axes or more: PyTorch's
-/// `_calculate_fan_in_and_fan_out`.
+/// Returns the inputs that an output reads and the outputs that read an input: PyTorch's `_calculate_fan_in_and_fan_out`. `None` for a
+/// weight with fewer than two axes.
 fn fans(shape: Shape) -> Option<[f64; 2]> {
     let [outputs, inputs, kernel @ ..] = shape.dims() else { return None };
     let field = product(kernel);
@@ -144,16 +144,17 @@ impl Initializer {
         INITIALIZERS.iter().map(|(name, _)| *name).collect()
     }
 
-    /// Reads what was written between the parentheses of initialiser `name`. `None` if there is none of that name.
+    /// Reads the arguments of initialiser `name`. `None` if there is none of that name.
     pub fn read(name: &str, written: &[Written], guess: Guess) -> Option<Reading<Initializer>> {
         let (_, read) = INITIALIZERS.iter().find(|(known, _)| *known == name)?;
         Some(Arguments::read(written, guess, read))
     }
 
-    /// Returns what fills a parameter of these dimensions that would else begin as `usual`.
+    /// Returns the initialisation of a parameter of this shape, which would be `usual` otherwise.
     ///
     /// # Errors
-    /// Bounds without a number between them; a fan or rows asked of a vector; a row that must be 0.
+    /// Bounds without a number between them; an initialiser by fans or rows on a vector; an initialiser that would fill a row that must be
+    /// 0.
     pub fn of(self, shape: Shape, usual: Init) -> Result<Init, Mistake> {
         let init = self.alone(shape).map_err(|text| Mistake::of("init", text))?;
         match (usual, init) {
@@ -216,14 +217,14 @@ impl Initializer {
 /// The initialisers that `init` and `bias_init` name.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Initial {
-    /// That of weights.
+    /// The initialiser of weights. `None` for that of the layer.
     pub weights: Option<Initializer>,
-    /// That of biases.
+    /// The initialiser of biases. `None` for that of the layer.
     pub biases: Option<Initializer>,
 }
 
 impl Initial {
-    /// Returns these, completed by those of the elements around.
+    /// Returns these initialisers; those that are missing are taken from `around`.
     #[must_use]
     pub fn within(self, around: Initial) -> Initial {
         Initial { weights: self.weights.or(around.weights), biases: self.biases.or(around.biases) }

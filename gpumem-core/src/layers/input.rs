@@ -1,4 +1,4 @@
-//! What layers ask of the values that arrive.
+//! Checks of a layer's inputs.
 
 use super::builder::Value;
 use super::mistake::Mistake;
@@ -7,7 +7,7 @@ use crate::shape::{Shape, product};
 use alloc::format;
 
 impl Elements {
-    /// What it is called where numbers are wanted, and the layer that makes some of it; `None` of numbers.
+    /// Returns the name of these elements in messages, and the layer that turns them into numbers; `None` if they are numbers.
     pub fn no_numbers(self) -> Option<[&'static str; 2]> {
         match self {
             Elements::Numbers => None,
@@ -18,7 +18,7 @@ impl Elements {
 }
 
 impl Value {
-    /// The shape of numbers of any shape.
+    /// Returns the shape of a value of numbers.
     ///
     /// # Errors
     /// Tokens or bytes.
@@ -37,7 +37,7 @@ impl Value {
         }
     }
 
-    /// The same for what works on a certain form of numbers.
+    /// Returns the shape of a value of numbers. Unlike [`Value::numbers`], takes the words for the wanted value in the message.
     fn numbers_for(&self, wanted: &str) -> Result<Shape, Mistake> {
         match self.elements.no_numbers() {
             None => Ok(self.shape),
@@ -47,7 +47,7 @@ impl Value {
         }
     }
 
-    /// `[C, H, W]` of a feature map.
+    /// Returns `[C, H, W]` of a feature map.
     ///
     /// # Errors
     /// A value that is none.
@@ -56,7 +56,7 @@ impl Value {
         self.any_map()
     }
 
-    /// `[C, H, W]` of a feature map, or of an image of bytes.
+    /// Returns `[C, H, W]` of a feature map, or of an image of bytes.
     ///
     /// # Errors
     /// A value that is none.
@@ -71,7 +71,7 @@ impl Value {
         })
     }
 
-    /// `[C, D, H, W]` of a volume.
+    /// Returns `[C, D, H, W]` of a volume.
     ///
     /// # Errors
     /// A value that is none.
@@ -84,7 +84,7 @@ impl Value {
         })
     }
 
-    /// `[C, L]` of a signal.
+    /// Returns `[C, L]` of a signal.
     ///
     /// # Errors
     /// A value that is none.
@@ -95,7 +95,7 @@ impl Value {
         })
     }
 
-    /// `[T, D]` of a sequence.
+    /// Returns `[T, D]` of a sequence.
     ///
     /// # Errors
     /// A value that is none.
@@ -106,7 +106,7 @@ impl Value {
         })
     }
 
-    /// Rows and features of a vector or a sequence. `expected` features make a better message.
+    /// Returns rows and features of a vector or a sequence. `expected` features make a better message.
     ///
     /// # Errors
     /// A value that is neither.
@@ -129,11 +129,11 @@ impl Value {
         }
     }
 
-    /// The shape of rows of the last axes, `[rows, elements of a row]` or `[elements]`, and the axes of a row. `expected` says
-    /// which axes those are: left out it is the last one, of a vector or a sequence.
+    /// Returns the shape as rows of the last axes, `[rows, elements of a row]` or `[elements]`, and the axes of a row. `expected` are those
+    /// axes; `None` for the last axis of a vector or a sequence.
     ///
     /// # Errors
-    /// Other axes than expected, or none said where there are more than two.
+    /// Other axes than the expected ones; a value of more than two axes without expected ones.
     pub fn last_axes(&self, expected: Option<&[u64]>) -> Result<(Shape, Shape), Mistake> {
         let shape = self.numbers()?;
         let Some(expected) = expected else {
@@ -160,15 +160,15 @@ impl Value {
         }
     }
 
-    /// The axis of a sample that PyTorch calls `dim`.
+    /// Returns the axis of a sample that PyTorch calls `dim`.
     ///
     /// # Errors
-    /// The batch, or an axis that there is not.
+    /// The batch, or an axis that does not exist.
     pub fn axis(&self, dim: i64) -> Result<usize, Mistake> {
         self.axis_of("dim", dim)
     }
 
-    /// The same for an argument of another name.
+    /// Returns the axis of a sample that PyTorch calls `dim`, for an argument of another name.
     ///
     /// # Errors
     /// As for [`Value::axis`].
@@ -188,14 +188,14 @@ impl Value {
         }
     }
 
-    /// A mistake unless the last axis has as many elements as `expected` says, if that is given.
+    /// Returns a mistake unless the last axis has `expected` elements. `None` if it has, or nothing is expected.
     pub fn unexpected_features(&self, expected: Option<u64>) -> Option<Mistake> {
         let shape = self.shape;
         let expected = expected.filter(|&expected| expected != shape.last())?;
         Some(Mistake::new(format!("expects {expected} input features, but the previous layer produces {shape}")))
     }
 
-    /// A mistake unless the value has as many channels as `expected` says, if that is given.
+    /// Returns a mistake unless the value has `expected` channels. `None` if it has, or nothing is expected.
     pub fn unexpected_channels(&self, expected: Option<u64>) -> Option<Mistake> {
         let (shape, channels) = (self.shape, self.shape.dims().first().copied().unwrap_or(1));
         let expected = expected.filter(|&expected| expected != channels)?;

@@ -1,4 +1,4 @@
-//! Which argument is which: written names to the signature's, then places to names.
+//! Binds written values to the arguments of a signature: first by name, then by place.
 
 use super::arguments::{Argument, Arguments, Place, Signature};
 use super::mistake::{Arity, At, Kind, Mistake, NoOption};
@@ -7,10 +7,10 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 impl Arguments<'_> {
-    /// Finds the name of everything that was written. What nobody can be meant by is left out.
+    /// Finds the argument for every written value. A value that fits none is ignored.
     pub(super) fn match_all(&mut self, signature: &Signature) {
         let unknown = self.match_names(signature);
-        // Names that are not known take no place of those that are given without a name.
+        // A value with an unknown name takes no place from the values without a name.
         let form = self.form(signature, &self.unnamed(true));
         if let Some(form) = form {
             self.place(&self.unnamed(true), &form);
@@ -18,7 +18,7 @@ impl Arguments<'_> {
             return;
         }
         self.match_near(&unknown, signature);
-        // What could not be evaluated may be anything, also something too much.
+        // A value that could not be evaluated may be anything, or one too many.
         let ways = [self.unnamed(true), self.unnamed(false)];
         match ways.into_iter().find_map(|unnamed| Some((self.form(signature, &unnamed)?, unnamed))) {
             Some((form, unnamed)) => self.place(&unnamed, &form),
@@ -26,7 +26,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Every name must be one that the layer knows, and be given once. Returns those that it does not know.
+    /// Checks that the layer knows every name, and that each is given once. Returns the unknown ones.
     fn match_names(&mut self, signature: &Signature) -> Vec<usize> {
         let known = signature.names();
         let mut unknown = Vec::new();
@@ -44,7 +44,7 @@ impl Arguments<'_> {
         unknown
     }
 
-    /// Takes names that are not known for the nearest that is free.
+    /// Takes each unknown name for the nearest name that is free.
     fn match_near(&mut self, unknown: &[usize], signature: &Signature) {
         for &index in unknown {
             let given = self.written[index].name.clone().unwrap_or_default();
@@ -60,7 +60,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// Takes something for an argument that it was probably meant to be. An option may have been meant to be none.
+    /// Takes a written value for the argument that was probably meant. If that is an option, another reading is that it was none.
     fn take_as(&mut self, index: usize, meant: &'static str, signature: &Signature) {
         let is_option = !signature.required().contains(&meant);
         self.guessed.reading |= is_option;
@@ -70,13 +70,13 @@ impl Arguments<'_> {
         }
     }
 
-    /// What was written without a name, with or without what could not be evaluated.
+    /// Returns the values that were written without a name, with or without those that could not be evaluated.
     fn unnamed(&self, with_unknown: bool) -> Vec<usize> {
         let counts = |index: &usize| with_unknown || self.written[*index].value != Argument::Unknown;
         (0..self.written.len()).filter(|&index| self.written[index].name.is_none()).filter(counts).collect()
     }
 
-    /// The form of the layer in which so much is given without a name, and all that is missing by name.
+    /// Returns the form of the layer with so many arguments in their places, and all others given by name. `None` if there is none.
     fn form(&self, signature: &Signature, unnamed: &[usize]) -> Option<Vec<&'static str>> {
         let is_named = |name: &&'static str| self.names.contains(&Some(*name));
         let fits = |form: &Vec<&'static str>| {
@@ -98,8 +98,8 @@ impl Arguments<'_> {
         }
     }
 
-    /// No form has as many arguments: takes the first of them for what they would be in the nearest form, and what is too
-    /// much for options, which PyTorch has behind them.
+    /// Binds arguments if no form has as many of them. Takes the first ones for those of the nearest form, and those that are left for
+    /// options, which come next in PyTorch's signature.
     fn match_wrong_count(&mut self, unknown: &[usize], signature: &Signature) {
         let unnamed = self.unnamed(true);
         let is_named = |name: &&'static str| self.names.contains(&Some(*name));
@@ -121,7 +121,7 @@ impl Arguments<'_> {
                 }
             }
         }
-        // A name that stands for nothing is probably what is missing, and so is what could not be evaluated.
+        // An unknown name was probably meant for a missing argument; so was a value that could not be evaluated.
         let is_left_out = unknown.iter().any(|&index| self.names[index].is_none());
         let is_broken = self.written.iter().any(|written| written.value == Argument::Unknown);
         if !is_left_out && !is_broken {
@@ -131,7 +131,7 @@ impl Arguments<'_> {
         }
     }
 
-    /// The options that values in places where none belong stand for in PyTorch, as they would be written.
+    /// Returns the options that superfluous values stand for in PyTorch, as they would be written.
     fn extras(&mut self, indices: &[usize], signature: &Signature) -> Vec<String> {
         let options = signature.0.iter().filter(|asked| asked.place == Place::Option);
         let mut written = Vec::new();

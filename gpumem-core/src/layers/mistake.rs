@@ -1,4 +1,4 @@
-//! Why a layer cannot stand where it stands.
+//! Mistakes in the use of a layer.
 
 use crate::graph::{RowId, TooLarge};
 use crate::shape::Shape;
@@ -8,20 +8,20 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Where a mistake is.
+/// The place of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum At {
     /// The layer as a whole.
     Layer,
-    /// What was written between its parentheses, by its number.
+    /// A value between its parentheses, by its index.
     Written(usize),
-    /// An argument by its name: where it was written, or the layer if it was left out.
+    /// An argument by its name: the place where it was written, or the layer if it was left out.
     Argument(&'static str),
-    /// One of the values that arrive, by its number.
+    /// An input, by its index.
     Input(usize),
 }
 
-/// What is wrong.
+/// The kind of a mistake.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
     /// A named argument that the layer does not know.
@@ -30,13 +30,13 @@ pub enum Kind {
     Repeated(String),
     /// A number of arguments that no form of the layer has.
     Arity(Box<Arity>),
-    /// A value of another kind than is wanted.
+    /// A value of another kind than the wanted one.
     Value {
         /// The argument.
         name: &'static str,
-        /// What is wanted.
+        /// The kind that is wanted.
         wanted: String,
-        /// What was written.
+        /// The value that was written.
         found: String,
     },
     /// A value outside its range.
@@ -45,12 +45,12 @@ pub enum Kind {
         name: &'static str,
         /// The range, to be read after `to be`.
         range: String,
-        /// What was written.
+        /// The value that was written.
         found: String,
     },
     /// A shared parameter that has another shape than is needed here.
     Shared(Box<Shared>),
-    /// A tensor of more elements than one can have.
+    /// A tensor with more elements than a tensor can have.
     Elements(TooLarge),
     /// Anything else, to be read after the layer's name.
     Says(String),
@@ -59,13 +59,13 @@ pub enum Kind {
 /// A named argument that a layer does not know.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoOption {
-    /// What was written.
+    /// The name that was written.
     pub given: String,
-    /// What was probably meant.
+    /// The name that was probably meant. `None` if none is near.
     pub meant: Option<&'static str>,
-    /// What stands in front of the options, in every way in which the layer can be written.
+    /// The arguments before the options, in every form of the layer.
     pub forms: Vec<Vec<&'static str>>,
-    /// What there is.
+    /// The options of the layer.
     pub options: Vec<&'static str>,
 }
 
@@ -76,11 +76,11 @@ pub struct Arity {
     pub forms: Vec<Vec<&'static str>>,
     /// Arguments without a name.
     pub given: usize,
-    /// Those that must be there and are not, where others are given by name.
+    /// Required arguments that are missing, if others are given by name.
     pub missing: Vec<&'static str>,
-    /// What is too much, as it would be written: `stride = 1`.
+    /// Superfluous arguments, as they would be written: `stride = 1`.
     pub extras: Vec<String>,
-    /// What it takes by name only.
+    /// Arguments that it takes by name only.
     pub options: Vec<&'static str>,
 }
 
@@ -97,27 +97,27 @@ pub struct Shared {
     pub needed: Shape,
 }
 
-/// Why a layer cannot stand where it stands. Its text is to be read after the layer's name.
+/// A mistake in the use of a layer. Its text is to be read after the layer's name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mistake {
-    /// Where to point.
+    /// The place that the message points to.
     pub at: At,
-    /// What is wrong.
+    /// The kind.
     pub kind: Kind,
 }
 
 impl Mistake {
-    /// A mistake of the layer as a whole, in words.
+    /// Returns a mistake of the layer as a whole, in words.
     pub fn new(text: impl Into<String>) -> Mistake {
         Mistake { at: At::Layer, kind: Kind::Says(text.into()) }
     }
 
-    /// A mistake of an argument, in words.
+    /// Returns a mistake of an argument, in words.
     pub fn of(argument: &'static str, text: impl Into<String>) -> Mistake {
         Mistake { at: At::Argument(argument), kind: Kind::Says(text.into()) }
     }
 
-    /// A mistake of one of the values that arrive, in words.
+    /// Returns a mistake of an input, in words.
     pub fn of_input(input: usize, text: impl Into<String>) -> Mistake {
         Mistake { at: At::Input(input), kind: Kind::Says(text.into()) }
     }
@@ -183,7 +183,7 @@ impl fmt::Display for NoOption {
     }
 }
 
-/// Returns what to write in place of an option that PyTorch's layers have and these lack, whatever its value.
+/// Returns what to write in place of an option that PyTorch's layers have and these lack. `None` for other options.
 pub fn in_place_of(option: &str) -> Option<&'static str> {
     match option {
         "key_padding_mask" | "src_key_padding_mask" | "tgt_key_padding_mask" | "memory_key_padding_mask" => Some(
@@ -225,18 +225,18 @@ impl fmt::Display for Arity {
     }
 }
 
-/// `(a, b) or (c, a, b)`
+/// Returns `(a, b) or (c, a, b)`.
 fn in_parentheses(forms: &[Vec<&'static str>]) -> String {
     let forms: Vec<String> = forms.iter().map(|form| format!("({})", form.join(", "))).collect();
     forms.join(" or ")
 }
 
-/// `` `a`, `b` and `c` ``.
+/// Returns `` `a`, `b` and `c` ``.
 pub fn listed(names: &[&str]) -> String {
     joined(names, "and")
 }
 
-/// `` `a`, `b` or `c` ``
+/// Returns `` `a`, `b` or `c` ``.
 pub fn either(names: &[&str]) -> String {
     joined(names, "or")
 }

@@ -1,15 +1,15 @@
-//! The layers: what is written in a network.
+//! The layers that a network is written with.
 //!
 //! ```text
 //! [Conv2d(64, 3, padding = 1, bias = false), BatchNorm2d, Relu(inplace), MaxPool2d(2), Flatten, Linear(10, name = "fc")]
 //! ```
 //!
-//! Arguments come in PyTorch's order, without the sizes that are known from what arrives; options are `name = value` in any order,
-//! and one that is yes or no may be written as a flag, `inplace`. Each layer's page has its options with their defaults, shapes,
-//! parameters, what its backward pass keeps, and PyTorch's name for it. Every layer takes `name = "fc"`, its name in paths, and
-//! `freeze`. `init` and `bias_init` say how its weights and biases begin, by an [initialiser](initializer) as `init = XavierUniform`, or by
-//! a number. A layer of one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an
-//! `nn.Parameter` of the module around, and not `cls_token.weight`.
+//! Arguments come in PyTorch's order, without the sizes that follow from the input. Options are `name = value` in any order; a boolean one
+//! may be written as a flag, `inplace`. Each layer's page has its options with their defaults, shapes, parameters, the tensors that are
+//! saved for its backward pass, and PyTorch's name for it. Every layer takes `name = "fc"`, its name in paths, and `freeze`. `init` and
+//! `bias_init` initialise its weights and biases, by an [initialiser](initializer) as `init = XavierUniform`, or by a number. A layer of
+//! one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an `nn.Parameter` of the module
+//! around, and not `cls_token.weight`.
 //!
 //! | family | layers |
 //! | --- | --- |
@@ -27,9 +27,9 @@
 //! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |
 //! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`], [`Gather`] |
 //!
-//! In the crate a layer is one file, in the folder of its family: how it is written, shapes, parameters and their initialisation,
-//! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`;
-//! [functions of one number](crate::program::function) are rows of a table. The items below are for those who add one.
+//! In this crate a layer is one file, in the folder of its family: its arguments, shapes, parameters and their initialisation,
+//! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`; [functions of
+//! one number](crate::program::function) are rows of a table. The items below are for those who add one.
 
 pub mod activation;
 mod add;
@@ -71,9 +71,9 @@ use core::fmt;
 use guess::Guess;
 use mistake::Mistake;
 
-/// Functions of one number, which are layers by their name.
+/// Functions of one number. Each name is a layer.
 pub use self::activation::Function::*;
-/// The layer; its two forms are two functions.
+/// The layer `Gelu`. Its two forms are two functions.
 pub use self::activation::Gelu;
 pub use self::{
     activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
@@ -101,25 +101,25 @@ const FAMILIES: &[&[Entry]] = &[
 /// The most values that a join can have: operations number their inputs in a byte.
 pub const MOST_BRANCHES: usize = 255;
 
-/// A layer: how it is written, and what it is built of.
+/// A layer: its arguments, and the operations that it is built of.
 pub trait Layer: fmt::Debug + Sized + 'static {
     /// The name in the language.
     const NAME: &'static str;
 
-    /// The least and the most values that it joins. Every branch of a join gets the join's own input.
+    /// The least and the most inputs. A join has several; each of its branches gets the join's own input.
     const INPUTS: (usize, usize) = (1, 1);
 
-    /// Whether the output has the input's shape whatever the arguments, so that a mistake in them does not stop the checks of
-    /// the layers that follow.
+    /// True if the output has the input's shape for all arguments. Later layers can then be checked after a mistake in the arguments.
     const KEEPS_SHAPE: bool = false;
 
-    /// Reads the arguments. What it asks for is the layer's signature.
+    /// Reads the arguments. These calls are the layer's signature.
     fn read(from: &mut Arguments<'_>) -> Self;
 
-    /// The shape rule: makes parameters and operations for the values `x`, as many as [`Layer::INPUTS`] says.
+    /// Adds the parameters and operations of the layer for the inputs `x`: the shape rule. There are as many inputs as [`Layer::INPUTS`]
+    /// says.
     ///
     /// # Errors
-    /// Why the layer cannot stand here, if nobody can say what it would produce. Other mistakes are reported to the builder.
+    /// A mistake that leaves the output of the layer unknown. Other mistakes are reported to the builder.
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake>;
 }
 
@@ -164,7 +164,7 @@ fn boxed<L: Layer>(written: &[Written], guess: Guess) -> Reading<Box<dyn Build>>
 }
 
 impl Entry {
-    /// The entry of a layer.
+    /// Returns the entry of a layer.
     const fn of<L: Layer>() -> Entry {
         let reader = Reader::Layer { read: boxed::<L>, signature: || Arguments::signature(L::read) };
         Entry { name: L::NAME, inputs: L::INPUTS, keeps_shape: L::KEEPS_SHAPE, reader }
@@ -174,23 +174,23 @@ impl Entry {
         Entry { name: function.name(), inputs: (1, 1), keeps_shape: true, reader: Reader::Function(function) }
     }
 
-    /// Every layer.
+    /// Returns every layer.
     pub fn all() -> impl Iterator<Item = Entry> {
         let functions = Function::ALL.iter().copied().filter(|function| function.row().is_layer);
         FAMILIES.iter().copied().flatten().copied().chain(functions.map(Entry::function))
     }
 
-    /// The layer called `name`.
+    /// Returns the layer called `name`. `None` if there is none.
     pub fn find(name: &str) -> Option<Entry> {
         Entry::all().find(|entry| entry.name == name)
     }
 
-    /// The names of all layers.
+    /// Returns the names of all layers.
     pub fn names() -> Vec<&'static str> {
         Entry::all().map(|entry| entry.name).collect()
     }
 
-    /// The names of the layers of one family: those beside `member`, functions of one number among the activations.
+    /// Returns the names of all layers in the family of `member`. Functions of one number belong to the activations.
     pub fn family(member: &str) -> Vec<&'static str> {
         let has_member = |family: &Vec<&'static str>| family.contains(&member);
         let names = |family: &&[Entry]| family.iter().map(|entry| entry.name).collect::<Vec<_>>();
@@ -201,17 +201,17 @@ impl Entry {
         families.filter(has_member).max_by_key(Vec::len).unwrap_or_default()
     }
 
-    /// Whether it is a function of one number.
+    /// True if it is a function of one number.
     pub fn is_function(&self) -> bool {
         matches!(self.reader, Reader::Function(_))
     }
 
-    /// Whether it joins branches.
+    /// True if it joins branches.
     pub fn is_join(&self) -> bool {
         self.inputs.1 > 1
     }
 
-    /// The arguments that the layer takes.
+    /// Returns the arguments that the layer takes.
     pub fn signature(&self) -> Signature {
         match self.reader {
             Reader::Layer { signature, .. } => signature(),
@@ -219,7 +219,7 @@ impl Entry {
         }
     }
 
-    /// Reads what was written between the layer's parentheses.
+    /// Reads the arguments between the layer's parentheses.
     pub fn read(&self, written: &[Written], guess: Guess) -> Reading<Box<dyn Build>> {
         match self.reader {
             Reader::Layer { read, .. } => read(written, guess),
@@ -229,7 +229,7 @@ impl Entry {
         }
     }
 
-    /// A mistake unless so many values may arrive.
+    /// Returns a mistake if the layer cannot have so many inputs.
     pub fn wrong_count(&self, count: usize) -> Option<Mistake> {
         let (least, most) = self.inputs;
         if (least..=most).contains(&count) {

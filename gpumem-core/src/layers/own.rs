@@ -12,25 +12,25 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A layer of the user's, with every number known.
+/// A layer that the user declared, with all numbers known.
 #[derive(Clone, Debug)]
 pub struct Own {
     /// Its name in the language.
     pub kind: String,
-    /// What it computes.
+    /// Its operation.
     pub op: Op,
     /// Its parameters.
     pub parameters: Vec<OwnParameter>,
 }
 
-/// A parameter of a layer of the user's. Its format is that of the weights of products and convolutions.
+/// A parameter of a layer that the user declared. Its number format is that of weights of products and convolutions.
 #[derive(Clone, Debug)]
 pub struct OwnParameter {
     /// Its name within the layer.
     pub name: String,
     /// Its dimensions.
     pub shape: Shape,
-    /// How it is filled before the first step.
+    /// The initialisation before the first step.
     pub init: Init,
 }
 
@@ -45,7 +45,7 @@ impl Own {
 }
 
 impl Graph {
-    /// Adds a layer of the user's as it is used.
+    /// Adds one use of a layer that the user declared.
     pub fn own_layer(&mut self, own: &Own, input: NodeId, path: String, used: Use) -> Built {
         let before = self.sizes();
         let x = Value::of(self, input);

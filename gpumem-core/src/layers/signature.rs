@@ -1,20 +1,20 @@
-//! What a layer asks for: its arguments, their names and places.
+//! The signature of a layer: its arguments, with their names and places.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Where an argument stands.
+/// The place of an argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Before the others, where it may be left out: it is only checked.
+    /// Before the others. It may be left out, and is only checked.
     Leading,
-    /// In its place.
+    /// In order. It must be there.
     Required,
-    /// The same, and it may be several that stand there one after another.
+    /// In order, as one value or several one after another. It must be there.
     Several,
-    /// After the others, where it may be left out.
+    /// After the others. It may be left out.
     Trailing,
-    /// By its name.
+    /// By name only.
     Option,
 }
 
@@ -23,11 +23,11 @@ pub enum Place {
 pub struct Asked {
     /// The name.
     pub name: &'static str,
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
-    /// What it must be.
+    /// Its kind, in the words of messages.
     pub wanted: String,
-    /// What it is where it is left out, if that is a value.
+    /// The value if it is left out. `None` if there is no such value.
     pub default: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl Signature {
         self.0.iter().filter(|asked| places.contains(&asked.place)).map(|asked| asked.name).collect()
     }
 
-    /// The ways to write the arguments in front of the options, shortest first.
+    /// Returns the ways to write the arguments before the options, the shortest first.
     pub fn forms(&self) -> Vec<Vec<&'static str>> {
         let mut forms = Vec::new();
         let whole = self.at(&[Place::Required, Place::Several]);
@@ -58,22 +58,22 @@ impl Signature {
         forms
     }
 
-    /// Everything that must be there.
+    /// Returns the arguments that must be there.
     pub fn required(&self) -> Vec<&'static str> {
         self.at(&[Place::Required, Place::Several])
     }
 
-    /// What may be several that stand one after another.
+    /// Returns the argument that may be several values one after another. `None` if there is none.
     pub(super) fn several(&self) -> Option<&'static str> {
         self.at(&[Place::Several]).pop()
     }
 
-    /// Everything that is given by name only.
+    /// Returns the arguments that are given by name only.
     pub fn options(&self) -> Vec<&'static str> {
         self.at(&[Place::Option])
     }
 
-    /// Everything that it takes.
+    /// Returns the names of all arguments.
     pub fn names(&self) -> Vec<&'static str> {
         self.0.iter().map(|asked| asked.name).collect()
     }

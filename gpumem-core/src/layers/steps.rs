@@ -1,9 +1,9 @@
 //! Scopes `lengths` and `segments`: which steps of a sequence count, and how operations inside them treat the others.
 //!
-//! Both are about the steps of one value: what arrives, or what `of` names. Each value that is computed from it has an axis of those steps, or
-//! has none. An operation that treats each step alone, or looks at earlier ones only, is as it is; attention and reductions over steps are told
-//! which count; any other is a mistake. The output of attention has the steps of its queries, so that an attention belongs to the `lengths`
-//! of the sequence that its keys are computed from.
+//! Both are about the time steps of one value: the input of the scope, or the value that `of` names. Each value that is computed from it
+//! has an axis of those steps, or has none. An operation that treats each step alone, or looks at earlier ones only, is not changed.
+//! Attention and reductions over steps get an input that says which steps count. Any other operation is a mistake. The output of attention
+//! has the steps of its queries, whereas its mask belongs to the `lengths` of the sequence that its keys are computed from.
 
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
@@ -18,10 +18,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
-/// A `lengths` or `segments` around a layer.
+/// A `lengths` or `segments` scope around a layer.
 #[derive(Clone, Debug)]
 pub struct Steps {
-    /// As it is written, for messages: `lengths(n, ..)`.
+    /// Its text for messages: `lengths(n, ..)`.
     written: Rc<str>,
     /// The meaning of the numbers, and their node. `None` if all steps count.
     numbers: Option<(Seen, NodeId)>,
@@ -30,22 +30,22 @@ pub struct Steps {
     axis: usize,
     /// Steps of that value.
     count: u64,
-    /// The axis of steps of each node from `of` on, as far as it is known.
+    /// The axis of steps of each node from `of` on, as far as it has been computed.
     axes: Rc<RefCell<Vec<Axis>>>,
 }
 
 /// The axis of a value along which the steps of a sequence lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
-    /// The value has none of them.
+    /// The value has no axis of these steps.
     None,
     At(usize),
-    /// The value is computed from them, but they are no axis of it.
+    /// The value is computed from these steps, but has no axis of them.
     Mixed,
 }
 
 impl Steps {
-    /// Lengths or segments with up to `count` steps, of the node `of`. `numbers` is `None` where every sample has all of them.
+    /// Returns a scope over up to `count` steps of the node `of`. `numbers` is `None` if all steps of every sample count.
     ///
     /// # Errors
     /// A value without an axis of so many steps, with the text of the mistake.
@@ -78,19 +78,20 @@ impl Steps {
         self.of
     }
 
-    /// Returns how it is written, without the element inside.
+    /// Returns its text, without the layers inside.
     pub fn written(&self) -> &str {
         &self.written
     }
 
-    /// Returns the input with the lengths of the samples, if the first axis of a node's value are the steps that they count.
+    /// Returns the input with the lengths of the samples, if the first axis of a node's value are the steps that they count. `None`
+    /// otherwise.
     pub fn lengths_at(&self, graph: &Graph, node: NodeId) -> Option<NodeId> {
         let (seen, lengths) = self.numbers?;
         let is_first = seen == Seen::Lengths && self.axis(graph, node) == Axis::At(0);
         (is_first && graph.value(node).shape.dims().first() == Some(&self.count)).then_some(lengths)
     }
 
-    /// Forgets what is known of the nodes from `end` on.
+    /// Forgets the axes of the nodes from `end` on.
     pub(super) fn forget(&self, end: NodeId) {
         self.axes.borrow_mut().truncate(end.saturating_sub(self.of));
     }
@@ -122,7 +123,7 @@ impl Steps {
         }
     }
 
-    /// Returns the axis of a view with as many elements before it as that of what it views.
+    /// Returns the axis of steps of a view: the one with as many elements before it as in the viewed value.
     fn of_view(&self, axis: Axis, viewed: Shape, shape: Shape) -> Axis {
         let Axis::At(from) = axis else { return axis };
         if self.numbers.is_none() {
@@ -133,7 +134,7 @@ impl Steps {
         (0..shape.rank()).find(is_it).map_or(Axis::Mixed, Axis::At)
     }
 
-    /// Returns the axis of steps of an operation's output, or `None` for an operation that looks at steps that do not count.
+    /// Returns the axis of steps of an operation's output. `None` if the operation would read steps that do not count.
     fn passes(&self, op: &Op, shapes: &[Shape], axes: &[Axis]) -> Option<Axis> {
         // Values that are repeated for each sample, and queries, decide whose steps the output has.
         let axes = if matches!(op, Op::Expand(_) | Op::Attention(_)) { &axes[..1] } else { axes };
@@ -149,7 +150,7 @@ impl Steps {
         }
         match (op, axes[0]) {
             (Op::Expand(_) | Op::SequenceMask(_) | Op::Standardize(_), axis) => Some(axis),
-            // Padding is counted from the beginning of a sample.
+            // Positions with padding are counted from the beginning of a sample.
             (Op::PaddedPositions(_), axis) => matches!(self.numbers, Some((Seen::Lengths, _))).then_some(axis),
             (Op::BatchNorm(norm), axis) if norm.eval => Some(axis),
             (Op::Attention(_), Axis::At(axis)) => (axis + 2 == shapes[0].rank()).then_some(Axis::At(axis)),
@@ -197,7 +198,7 @@ impl Steps {
         (!is_cut).then_some(Axis::At(axis))
     }
 
-    /// The mistake of an operation that looks at steps that do not count.
+    /// Returns the mistake of an operation that would read steps that do not count.
     fn refusal(&self) -> Mistake {
         let at = match self.numbers {
             Some((Seen::Segments, _)) => "steps of other segments",
@@ -208,18 +209,18 @@ impl Steps {
 }
 
 impl Builder<'_> {
-    /// Returns the number of the innermost `lengths` or `segments` that is about steps of a value, and their axis.
+    /// Returns the index of the innermost scope that is about steps of a value, and their axis. `None` if there is none.
     fn owner(&self, value: &Value) -> Option<(usize, Axis)> {
         let axis = |(number, steps): (usize, &Steps)| (number, steps.axis(self.graph(), value.node));
         self.steps().iter().enumerate().rev().map(axis).find(|(_, axis)| *axis != Axis::None)
     }
 
-    /// Returns how many steps of a value count in each sample, if `lengths` around the layer says it.
+    /// Returns the number of steps of a value that count in each sample. `None` without a `lengths` scope for them.
     pub(super) fn lengths_of(&self, value: &Value) -> Option<Value> {
         self.numbers_of(value, Seen::Lengths)
     }
 
-    /// Returns the segment of each step of a value, if `segments` around the layer says it.
+    /// Returns the segment of each step of a value. `None` without a `segments` scope for them.
     pub(super) fn segments_of(&self, value: &Value) -> Option<Value> {
         self.numbers_of(value, Seen::Segments)
     }
@@ -229,7 +230,7 @@ impl Builder<'_> {
         (seen == kind).then(|| Value::of(self.graph(), node))
     }
 
-    /// The first `lengths` steps of x `[T, D]`, with `reverse` from the last of them to the first, and zeros after them.
+    /// Adds the first `lengths` steps of x `[T, D]`, followed by zeros. With `reverse` these steps come in reverse order.
     ///
     /// # Errors
     /// As for [`Builder::op`].
@@ -238,10 +239,10 @@ impl Builder<'_> {
         self.op(SequenceMask { steps, width, reverse }, &[x, lengths])
     }
 
-    /// An operation and its inputs as they are inside of the `lengths` and `segments` around the layer.
+    /// Returns an operation and its inputs, adapted to the `lengths` and `segments` scopes around the layer.
     ///
     /// # Errors
-    /// An operation that looks at steps that do not count, or of which nobody can say whether they do.
+    /// An operation that reads steps that do not count, or steps for which that is unknown.
     pub(super) fn within_steps(&mut self, op: Op, inputs: &[Value]) -> Result<(Op, Vec<Value>), Mistake> {
         if self.steps().is_empty() {
             return Ok((op, inputs.to_vec()));
@@ -276,7 +277,7 @@ impl Builder<'_> {
         Ok((op, inputs))
     }
 
-    /// Attention that sees the keys that count, of the sequence that they are computed from.
+    /// Adapts attention to the scope of the sequence that its keys are computed from: it sees only keys that count.
     fn attends_within(&self, op: Attention, inputs: &[Value]) -> Result<(Op, Vec<Value>), Mistake> {
         let mut inputs = inputs.to_vec();
         let [queries, keys, values] = if op.apart { [0, 1, 2] } else { [0; 3] }.map(|part| inputs[part]);
@@ -323,7 +324,7 @@ impl Builder<'_> {
             }
             match &graph.nodes[id].source {
                 Source::Input => return true,
-                // The steps of attention are those of its queries, and what is repeated for each sample is the same in all.
+                // The output of attention has the steps of its queries. A value that is repeated for each sample is equal in all.
                 Source::Op { op: Op::Expand(_) | Op::Attention(_), inputs, .. } => ahead.push(inputs[0]),
                 _ => ahead.extend(graph.nodes[id].inputs()),
             }

@@ -1,4 +1,4 @@
-//! What the value of an argument is taken for, and what it is called in messages.
+//! Conversions of an argument's value, and the words for its kind in messages.
 
 use super::arguments::Argument;
 use alloc::format;
@@ -6,7 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A range, to be read after `to be`, and what is within it.
+/// A range in words, to be read after `to be`, and its check.
 pub(super) type Range<T> = (&'static str, fn(&T) -> bool);
 
 pub(super) const ABOVE_0: Range<u64> = ("at least 1", |&value| value > 0);
@@ -15,10 +15,10 @@ pub(super) const fn all_above_0<const N: usize>() -> Range<[u64; N]> {
     ("at least 1", |sizes| !sizes.contains(&0))
 }
 
-/// What a pair is called in messages.
+/// The words for a pair in messages.
 pub const PAIR: &str = sizes_wanted::<2>();
 
-/// What a number for each axis is called in messages.
+/// Returns the words for a number for each axis in messages.
 pub const fn sizes_wanted<const N: usize>() -> &'static str {
     if N == 3 { "a whole number or three (depth, height, width)" } else { "a whole number or a pair (height, width)" }
 }
@@ -27,18 +27,18 @@ pub(super) fn whole(value: &Argument) -> Option<u64> {
     if let Argument::Integer(value) = value { Some(*value) } else { None }
 }
 
-/// A number for each axis of an argument.
+/// Returns a number for each axis. `None` if the argument is no such value.
 pub fn sizes<const N: usize>(value: &Argument) -> Option<[u64; N]> {
     match value {
         Argument::Integer(value) => Some([*value; N]),
         Argument::Pair(pair) => pair.to_vec().try_into().ok(),
-        // Two of them are a pair, unless one is no whole number.
+        // Two whole numbers are a `Pair`.
         Argument::Numbers(_) if N > 2 => lengths(value)?.try_into().ok(),
         _ => None,
     }
 }
 
-/// A whole number that may be negative.
+/// Returns a whole number that may be negative. `None` if the argument is no such number.
 pub(super) fn signed(value: &Argument) -> Option<i64> {
     match value {
         Argument::Integer(value) => i64::try_from(*value).ok(),
@@ -47,7 +47,7 @@ pub(super) fn signed(value: &Argument) -> Option<i64> {
     }
 }
 
-/// One such number or several.
+/// Returns one whole number or several, which may be negative. `None` if the argument is no such value.
 pub(super) fn signed_list(value: &Argument) -> Option<Vec<i64>> {
     match value {
         Argument::Pair(pair) => pair.iter().map(|&number| i64::try_from(number).ok()).collect(),
@@ -56,7 +56,7 @@ pub(super) fn signed_list(value: &Argument) -> Option<Vec<i64>> {
     }
 }
 
-/// `2`, or `(2, 3)` if the axes differ.
+/// Returns `2`, or `(2, 3)` if the axes differ.
 pub(super) fn sizes_text<const N: usize>(sizes: [u64; N]) -> String {
     if sizes.iter().all(|size| *size == sizes[0]) {
         return format!("{}", sizes[0]);
@@ -65,10 +65,10 @@ pub(super) fn sizes_text<const N: usize>(sizes: [u64; N]) -> String {
     format!("({})", sizes.join(", "))
 }
 
-/// What lengths of axes are called in messages.
+/// The words for lengths of axes in messages.
 pub(super) const LENGTHS: &str = "a whole number, or one for each axis as `(4, 6)`";
 
-/// The lengths of axes of an argument, one or several.
+/// Returns lengths of axes, one or several. `None` if the argument is no such value.
 pub fn lengths(value: &Argument) -> Option<Vec<u64>> {
     match value {
         Argument::Integer(length) => Some(vec![*length]),
@@ -81,10 +81,10 @@ pub fn lengths(value: &Argument) -> Option<Vec<u64>> {
     }
 }
 
-/// What numbers for channels are called in messages.
+/// The words for numbers for channels in messages.
 pub const NUMBERS: &str = "a number, or one for each channel as `(0.5, 0.4, 0.3)`";
 
-/// The numbers of an argument, one or several.
+/// Returns numbers, one or several. `None` if the argument is no such value.
 pub fn numbers(value: &Argument) -> Option<Vec<f64>> {
     match value {
         Argument::Numbers(numbers) => Some(numbers.clone()),
@@ -93,13 +93,13 @@ pub fn numbers(value: &Argument) -> Option<Vec<f64>> {
     }
 }
 
-/// Lengths of the axes of a table: `2 x 3`.
+/// Returns the lengths of the axes of a table: `2 x 3`.
 pub fn extent(dims: &[u64]) -> String {
     let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
     dims.join(" x ")
 }
 
-/// Numbers as they are written: `(0.5, 0.2, 0.1)`.
+/// Returns numbers as they are written: `(0.5, 0.2, 0.1)`.
 pub fn list(numbers: &[f64]) -> String {
     let numbers: Vec<String> = numbers.iter().map(f64::to_string).collect();
     format!("({})", numbers.join(", "))

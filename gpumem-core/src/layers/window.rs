@@ -6,17 +6,17 @@ use crate::program::ops::Window;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// How much padding there is.
+/// The padding of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding<const N: usize = 2> {
-    /// As much at the end as at the beginning, for each axis.
+    /// Elements of padding at each end of each axis.
     Each([u64; N]),
-    /// As much as it takes for the output to have the input's size, with one more at the end where that is odd.
+    /// The padding with which the output has the input's size. If it is odd, the end has one element more.
     Same,
 }
 
 impl Asking<'_, '_> {
-    /// Padding: a number, one for each axis, `"valid"` (none) or `"same"`.
+    /// Reads padding: a number, one for each axis, `"valid"` (none) or `"same"`.
     pub fn padding<const N: usize>(self) -> Padding<N> {
         let padding = |value: &Argument| match value {
             Argument::Text(text) if text == "same" => Some(Padding::Same),
@@ -27,7 +27,7 @@ impl Asking<'_, '_> {
         self.take(&wanted, Some("0".into()), padding, [Padding::Each([0; N]), Padding::Same])
     }
 
-    /// Padding along one axis: a number, `"valid"` or `"same"`.
+    /// Reads padding along one axis: a number, `"valid"` or `"same"`.
     pub fn padding_of_row(self) -> Padding {
         let padding = |value: &Argument| match value {
             Argument::Text(text) if text == "same" => Some(Padding::Same),
@@ -40,9 +40,10 @@ impl Asking<'_, '_> {
     }
 }
 
-/// How often a window of numbers below 2^31 moves by its stride along one axis. `None` where not even one fits the padded input.
+/// Returns how often a window moves by its stride along one axis. `None` if not even one window fits the padded input. All numbers of the
+/// window are below 2^31.
 ///
-/// With `ceil_mode` a window may reach over the end by less than its stride, and so may the only one there is.
+/// With `ceil_mode` a window may reach over the end by less than its stride, even if it is the only one.
 fn strides<const N: usize>(window: &Window<N>, input: u64, axis: usize, ceil_mode: bool) -> Option<u64> {
     let (padding, stride) = (2 * window.padding[axis], window.stride[axis]);
     let beyond = if ceil_mode { stride - 1 } else { 0 };
@@ -51,7 +52,7 @@ fn strides<const N: usize>(window: &Window<N>, input: u64, axis: usize, ceil_mod
 }
 
 impl<const N: usize> Window<N> {
-    /// Positions over an input of this size along each axis, with as much padding at the end as at the beginning:
+    /// Returns the positions of the window over an input of this size along each axis, with equal padding at both ends:
     /// `floor((input + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1` along each axis.
     ///
     /// With `ceil_mode` the division rounds up, and a last window that would start beyond the input and its left padding
@@ -80,7 +81,7 @@ impl<const N: usize> Window<N> {
         if is_too_large { Err(Mistake::new(self.too_large(input))) } else { Ok(positions) }
     }
 
-    /// A mistake if `padding = "same"` meets a stride other than 1, which PyTorch does not take either.
+    /// Returns a mistake if `padding = "same"` comes with a stride other than 1, which PyTorch refuses too.
     pub(super) fn strides_over_same(&self) -> Option<Mistake> {
         let text = format!(
             "has `padding = \"same\"` with stride {}; PyTorch has that for stride 1 only, so write the padding as a number",
@@ -89,16 +90,16 @@ impl<const N: usize> Window<N> {
         (self.stride != [1; N]).then(|| Mistake::of("padding", text))
     }
 
-    /// The same window with the padding for which it has as many positions as the input has elements: where that is odd, the
-    /// smaller half stands in front, as in PyTorch.
+    /// Returns this window with the padding for which it has as many positions as the input has elements. If the padding is odd, the
+    /// smaller half comes first, as in PyTorch.
     #[must_use]
     pub fn padded_to_same(self) -> Window<N> {
         let axis = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]) / 2;
         Window { padding: core::array::from_fn(axis), ..self }
     }
 
-    /// A mistake if there is so much padding that a window could lie in nothing else: it would have no maximum, and no mean to
-    /// speak of. What a window covers counts with its gaps, as in PyTorch.
+    /// Returns a mistake if a window could cover padding alone, of which there is neither a maximum nor a useful mean. A dilated window
+    /// covers its gaps too, as in PyTorch.
     pub(super) fn too_much_padding(&self) -> Option<Mistake> {
         let covered = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]).saturating_add(1);
         let axis = (0..N).find(|&axis| self.padding[axis] > covered(axis) / 2)?;
@@ -110,9 +111,9 @@ impl<const N: usize> Window<N> {
         Some(Mistake::new(format!("has padding {padding}, more than half {what}; use at most {most}")))
     }
 
-    /// A mistake if a window with gaps has no element of the input, so that there is no maximum.
+    /// Returns a mistake if a dilated window reads no element of the input, so that it has no maximum.
     pub(super) fn lies_in_padding(&self, input: [u64; N], positions: [u64; N]) -> Option<Mistake> {
-        // A window that begins in front of the input: with its first element that does not.
+        // For a window that begins before the input: true if its first element after the padding is within the input.
         let sees = |axis: usize, position: u64| {
             let missing = self.padding[axis] - position * self.stride[axis];
             let first = missing.div_ceil(self.dilation[axis]);
@@ -128,7 +129,7 @@ impl<const N: usize> Window<N> {
         )))
     }
 
-    /// A mistake if a number is so large that no device counts so far.
+    /// Returns a mistake if a number of the window is 2^31 or more, which no device supports.
     pub(super) fn too_far(&self) -> Option<Mistake> {
         const LIMIT: u64 = 1 << 31;
         let all = [self.kernel_size, self.stride, self.padding, self.dilation];
@@ -137,7 +138,7 @@ impl<const N: usize> Window<N> {
     }
 
     fn too_large(&self, input: [u64; N]) -> String {
-        // A signal is a map of one row. Of either only the length is too small.
+        // A signal is a map of one row. Only its length can be too small.
         let is_row = N == 2 && [self.kernel_size[0], self.dilation[0], input[0]] == [1; 3] && self.padding[0] == 0;
         let of = |sizes: [u64; N]| if is_row { sizes[N - 1].to_string() } else { sizes_text(sizes) };
         let named = |what: &str, sizes: [u64; N]| match is_row {
