@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 ///   (`0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))`).
 /// * Input and output of any one shape.
 /// * Parameters: none.
-/// * Backward keeps the input, and nothing where it alone reads what a `BatchNorm2d` gives.
+/// * Backward keeps the input; nothing if the input is the output of a `BatchNorm2d` that no other layer reads.
 ///
 /// PyTorch: `torch.nn.GELU(approximate)`.
 #[derive(Clone, Debug)]

@@ -4,9 +4,9 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 
-/// `LogSoftmax` or `LogSoftmax(dim = 1)`: `x - log(sum(exp(x)))` along one axis, the logarithm of [`Softmax`](super::Softmax) without
-/// its loss of digits. It stands in front of the losses that take logarithms of probabilities, `Nll` and `KlDiv`; `CrossEntropy` takes
-/// logits and needs none.
+/// `LogSoftmax` or `LogSoftmax(dim = 1)`: `x - log(sum(exp(x)))` along one axis, the logarithm of [`Softmax`](super::Softmax) without its
+/// loss of digits. Use it before the losses that take logarithms of probabilities, `Nll` and `KlDiv`; `CrossEntropy` takes logits and needs
+/// none.
 ///
 /// * Options: `dim`, the axis as PyTorch counts it, with the batch as axis 0. Left out, it is the channels of a feature map
 ///   and the last axis of anything else.

@@ -1,7 +1,7 @@
-//! `Relu`, `Silu`, `Softmax`: functions of one number, and others of any shape.
+//! `Relu`, `Silu`, `Softmax`: functions of one number, and functions of a whole axis.
 //!
-//! [`Gelu`], [`Softmax`], [`LogSoftmax`] and [`Prelu`] have pages of their own; all others are on that of [`Function`], each with its arguments. They take any
-//! one shape, give that shape, and have no parameters.
+//! [`Gelu`], [`Softmax`], [`LogSoftmax`] and [`Prelu`] have pages of their own; all others are on that of [`Function`], each with its
+//! arguments. The output has the input's shape, which may be any; only `Prelu` has parameters.
 
 mod gelu;
 mod log_softmax;
@@ -24,12 +24,12 @@ use crate::program::ops::Pointwise;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] =
     &[Entry::of::<Gelu>(), Entry::of::<Softmax>(), Entry::of::<LogSoftmax>(), Entry::of::<Prelu>()];
 
-/// A [function](Function) as a layer: input and output have any one shape, there are no parameters, and backward keeps what
-/// the function's row says.
+/// A [function](Function) as a layer. The output has the input's shape, which may be any. There are no parameters, and the function's row
+/// says what backward keeps.
 #[derive(Clone, Debug)]
 pub struct Activation {
     function: Function,

@@ -8,10 +8,10 @@ use crate::program::ops::{Binary, BinaryFunction};
 use crate::shape::Shape;
 use alloc::format;
 
-/// `Prelu(num_parameters = 1, init = 0.25)`: `x` where that is above 0, else `x` times a learned slope: one for all, or one for each
-/// channel. All of it may be left out: `Prelu`.
+/// `Prelu(num_parameters = 1, init = 0.25)`: `x` if it is above 0, else `x` times a learned slope: one for all, or one for each channel.
+/// All of it may be left out: `Prelu`.
 ///
-/// * Options: `num_parameters = 1`, or the channels of what arrives; `init = 0.25`, what slopes begin with.
+/// * Options: `num_parameters = 1`, or the channels of the input; `init = 0.25`, the first value of all slopes.
 /// * Input and output of any one shape. Channels are its first axis, as in PyTorch: those of `[C, H, W]`, `[C, L]` or `[D]`.
 /// * Parameters: `weight` `[num_parameters]` = `init`.
 /// * Backward keeps the input.
@@ -44,7 +44,7 @@ impl Layer for Prelu {
             channels
         };
         let weight = b.parameter("weight", &[slopes], Role::Weight, Init::Constant(self.init));
-        // Aligned with the first axis, behind which all is repeated.
+        // Slopes belong to the first axis, and are repeated along all axes after it.
         let mut dims = [1; Shape::MAX_RANK];
         dims[0] = slopes;
         let right = Shape::new(if slopes == 1 { &dims[..1] } else { &dims[..left.rank().max(1)] });

@@ -34,7 +34,7 @@ impl Layer for Softmax {
     }
 }
 
-/// The operation along the axis `dim`, as it is written.
+/// Returns the operation along the axis `dim`, which counts like PyTorch's.
 pub(super) fn along(dim: Option<f64>, logarithm: bool, b: &mut Builder<'_>, x: Value) -> Result<ops::Softmax, Mistake> {
     let shape = x.numbers()?;
     let rank = shape.rank();

@@ -10,14 +10,14 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// `AlibiBias(heads)`: what attention with linear biases adds to its scores, in place of positions: the number of a key times a slope of the
-/// head, so that keys count less the farther they are behind a query. It is the fourth branch of [`Attention`](super::Attention), or the
-/// second, beside `causal`.
+/// `AlibiBias(heads)`: the bias of attention with linear biases, in place of position embeddings. It is the index of a key times a slope of
+/// the head, so that earlier keys count less. It is the last branch of [`Attention`](super::Attention), the fourth or the second, used with
+/// `causal`.
 ///
-/// * Input tokens `[T]` or rows `[.., T, D]` with up to 4096 steps, of which only the length matters. Output `[heads, T, T]`, one for the
-///   whole batch: rows are queries, columns keys.
-/// * Slopes are `2^(-8 k / n)` for `k` from 1 to `n`, where `n` is `heads` or, where that is no power of two, the largest one below it; the
-///   heads that are left have those of twice as many heads, every other one of them from the first on.
+/// * Input tokens `[T]` or rows `[.., T, D]` with up to 4096 steps; only the length matters. Output `[heads, T, T]`, one for the whole
+///   batch: rows are queries, columns keys.
+/// * Slopes are `2^(-8 k / n)` for `k` from 1 to `n`, where `n` is the largest power of two up to `heads`. Further heads take every other
+///   slope of `2 n` heads, from the first on.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -27,7 +27,7 @@ pub struct AlibiBias {
     heads: u64,
 }
 
-/// `2^(-8 / heads)`, by roots of roots, so that it is the same wherever it is computed. The heads are a power of two.
+/// Returns `2^(-8 / heads)`, by repeated square roots, so that it is equal to the bit on every machine. The heads are a power of two.
 fn first_slope(heads: u64) -> f64 {
     let mut slope = 1.0 / 256.0;
     let mut left = heads;
@@ -38,7 +38,7 @@ fn first_slope(heads: u64) -> f64 {
     slope
 }
 
-/// The slope of each head.
+/// Returns the slope of each head.
 fn slopes(heads: u64) -> Vec<f64> {
     let powers = |first: f64| core::iter::successors(Some(first), move |slope| Some(slope * first));
     let near = 1 << heads.ilog2();
@@ -86,7 +86,7 @@ impl Layer for AlibiBias {
 mod tests {
     use super::slopes;
 
-    /// Those that the paper has, and those of twelve heads in transformers.
+    /// Compares with the slopes of the paper, and with those of twelve heads in transformers.
     #[test]
     fn slopes_are_those_of_the_paper() {
         assert_eq!(slopes(8), [1, 2, 3, 4, 5, 6, 7, 8].map(|k| f64::powi(0.5, k)));

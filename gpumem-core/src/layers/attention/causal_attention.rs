@@ -11,9 +11,9 @@ use alloc::format;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
 ///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.
-/// * Option `window`: a step sees only keys whose number differs from its own by less.
+/// * Option `window`: a time step sees only keys that are less than `window` steps away.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
-///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
+///   without a saved tensor; `rotary_dims`, the number of elements of a head that turn, all if left out; `interleaved = false`.
 /// * Input `[T, D + 2 * D * kv_heads / heads]`: queries, keys and values side by side, queries split into `heads` parts. Output
 ///   `[T, D]`: in each head `softmax(q k^T / sqrt(D / heads)) v`, where a step sees itself and the steps before it.
 /// * Parameters: none.
@@ -30,7 +30,7 @@ pub struct CausalAttention {
     turn: Turn,
 }
 
-/// The heads of keys and values, as many as of queries where nothing else is said; a mistake unless they divide those.
+/// Returns the heads of keys and values, by default those of queries. Reports a mistake unless they divide those of queries.
 pub(super) fn checked_kv_heads(b: &mut Builder<'_>, heads: u64, kv_heads: Option<u64>) -> u64 {
     match kv_heads {
         None => heads,
@@ -61,7 +61,7 @@ impl Layer for CausalAttention {
         let [steps, width] = x[0].sequence()?;
         let CausalAttention { heads, kv_heads, dropout, window, ref turn } = *self;
         let kv_heads = checked_kv_heads(b, heads, kv_heads);
-        // Heads of queries for each of keys. A row is as many equal parts, and one of keys and one of values.
+        // Heads of queries for each head of keys. A row consists of so many equal parts of queries, one of keys and one of values.
         let group = heads / kv_heads;
         let parts = group.saturating_add(2);
         if !width.is_multiple_of(parts) {

@@ -11,12 +11,12 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
-/// * Option `window`: a step sees only keys whose number differs from its own by less.
+/// * Option `window`: a time step sees only keys that are less than `window` steps away.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
-///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
+///   without a saved tensor; `rotary_dims`, the number of elements of a head that turn, all if left out; `interleaved = false`.
 /// * Options of normalised heads: `qk_norm = "RmsNorm"` or `"LayerNorm"` normalises each head of queries and of keys, before they are
 ///   turned; `qk_norm_eps = 1e-6`. Parameters: `q_norm.weight` and `k_norm.weight` of a head's elements = 1, with `"LayerNorm"` also
-///   `q_norm.bias` and `k_norm.bias` = 0. Backward keeps the normalised queries and keys, too, and their statistics.
+///   `q_norm.bias` and `k_norm.bias` = 0. Backward also keeps the normalised queries and keys, and their statistics.
 /// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
 ///   [`CausalAttention`](super::CausalAttention) attends, `Linear(D)` projects.
 /// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,

@@ -1,4 +1,4 @@
-//! `CausalSelfAttention(12)`: attention.
+//! Attention layers, as `CausalSelfAttention(12)`.
 
 mod alibi_bias;
 mod causal_attention;
@@ -26,7 +26,7 @@ use super::Entry;
 use super::mistake::Mistake;
 use alloc::format;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<CausalSelfAttention>(),
     Entry::of::<MultiHeadAttention>(),

@@ -10,20 +10,20 @@ use crate::program::ops::Product;
 use crate::shape::Shape;
 use alloc::vec;
 
-/// `MultiHeadAttention(heads, causal = false, dropout = 0.0, bias = true, kv_heads = heads)`: multi-head self-attention, in which a
-/// step sees all steps, or with `causal` itself and those before it. With `embed_dim` in front, `MultiHeadAttention(embed_dim, heads)`,
-/// what arrives is checked.
+/// `MultiHeadAttention(heads, causal = false, dropout = 0.0, bias = true, kv_heads = heads)`: multi-head self-attention, in which a time
+/// step sees all steps, or with `causal` itself and those before it. With `embed_dim` first, `MultiHeadAttention(embed_dim, heads)`, the
+/// input is checked.
 ///
 /// * Options: `causal = false`; `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `bias = true`;
 ///   `kv_heads = heads`, a divisor of `heads`: with fewer, neighbouring heads of queries share keys and values.
-/// * Option `window`: a step sees only keys whose number differs from its own by less.
+/// * Option `window`: a time step sees only keys that are less than `window` steps away.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
-///   for no byte that is kept; `rotary_dims`, how many elements of a head turn, all where nothing is said; `interleaved = false`.
+///   without a saved tensor; `rotary_dims`, the number of elements of a head that turn, all if left out; `interleaved = false`.
 /// * Options of normalised heads: `qk_norm = "RmsNorm"` or `"LayerNorm"` normalises each head of queries and of keys, before they are
 ///   turned; `qk_norm_eps = 1e-6`. Parameters: `q_norm.weight` and `k_norm.weight` of a head's elements = 1, with `"LayerNorm"` also
-///   `q_norm.bias` and `k_norm.bias` = 0. Backward keeps the normalised queries and keys, too, and their statistics.
-/// * Input and output `[T, D]`. With `K = D * kv_heads / heads` a product makes queries, keys and values, in each head
-///   `softmax(q k^T / sqrt(D / heads)) v` is computed, and a product projects.
+///   `q_norm.bias` and `k_norm.bias` = 0. Backward also keeps the normalised queries and keys, and their statistics.
+/// * Input and output `[T, D]`. With `K = D * kv_heads / heads` one linear map computes queries, keys and values, each head computes
+///   `softmax(q k^T / sqrt(D / heads)) v`, and another linear map projects the result.
 /// * Parameters, with PyTorch's names: `in_proj_weight` `[D + 2 * K, D]`, uniform within `sqrt(6 / (2 * D + 2 * K))`, and
 ///   `out_proj.weight` `[D, D]`, uniform within `1 / sqrt(D)`; with `bias`, `in_proj_bias` `[D + 2 * K]` = 0 and `out_proj.bias`
 ///   `[D]` = 0.
@@ -70,7 +70,7 @@ impl Layer for MultiHeadAttention {
         check_heads(heads, width)?;
         let shared = width / heads * kv_heads;
         let joined = width.saturating_add(shared.saturating_mul(2));
-        // Xavier's, as PyTorch has it for this weight alone.
+        // Xavier's initialisation, which PyTorch uses for this weight alone.
         let bound = inverse_sqrt(width.saturating_add(joined)) * 2.449_489_742_783_178;
         let qkv = self.product(b, x[0], ["in_proj_weight", "in_proj_bias"], joined, bound)?;
         let attention = SelfAttention { heads: [heads, kv_heads, width / heads], dropout, causal, window };
@@ -80,7 +80,7 @@ impl Layer for MultiHeadAttention {
 }
 
 impl MultiHeadAttention {
-    /// A map of rows to `out_features`, with parameters of these names, the weight uniform within `bound`.
+    /// Adds a linear map of rows to `out_features`, with parameters of these names. The weight is uniform within `bound`.
     fn product(
         &self,
         b: &mut Builder<'_>,

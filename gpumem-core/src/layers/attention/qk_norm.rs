@@ -1,4 +1,4 @@
-//! Heads of queries and keys that are normalised before they are turned and compared: an option of attention layers.
+//! The option `qk_norm` of attention layers: heads of queries and keys are normalised before rotary positions and scores.
 
 use super::Turn;
 use crate::layers::arguments::Arguments;
@@ -10,7 +10,7 @@ use crate::program::ops::{Attention, Normalize, Slice};
 use crate::shape::Shape;
 use alloc::vec;
 
-/// Attention of a sequence over itself.
+/// The attention of a sequence over itself.
 #[derive(Clone, Debug)]
 pub(super) struct SelfAttention {
     /// Heads of queries, those of keys and values, and elements of each.
@@ -20,7 +20,7 @@ pub(super) struct SelfAttention {
     pub(super) window: Option<u64>,
 }
 
-/// How heads of queries and keys are normalised, if they are.
+/// The normalisation of heads of queries and keys, if there is one.
 #[derive(Clone, Debug)]
 pub(super) struct QkNorm {
     kind: Option<Kind>,
@@ -33,7 +33,7 @@ enum Kind {
     Layer,
 }
 
-/// What is added to a mean square or a variance where nothing else is said.
+/// The number that is added to a mean square or a variance by default.
 const EPS: f64 = 1e-6;
 
 impl QkNorm {
@@ -43,7 +43,7 @@ impl QkNorm {
         QkNorm { kind, eps: from.option("qk_norm_eps").number_from_if_any(0.0) }
     }
 
-    /// Heads of one of both, normalised: `[T, heads * width]`.
+    /// Returns normalised heads of queries or of keys, `[T, heads * width]`.
     fn applied(&self, b: &mut Builder<'_>, [scale, shift]: [&str; 2], x: Value, width: u64) -> Result<Value, Mistake> {
         let [steps, features] = x.sequence()?;
         let heads = b.view(x, Shape::new(&[steps, features / width, width]));
@@ -57,9 +57,9 @@ impl QkNorm {
         Ok(b.view(normalised, x.shape))
     }
 
-    /// Attention of queries, keys and values `[T, D + 2 * K]` that lie side by side, after heads were normalised and turned.
+    /// Adds attention over queries, keys and values `[T, D + 2 * K]`, which are side by side, after heads were normalised and turned.
     ///
-    /// Normalised heads are tensors of their own, so that the parts are taken apart; else they stay as they are.
+    /// Normalised heads are separate tensors, so queries, keys and values are split. Otherwise they stay in one tensor.
     pub(super) fn attend(
         &self,
         b: &mut Builder<'_>,

@@ -8,15 +8,15 @@ use crate::program::Init;
 use crate::program::ops::{Distances, RelativeBias};
 use alloc::format;
 
-/// `RelativePositionBias(heads, size = (1, T))`: a learned number for each head and each distance between two steps, to be added to the
-/// scores of attention: the fourth branch of [`Attention`](super::Attention).
+/// `RelativePositionBias(heads, size = (1, T))`: a learned number for each head and each distance between two steps. It is added to the
+/// scores of attention, as the fourth branch of [`Attention`](super::Attention).
 ///
-/// * Options: `size`, height and width of the window or map whose positions, row after row, the steps are; `absolute = false`: whether
-///   distances count without their signs. Along one axis, `buckets` are shared by distances that are close to each other, the farther
-///   the more of them, up to `max_distance = 128`, from which on all share the last; with `bidirectional = true` half of the buckets
-///   are for keys that come later, and without all are for those before.
-/// * Input tokens `[T]` or rows `[.., T, D]`, of which only the length matters. Output `[heads, T, T]`, one for the whole batch: rows are
-///   queries, columns keys.
+/// * Options: `size`, height and width of the window or map whose positions, row after row, are the steps; `absolute = false`: if true,
+///   distances have no signs. Along one axis, distances may share `buckets`: the longer the distances, the more of them share one, and all
+///   from `max_distance = 128` on share the last. With `bidirectional = true` half of the buckets are for later keys; otherwise all are for
+///   earlier ones.
+/// * Input tokens `[T]` or rows `[.., T, D]`; only the length matters. Output `[heads, T, T]`, one for the whole batch: rows are queries,
+///   columns keys.
 /// * Parameters: `weight` `[rows, heads]`, normal with mean 0 and deviation 0.02, where rows are
 ///   `(2 * height - 1) * (2 * width - 1)`, `height * width` with `absolute`, or `buckets`.
 /// * Backward keeps nothing.
@@ -33,7 +33,7 @@ pub struct RelativePositionBias {
     bidirectional: bool,
 }
 
-/// Most buckets.
+/// The largest number of buckets.
 const MOST: u64 = 1024;
 
 impl Layer for RelativePositionBias {
@@ -87,7 +87,8 @@ impl Layer for RelativePositionBias {
 }
 
 impl RelativePositionBias {
-    /// What is wrong with buckets for distances along one axis, of which each `side` of the number have one distance each.
+    /// Returns the mistake in `buckets` for distances along one axis. `None` if there is none. The first `buckets / side` distances have a
+    /// bucket each.
     fn wrong_buckets(&self, buckets: u64, height: u64, side: u64) -> Option<Mistake> {
         let exact = buckets / side;
         if height > 1 || self.absolute {

@@ -6,18 +6,18 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops;
 use alloc::format;
 
-/// `Rotary(heads, base = 10000.0, dims = D / heads, interleaved = false, size, before = 0)`: rotary position embedding of projected queries or keys,
-/// which the attentions have as the option `rotary = 10000.0`.
+/// `Rotary(heads, base = 10000.0, dims = D / heads, interleaved = false, size, before = 0)`: rotary position embedding of projected queries
+/// or keys. Attention layers have it as the option `rotary = 10000.0`.
 ///
-/// * Options: `base = 10000.0`, at least 1; `dims`, how many elements of each head turn, an even number: all of them where nothing is
-///   said; `interleaved = false`: pairs are elements `i` and `i + dims / 2`, with it neighbours; `size`, height and width of the map whose
-///   positions, row after row, the steps are; `before = 0`, how many steps stand before the map and do not turn, such as a class token.
+/// * Options: `base = 10000.0`, at least 1; `dims`, the even number of elements of each head that turn, all if left out;
+///   `interleaved = false`: pairs are elements `i` and `i + dims / 2`, or neighbours if true; `size`, height and width of the map whose
+///   positions, row after row, are the steps; `before = 0`, the number of steps before the map, which do not turn, such as a class token.
 /// * Input and output `[T, D]` of `heads` heads side by side. In step `t`, pair `i` of each head turns by
 ///   `t * base^(-2 * i / dims)` radians: `(a, b)` becomes `(a cos - b sin, b cos + a sin)`. With `size`, the first half of the pairs turns by
 ///   the position's row and the second half by its column: `dims` is a multiple of 4, and pair `i` of either half turns by
 ///   `base^(-4 * i / dims)` radians a row or column.
-/// * Parameters: none, and no tables in memory. Angles are exact: sines and cosines are right to the last digits at any step, also
-///   where a table of `f32` angles is not.
+/// * Parameters: none, and no tables in memory. Angles are exact: sines and cosines are right to the last digits at any step, even if a
+///   table of `f32` angles is not.
 /// * Backward keeps nothing. The output takes the place of the input.
 ///
 /// PyTorch: `apply_rotary_pos_emb` of `transformers.models.llama.modeling_llama`; interleaved, that of
@@ -33,7 +33,7 @@ pub struct Rotary {
     before: Option<u64>,
 }
 
-/// The base where nothing is said.
+/// The base if it is left out.
 const BASE: f64 = 10_000.0;
 
 impl Layer for Rotary {
@@ -60,7 +60,7 @@ impl Layer for Rotary {
     }
 }
 
-/// The options by which an attention turns its queries and keys.
+/// The options of rotary positions of an attention layer.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     base: Option<f64>,
@@ -68,12 +68,12 @@ pub(super) struct Turn {
     interleaved: bool,
     size: Option<[u64; 2]>,
     before: Option<u64>,
-    /// What the options `dims`, `size` and `before` are called.
+    /// The names of the options `dims`, `size` and `before` in this layer.
     named: [&'static str; 3],
 }
 
 impl Turn {
-    /// Reads them.
+    /// Reads the options of an attention layer.
     pub(super) fn read(from: &mut Arguments<'_>) -> Turn {
         Turn {
             base: from.option("rotary").number_from_if_any(1.0),
@@ -85,7 +85,7 @@ impl Turn {
         }
     }
 
-    /// The first `heads` heads of each row turned; the value as it is where no base is given.
+    /// Returns `x` with the first `heads` heads of each row turned; `x` itself if no base is given.
     pub(super) fn applied(&self, b: &mut Builder<'_>, x: Value, heads: u64, width: u64) -> Result<Value, Mistake> {
         let Turn { base, dims, interleaved, named, .. } = *self;
         let Some(base) = base else {
@@ -117,7 +117,7 @@ impl Turn {
         b.op(ops::Rotary { shape: x.shape, heads, width, dims, base, interleaved, grid, before, follows: false }, &[x])
     }
 
-    /// The grid whose positions the steps are, if they are any, and how many steps are before it.
+    /// Returns the grid whose positions are the steps, if there is one, and the number of steps before it.
     fn place(&self, x: Value, dims: u64) -> Result<(Option<[u64; 2]>, u64), Mistake> {
         let [_, size, before] = self.named;
         let Some([height, width]) = self.size else {

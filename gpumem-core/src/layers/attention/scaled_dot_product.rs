@@ -10,25 +10,25 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// `Attention(q, k, v, heads = 1, causal = false, dropout = 0.0, scale = 1 / sqrt(S), kv_heads = heads)`: scaled dot-product attention
-/// of three branches, also where keys and values are those of another sequence than the queries.
+/// `Attention(q, k, v, heads = 1, causal = false, dropout = 0.0, scale = 1 / sqrt(S), kv_heads = heads)`: scaled dot-product attention of
+/// three branches. Keys and values may come from another sequence than queries.
 ///
-/// * Options: `heads = 1`, into which rows are split; `kv_heads = heads`, a divisor of `heads`: the heads of keys and values, each of
-///   which neighbouring heads of queries share; `causal = false`: whether a step sees only the steps up to its own number;
-///   `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `scale`, above 0; `window`: a step sees only
-///   keys whose number differs from its own by less.
+/// * Options: `heads = 1`, into which rows are split; `kv_heads = heads`, a divisor of `heads`: the heads of keys and values, which
+///   neighbouring heads of queries share; `causal = false`: if true, a time step sees only steps up to its own index; `dropout = 0.0`, the
+///   probability that an attention weight is set to 0 in training; `scale`, above 0; `window`: a time step sees only keys that are less
+///   than `window` steps away.
 /// * Every branch gets the layer's input. Queries `[.., T, heads * S]`, keys `[.., M, kv_heads * S]` and values `[.., M, kv_heads * V]`
-///   agree in the axes in front, along which sequences do not see each other. The output is `[.., T, heads * V]`: in each head
+///   agree in the first axes, along which sequences do not see each other. The output is `[.., T, heads * V]`: in each head
 ///   `softmax(scale * q k^T) v`.
-/// * With one branch, queries, keys and values are side by side, `[.., T, (heads + 2 * kv_heads) * S]`, which costs no copies of what
-///   one `Linear` makes.
-/// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys, as `mask` in `Attention(q, k, v, mask)`:
-///   `[T, M]`, or `[.., heads, T, M]`, where axes before `T` are repeated as numpy does; where there is one head, its axis may be left out.
-///   A row `[M]`, `[1, M]` or `[.., heads, 1, M]` is repeated over the queries without a tensor of T x M. It may differ between samples, or
-///   be one for all. Where -infinity is added a key is hidden. A query that sees no key has an output of 0 and gradients of 0.
+/// * With one branch, queries, keys and values are side by side, `[.., T, (heads + 2 * kv_heads) * S]`. The output of one `Linear` then
+///   needs no copies.
+/// * One more branch, a second or a fourth one, is added to the scaled products of queries and keys, as `mask` in
+///   `Attention(q, k, v, mask)`: `[T, M]`, or `[.., heads, T, M]`. Axes before `T` are broadcast as numpy does; with one head, its axis may
+///   be left out. A row `[M]`, `[1, M]` or `[.., heads, 1, M]` is repeated over the queries without a tensor of T x M. It may differ
+///   between samples, or be shared. Adding -infinity hides a key. A query that sees no key has an output of 0 and gradients of 0.
 /// * Parameters: none.
-/// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. There is
-///   never a T x M tensor in memory but what is added.
+/// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. The added
+///   branch is the only T x M tensor in memory.
 ///
 /// PyTorch: `torch.nn.functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, enable_gqa=True)`.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ impl Layer for Attention {
 
 /// The sizes of queries, keys and values.
 struct Sizes<'a> {
-    /// In front of the steps.
+    /// The axes before the steps.
     axes: &'a [u64],
     steps: u64,
     keys: u64,
@@ -110,7 +110,7 @@ struct Sizes<'a> {
     values: u64,
 }
 
-/// Those of one branch.
+/// Returns the sizes of one branch with queries, keys and values side by side.
 fn sizes_joined(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mistake> {
     let Sequences { axes, steps, features } = sequences(x, 0)?;
     let parts = kv_heads.saturating_mul(2).saturating_add(heads);
@@ -125,7 +125,7 @@ fn sizes_joined(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mis
     Ok(Sizes { axes, steps, keys: steps, width, values: width })
 }
 
-/// Those of three branches.
+/// Returns the sizes of three branches.
 fn sizes_apart(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mistake> {
     let [q, k, v] = [sequences(x, 0)?, sequences(x, 1)?, sequences(x, 2)?];
     check_heads(heads, q.features)?;
@@ -148,7 +148,7 @@ fn sizes_apart(x: &[Value], heads: u64, kv_heads: u64) -> Result<Sizes<'_>, Mist
     Ok(Sizes { axes: q.axes, steps: q.steps, keys: k.steps, width, values: v.features / kv_heads })
 }
 
-/// Rows of a branch.
+/// The rows of a branch.
 struct Sequences<'a> {
     axes: &'a [u64],
     steps: u64,
@@ -171,7 +171,7 @@ fn sequences(x: &[Value], branch: usize) -> Result<Sequences<'_>, Mistake> {
     }
 }
 
-/// A shape as a text, of which the last axes are not numbers.
+/// Returns a shape as text. `rest` are its last axes in words.
 fn list(axes: &[u64], rest: &str) -> String {
     let axes: String = axes.iter().map(|axis| format!("{axis}, ")).collect();
     format!("[{axes}{rest}]")
@@ -206,7 +206,7 @@ fn bias(
         [columns] => (&[][..], 1, *columns),
         [] => return Err(mistake()),
     };
-    // The axis of one head, which others leave out.
+    // The axis of a single head may be written or left out.
     let front = match front {
         [front @ .., 1] if heads == 1 && front.len() == axes.len() => front,
         front => front,
@@ -214,7 +214,8 @@ fn bias(
     if (rows != 1 && rows != steps) || columns != keys || front.len() > all.len() {
         return Err(mistake());
     }
-    // Axes of length 1 in front are none. What is left is a run of axes, before and after which all is repeated.
+    // First axes of length 1 count as missing. The remaining axes must be adjacent; along all axes before and after them values are
+    // repeated.
     let missing = all.len() - front.len();
     let given = |axis: usize| axis.checked_sub(missing).map_or(1, |axis| front[axis]);
     let is_given = |axis: &usize| given(*axis) > 1;

@@ -5,13 +5,13 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::WindowMask;
 use alloc::format;
 
-/// `ShiftedWindowMask(size, window, shift)`: what is added to the scores of attention within windows of a map that was rolled, so that
-/// steps which are neighbours only for that do not see each other.
+/// `ShiftedWindowMask(size, window, shift)`: a mask for attention within windows of a rolled map. Steps that are neighbours only because of
+/// the roll do not see each other.
 ///
 /// * `size`, height and width of the map; `window`, those of a window, which divide them; `shift`, by how much the map was rolled up and
 ///   to the left, less than a window; 0 along an axis that was not rolled. One number stands for both.
-/// * Input rows of windows, one after the other along the map's rows, `[.., windows, T, D]` with the positions of a window in `T`, of which
-///   only the numbers matter. Output `[windows, 1, T, T]`, one for the whole batch: 0, and -100 for pairs that are hidden.
+/// * Input rows of windows, one after the other along the map's rows, `[.., windows, T, D]` with the positions of a window in `T`; only the
+///   sizes matter. Output `[windows, 1, T, T]`, one for the whole batch: 0, and -100 for pairs that are hidden.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///

@@ -5,8 +5,8 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 
-/// `Conv1d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 1-D convolution. With
-/// `in_channels` in front, `Conv1d(in_channels, out_channels, kernel_size)`, what arrives is checked.
+/// `Conv1d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 1-D convolution. With `in_channels`
+/// first, `Conv1d(in_channels, out_channels, kernel_size)`, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`. `padding = "same"` gives the output
 ///   the input's length, where `stride` is 1; `"valid"` is none.
@@ -16,9 +16,9 @@ use crate::layers::mistake::Mistake;
 ///   `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`.
 /// * Parameters: `weight` `[out_channels, in_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both
 ///   uniform within `1 / sqrt(fan_in)`, `fan_in = in_channels / groups * kernel_size`.
-/// * With `cache` in `INFER` it must be causal: `stride = 1`, `padding = dilation * (kernel_size - 1)`, and behind it
-///   `Slice(0, -padding, dim = -1)`. As many columns of the input are kept.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * With `cache` in `INFER` it must be causal: `stride = 1`, `padding = dilation * (kernel_size - 1)`, and after it
+///   `Slice(0, -padding, dim = -1)`. The last `padding` columns of the input are kept between calls.
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Conv1d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]

@@ -4,8 +4,8 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 
-/// `Conv3d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 3-D convolution. With
-/// `in_channels` in front, `Conv3d(in_channels, out_channels, kernel_size)`, what arrives is checked.
+/// `Conv3d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 3-D convolution. With `in_channels`
+/// first, `Conv3d(in_channels, out_channels, kernel_size)`, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, each a number or three `(depth, height, width)`; `groups = 1`,
 ///   `bias = true`. `padding = "same"` gives the output the input's size, where `stride` is 1; `"valid"` is none.
@@ -16,7 +16,7 @@ use crate::layers::mistake::Mistake;
 /// * Parameters: `weight` `[out_channels, in_channels / groups, kernel_depth, kernel_height, kernel_width]` and, with `bias`,
 ///   `bias` `[out_channels]`, both uniform within `1 / sqrt(fan_in)`,
 ///   `fan_in = in_channels / groups * kernel_depth * kernel_height * kernel_width`.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Conv3d(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias)`.
 #[derive(Clone, Debug)]

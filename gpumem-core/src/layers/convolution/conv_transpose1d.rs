@@ -6,8 +6,8 @@ use crate::layers::linear::Reparametrization;
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Window;
 
-/// `ConvTranspose1d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1,
-/// bias = true)`: transposed 1-D convolution. With `in_channels` in front what arrives is checked.
+/// `ConvTranspose1d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1, bias = true)`:
+/// transposed 1-D convolution. With `in_channels` first, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`.
 /// * Options of a weight that is made of other parameters: [`weight_norm` and `spectral_norm`](crate::layers::linear).
@@ -15,7 +15,7 @@ use crate::program::ops::Window;
 ///   `L' = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`.
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both
 ///   uniform within `1 / sqrt(out_channels / groups * kernel_size)`.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.ConvTranspose1d(in_channels, out_channels, kernel_size, stride, padding, output_padding, groups, bias,
 /// dilation)`.

@@ -4,8 +4,8 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 
-/// `ConvTranspose2d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1,
-/// bias = true)`: transposed 2-D convolution. With `in_channels` in front what arrives is checked.
+/// `ConvTranspose2d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1, bias = true)`:
+/// transposed 2-D convolution. With `in_channels` first, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, each a number or a pair
 ///   `(height, width)`; `groups = 1`, `bias = true`.
@@ -14,7 +14,7 @@ use crate::layers::mistake::Mistake;
 ///   `H' = (H - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`, and `W'` likewise.
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_height, kernel_width]` and, with `bias`,
 ///   `bias` `[out_channels]`, both uniform within `1 / sqrt(out_channels / groups * kernel_height * kernel_width)`.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.ConvTranspose2d(in_channels, out_channels, kernel_size, stride, padding, output_padding,
 /// groups, bias, dilation)`.

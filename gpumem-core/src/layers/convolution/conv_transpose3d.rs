@@ -4,8 +4,8 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 
-/// `ConvTranspose3d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1,
-/// bias = true)`: transposed 3-D convolution. With `in_channels` in front what arrives is checked.
+/// `ConvTranspose3d(out_channels, kernel_size, stride = 1, padding = 0, output_padding = 0, dilation = 1, groups = 1, bias = true)`:
+/// transposed 3-D convolution. With `in_channels` first, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, each a number or three
 ///   `(depth, height, width)`; `groups = 1`, `bias = true`.
@@ -15,7 +15,7 @@ use crate::layers::mistake::Mistake;
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_depth, kernel_height, kernel_width]` and, with `bias`,
 ///   `bias` `[out_channels]`, both uniform within
 ///   `1 / sqrt(out_channels / groups * kernel_depth * kernel_height * kernel_width)`.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.ConvTranspose3d(in_channels, out_channels, kernel_size, stride, padding, output_padding,
 /// groups, bias, dilation)`.

@@ -13,7 +13,7 @@ use crate::program::ops::Convolution;
 use crate::shape::Shape;
 use alloc::format;
 
-/// The options of such a convolution; its weight has the sizes.
+/// The options of such a convolution. Its sizes are those of the weight.
 #[derive(Clone, Debug)]
 struct Written<const N: usize> {
     stride: [u64; N],
@@ -32,7 +32,7 @@ impl<const N: usize> Written<N> {
         }
     }
 
-    /// The convolution of `x` with weight `w`, whose kernel has these sizes.
+    /// Adds the convolution of `x` with weight `w`, whose kernel has these sizes.
     fn on(
         &self,
         b: &mut Builder<'_>,
@@ -70,7 +70,7 @@ impl<const N: usize> Written<N> {
     }
 }
 
-/// The weight among the branches, which all samples share, of rank `rank`.
+/// Returns the branch with the weight, of rank `rank`. All samples must share it.
 fn weight(x: &[Value], rank: usize) -> Result<Value, Mistake> {
     let w = x[1];
     if w.elements != Elements::Numbers || w.shape.rank() != rank {
@@ -91,9 +91,10 @@ fn weight(x: &[Value], rank: usize) -> Result<Value, Mistake> {
 
 /// `Convolve2d(x, w, stride = 1, padding = 0, dilation = 1, groups = 1)`: a 2-D convolution whose weight is a value of the network.
 ///
-/// * Options: those of [`Conv2d`](super::Conv2d). A bias is added: `Add([Convolve2d(..)], Parameter((out_channels, 1, 1)))`.
-/// * Both branches get the layer's input. x `[in_channels, H, W]`; w `[out_channels, in_channels / groups, kernel height, kernel width]`, which
-///   all samples share, as a [`Parameter`](crate::layers::Parameter) or what is computed from some. Output `[out_channels, H', W']` as of `Conv2d`.
+/// * Options: those of [`Conv2d`](super::Conv2d). A bias is a sum: `Add([Convolve2d(..)], Parameter((out_channels, 1, 1)))`.
+/// * Both branches get the layer's input. x `[in_channels, H, W]`; w `[out_channels, in_channels / groups, kernel height, kernel width]`,
+///   which all samples share, as a [`Parameter`](crate::layers::Parameter) or a value that is computed from parameters. Output
+///   `[out_channels, H', W']` as of `Conv2d`.
 /// * Parameters: none.
 /// * Backward keeps both branches' outputs.
 ///

@@ -1,4 +1,4 @@
-//! `Conv2d(64, 3, padding = 1)`: convolutions.
+//! Convolutions, as `Conv2d(64, 3, padding = 1)`.
 
 mod conv1d;
 mod conv2d;
@@ -29,7 +29,7 @@ use crate::program::ops::Convolution;
 use crate::shape::{Shape, product};
 use alloc::format;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Conv2d>(),
     Entry::of::<ConvTranspose2d>(),
@@ -42,15 +42,14 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Convolve3d>(),
 ];
 
-/// Along which axes a convolution slides. One that slides along one is that of maps of one row; its weight has no axis
-/// for the rows.
+/// The axes along which a convolution slides. A convolution along one axis runs on maps of one row, and its weight has no axis for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axes {
     One,
     All,
 }
 
-/// `groups` if it divides both channel counts; 1, with a mistake, if it does not.
+/// Returns `groups` if it divides both channel counts; otherwise reports a mistake and returns 1.
 fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channels: u64) -> u64 {
     for (what, channels) in [("input", in_channels), ("output", out_channels)] {
         if !channels.is_multiple_of(groups) {
@@ -65,7 +64,7 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
     groups
 }
 
-/// The operation with its weight and bias.
+/// Adds the operation with its weight and bias.
 fn convolve<const N: usize>(
     b: &mut Builder<'_>,
     x: Value,

@@ -22,7 +22,7 @@ pub(super) struct Plain<const N: usize> {
 }
 
 impl<const N: usize> Plain<N> {
-    /// The arguments, each a number or one for each axis.
+    /// Reads the arguments, each a number or one for each axis.
     pub(super) fn read(from: &mut Arguments<'_>) -> Plain<N> {
         Plain {
             in_channels: from.leading("in_channels").integer(),
@@ -37,7 +37,7 @@ impl<const N: usize> Plain<N> {
         }
     }
 
-    /// The convolution of so many channels of this size, which may be the one row of a signal.
+    /// Adds the convolution of `in_channels` channels of this size, which may be the one row of a signal.
     pub(super) fn on(
         &self,
         b: &mut Builder<'_>,
@@ -53,7 +53,7 @@ impl<const N: usize> Plain<N> {
         convolve(b, x, axes, op, &self.made)
     }
 
-    /// The operation on so many channels of this size.
+    /// Returns the operation on `in_channels` channels of this size.
     pub(super) fn operation(
         &self,
         b: &mut Builder<'_>,

@@ -19,8 +19,8 @@ pub(super) struct Transposed<const N: usize> {
     pub(super) made: Reparametrization,
 }
 
-/// `(input - 1) * stride + dilation * (kernel_size - 1) + output_padding + 1 - 2 * padding`; `None` beyond `u64`, 0 if
-/// the padding cuts everything away.
+/// Returns `(input - 1) * stride + dilation * (kernel_size - 1) + output_padding + 1 - 2 * padding`; `None` beyond `u64`, 0 if the padding
+/// cuts everything away.
 fn output_length(input: u64, kernel: u64, stride: u64, padding: u64, dilation: u64, extra: u64) -> Option<u64> {
     let spread = (input - 1).checked_mul(stride)?;
     let span = dilation.checked_mul(kernel - 1)?.checked_add(extra)?.checked_add(1)?;
@@ -28,7 +28,7 @@ fn output_length(input: u64, kernel: u64, stride: u64, padding: u64, dilation: u
 }
 
 impl<const N: usize> Transposed<N> {
-    /// The arguments, each a number or one for each axis.
+    /// Reads the arguments, each a number or one for each axis.
     pub(super) fn read(from: &mut Arguments<'_>) -> Transposed<N> {
         let in_channels = from.leading("in_channels").integer();
         let out_channels = from.required("out_channels").positive();
@@ -49,7 +49,7 @@ impl<const N: usize> Transposed<N> {
         }
     }
 
-    /// Length of the output along one axis.
+    /// Returns the length of the output along one axis.
     fn length(&self, input: u64, axis: usize) -> Result<u64, Mistake> {
         if let Some(mistake) = self.window.too_far() {
             return Err(mistake);
@@ -70,7 +70,7 @@ impl<const N: usize> Transposed<N> {
         }
     }
 
-    /// The transposed convolution of so many channels of this size, which may be the one row of a signal.
+    /// Adds the transposed convolution of `in_channels` channels of this size, which may be the one row of a signal.
     pub(super) fn on(
         &self,
         b: &mut Builder<'_>,

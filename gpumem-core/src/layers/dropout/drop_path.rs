@@ -9,9 +9,9 @@ use crate::shape::product;
 /// `1 / (1 - p)`. At the end of a branch it leaves out the branch: `Add([.., DropPath(0.1)], [])`.
 ///
 /// * Options: `p = 0.1`.
-/// * Input and output of any one shape. In inference, and inside of `eval(..)`, it is gone.
+/// * Input and output of any one shape. In inference, and inside `eval(..)`, it does nothing and costs nothing.
 /// * Parameters: none.
-/// * Backward keeps nothing: which samples were dropped is drawn again from the seed, the step and the layer.
+/// * Backward keeps nothing: the dropped samples are drawn again from the seed, the step and the layer.
 ///
 /// PyTorch: `torchvision.ops.StochasticDepth(p, "row")`.
 #[derive(Clone, Debug)]

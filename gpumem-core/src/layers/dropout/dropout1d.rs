@@ -7,9 +7,9 @@ use crate::program::ops::Mask;
 /// `Dropout1d(p = 0.5, inplace)`: sets whole channels to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
 /// * Options: `p = 0.5`; `inplace`.
-/// * Input and output `[C, L]`. In inference, and inside of `eval(..)`, it is gone.
+/// * Input and output `[C, L]`. In inference, and inside `eval(..)`, it does nothing and costs nothing.
 /// * Parameters: none.
-/// * Backward keeps nothing: which channels were dropped is drawn again from the seed, the step and the layer.
+/// * Backward keeps nothing: the dropped channels are drawn again from the seed, the step and the layer.
 ///
 /// PyTorch: `torch.nn.Dropout1d(p, inplace)`.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! `Dropout(0.5)`, `DropPath(0.1)`: random zeros.
+//! Layers that set random elements to 0 in training, as `Dropout(0.5)` and `DropPath(0.1)`.
 
 mod drop_path;
 mod dropout1d;
@@ -17,7 +17,7 @@ use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::program::ops::Mask;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Dropout>(),
     Entry::of::<Dropout2d>(),
@@ -29,9 +29,9 @@ pub(super) const LAYERS: &[Entry] = &[
 /// `Dropout(p = 0.5, inplace)`: sets elements to 0 with probability `p` in training and scales the others by `1 / (1 - p)`.
 ///
 /// * Options: `p = 0.5`; `inplace`.
-/// * Input and output of any one shape. In inference, and inside of `eval(..)`, it is gone.
+/// * Input and output of any one shape. In inference, and inside `eval(..)`, it does nothing and costs nothing.
 /// * Parameters: none.
-/// * Backward keeps nothing: which elements were dropped is drawn again from the seed, the step and the layer.
+/// * Backward keeps nothing: the dropped elements are drawn again from the seed, the step and the layer.
 ///
 /// PyTorch: `torch.nn.Dropout(p, inplace)`.
 #[derive(Clone, Debug)]

@@ -8,7 +8,7 @@ use crate::program::ops::{Concat, Expand};
 use crate::shape::Shape;
 use alloc::vec;
 
-/// `ClassToken` or `ClassToken(tokens = 1)`: learned steps in front of a sequence.
+/// `ClassToken` or `ClassToken(tokens = 1)`: learned steps before a sequence.
 ///
 /// * Input `[T, D]`, output `[tokens + T, D]`.
 /// * Parameters: `weight` `[tokens, D]` = 0.

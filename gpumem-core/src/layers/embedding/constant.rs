@@ -11,13 +11,13 @@ use alloc::vec::Vec;
 /// `Constant([[1.0, 0.0], [0.5, 1.0]])` or `Constant(MASK)`: numbers that are written in the network, with
 /// `const MASK: [[f64; 2]; 2] = [[1.0, 0.0], [0.5, 1.0]];`.
 ///
-/// * Option: `shape`, as `(2, 3)`: of as many axes as the numbers are nested where nothing is said. One number fills all of it.
-/// * Input of any kind, of which nothing matters; output of the shape, one for the whole batch, to be added, multiplied with, or used as
-///   the mask of an `Attention`.
-/// * At most 4096 numbers. What a formula says has layers of its own: `SinusoidalPositions`, `ShiftedWindowMask`, and `causal` and `window`
-///   of the attentions; any other table is an input of the network.
+/// * Option: `shape`, as `(2, 3)`; if left out, that of the nested brackets. One number fills all of it.
+/// * Input of any kind, which is not read; output of the shape, one for the whole batch, to be added, multiplied with, or used as the mask
+///   of an `Attention`.
+/// * At most 4096 numbers. Tables with a formula are layers or options: `SinusoidalPositions`, `ShiftedWindowMask`, and `causal` and
+///   `window` of attention layers. Make any other large table an input of the network.
 /// * Parameters: none. The numbers are part of the program, and in memory while they are needed.
-/// * Backward keeps what it is joined with needs of it.
+/// * Backward keeps it if the operation that reads it needs it.
 ///
 /// PyTorch: `self.register_buffer("mask", torch.tensor(..), persistent=False)`.
 #[derive(Clone, Debug)]
@@ -27,7 +27,7 @@ pub struct Constant {
     shape: Option<Vec<u64>>,
 }
 
-/// Dimensions and numbers of an argument.
+/// Returns dimensions and numbers of an argument. `None` if it is no such value.
 fn table(value: &Argument) -> Option<(Vec<u64>, Vec<f64>)> {
     match value {
         Argument::Table(dims, numbers) => Some((dims.clone(), numbers.clone())),

@@ -67,7 +67,7 @@ impl Layer for Embedding {
 }
 
 impl Embedding {
-    /// The row that `padding_idx` means.
+    /// Returns the row that `padding_idx` means. `None` if it is left out or wrong.
     fn padding(&self, b: &mut Builder<'_>) -> Option<u64> {
         let (index, rows) = (self.padding_idx?, self.num_embeddings);
         let row = if index < 0 { rows.checked_sub(index.unsigned_abs()) } else { Some(index.unsigned_abs()) };

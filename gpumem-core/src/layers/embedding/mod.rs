@@ -1,4 +1,4 @@
-//! `Embedding(50257, 768)`: tables of rows.
+//! Tables of rows, as `Embedding(50257, 768)`.
 
 mod arg_max;
 mod class_token;
@@ -19,7 +19,7 @@ pub use sinusoidal::{SinusoidalEmbedding, SinusoidalPositions};
 
 use super::Entry;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Embedding>(),
     Entry::of::<PositionEmbedding>(),

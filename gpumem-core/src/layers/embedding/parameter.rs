@@ -14,12 +14,12 @@ const SHAPE: &str = "a shape as `(100, 256)` or a whole number, all above 0,";
 
 /// `Parameter((100, 256), init = Normal(0.02))`: learned numbers of this shape, one value that all samples share.
 ///
-/// * Input of any kind, of which nothing matters: in a list it begins a value of its own. Output of the shape, without a batch. Joins take it beside
-///   values of samples: `Add` and `Mul` repeat it, `Concat` puts it beside each sample, `MatMul` multiplies each sample with it. An `Attention`
-///   may have it as queries, keys or values. Layers that follow it work on it once for the whole batch.
-/// * Parameter: `weight` of the shape, as `init` says: normal with mean 0 and deviation 1 where nothing is said. See the
+/// * Input of any kind, which is not read. Output of the shape, without a batch. Joins take it together with values of samples: `Add` and
+///   `Mul` repeat it, `Concat` joins it to each sample, `MatMul` multiplies each sample with it. An `Attention` may have it as queries,
+///   keys or values. Layers after it run once for the whole batch.
+/// * Parameter: `weight` of the shape, initialised by `init`: normal with mean 0 and deviation 1 if left out. See the
 ///   [initialisers](crate::layers::initializer). `parameter = "queries"` names it as an attribute of its module.
-/// * Backward keeps what it is joined with needs of it. Its gradient is the sum over all samples.
+/// * Backward keeps it if the operation that reads it needs it. Its gradient is the sum over all samples.
 ///
 /// PyTorch: `self.queries = nn.Parameter(torch.randn(100, 256) * 0.02)`, used as `self.queries`, without `.expand(..)`.
 #[derive(Clone, Debug)]

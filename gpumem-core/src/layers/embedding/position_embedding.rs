@@ -8,15 +8,15 @@ use crate::program::Init;
 use crate::program::ops::{Gather, PaddedPositions, SegmentPositions, Slice};
 use alloc::format;
 
-/// `PositionEmbedding(positions, embedding_dim)`, or `PositionEmbedding(positions)` on a sequence, whose width it takes: one row of
-/// a table for each position.
+/// `PositionEmbedding(positions, embedding_dim)`: one row of a table for each position. On a sequence, `PositionEmbedding(positions)` takes
+/// its width.
 ///
-/// * Option: `padding_idx`, the token that is padding. Other tokens are counted from `padding_idx + 1` on, and padding has that row itself:
-///   what stands behind padding is where it would be without. The table has `padding_idx + 1 + T` rows or more.
-/// * Input tokens `[T]` or a sequence `[T, D]`, of which only the length matters; output `[T, embedding_dim]`, the
-///   first T rows of the table, one for the whole batch. Add it to the tokens' rows:
-///   `Add(Embedding(V, D), PositionEmbedding(T, D))`. With `padding_idx` the input are tokens, and each sample has rows of its own.
-/// * Inside of `segments` positions are counted from the beginning of each document, and each sample has rows of its own.
+/// * Option: `padding_idx`, the token that is padding. Padding has the row `padding_idx`; other tokens are counted from `padding_idx + 1`
+///   on, as if there were no padding. The table needs at least `padding_idx + 1 + T` rows.
+/// * Input tokens `[T]` or a sequence `[T, D]`; only the length matters. Output `[T, embedding_dim]`, the first T rows of the table, one
+///   for the whole batch. Add it to the tokens' rows: `Add(Embedding(V, D), PositionEmbedding(T, D))`. With `padding_idx` the input are
+///   tokens, and each sample has rows of its own.
+/// * Inside `segments` positions are counted from the beginning of each document, and each sample has rows of its own.
 /// * Parameters: `weight` `[positions, embedding_dim]`, normal with mean 0 and deviation 1; 0 in row `padding_idx`, which gets no gradient.
 /// * Backward keeps nothing; with `padding_idx` the positions, four bytes for each.
 ///
@@ -76,7 +76,7 @@ impl Layer for PositionEmbedding {
 }
 
 impl PositionEmbedding {
-    /// The rows of positions behind that of padding.
+    /// Returns the rows of positions that do not count padding.
     fn behind(&self, b: &mut Builder<'_>, x: Value, width: u64, padding: u64) -> Result<Value, Mistake> {
         let (&[steps], Elements::Indices) = (x.shape.dims(), x.elements) else {
             let text =

@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// What frequencies fall to where nothing is said.
+/// The default of `base`: frequencies fall from 1 to its inverse.
 const BASE: f64 = 10_000.0;
 
 /// `SinusoidalEmbedding(features, base = 10000.0, shift = 0.0, cosines_first = false)`: sines and cosines of numbers, such as the time
@@ -16,8 +16,8 @@ const BASE: f64 = 10_000.0;
 ///
 /// * Options: `base = 10000.0`, at least 1; `shift = 0.0`; `cosines_first = false`.
 /// * Input numbers `[.., 1]`, output `[.., features]`; or tokens `[T]`, output `[T, features]`. Tokens are exact in every number format,
-///   where numbers beyond 256 are not in 16 bits. With `n = features / 2`, number `t` becomes
-///   `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`.
+///   whereas numbers beyond 256 are not in 16 bits. With `n = features / 2`, number `t` becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with
+///   `f_i = base^(-i / (n - shift))`.
 /// * Parameters: none.
 /// * Backward keeps the input, if its gradient is needed.
 ///
@@ -62,21 +62,20 @@ impl Layer for SinusoidalEmbedding {
     }
 }
 
-/// `SinusoidalPositions(embedding_dim)`, or `SinusoidalPositions` on a sequence, whose width it takes: sines and cosines of each
-/// position.
+/// `SinusoidalPositions(embedding_dim)`: sines and cosines of each position. On a sequence, `SinusoidalPositions` takes its width.
 ///
-/// * Options: `size`, height and width of the map whose positions, row after row, the steps are: the first half of the features is the
-///   column's, the second half the row's; `rows_first = false`, whether it is the other way round; `base = 10000.0`, at least 1;
-///   `shift = 0.0`; `interleaved = false`, whether sines and cosines take turns; `parts = false`, whether positions are parts of a whole
-///   row and column, of which each is 2 pi.
-/// * Input tokens `[T]`, a sequence `[T, D]` or a map `[C, H, W]`, of which only the length or the size matters; output
-///   `[T, embedding_dim]`, or `[embedding_dim, H, W]` of a map, one for the whole batch, to be added. With `n` frequencies, position `t`
-///   becomes `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`. With `parts`, row `t` of `H` is
+/// * Options: `size`, height and width of the map whose positions, row after row, are the steps: the first half of the features encodes the
+///   column, the second half the row; `rows_first = false`: if true, the halves are swapped; `base = 10000.0`, at least 1; `shift = 0.0`;
+///   `interleaved = false`: if true, sines and cosines alternate; `parts = false`: if true, positions are fractions of the whole row or
+///   column, times 2 pi.
+/// * Input tokens `[T]`, a sequence `[T, D]` or a map `[C, H, W]`; only the length or the size matters. Output `[T, embedding_dim]`, or
+///   `[embedding_dim, H, W]` of a map, one for the whole batch, to be added. With `n` frequencies, position `t` becomes
+///   `[sin(t * f_0), .., cos(t * f_0), ..]` with `f_i = base^(-i / (n - shift))`. With `parts`, row `t` of `H` is
 ///   `(t + 1) / (H + 1e-6) * 2 pi`.
-/// * Parameters: none, and no table in memory that is not the output.
-/// * Inside of `segments` positions are counted from the beginning of each document, and each sample has rows of its own; not with `size` and
+/// * Parameters: none, and no table in memory but the output.
+/// * Inside `segments` positions are counted from the beginning of each document, and each sample has rows of its own; not with `size` and
 ///   `parts`.
-/// * With `cache` in `INFER`, positions of a sequence go on where the steps before ended; those with `parts` or of several rows do not.
+/// * With `cache` in `INFER`, positions of a sequence go on from the last call; those with `parts` or of several rows do not.
 /// * Backward keeps nothing.
 ///
 /// PyTorch: `sinusoids(T, D)` of Whisper with `shift = 1.0`; `PositionalEncoding` of the tutorials with `interleaved`; with `size`,
@@ -154,13 +153,13 @@ impl Layer for SinusoidalPositions {
         let rows =
             b.op(Sinusoid { angles, shape, grid, base, shift, rows_first, cosines_first: false, interleaved }, &[])?;
         let Some([height, across]) = map else { return Ok(rows) };
-        // As a map, whose channels are apart.
+        // As a map: channels are the first axis.
         let columns = b.op(Permute { input: shape, order: [1, 0].to_vec() }, &[rows])?;
         Ok(b.view(columns, Shape::new(&[width, height, across])))
     }
 }
 
-/// The features, which must be whole pairs.
+/// Returns the features if they are a multiple of `of` and at most 2^20; otherwise reports a mistake.
 fn even(b: &mut Builder<'_>, features: u64, of: u64) -> u64 {
     if features.is_multiple_of(of) && features <= 1 << 20 {
         return features;
@@ -169,7 +168,7 @@ fn even(b: &mut Builder<'_>, features: u64, of: u64) -> u64 {
     features.min(1 << 20).next_multiple_of(of)
 }
 
-/// The shift, which leaves frequencies to fall.
+/// Returns the shift if it is below the number of frequencies; otherwise reports a mistake.
 fn checked_shift(b: &mut Builder<'_>, shift: f64, features: u64) -> f64 {
     let count = features / 2;
     if shift < count as f64 {

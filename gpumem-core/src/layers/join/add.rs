@@ -10,7 +10,7 @@ use crate::program::ops::{BinaryFunction, Sum};
 /// * Every branch gets the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
 ///   axes, an axis that one of them lacks or that has length 1 is repeated.
 /// * Parameters: none.
-/// * Backward keeps nothing: each branch gets the gradient as it is.
+/// * Backward keeps nothing: each branch gets the whole gradient.
 ///
 /// PyTorch: `x + y`.
 #[derive(Clone, Debug)]

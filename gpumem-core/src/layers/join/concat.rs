@@ -7,16 +7,17 @@ use crate::program::ops;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// `Concat(x, y, ..)` or `Concat(x, y, .., dim = 1)`: branches side by side; without `dim` along the channels of feature maps and
+/// `Concat(x, y, ..)` or `Concat(x, y, .., dim = 1)`: joins branches along an axis; without `dim` along the channels of feature maps and
 /// the last axis of vectors and sequences.
 ///
 /// * Option: `dim`, the axis as PyTorch counts them: the batch is 0, and -1 is the last.
-/// * Every branch gets the layer's input; their outputs agree in all other dimensions. One that all samples share, as a [`Parameter`](crate::layers::Parameter), is put
-///   beside each of them.
+/// * Every branch gets the layer's input; their outputs agree in all other dimensions. A branch that all samples share, as a
+///   [`Parameter`](crate::layers::Parameter), is joined to each sample.
 /// * Parameters: none.
 /// * Backward keeps nothing: each branch gets its part of the gradient.
 ///
-/// PyTorch: `torch.cat((x, y), dim)`, where a shared `x` is `x.expand(batch, ..)`; by itself `dim=1` for feature maps and vectors, `dim=-1` for sequences.
+/// PyTorch: `torch.cat((x, y), dim)`, where a shared `x` is `x.expand(batch, ..)`; without `dim`, 1 for feature maps and vectors, -1 for
+/// sequences.
 #[derive(Clone, Debug)]
 pub struct Concat {
     dim: Option<i64>,

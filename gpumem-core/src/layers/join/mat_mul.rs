@@ -9,12 +9,12 @@ use alloc::format;
 
 /// `MatMul(x, y)` or `MatMul(x, y, transpose_b)`: the matrix product of two branches.
 ///
-/// * Option: `transpose_b = false`, whether y is taken transposed.
+/// * Option: `transpose_b = false`; if true, y is transposed.
 /// * Both branches get the layer's input. x `[.., M, K]` and y `[.., K, N]`, or `[.., N, K]` with `transpose_b`, agree in all axes
 ///   before their last two; the output is `[.., M, N]`.
-/// * A y `[K, N]` that all samples share, as a [`Parameter`](crate::layers::Parameter) or what is computed from some, is the weight of an affine map: x may then be of
-///   any shape `[.., K]`, and the product costs no more than a `Linear`. Any other shared branch is repeated for each sample: an x `[M, K]`
-///   takes `4 * M * K` bytes a sample in f32, while it is multiplied.
+/// * A y `[K, N]` that all samples share, as a [`Parameter`](crate::layers::Parameter) or a value that is computed from parameters, is the
+///   weight of an affine map: x may then be of any shape `[.., K]`, and the product costs no more than a `Linear`. Any other shared branch
+///   is repeated for each sample: an x `[M, K]` takes `4 * M * K` bytes a sample in f32, while it is multiplied.
 /// * Parameters: none.
 /// * Backward keeps both branches' outputs.
 ///
@@ -61,7 +61,7 @@ impl Layer for MatMul {
 }
 
 impl MatMul {
-    /// The product with a matrix that all samples share, as the affine map whose weight it is. `None` if the branches are others.
+    /// Adds the product with a matrix that all samples share, as an affine map with that weight. `None` for other branches.
     fn by_shared(&self, b: &mut Builder<'_>, x: &[Value]) -> Option<Result<Value, Mistake>> {
         let (&[first, second], false) = (x[1].shape.dims(), x[1].batched) else { return None };
         let (in_features, out_features) = if self.transpose_b { (second, first) } else { (first, second) };
@@ -70,7 +70,7 @@ impl MatMul {
             return None;
         }
         let (rows, shape) = (product(others), x[0].shape.with_last(out_features));
-        // A matrix by itself is two values, each with a gradient of its own.
+        // A matrix times itself needs two values, each with a gradient of its own.
         let x = match b.apart(x, 0) {
             Ok(x) => x,
             Err(mistake) => return Some(Err(mistake)),

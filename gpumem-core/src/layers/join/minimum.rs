@@ -9,7 +9,7 @@ use crate::program::ops::BinaryFunction;
 ///
 /// * Both branches get the layer's input. Their outputs have one shape, or are broadcast as numpy does: aligned at their last
 ///   axes, an axis that one of them lacks or that has length 1 is repeated.
-/// * NaN where one of them is NaN. The gradient goes to the smaller one; where both are equal, each has half of it.
+/// * The output is NaN if one of both is. The gradient goes to the smaller one; if both are equal, each gets half of it.
 /// * Parameters: none.
 /// * Backward keeps both branches' outputs.
 ///

@@ -1,4 +1,4 @@
-//! `Add([], [..])`: joins of branches.
+//! Joins of branches, as `Add([], [..])`.
 
 mod add;
 mod along;
@@ -30,7 +30,7 @@ use crate::graph::Elements;
 use crate::program::ops::{Binary, BinaryFunction, broadcast};
 use alloc::format;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Add>(),
     Entry::of::<Sub>(),
@@ -61,7 +61,7 @@ fn check_bytes(x: &[Value]) -> Result<(), Mistake> {
     if x.iter().any(|value| value.elements == Elements::Bytes) { check_numbers(x) } else { Ok(()) }
 }
 
-/// The first branch that does not fit those before it, with the mistake.
+/// Returns the first branch that does not fit those before it, with the mistake. `None` if all fit.
 fn unequal_shapes(x: &[Value]) -> Option<(usize, Mistake)> {
     let mut shape = x[0].shape;
     for (branch, value) in x.iter().enumerate().skip(1) {
@@ -76,7 +76,7 @@ fn unequal_shapes(x: &[Value]) -> Option<(usize, Mistake)> {
                     && first.dims().len() == 3
                     && channels == features
                 {
-                    // Squeeze and excitation.
+                    // Probably squeeze and excitation.
                     text += &format!(
                         "; as a map of [{channels}, 1, 1], from `AdaptiveAvgPool2d(1)` and 1x1 convolutions, it is broadcast"
                     );
@@ -88,7 +88,7 @@ fn unequal_shapes(x: &[Value]) -> Option<(usize, Mistake)> {
     None
 }
 
-/// A function of two branches, broadcast as numpy does.
+/// Adds a function of two branches, broadcast as numpy does.
 fn binary(b: &mut Builder<'_>, function: BinaryFunction, x: &[Value]) -> Result<Value, Mistake> {
     check_numbers(x)?;
     if let Some((branch, mistake)) = unequal_shapes(x) {

@@ -7,16 +7,16 @@ use crate::layers::mistake::Mistake;
 use crate::program::ops::Product;
 use crate::shape::{Shape, product};
 
-/// `Linear(out_features, bias = true, transposed = false)`: an affine map of the last axis. With `in_features` in front, `Linear(in_features,
-/// out_features)`, what arrives is checked.
+/// `Linear(out_features, bias = true, transposed = false)`: an affine map of the last axis. With `in_features` first,
+/// `Linear(in_features, out_features)`, the input is checked.
 ///
-/// * Options: `bias = true`; `transposed = false`, whether the weight is stored as `[in_features, out_features]`, as GPT-2 has it.
+/// * Options: `bias = true`; `transposed = false`; if true, the weight is stored as `[in_features, out_features]`, as GPT-2 has it.
 /// * Options of a weight that is made of other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and `eps`](super).
-/// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, a
-///   value of more axes may arrive too, as `[8, 7, in_features]`.
+/// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, the input may
+///   have more axes, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]`, or with `transposed` `[in_features, out_features]`, and, with `bias`, `bias` `[out_features]`, both uniform
 ///   within `1 / sqrt(in_features)`.
-/// * Backward keeps the input, unless a `BatchNorm` in front makes it again: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input, unless a `BatchNorm` before this layer recomputes it: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.Linear(in_features, out_features, bias)`; with `transposed`, `transformers.pytorch_utils.Conv1D(out_features, in_features)`.
 #[derive(Clone, Debug)]
@@ -29,14 +29,14 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// A map to rows of so many features.
+    /// Returns a map to rows of so many features.
     pub(crate) fn to(out_features: u64, bias: bool) -> Linear {
         Linear { in_features: None, out_features, bias, transposed: false, made: Reparametrization::default() }
     }
 }
 
 impl Linear {
-    /// The map of the last axis of more than two, where `in_features` says that this is what is meant.
+    /// Adds the map of the last axis of more than two. `None` unless `in_features` shows that this is meant.
     fn of_more_axes(&self, b: &mut Builder<'_>, x: Value) -> Option<Result<Value, Mistake>> {
         let is_meant =
             x.elements == Elements::Numbers && x.shape.rank() > 2 && self.in_features == Some(x.shape.last());
@@ -72,7 +72,7 @@ impl Layer for Linear {
                 b.report(x.unexpected_features(self.in_features));
                 sizes
             }
-            // What is neither a vector nor a sequence is most probably to be flattened.
+            // A value that is neither a vector nor a sequence was most probably meant to be flattened.
             Err(mistake) if x.elements == Elements::Numbers => {
                 b.report(mistake);
                 let elements = product(x.shape.dims());

@@ -10,28 +10,28 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec;
 
-/// What a weight is of its parameters.
+/// The function that computes a weight from its parameters.
 #[derive(Clone, Debug, Default)]
 pub(in crate::layers) struct Reparametrization {
-    /// The axis whose places have a length of their own, where a weight is lengths times directions.
+    /// For a weight of lengths times directions, the axis whose indices have a length each. `None` for other weights.
     weight_norm: Option<u64>,
-    /// Whether PyTorch's older names of the two are used.
+    /// True if PyTorch's older names of lengths and directions are used.
     older_names: bool,
-    /// Whether each row or filter is brought to mean 0 and variance 1.
+    /// True if each row or filter is normalised to mean 0 and variance 1.
     standardized: bool,
-    /// With this, each is scaled by a learned factor and this over the root of its elements.
+    /// A factor of each row or filter, times a learned one and over the root of its elements. `None` for no scaling.
     gamma: Option<f64>,
-    /// Added to the variance.
+    /// The number that is added to the variance. `None` for the default.
     eps: Option<f64>,
-    /// The axis of the weight whose places are the rows of a matrix, whose largest singular value divides the weight.
+    /// For a weight divided by its largest singular value, the axis of the weight that is the rows of the matrix. `None` for other weights.
     spectral_norm: Option<u64>,
 }
 
-/// What is added to the variance where nothing else is said.
+/// The default of `eps`, which is added to the variance.
 const EPS: f64 = 1e-6;
 
 impl Reparametrization {
-    /// The options of weight norm and of spectral norm, whose rows are along axis `usual`.
+    /// Reads the options of weight norm and of spectral norm. Rows of the latter are along axis `usual` by default.
     pub(in crate::layers) fn norm(from: &mut Arguments<'_>, usual: u64) -> Reparametrization {
         let axis = |value: &Argument| match value {
             Argument::Flag(is_wanted) => Some(is_wanted.then_some(0)),
@@ -43,7 +43,7 @@ impl Reparametrization {
             from.option("weight_norm").take_if_any(wanted, axis, ("", |_: &_| true), [Some(0), None]).flatten();
         let older_names = from.option("weight_norm_names").choice(&["original", "weight_g"]) == 1;
         let wanted = "`true`, or the axis of the weight that is the rows of a matrix";
-        // `usual` stands for the axis that is usual for the layer.
+        // The bare option means the axis `usual`.
         let axis = |value: &Argument| match value {
             Argument::Flag(is_wanted) => Some(is_wanted.then_some(usual)),
             Argument::Integer(axis) => Some(Some(*axis)),
@@ -54,7 +54,7 @@ impl Reparametrization {
         Reparametrization { weight_norm, older_names, spectral_norm, ..Reparametrization::default() }
     }
 
-    /// The options of weight norm and of weight standardisation.
+    /// Reads the options of weight norm, spectral norm and weight standardisation.
     pub(in crate::layers) fn read(from: &mut Arguments<'_>) -> Reparametrization {
         Reparametrization {
             standardized: from.option("standardized").flag(false),
@@ -64,7 +64,7 @@ impl Reparametrization {
         }
     }
 
-    /// The same, after a mistake of options that do not go together.
+    /// Returns the options. If two of them exclude each other, reports a mistake and drops one.
     fn checked(&self, b: &mut Builder<'_>, rank: usize) -> Reparametrization {
         let mut checked = self.clone();
         if self.standardized && self.weight_norm.is_some() {
@@ -103,7 +103,7 @@ impl Reparametrization {
         checked
     }
 
-    /// A weight of these dimensions with the parameters that it is made of, the first of which is drawn as `init` says.
+    /// Adds a weight of this shape with the parameters that it is computed from. The first of them is initialised by `init`.
     pub(super) fn weight(&self, b: &mut Builder<'_>, shape: Shape, init: Init) -> Result<Value, Mistake> {
         let Reparametrization { weight_norm, older_names, standardized, gamma, eps, spectral_norm } =
             self.checked(b, shape.rank());
@@ -141,7 +141,7 @@ impl Reparametrization {
 /// The least divisor, as in PyTorch.
 const SPECTRAL_EPS: f64 = 1e-12;
 
-/// A weight over its largest singular value, with the singular vectors as running statistics. The rows are along `axis`.
+/// Adds a weight divided by its largest singular value, with the singular vectors as running statistics. The rows are along `axis`.
 fn spectral(b: &mut Builder<'_>, axis: usize, shape: Shape, init: Init) -> Result<Value, Mistake> {
     let weight = b.parameter("parametrizations.weight.original", shape.dims(), Role::Weight, init);
     let Reparametrize { sizes, .. } = Reparametrize::along(axis, shape);

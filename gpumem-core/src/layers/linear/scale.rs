@@ -11,14 +11,14 @@ use alloc::vec::Vec;
 
 /// `Scale(init = 1.0, bias = false)`: a learned factor for each channel. All of it may be left out: `Scale`.
 ///
-/// * Options: `init = 1.0`, what factors begin with; `bias = false`, whether there is a learned summand for each channel, too; `dim`, the
-///   axis of the channels, as PyTorch counts them: the batch is axis 0, and -1 is the last.
-/// * Options of other factors: `scalar`, one for all elements; `shape`, one for each element of this shape, which is repeated as numpy
-///   does: with `Scale(shape = (8, 1))` each of 8 heads `[T, 8, D]` has one, as a learned temperature of its scores.
+/// * Options: `init = 1.0`, the first value of factors; `bias = false`: if true, each channel has a learned summand too; `dim`, the axis of
+///   the channels, as PyTorch counts them: the batch is axis 0, and -1 is the last.
+/// * Options of other factors: `scalar`, one for all elements; `shape`, one for each element of this shape, which is broadcast as numpy
+///   does: with `Scale(shape = (8, 1))` each of 8 heads of `[T, 8, D]` has one, as a learned temperature of its scores.
 /// * Input and output have any shape. Without `dim`, channels are the first axis of a feature map `[C, H, W]`, else the last axis.
 ///   `dim` must be written if layers before have moved the channels to another axis, as `Permute(0, 2, 3, 1)` does.
-/// * Parameters: `weight` = `init` and, with `bias`, `bias` = 0: `[C, 1, 1]` for feature maps, `[D]` for the last axis; with
-///   `scalar` they have no axes, with `shape` that one.
+/// * Parameters: `weight` = `init` and, with `bias`, `bias` = 0: `[C, 1, 1]` for feature maps, `[D]` for the last axis; with `scalar` they
+///   have no axes, with `shape` that shape.
 /// * Backward keeps the input.
 ///
 /// PyTorch: `x * self.weight`, with `self.weight = torch.nn.Parameter(torch.full((D,), init))`.
@@ -32,7 +32,7 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The shape of the factors.
+    /// Returns the shape of the factors.
     fn factors(&self, b: &mut Builder<'_>, x: Value) -> Shape {
         let input = x.shape;
         if self.scalar {
@@ -68,7 +68,7 @@ impl Scale {
 }
 
 impl Scale {
-    /// The shape of one factor for each channel.
+    /// Returns the shape of one factor for each channel.
     fn of_channels(&self, b: &mut Builder<'_>, x: Value) -> Shape {
         let (shape, last) = (x.shape, x.shape.rank().saturating_sub(1));
         let usual = if shape.rank() == 3 { 0 } else { last };

@@ -11,8 +11,7 @@ use alloc::vec;
 /// `Tied(w)` or `Tied(w, bias)`, after `let w = Embedding(..)` or `let w = Linear(..)`: the transposed use of a named layer's weight.
 ///
 /// * Option: `bias = false`.
-/// * Input `[D]` or `[T, D]`, output `[V]` or `[T, V]`: where the embedding maps V tokens to D features, or the
-///   linear layer V features to D.
+/// * Input `[D]` or `[T, D]`, output `[V]` or `[T, V]`. The embedding maps V tokens to D features, or the linear layer V features to D.
 /// * Parameters: with `bias`, `bias` `[V]`, uniform within `1 / sqrt(D)`; else none of its own. The gradient of the shared weight is the
 ///   sum over its uses.
 /// * Backward keeps the input.
@@ -27,7 +26,7 @@ pub struct Tied {
 impl Layer for Tied {
     const NAME: &'static str = "Tied";
 
-    /// The name of the layer is no value: whoever resolves names reads it.
+    /// Reads `bias` only. The name of the layer is no value: it is resolved with the names of the network.
     fn read(from: &mut Arguments<'_>) -> Tied {
         Tied { bias: from.option("bias").flag(false) }
     }

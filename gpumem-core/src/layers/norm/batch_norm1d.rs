@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use alloc::format;
 
 /// `BatchNorm1d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of vectors or signals. All of it may be left out:
-/// `BatchNorm1d`. With `num_features` in front what arrives is checked.
+/// `BatchNorm1d`. With `num_features` first, the input is checked.
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C]` or `[C, L]`. In training each channel is normalised with the mean and the biased variance over batch

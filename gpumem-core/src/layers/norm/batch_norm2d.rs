@@ -6,19 +6,19 @@ use crate::program::Init;
 use crate::program::ops::BatchNorm;
 use alloc::vec;
 
-/// `BatchNorm2d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of feature maps. All of it may be left out:
-/// `BatchNorm2d`. With `num_features` in front what arrives is checked.
+/// `BatchNorm2d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of feature maps. All of it may be left out: `BatchNorm2d`.
+/// With `num_features` first, the input is checked.
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C, H, W]`. In training each channel is normalised with the mean and the biased variance over
 ///   batch, height and width, two values at least; in inference with the running statistics.
-/// * Inside of `eval(..)` training normalises with the running statistics, too, and leaves them as they are: one value is enough then, and backward
+/// * Inside `eval(..)` training uses the running statistics too, and does not change them. One value a channel is enough then, and backward
 ///   keeps the input for the gradient of `weight` alone.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Buffers: `running_mean` `[C]` = 0 and `running_var` `[C]` = 1, which move by `momentum` towards the batch's mean
 ///   and unbiased variance.
-/// * Backward keeps the input and two statistics a channel: mean and `1 / sqrt(variance + eps)`. Where only gradients of weights read the
-///   output again, also behind an activation, they have it made again from that: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
+/// * Backward keeps the input and two statistics a channel: mean and `1 / sqrt(variance + eps)`. If only gradients of weights read the
+///   output again, directly or through an activation, it is recomputed from the input: see [`Checkpoint::Norms`](crate::Checkpoint::Norms).
 ///
 /// PyTorch: `torch.nn.BatchNorm2d(num_features, eps, momentum, affine)`.
 #[derive(Clone, Debug)]
@@ -50,7 +50,7 @@ impl Layer for BatchNorm2d {
 }
 
 impl BatchNorm2d {
-    /// The normalisation of a map of this size, which may be a row, or one pixel.
+    /// Adds the normalisation of a map of this size, which may be a row, or one pixel.
     pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, map: [u64; 3]) -> Result<Value, Mistake> {
         let [channels, height, width] = map;
         let BatchNorm2d { eps, momentum, affine, .. } = *self;

@@ -5,8 +5,8 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::shape::{Shape, product};
 
-/// `BatchNorm3d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of volumes. All of it may be left out:
-/// `BatchNorm3d`. With `num_features` in front what arrives is checked.
+/// `BatchNorm3d(eps = 1e-5, momentum = 0.1, affine = true)`: batch normalisation of volumes. All of it may be left out: `BatchNorm3d`. With
+/// `num_features` first, the input is checked.
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`.
 /// * Input and output `[C, D, H, W]`. In training each channel is normalised with the mean and the biased variance over
@@ -31,7 +31,7 @@ impl Layer for BatchNorm3d {
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
         let [channels, depth, height, width] = x[0].volume()?;
         b.report(x[0].unexpected_channels(self.0.num_features));
-        // No statistic depends on where in its channel an element is: planes are rows one below the other.
+        // Statistics do not depend on the position of an element in its channel, so planes count as further rows.
         let map = [channels, product(&[depth, height]), width];
         let planes = b.view(x[0], Shape::new(&map));
         let y = self.0.on(b, planes, map)?;

@@ -7,11 +7,11 @@ use crate::shape::product;
 use alloc::format;
 use alloc::vec;
 
-/// `GroupNorm(num_groups, eps = 1e-5, affine = true)`: normalisation of groups of channels. With
-/// `num_channels`, `GroupNorm(num_groups, num_channels)`, what arrives is checked.
+/// `GroupNorm(num_groups, eps = 1e-5, affine = true)`: normalisation of groups of channels. With `num_channels`,
+/// `GroupNorm(num_groups, num_channels)`, the input is checked.
 ///
 /// * Options: `eps = 1e-5`, `affine = true`.
-/// * Input and output `[C, ..]`, of which `num_groups` divides the channels, and a group has two elements at least. Each sample's group of
+/// * Input and output `[C, ..]`. `num_groups` divides the channels, and a group has at least two elements. Each sample's group of
 ///   `C / num_groups` channels is normalised with its own mean and biased variance, in training as in inference.
 /// * Parameters: with `affine`, `weight` `[C]` = 1 and `bias` `[C]` = 0.
 /// * Backward keeps the input and two statistics a group: mean and `1 / sqrt(variance + eps)`.
@@ -26,7 +26,7 @@ pub struct GroupNorm {
 }
 
 impl GroupNorm {
-    /// Every channel a group of its own.
+    /// Returns a norm in which every channel is a group of its own.
     pub(super) fn of_each(channels: u64, eps: f64, affine: bool) -> GroupNorm {
         GroupNorm { num_groups: channels, num_channels: None, eps, affine }
     }
@@ -64,7 +64,7 @@ impl Layer for GroupNorm {
 }
 
 impl GroupNorm {
-    /// The normalisation of a value whose groups have any number of elements.
+    /// Adds the normalisation of a value whose groups have any number of elements.
     pub(super) fn on(&self, b: &mut Builder<'_>, x: Value) -> Result<Value, Mistake> {
         let shape = x.numbers()?;
         let channels = shape.dims().first().copied().unwrap_or(1);

@@ -7,20 +7,22 @@ use crate::program::ops::InplaceNorm;
 use alloc::format;
 use alloc::vec;
 
-/// `InplaceAbn(eps = 1e-5, momentum = 0.1, affine = true, activation_param = 0.01)`: in-place activated batch normalisation, `BatchNorm2d`
-/// and `LeakyRelu` that keep one map where they keep two otherwise. All of it may be left out: `InplaceAbn`. With `num_features` in front
-/// what arrives is checked.
+/// `InplaceAbn(eps = 1e-5, momentum = 0.1, affine = true, activation_param = 0.01)`: in-place activated batch normalisation: `BatchNorm2d`
+/// and `LeakyRelu` that save one map for backward in place of two. All of it may be left out: `InplaceAbn`. With `num_features` first, the
+/// input is checked.
 ///
 /// * Options: `eps = 1e-5`, `momentum = 0.1`, `affine = true`; `activation_param = 0.01`, the slope for negative elements: more than 0, and 1
 ///   for none at all.
 /// * Input and output `[C, H, W]`, parameters and buffers as of [`BatchNorm2d`](super::BatchNorm2d).
-/// * Backward keeps the output, which a convolution behind it keeps anyway, and two statistics a channel. What was normalised is
-///   computed from the output: `(y or y / slope, less bias) / weight`.
-/// * In place: the output overwrites the input wherever nothing else needs that.
-/// * Inside of `eval` it cannot stand: without the batch's statistics there is no way back. `BatchNorm2d, LeakyRelu(0.01)` can.
-/// * Limits: what is found again of an element is off by about `eps_of_the_format * (|y / slope| + |bias|) / |weight|`, where that is 6e-8 in
-///   f32 and 0.002 in Bf16. Gradients equal those of the two layers to 1e-4 in f32 while no weight is below some hundredths of its bias and
-///   no slope below 0.001 ([`InplaceNorm::EXACT_FROM`]). A channel whose weight is exactly 0 has 0 as that weight's gradient.
+/// * Backward keeps the output, which a convolution after it keeps anyway, and two statistics a channel. The normalised input is computed
+///   from the output: `(y or y / slope, less bias) / weight`.
+/// * In place: the output overwrites the input unless another operation needs the input.
+/// * It cannot be used inside `eval`: without the batch's statistics the input cannot be computed from the output. Use
+///   `BatchNorm2d, LeakyRelu(0.01)` there.
+/// * Limits: an element that is computed back is off by about `eps_of_the_format * (|y / slope| + |bias|) / |weight|`, where
+///   `eps_of_the_format` is 6e-8 in f32 and 0.002 in Bf16. Gradients equal those of the two layers to 1e-4 in f32 while no weight is below
+///   some hundredths of its bias and no slope below 0.001 ([`InplaceNorm::EXACT_FROM`]). A channel whose weight is exactly 0 has 0 as that
+///   weight's gradient.
 ///
 /// PyTorch: `torch.nn.Sequential(torch.nn.BatchNorm2d(num_features, eps, momentum, affine), torch.nn.LeakyReLU(activation_param))`.
 #[derive(Clone, Debug)]
@@ -65,7 +67,7 @@ impl Layer for InplaceAbn {
 }
 
 impl InplaceAbn {
-    /// Why it cannot stand in `eval`, and what can in its place.
+    /// Returns the mistake of a use inside `eval`, with the layers to use in its place.
     fn cannot_rest(&self) -> Mistake {
         let slope = self.slope;
         Mistake::new(format!(

@@ -4,8 +4,8 @@ use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 
-/// `InstanceNorm3d(eps = 1e-5, affine = false)`: normalisation of each channel of each sample. All of it may be left out:
-/// `InstanceNorm3d`. With `num_features` in front what arrives is checked.
+/// `InstanceNorm3d(eps = 1e-5, affine = false)`: normalisation of each channel of each sample. All of it may be left out: `InstanceNorm3d`.
+/// With `num_features` first, the input is checked.
 ///
 /// * Options: `eps = 1e-5`, `affine = false`.
 /// * Input and output `[C, D, H, W]`. Each channel of a sample is normalised with its own mean and biased variance over depth, height

@@ -6,12 +6,12 @@ use crate::program::ops;
 use crate::shape::product;
 use alloc::format;
 
-/// `L2Norm` or `L2Norm(dim = 1, eps = 1e-12)`: elements along an axis over their Euclidean norm, `x / max(|x|, eps)`.
+/// `L2Norm` or `L2Norm(dim = 1, eps = 1e-12)`: divides elements along an axis by their Euclidean norm, `x / max(|x|, eps)`.
 ///
 /// * Options: `dim = 1`, the axis as PyTorch counts them: the batch is 0, and -1 is the last; `eps = 1e-12`, above 0.
 /// * Input and output of any one shape.
 /// * Parameters: none.
-/// * Backward keeps the output, and the norms in 32 bits. The output takes the place of the input.
+/// * Backward keeps the output, and the norms in 32 bits. The output may overwrite the input.
 ///
 /// PyTorch: `torch.nn.functional.normalize(x, p=2.0, dim=dim, eps=eps)`.
 #[derive(Clone, Debug)]

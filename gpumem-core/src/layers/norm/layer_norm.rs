@@ -8,9 +8,9 @@ use crate::shape::product;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// `LayerNorm(eps = 1e-5, elementwise_affine = true, bias = true)`: layer normalisation of the last axis. All of it may be left
-/// out: `LayerNorm`. With `normalized_shape` in front what arrives is checked; `LayerNorm((4, 6))` normalises the last two axes
-/// together, and works on any shape that ends with them.
+/// `LayerNorm(eps = 1e-5, elementwise_affine = true, bias = true)`: layer normalisation of the last axis. All of it may be left out:
+/// `LayerNorm`. With `normalized_shape` first, the input is checked; `LayerNorm((4, 6))` normalises the last two axes together, for any
+/// shape that ends with them.
 ///
 /// * Options: `eps = 1e-5`, `elementwise_affine = true`, `bias = true`.
 /// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row, of two elements at least, is normalised with its

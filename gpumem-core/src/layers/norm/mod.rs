@@ -1,4 +1,4 @@
-//! `BatchNorm2d`, `LayerNorm`, `Normalize`: normalisation.
+//! Normalisation, as `BatchNorm2d`, `LayerNorm` and `Normalize`.
 
 mod batch_norm1d;
 mod batch_norm2d;
@@ -30,14 +30,14 @@ use super::Entry;
 use super::mistake::Mistake;
 use alloc::format;
 
-/// A mistake if a channel of a sample has a single element, of which a normalisation for itself leaves nothing.
+/// Returns a mistake if a channel of a sample has a single element, which is 0 after normalisation.
 fn single(sizes: &[u64]) -> Option<Mistake> {
     let text = "normalises each channel of a sample for itself, and here one has a single element, of which 0 is left; \
                 normalise before the map is reduced to one, or use `LayerNorm`";
     sizes.iter().all(|&size| size == 1).then(|| Mistake::new(text))
 }
 
-/// A mistake if rows have a single element, of which their normalisation leaves nothing but `rest`.
+/// Returns a mistake if rows have a single element, of which normalisation leaves nothing but `rest`.
 fn single_feature(elements: u64, rest: &str) -> Option<Mistake> {
     let text = format!(
         "normalises rows of a single feature, of which nothing is left but {rest}; normalise before the features are reduced to one, \
@@ -46,7 +46,7 @@ fn single_feature(elements: u64, rest: &str) -> Option<Mistake> {
     (elements == 1).then(|| Mistake::new(text))
 }
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<BatchNorm2d>(),
     Entry::of::<LayerNorm>(),

@@ -9,11 +9,12 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// `Normalize(mean, std)`: each channel less its `mean`, over its `std`: `Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`. One
-/// number stands for all channels.
+/// `Normalize(mean, std)`: subtracts from each channel its `mean`, and divides it by its `std`:
+/// `Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`. One number stands for all channels.
 ///
-/// * Options: `mean = 0`, `std = 1`: `Normalize` alone makes numbers from 0 to 1 of bytes.
-/// * Input a feature map or, from `Images<u8, C, H, W>`, bytes `[C, H, W]`, of which 0 to 255 are 0 to 1; output numbers `[C, H, W]`.
+/// * Options: `mean = 0`, `std = 1`: `Normalize` alone turns bytes into numbers from 0 to 1.
+/// * Input a feature map or, from `Images<u8, C, H, W>`, bytes `[C, H, W]`, whose range 0 to 255 becomes 0 to 1; output numbers
+///   `[C, H, W]`.
 /// * No parameters.
 /// * Backward keeps nothing. Bytes have no gradient.
 ///
@@ -24,7 +25,7 @@ pub struct Normalize {
     std: Vec<f64>,
 }
 
-/// A number for each channel, or one for all of them; otherwise there is a mistake, and `default` stands in.
+/// Returns `numbers` if there is one for each channel, or one for all. Otherwise reports a mistake, and returns `default`.
 fn of_channels(b: &mut Builder<'_>, name: &'static str, numbers: &[f64], shape: Shape, default: f64) -> Vec<f64> {
     let channels = shape.dims().first().copied().unwrap_or(1);
     let count = numbers.len();

@@ -8,9 +8,9 @@ use crate::shape::product;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// `RmsNorm(eps = 1.1920929e-7, elementwise_affine = true)`: root-mean-square normalisation of the last axis. All of it may be left
-/// out: `RmsNorm`. With `normalized_shape` in front what arrives is checked; `RmsNorm((4, 6))` normalises the last two axes together,
-/// and works on any shape that ends with them.
+/// `RmsNorm(eps = 1.1920929e-7, elementwise_affine = true)`: root-mean-square normalisation of the last axis. All of it may be left out:
+/// `RmsNorm`. With `normalized_shape` first, the input is checked; `RmsNorm((4, 6))` normalises the last two axes together, and works on
+/// any shape that ends with them.
 ///
 /// * Options: `eps = 1.1920929e-7`, the distance from 1 to the next f32; `elementwise_affine = true`.
 /// * Input and output `[N]` or `[T, D]`, with `normalized_shape` of any rank. Each row, of two

@@ -1,11 +1,11 @@
-//! As many windows as the output has elements, over maps or over volumes.
+//! Adaptive pooling of maps or volumes: as many windows as the output has elements.
 
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::Op;
 use crate::program::ops::{AveragePool, MaxPool, Window, Windows};
 
-/// Means over so many windows along each axis.
+/// Adds means over so many windows along each axis.
 pub(super) fn means<const N: usize>(
     b: &mut Builder<'_>,
     x: Value,
@@ -19,7 +19,7 @@ where
     b.op(AveragePool { channels, windows: Windows::Adaptive, input, output }, &[x])
 }
 
-/// Maxima over so many windows along each axis.
+/// Adds maxima over so many windows along each axis.
 pub(super) fn maxima<const N: usize>(
     b: &mut Builder<'_>,
     x: Value,
@@ -33,7 +33,7 @@ where
     let divides = |axis: usize| input[axis].is_multiple_of(output[axis]);
     let largest = core::array::from_fn(|axis| {
         let length = input[axis].div_ceil(output[axis]);
-        // Where it does not divide, a window may have a part of one element at either end.
+        // If the output size does not divide the input, a window may cover one element more.
         if divides(axis) { length } else { (length + 1).min(input[axis]) }
     });
     let window = Window { kernel_size: largest, stride: largest, padding: [0; N], dilation: [1; N] };

@@ -10,7 +10,7 @@ use crate::program::ops::Reduction;
 ///
 /// * Input `[C, L]`, output `[C, L']` with `L' = output_size`. Element `i` of the output is the mean of elements
 ///   `floor(i * L / L')` up to, not including, `ceil((i + 1) * L / L')`.
-/// * Inside of `lengths`, with one window over all steps, it has the first `n` of each sample; where `n` is 0 the result is 0.
+/// * Inside `lengths`, with one window over all steps, only the first `n` steps of each sample count; if `n` is 0 the result is 0.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -26,7 +26,7 @@ impl Layer for AdaptiveAvgPool1d {
     }
 
     fn build(&self, b: &mut Builder<'_>, x: &[Value]) -> Result<Value, Mistake> {
-        // Of the steps that count, if there is one window of all of them.
+        // A single window covers only the steps that count.
         if self.0 == 1 && b.lengths_of(&x[0]).is_some() {
             x[0].signal()?;
             return reduced(b, x[0], Reduction::Mean, &[-1], true);

@@ -10,8 +10,7 @@ use crate::layers::mistake::Mistake;
 /// * Input `[C, H, W]`, output `[C, H', W']`. Row `i` of the output is the maximum of rows `floor(i * H / H')` up to,
 ///   not including, `ceil((i + 1) * H / H')`; columns likewise.
 /// * Parameters: none.
-/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 where windows have more than 255
-///   elements.
+/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 if windows have more than 255 elements.
 ///
 /// PyTorch: `torch.nn.AdaptiveMaxPool2d(output_size)`.
 #[derive(Clone, Debug)]

@@ -10,8 +10,7 @@ use crate::layers::mistake::Mistake;
 /// * Input `[C, D, H, W]`, output `[C, D', H', W']`. Plane `i` of the output is the maximum of planes `floor(i * D / D')` up to,
 ///   not including, `ceil((i + 1) * D / D')`; rows and columns likewise.
 /// * Parameters: none.
-/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 where windows have more than 255
-///   elements.
+/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 if windows have more than 255 elements.
 ///
 /// PyTorch: `torch.nn.AdaptiveMaxPool3d(output_size)`.
 #[derive(Clone, Debug)]

@@ -8,8 +8,8 @@ use crate::program::ops::Window;
 /// `AvgPool1d(kernel_size, stride = kernel_size, padding = 0, ceil_mode = false, count_include_pad = true)`: the mean over
 /// windows.
 ///
-/// * Options: `stride = kernel_size`, `padding = 0`, `ceil_mode = false`, `count_include_pad = true` (whether zeros of the padding
-///   count in the mean).
+/// * Options: `stride = kernel_size`, `padding = 0`, `ceil_mode = false`, `count_include_pad = true` (zeros of the padding count in the
+///   mean).
 /// * Input `[C, L]`, output `[C, L']` with `L' = floor((L + 2 * padding - kernel_size) / stride) + 1`; with `ceil_mode` the
 ///   division rounds up.
 /// * Parameters: none.

@@ -7,8 +7,8 @@ use crate::layers::mistake::Mistake;
 /// `AvgPool2d(kernel_size, stride = kernel_size, padding = 0, ceil_mode = false, count_include_pad = true)`: the mean over
 /// windows.
 ///
-/// * Options: `stride = kernel_size`, `padding = 0`, each a number or a pair `(height, width)`;
-///   `ceil_mode = false`, `count_include_pad = true` (whether zeros of the padding count in the mean).
+/// * Options: `stride = kernel_size`, `padding = 0`, each a number or a pair `(height, width)`; `ceil_mode = false`,
+///   `count_include_pad = true` (zeros of the padding count in the mean).
 /// * Input `[C, H, W]`, output `[C, H', W']` with `H' = floor((H + 2 * padding - kernel_size) / stride) + 1`, and
 ///   `W'` likewise; with `ceil_mode` the division rounds up.
 /// * Parameters: none.

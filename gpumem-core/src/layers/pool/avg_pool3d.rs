@@ -7,8 +7,8 @@ use crate::layers::mistake::Mistake;
 /// `AvgPool3d(kernel_size, stride = kernel_size, padding = 0, ceil_mode = false, count_include_pad = true)`: the mean over
 /// windows.
 ///
-/// * Options: `stride = kernel_size`, `padding = 0`, each a number or three `(depth, height, width)`;
-///   `ceil_mode = false`, `count_include_pad = true` (whether zeros of the padding count in the mean).
+/// * Options: `stride = kernel_size`, `padding = 0`, each a number or three `(depth, height, width)`; `ceil_mode = false`,
+///   `count_include_pad = true` (zeros of the padding count in the mean).
 /// * Input `[C, D, H, W]`, output `[C, D', H', W']` with `D' = floor((D + 2 * padding - kernel_size) / stride) + 1`, `H'` and
 ///   `W'` likewise; with `ceil_mode` the division rounds up.
 /// * Parameters: none.

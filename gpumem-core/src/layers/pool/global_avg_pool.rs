@@ -37,7 +37,7 @@ impl Layer for GlobalAvgPool {
     }
 }
 
-/// Nobody can say which axis of two is meant.
+/// Returns the mistake of a value with two axes: it is unknown which of them is meant.
 fn two_axes(shape: Shape) -> Mistake {
     Mistake::new(format!(
         "works on maps and volumes, but the previous layer produces {shape}; use `Mean(2)` for each channel of a signal [C, L], or \

@@ -11,8 +11,7 @@ use crate::program::ops::Window;
 /// * Input `[C, L]`, output `[C, L']` with `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`; with
 ///   `ceil_mode` the division rounds up.
 /// * Parameters: none.
-/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 where windows have more than 255
-///   elements.
+/// * Backward keeps the position of each maximum in its window, 1 byte an output element, or 4 if windows have more than 255 elements.
 ///
 /// PyTorch: `torch.nn.MaxPool1d(kernel_size, stride, padding, dilation, ceil_mode=ceil_mode)`.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! `MaxPool2d(2)`: pooling.
+//! Pooling, as `MaxPool2d(2)`.
 
 mod adaptive;
 mod adaptive_avg_pool1d;
@@ -32,7 +32,7 @@ pub use max_pool3d::MaxPool3d;
 
 use super::Entry;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<MaxPool2d>(),
     Entry::of::<AvgPool2d>(),

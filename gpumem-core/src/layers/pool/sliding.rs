@@ -14,7 +14,7 @@ pub(super) struct Maxima<const N: usize> {
 }
 
 impl<const N: usize> Maxima<N> {
-    /// The arguments, each a number or one for each axis.
+    /// Reads the arguments, each a number or one for each axis.
     pub(super) fn read(from: &mut Arguments<'_>) -> Maxima<N> {
         let kernel_size = from.required("kernel_size").positive_sizes();
         let window = Window {
@@ -26,7 +26,7 @@ impl<const N: usize> Maxima<N> {
         Maxima { window, ceil_mode: from.option("ceil_mode").flag(false) }
     }
 
-    /// The pooling of so many channels of this size, which may be the one row of a signal.
+    /// Adds the pooling of `channels` channels of this size, which may be the one row of a signal.
     pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, channels: u64, input: [u64; N]) -> Result<Value, Mistake>
     where
         Op: From<MaxPool<N>>,
@@ -47,7 +47,7 @@ pub(super) struct Means<const N: usize> {
 }
 
 impl<const N: usize> Means<N> {
-    /// The arguments, each a number or one for each axis.
+    /// Reads the arguments, each a number or one for each axis.
     pub(super) fn read(from: &mut Arguments<'_>) -> Means<N> {
         let kernel_size = from.required("kernel_size").positive_sizes();
         let window = Window {
@@ -63,7 +63,7 @@ impl<const N: usize> Means<N> {
         }
     }
 
-    /// The pooling of so many channels of this size, which may be the one row of a signal.
+    /// Adds the pooling of `channels` channels of this size, which may be the one row of a signal.
     pub(super) fn on(&self, b: &mut Builder<'_>, x: Value, channels: u64, input: [u64; N]) -> Result<Value, Mistake>
     where
         Op: From<AveragePool<N>>,

@@ -1,4 +1,4 @@
-//! `Lstm(650, layers = 2)`: step after step of a sequence.
+//! Recurrent layers, as `Lstm(650, layers = 2)`, which take one time step after the other.
 
 mod gru;
 mod lstm;
@@ -19,13 +19,13 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[Entry::of::<Lstm>(), Entry::of::<Gru>(), Entry::of::<Rnn>()];
 
-/// The most that are stacked in one layer.
+/// The largest number of stacked layers.
 const MOST_LAYERS: u64 = 256;
 
-/// What the three have in common: so many of them, one after the other.
+/// The options that `Lstm`, `Gru` and `Rnn` share: a stack of layers.
 #[derive(Clone, Copy, Debug)]
 struct Stack {
     hidden: u64,
@@ -33,9 +33,9 @@ struct Stack {
     bias: bool,
     dropout: f64,
     bidirectional: bool,
-    /// Whether the plan has the memory that cuDNN takes.
+    /// True if the plan has the memory that cuDNN needs.
     cudnn: bool,
-    /// Outputs of a direction, if they are fewer than hidden units.
+    /// The outputs of a direction after a projection. `None` without one.
     projected: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Stack {
             );
             b.report(Mistake::of("layers", text));
         }
-        // Of a layer the steps after the end are 0, and so are those that the next one maps.
+        // Each layer reads zeros after the end of a sample. Later layers get them from the layer before.
         let mut y = match b.lengths_of(&x) {
             Some(lengths) => b.first_steps(x, lengths, false)?,
             None => x,
@@ -76,11 +76,11 @@ impl Stack {
         Ok(y)
     }
 
-    /// One layer: for each direction the map of all steps at once, and then step after step.
+    /// Adds one layer: for each direction a linear map of all steps at once, and then one step after the other.
     fn layer(&self, b: &mut Builder<'_>, x: Value, cell: Cell, layer: u64) -> Result<Value, Mistake> {
         let all = if self.bidirectional { &["", "_reverse"][..] } else { &[""] };
         let Some(lengths) = b.lengths_of(&x) else { return self.directions(b, x, cell, (layer, all)) };
-        // Step `n - 1` comes first where a direction begins at the end of each sample.
+        // The reverse direction begins at the end of each sample, step `n - 1`.
         let mut directions = Vec::new();
         for (suffix, reverse) in all.iter().zip([false, true]) {
             let arriving = if reverse { b.first_steps(x, lengths, true)? } else { x };
@@ -97,7 +97,7 @@ impl Stack {
         }
     }
 
-    /// One layer in the directions of these suffixes.
+    /// Adds one layer in the directions of these suffixes.
     fn directions(
         &self,
         b: &mut Builder<'_>,

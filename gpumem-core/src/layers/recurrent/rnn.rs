@@ -5,19 +5,20 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::program::ops::Cell;
 
-/// `Rnn(hidden, layers = 1, nonlinearity = "tanh", bias = true, dropout = 0.0, bidirectional = false, cudnn = false)`: the plain recurrent layer, all
-/// steps of it.
+/// `Rnn(hidden, layers = 1, nonlinearity = "tanh", bias = true, dropout = 0.0, bidirectional = false, cudnn = false)`: the plain recurrent
+/// layer, over all time steps.
 ///
 /// * Options: `nonlinearity = "tanh"`, or `"relu"`; the others as for [`Lstm`](super::Lstm).
 /// * Input `[T, D]`, output `[T, hidden]`, or `[T, 2 * hidden]` with both directions: `h = tanh(W_ih x + b_ih + W_hh h + b_hh)`, where
 ///   h is 0 before the first step.
-/// * Parameters, those of each layer `k` and, with `_reverse` behind their names, of its other direction: `weight_ih_lk`
-///   `[hidden, D]`, `weight_hh_lk` `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within
-///   `1 / sqrt(hidden)`. D is `hidden`, or twice that, from the second layer on.
-/// * With `cache` in `INFER` the state of the last step is kept, and the next steps go on from it; not with `bidirectional`.
-/// * Inside of `lengths` each direction has the first `n` steps of a sample, the other one beginning at step `n - 1`, and the output after them
-///   is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with `bidirectional`, one
-///   of each layer's input and of its output.
+/// * Parameters, of each layer `k` and, with the suffix `_reverse`, of its reverse direction: `weight_ih_lk` `[hidden, D]`, `weight_hh_lk`
+///   `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within `1 / sqrt(hidden)`. D is `hidden`,
+///   or twice that, from the second layer on.
+/// * With `cache` in `INFER` the state of the last time step is kept between calls, and the next ones go on from it; not with
+///   `bidirectional`.
+/// * Inside `lengths` each direction reads the first `n` steps of a sample, the reverse one beginning at step `n - 1`. The output after
+///   these steps is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with
+///   `bidirectional`, one of each layer's input and of its output.
 /// * Backward keeps for each layer its input and its output, and with `cudnn = true` one more number a unit and step.
 ///
 /// PyTorch: `torch.nn.RNN(D, hidden, layers, nonlinearity, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
@@ -27,7 +28,7 @@ pub struct Rnn {
     cell: Cell,
 }
 
-/// The functions, and the cells that have them.
+/// The functions by name, with their cells.
 const FUNCTIONS: [(&str, Cell); 2] = [("tanh", Cell::Tanh), ("relu", Cell::Relu)];
 
 impl Layer for Rnn {

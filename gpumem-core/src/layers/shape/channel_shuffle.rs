@@ -7,7 +7,7 @@ use crate::shape::{Shape, product};
 use alloc::format;
 use alloc::vec;
 
-/// `ChannelShuffle(groups)`: channels of different groups next to each other, as between the grouped convolutions of ShuffleNet.
+/// `ChannelShuffle(groups)`: interleaves the channels of groups, as between the grouped convolutions of ShuffleNet.
 ///
 /// * Input `[C, ..]` with `C` a multiple of `groups`, output of the same shape: channel `i * groups + g` is `g * (C / groups) + i`
 ///   of the input.

@@ -55,7 +55,7 @@ impl Layer for Expand {
                 ));
             }
             output.push(size);
-            // A value that is not repeated needs no zeros.
+            // An axis that is not repeated needs one zero only.
             zeros.push(if length == size { 1 } else { size });
         }
         if output == shape.dims() {
@@ -66,7 +66,7 @@ impl Layer for Expand {
         }
         let right = Shape::new(&zeros);
         let zeros = b.op(Constant { shape: right, numbers: vec![0.0] }, &[])?;
-        // Every number less 0 is that number, and -0 stays -0.
+        // `x - 0` is x for every number, and -0 stays -0.
         b.op(Binary { function: BinaryFunction::Subtract, left: shape, right }, &[x[0], zeros])
     }
 }

@@ -8,7 +8,7 @@ use crate::program::ops::{Binary, BinaryFunction, Pointwise};
 use alloc::format;
 use alloc::vec::Vec;
 
-/// `Glu` or `Glu(dim = -1)`: gated linear unit, the first half of an axis times the sigmoid of the second.
+/// `Glu` or `Glu(dim = -1)`: gated linear unit: the first half of an axis times the sigmoid of the second.
 ///
 /// * Options: `dim = -1`, the axis as PyTorch counts them: the batch is 0, and -1 is the last.
 /// * Input of any shape with an even length along the axis; output of half that length.

@@ -1,4 +1,4 @@
-//! `Flatten`, `Upsample(2)`, `Mean(1)`: layers that change shapes.
+//! Layers that change shapes, as `Flatten`, `Upsample(2)` and `Mean(1)`.
 
 mod channel_shuffle;
 mod expand;
@@ -45,7 +45,7 @@ pub use upsample::Upsample;
 
 use super::Entry;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Flatten>(),
     Entry::of::<Upsample>(),

@@ -8,15 +8,15 @@ use crate::program::ops::VectorNorm;
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 
-/// `Norm(p, dim)`, as `Norm(2, 1)`, of an axis or several as `Norm(2, (2, 3))`: the norm of the elements along axes, `(sum of |x|^p)^(1/p)`;
-/// with `p = "inf"` the largest `|x|`. No power of a large or a small number is infinite or vanishes on the way.
+/// `Norm(p, dim)`, as `Norm(2, 1)` or `Norm(2, (2, 3))`: the norm of the elements along one axis or several, `(sum of |x|^p)^(1/p)`; with
+/// `p = "inf"` the largest `|x|`. No intermediate power overflows or underflows.
 ///
-/// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
-///   is the last. `p` is above 0.
-/// * Input of any shape; output of the axes that are left, `[1]` if none is. The gradient is 0 where all elements are 0, which that of a
-///   `Sqrt` after a `Sum` is not; with `p = "inf"` the largest elements share it.
+/// * Options: `keepdim = false`; if true, the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1 is the
+///   last. `p` is above 0.
+/// * Input of any shape; output of the axes that are left, `[1]` if none is. The gradient is 0 if all elements are 0, unlike that of a
+///   `Sqrt` after a `Sum`. With `p = "inf"` the largest elements share it.
 /// * Parameters: none.
-/// * Backward keeps the input and the norms, and with `p = "inf"` how many elements share the gradient, 4 bytes a norm.
+/// * Backward keeps the input and the norms, and with `p = "inf"` the number of elements that share the gradient, 4 bytes a norm.
 ///
 /// PyTorch: `torch.linalg.vector_norm(x, p, dim, keepdim)`, or `x.norm(p, dim, keepdim)`.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Norm {
     keepdim: bool,
 }
 
-/// An order as it is written.
+/// Returns the order `p` of a norm. `None` if the argument is no such number.
 fn order(value: &Argument) -> Option<f64> {
     let p = match value {
         Argument::Integer(number) => *number as f64,
@@ -56,7 +56,7 @@ impl Layer for Norm {
         let (first, last) = (reduced.first().copied().unwrap_or(0), reduced.last().copied().unwrap_or(0));
         let mut rows = x[0];
         let (mut before, mut after) = (first as usize, last as usize + 1);
-        // Axes that others lie between are brought together: norms of norms would share a gradient otherwise than the largest elements do.
+        // Axes that are not adjacent are brought together: with norms of norms, the largest elements would not share the gradient equally.
         if last - first + 1 != reduced.len() as u64 {
             (before, after) = (kept.len(), shape.rank());
             rows = permuted(b, rows, [kept, reduced].concat())?;

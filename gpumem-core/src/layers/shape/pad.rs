@@ -8,17 +8,15 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// `Pad(padding)`: more elements around a map or a volume, or at both ends of the last axis of anything smaller.
+/// `Pad(padding)`: adds elements around a map or a volume, or at both ends of the last axis of a smaller value.
 ///
-/// * `padding` is in the order of PyTorch's `F.pad`, which begins with the last axis: `(left, right, top, bottom)`, `(left, right)` for
-///   the last axis alone, and of a volume `(left, right, top, bottom, front, back)`. One number is as many on every side of a map or a
-///   volume, or at both ends of the last axis. Numbers below 0 cut off.
-/// * Options: `mode = "constant"`, or `"reflect"`, `"replicate"` and `"circular"`; `value = 0.0`, which stands beyond the edges of a
-///   constant padding.
-/// * Input `[C, H, W]`, output `[C, H + top + bottom, W + left + right]`; `[C, D, H, W]` likewise, first each plane and then their number.
-///   A signal `[C, L]`, a sequence `[T, D]` and a vector `[N]` have a last axis that becomes as much longer; with four numbers `C` or `T`
-///   does, too.
-/// * `reflect` adds fewer elements than there are, `circular` no more. Only `constant` cuts off.
+/// * `padding` is in the order of PyTorch's `F.pad`, which begins with the last axis: `(left, right, top, bottom)`, `(left, right)` for the
+///   last axis alone, and of a volume `(left, right, top, bottom, front, back)`. One number stands for every side of a map or a volume, or
+///   for both ends of the last axis. Numbers below 0 cut elements off.
+/// * Options: `mode = "constant"`, or `"reflect"`, `"replicate"` and `"circular"`; `value = 0.0`, the value of a constant padding.
+/// * Input `[C, H, W]`, output `[C, H + top + bottom, W + left + right]`; `[C, D, H, W]` likewise: first each plane, then the depth. A
+///   signal `[C, L]`, a sequence `[T, D]` and a vector `[N]` grow along the last axis; with four numbers `C` or `T` grows too.
+/// * `reflect` must add fewer elements than there are, `circular` no more. Only `constant` may cut off.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
@@ -31,7 +29,7 @@ pub struct Pad {
     value: f64,
 }
 
-/// The modes, and what stands beyond the edges in them.
+/// The modes by name, with the values beyond the edges.
 const MODES: [(&str, Beyond); 4] = [
     ("constant", Beyond::Constant),
     ("reflect", Beyond::Reflect),
@@ -39,14 +37,14 @@ const MODES: [(&str, Beyond); 4] = [
     ("circular", Beyond::Circular),
 ];
 
-/// What padding is called in messages.
+/// The words for padding in messages.
 const PADDING: &str =
     "a whole number, (left, right), (left, right, top, bottom) or six numbers that end in front and back";
 
-/// The most that is added to a side, so that sums stay within an `i64`.
+/// The largest padding of a side, so that sums stay within an `i64`.
 const MOST: f64 = (1u64 << 52) as f64;
 
-/// One whole number, two, four or six.
+/// Returns one whole number, two, four or six. `None` if the argument is no such value.
 fn sides(value: &Argument) -> Option<Vec<i64>> {
     let whole = |number: f64| (number == number as i64 as f64 && number.abs() <= MOST).then_some(number as i64);
     let sides: Option<Vec<i64>> = numbers(value)?.into_iter().map(whole).collect();
@@ -79,7 +77,7 @@ impl Layer for Pad {
             self.check(size, sides)?;
         }
         let [_, rows, columns] = padding;
-        // Anything smaller is a map of one channel.
+        // A smaller value is a map of one channel.
         match *shape.dims() {
             [width] => {
                 let (y, sides) = self.around(b, x[0], [1, 1, width], [rows, columns])?;
@@ -102,7 +100,7 @@ impl Layer for Pad {
 }
 
 impl Pad {
-    /// A volume: each of its planes, as a map of its own, and then its columns of planes.
+    /// Pads a volume: first each plane, as a map of its own, then the depth.
     fn on_volume(
         &self,
         b: &mut Builder<'_>,
@@ -123,7 +121,7 @@ impl Pad {
         Ok(b.reshaped(y, Shape::new(&[channels, planes, height, width])))
     }
 
-    /// The elements as maps of this size, with so many more rows and columns, and how many they have then.
+    /// Pads maps of this size by so many rows and columns, and returns the new size too.
     fn around(
         &self,
         b: &mut Builder<'_>,
@@ -138,7 +136,7 @@ impl Pad {
         Ok((b.op(op, &[x])?, sides))
     }
 
-    /// What is added in front and behind, above and below, and to the left and to the right; what is below 0 is cut off.
+    /// Returns the padding before and after each axis: depth, height, width. Negative numbers cut elements off.
     fn of_axes(&self, shape: Shape) -> Result<[[i64; 2]; 3], Mistake> {
         let rank = shape.rank();
         let [left, right, top, bottom, front, back] = match self.padding[..] {
@@ -161,7 +159,7 @@ impl Pad {
         Ok([[front, back], [top, bottom], [left, right]])
     }
 
-    /// A mistake unless an axis of this size can be padded so, as PyTorch has it.
+    /// Checks that an axis of this size can be padded so, by PyTorch's rules.
     fn check(&self, size: u64, sides: [i64; 2]) -> Result<(), Mistake> {
         let (least, most) = (sides[0].min(sides[1]), sides[0].max(sides[1]));
         let left = size as i128 + i128::from(sides[0]) + i128::from(sides[1]);
@@ -186,7 +184,7 @@ impl Pad {
         Err(Mistake::of("padding", text))
     }
 
-    /// The padding as it is written.
+    /// Returns the padding as it is written.
     fn text(&self) -> String {
         match self.padding[..] {
             [side] => format!("padding {side}"),
@@ -197,7 +195,7 @@ impl Pad {
         }
     }
 
-    /// The mode as it is written.
+    /// Returns the mode as it is written.
     fn mode(&self) -> String {
         let name = MODES.iter().find(|(_, beyond)| *beyond == self.beyond).map_or("", |(name, _)| name);
         format!("`mode = {name:?}`")

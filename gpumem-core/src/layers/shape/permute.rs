@@ -50,7 +50,7 @@ impl Layer for Permute {
     }
 }
 
-/// The axes of a sample in another order.
+/// Returns a value with the axes of a sample in another order.
 pub(super) fn permuted(b: &mut Builder<'_>, x: Value, order: Vec<u64>) -> Result<Value, Mistake> {
     let op = ops::Permute { input: x.shape, order };
     if op.moved(1).len() == 1 {

@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec;
 
-/// `PixelShuffle(upscale_factor)`: a map of more rows and columns from channels, as networks for super-resolution end.
+/// `PixelShuffle(upscale_factor)`: moves channels to rows and columns, as at the end of networks for super-resolution.
 ///
 /// * Input `[C * r * r, H, W]`, output `[C, H * r, W * r]` with `r = upscale_factor`: element `(c, h * r + i, w * r + j)` is
 ///   `(c * r * r + i * r + j, h, w)` of the input.

@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec;
 
-/// `PixelUnshuffle(downscale_factor)`: what [`PixelShuffle`](super::PixelShuffle) does, undone: pixels become channels.
+/// `PixelUnshuffle(downscale_factor)`: the inverse of [`PixelShuffle`](super::PixelShuffle): moves pixels to channels.
 ///
 /// * Input `[C, H * r, W * r]`, output `[C * r * r, H, W]` with `r = downscale_factor`.
 /// * Parameters: none.

@@ -35,10 +35,10 @@ macro_rules! reductions {
 reductions! {
     /// `Sum(dim)`, an axis or several as `(2, 3)`: the sum along axes.
     ///
-    /// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
-    ///   is the last.
+    /// * Options: `keepdim = false`; if true, the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1 is the
+    ///   last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is.
-    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
+    /// * Inside `lengths` only the first `n` steps of each sample count; if `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps nothing.
     ///
@@ -46,10 +46,10 @@ reductions! {
     Sum;
     /// `Mean(dim)`, an axis or several as `(2, 3)`: the mean along axes.
     ///
-    /// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
-    ///   is the last.
+    /// * Options: `keepdim = false`; if true, the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1 is the
+    ///   last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is.
-    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
+    /// * Inside `lengths` only the first `n` steps of each sample count; if `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps nothing.
     ///
@@ -57,11 +57,11 @@ reductions! {
     Mean;
     /// `Max(dim)`, an axis or several as `(2, 3)`: the maximum along axes.
     ///
-    /// * Options: `keepdim = false`, whether the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1
-    ///   is the last.
+    /// * Options: `keepdim = false`; if true, the axes stay, with length 1. Axes are as PyTorch counts them: the batch is 0, and -1 is the
+    ///   last.
     /// * Input of any shape; output of the axes that are left, `[1]` if none is. The gradient goes to the maximum, the first of
     ///   several.
-    /// * Inside of `lengths` the axis of steps has the first `n` of each sample; where `n` is 0 the result is 0.
+    /// * Inside `lengths` only the first `n` steps of each sample count; if `n` is 0 the result is 0.
     /// * Parameters: none.
     /// * Backward keeps the place of each maximum, 4 bytes.
     ///
@@ -69,7 +69,7 @@ reductions! {
     Max;
 }
 
-/// Returns for each axis of a sample whether it is one of these, as PyTorch counts them.
+/// Returns, for each axis of a sample, true if it is one of `dim`, as PyTorch counts them.
 pub(super) fn named(x: &Value, dim: &[i64]) -> Result<Vec<bool>, Mistake> {
     let mut named = vec![false; x.shape.rank()];
     for &dim in dim {
@@ -81,7 +81,7 @@ pub(super) fn named(x: &Value, dim: &[i64]) -> Result<Vec<bool>, Mistake> {
     Ok(named)
 }
 
-/// Returns what is left of a shape without some of its axes, or with length 1 in their place.
+/// Returns a shape without some of its axes, or with length 1 in their place.
 pub(in crate::layers) fn left(shape: Shape, gone: &[bool], keepdim: bool) -> Shape {
     let left = shape.dims().iter().zip(gone).filter(|(_, gone)| keepdim || !**gone);
     let mut left: Vec<u64> = left.map(|(&length, &gone)| if gone { 1 } else { length }).collect();
@@ -105,11 +105,11 @@ pub(in crate::layers) fn reduced(
     if let (Reduction::Mean, Some([channels, height, width]), [false, true, true]) =
         (reduction, shape.as_map(), &gone[..])
     {
-        // The mean of maps works on channels that lie last, too.
+        // This operation also takes maps with the layout channels last.
         let op = AveragePool { channels, windows: Windows::Adaptive, input: [height, width], output: [1, 1] };
         y = b.op(op, &[y])?;
     } else {
-        // Neighbouring axes are one; the last first, so that those in front stay where they are.
+        // Adjacent axes are reduced as one. The last ones come first, so that earlier axes keep their positions.
         let mut end = shape.rank();
         while let Some(last) = gone[..end].iter().rposition(|&gone| gone) {
             let first = gone[..last].iter().rposition(|&gone| !gone).map_or(0, |kept| kept + 1);
@@ -118,7 +118,7 @@ pub(in crate::layers) fn reduced(
             let (outer, length) = (product(&dims[..first]), product(&dims[first..=last]));
             let mut left = dims[..first].to_vec();
             left.extend(core::iter::repeat_n(1, last + 1 - first).chain(dims[last + 1..].iter().copied()));
-            // Of one step, too, a length may be 0.
+            // A length may be 0 even if there is one step only.
             if length > 1 || b.lengths_of(&y).is_some() {
                 let rows = b.reshaped(y, Shape::new(&[outer, length, inner]));
                 y = b.op(Reduce { reduction, outer, length, inner, counted: false }, &[rows])?;

@@ -33,7 +33,7 @@ impl Layer for Reshape {
     }
 }
 
-/// The shape that is written, with as many elements as `from` has.
+/// Returns the written shape, with as many elements as `from`.
 fn sizes(written: &[i64], from: Shape) -> Result<Shape, Mistake> {
     let mistake = |text| Err(Mistake::of("size", text));
     if written.len() > Shape::MAX_RANK {

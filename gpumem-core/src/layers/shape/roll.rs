@@ -8,8 +8,8 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// `Roll(shifts, dims)`: elements move along axes, and those that leave at one end come in at the other, as the windows of a Swin
-/// Transformer do.
+/// `Roll(shifts, dims)`: moves elements along axes; those that leave at one end enter at the other, as for shifted windows of a Swin
+/// Transformer.
 ///
 /// * Both are one number or as many as `(-3, -3)`. Axes are as PyTorch counts them: the batch is 0, and -1 is the last.
 /// * Input of any shape, output of the same.
@@ -40,7 +40,7 @@ impl Layer for Roll {
         self.shifts.iter().zip(&self.dims).try_fold(x[0], |value, (&shift, &dim)| {
             let axis = value.axis_of("dims", dim)?;
             let length = value.shape.dims()[axis];
-            // Where the first element of the input comes to lie.
+            // The position of the input's first element in the output.
             let first = i128::from(shift).rem_euclid(i128::from(length.max(1))) as u64;
             if first == 0 {
                 return Ok(value);

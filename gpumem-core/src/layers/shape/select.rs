@@ -7,7 +7,7 @@ use crate::shape::Shape;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// `Select(index, dim = 1)`: one index of an axis, which is gone afterwards: the first token, the last step.
+/// `Select(index, dim = 1)`: takes one index of an axis, and removes the axis: the first token, the last step.
 ///
 /// * Options: `dim = 1`, the axis as PyTorch counts them: the batch is 0, and -1 is the last. A negative index counts from the end.
 /// * Input of two axes or more, numbers or tokens; output of the others.

@@ -51,7 +51,7 @@ impl Layer for Slice {
     }
 }
 
-/// The elements from `start` up to, not including, `end` along an axis.
+/// Returns the elements from `start` up to, not including, `end` along an axis.
 pub(in crate::layers) fn part(
     b: &mut Builder<'_>,
     x: Value,

@@ -32,7 +32,7 @@ impl Layer for Unsqueeze {
         if shape.rank() == Shape::MAX_RANK {
             return Err(Mistake::new(format!("adds an axis to {shape}, which has as many as a value can have")));
         }
-        // Counted from the end it is one of the output's axes, which are one more.
+        // A negative `dim` counts the output's axes, which are one more.
         let dim = if self.dim < 0 { self.dim.saturating_add(rank + 2) } else { self.dim };
         if !(1..=rank + 1).contains(&dim) {
             let text = format!(

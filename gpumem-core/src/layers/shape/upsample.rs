@@ -8,35 +8,35 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// `Upsample(scale_factor)` or `Upsample(size = (height, width))`: a map, a signal or a volume of another size, larger or smaller. Both are
-/// one number, a pair or, of volumes, three `(depth, height, width)`; factors may have fractions.
+/// `Upsample(scale_factor)` or `Upsample(size = (height, width))`: resizes a map, a signal or a volume, up or down. Factor and size are one
+/// number, a pair or, for volumes, three `(depth, height, width)`; factors may have fractions.
 ///
 /// * Options: `size`, in place of a factor; `mode = "nearest"`, `"nearest-exact"`, or `"bilinear"` and `"bicubic"` for maps, `"linear"` for signals and
 ///   `"trilinear"` for volumes; `align_corners = false`.
-/// * Input `[C, H, W]`, output `[C, H', W']` with `(H', W') = size`, or `H' = floor(H * scale_factor)` and `W'` likewise. Input
-///   `[C, L]`, output `[C, L']`. Input `[C, D, H, W]`, output `[C, D', H', W']`: first of other depth, then of other height and width.
-/// * Nearest elements by a whole factor are repeated rows and columns. Otherwise row `o` of the output is at `(o + 0.5) * step - 0.5`
-///   in the input, where `step` is 1 over the factor, or `H / H'` for a size; nearest elements are at `floor(o * step)`, and with
-///   `"nearest-exact"` at `floor((o + 0.5) * step)`. With
-///   `align_corners` the outermost elements of both lie on each other, and `step` is `(H - 1) / (H' - 1)`, as in PyTorch.
+/// * Input `[C, H, W]`, output `[C, H', W']` with `(H', W') = size`, or `H' = floor(H * scale_factor)` and `W'` likewise. Input `[C, L]`,
+///   output `[C, L']`. Input `[C, D, H, W]`, output `[C, D', H', W']`: first the depth changes, then height and width.
+/// * Nearest elements by a whole factor are repeated rows and columns. Otherwise row `o` of the output is at `(o + 0.5) * step - 0.5` in
+///   the input, where `step` is 1 over the factor, or `H / H'` for a size; nearest elements are at `floor(o * step)`, and with
+///   `"nearest-exact"` at `floor((o + 0.5) * step)`. With `align_corners` the outermost elements of input and output coincide, and `step`
+///   is `(H - 1) / (H' - 1)`, as in PyTorch.
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
 /// PyTorch: `torch.nn.Upsample(size, scale_factor, mode=mode, align_corners=align_corners)`.
 #[derive(Clone, Debug)]
 pub struct Upsample {
-    /// One for each axis, or one for all.
+    /// The sizes of the output, one for each axis or one for all. `None` if a factor is given.
     size: Option<Vec<u64>>,
-    /// The same.
+    /// The factors, one for each axis or one for all. `None` if sizes are given.
     scale_factor: Option<Vec<f64>>,
     mode: usize,
     align_corners: bool,
 }
 
-/// Nearest elements of the middles of those of the output.
+/// The mode that takes the input element nearest to the centre of each output element.
 const EXACT: &str = "nearest-exact";
 
-/// The modes, and how they find what lies between elements.
+/// The modes by name, with their interpolation.
 const MODES: [(&str, Interpolation); 6] = [
     ("nearest", Interpolation::Nearest),
     (EXACT, Interpolation::Nearest),
@@ -46,18 +46,18 @@ const MODES: [(&str, Interpolation); 6] = [
     ("trilinear", Interpolation::Linear),
 ];
 
-/// What factors are called in messages.
+/// The words for factors in messages.
 const FACTORS: &str = "a number, a pair (height, width) or (depth, height, width)";
 
-/// What sizes are called there.
+/// The words for sizes in messages.
 const SIZES: &str = "a whole number, a pair (height, width) or (depth, height, width)";
 
-/// Up to three numbers.
+/// Returns up to three numbers. `None` if the argument is no such value.
 fn few(value: &Argument) -> Option<Vec<f64>> {
     numbers(value).filter(|numbers| numbers.len() <= 3)
 }
 
-/// The same of whole ones.
+/// Returns up to three whole numbers. `None` if the argument is no such value.
 fn lengths(value: &Argument) -> Option<Vec<u64>> {
     let whole = |number: f64| (number >= 0.0 && number == number as u64 as f64).then_some(number as u64);
     match value {
@@ -73,7 +73,7 @@ fn lengths(value: &Argument) -> Option<Vec<u64>> {
 struct Axis {
     input: u64,
     output: u64,
-    /// The factor, if that is what is given.
+    /// The factor. `None` if a size is given.
     factor: Option<f64>,
 }
 
@@ -112,7 +112,7 @@ impl Layer for Upsample {
 }
 
 impl Upsample {
-    /// A volume: each of its columns of planes, and then each plane.
+    /// Resizes a volume: first the depth, then each plane.
     fn on_volume(&self, b: &mut Builder<'_>, x: Value) -> Result<Value, Mistake> {
         let [channels, depth, height, width] = x.volume()?;
         let interpolation = self.interpolation(b, 3);
@@ -129,7 +129,7 @@ impl Upsample {
         Ok(b.view(y, Shape::new(&[channels, planes.output, rows.output, columns.output])))
     }
 
-    /// Maps with rows and columns of other lengths.
+    /// Resizes the rows and columns of maps.
     fn on(
         &self,
         b: &mut Builder<'_>,
@@ -152,7 +152,7 @@ impl Upsample {
         b.op(Interpolate { channels, interpolation, input, output, start, step }, &[x])
     }
 
-    /// What becomes of axes of these lengths.
+    /// Returns the new lengths of these axes.
     fn axes<const N: usize>(&self, b: &mut Builder<'_>, input: [u64; N]) -> Result<[Axis; N], Mistake> {
         let sized = |output: [u64; N]| {
             core::array::from_fn(|axis| Axis { input: input[axis], output: output[axis], factor: None })
@@ -188,7 +188,7 @@ impl Upsample {
         Ok(axes)
     }
 
-    /// How what lies between elements is found. Modes say for how many axes they are, as in PyTorch.
+    /// Returns the interpolation of the mode. Reports a mistake if the mode is for another number of axes, as in PyTorch.
     fn interpolation(&self, b: &mut Builder<'_>, axes: usize) -> Interpolation {
         let (name, interpolation) = MODES[self.mode];
         let of = match name {
@@ -211,7 +211,7 @@ impl Upsample {
     }
 }
 
-/// What is written for each axis: one number for all, or as many.
+/// Returns a written value for each axis: one stands for all axes.
 fn of_axes<T: Copy, const N: usize>(b: &mut Builder<'_>, name: &'static str, written: &[T], default: T) -> [T; N] {
     if let Ok(all) = <[T; N]>::try_from(written) {
         return all;
@@ -228,12 +228,13 @@ fn of_axes<T: Copy, const N: usize>(b: &mut Builder<'_>, name: &'static str, wri
 }
 
 impl Axis {
-    /// One that stays as it is.
+    /// Returns an axis that keeps its length.
     fn left(length: u64) -> Axis {
         Axis { input: length, output: length, factor: Some(1.0) }
     }
 
-    /// How often its elements are repeated where they are: by a whole factor, or to a size that PyTorch too divides without rounding.
+    /// Returns how often each element is repeated: the factor if it is whole, or the quotient of sizes if PyTorch too divides them without
+    /// rounding. `None` otherwise.
     fn repetitions(self) -> Option<u64> {
         match self.factor {
             Some(factor) => (factor == (factor as u64) as f64).then_some(factor as u64),
@@ -244,14 +245,14 @@ impl Axis {
         }
     }
 
-    /// Places of the nearest elements of middles: PyTorch's arithmetic, which has no other case.
+    /// Returns the first place and the step of nearest elements of centres, by PyTorch's arithmetic.
     fn middles(self) -> [f64; 2] {
         let step = self.factor.map_or(self.input as f64 / self.output as f64, |factor| 1.0 / factor);
         [step / 2.0, step]
     }
 
-    /// Where in the input its first element of the output is, and how far apart elements of the output are there: PyTorch's arithmetic,
-    /// which copies where the sizes are the same, whatever the factor, unless it goes through four elements.
+    /// Returns the position of the output's first element in the input, and the distance between output elements there. It is PyTorch's
+    /// arithmetic, which copies if both sizes are equal, whatever the factor, unless the interpolation is cubic.
     fn places(self, interpolation: Interpolation, align_corners: bool) -> [f64; 2] {
         let Axis { input, output, factor } = self;
         let sizes = [input, output].map(|size| size as f64);

@@ -1,4 +1,4 @@
-//! `SelectiveScan(x, StepSizes(1536), b, c)`: state space models.
+//! State space models, as `SelectiveScan(x, StepSizes(1536), b, c)`.
 
 mod selective_scan;
 mod step_sizes;
@@ -8,5 +8,5 @@ pub use step_sizes::StepSizes;
 
 use super::Entry;
 
-/// The layers of the family.
+/// The layers of this family.
 pub(super) const LAYERS: &[Entry] = &[Entry::of::<SelectiveScan>(), Entry::of::<StepSizes>()];

@@ -9,12 +9,12 @@ use alloc::vec::Vec;
 
 /// `SelectiveScan(x, delta, b, c)`: the state space model at the heart of Mamba.
 ///
-/// * Four branches: x `[T, D]`, the step sizes delta `[T, D]`, which are above 0 behind [`StepSizes`](super::StepSizes), and b and c
-///   `[T, N]`. Output `[T, D]`. Each of the D channels has N states, at most 128, which are 0 before the first step:
+/// * Four branches: x `[T, D]`, the step sizes delta `[T, D]`, which [`StepSizes`](super::StepSizes) makes positive, and b and c `[T, N]`.
+///   Output `[T, D]`. Each of the D channels has N states, at most 128, which are 0 before the first step:
 ///   `h[t] = exp(delta[t] * A) * h[t - 1] + delta[t] * x[t] * b[t]`, `y[t] = sum(c[t] * h[t]) + D * x[t]`, with `A = -exp(A_log)`.
-/// * Parameters: `A_log` `[D, N]`, each row of which begins with the logarithms of 1 to N, and `D` `[D]`, of ones.
+/// * Parameters: `A_log` `[D, N]`, each row initialised to the logarithms of 1 to N, and `D` `[D]`, of ones.
 /// * With `cache` in `INFER` the states of the last step are kept, in f32, and the next steps go on from them.
-/// * Backward keeps the four branches. No states are kept: they are computed again, 16 steps at a time.
+/// * Backward keeps the four branches. No states are kept: they are recomputed, 16 steps at a time.
 ///
 /// PyTorch: `mamba_ssm.ops.selective_scan_interface.selective_scan_fn(x, delta, -torch.exp(A_log), b, c, D)` with the time as the last
 /// axis; the loop over steps in `MambaMixer.slow_forward` of `transformers.models.mamba.modeling_mamba`.
@@ -58,7 +58,7 @@ impl Layer for SelectiveScan {
     }
 }
 
-/// Steps and features of a branch.
+/// Returns steps and features of a branch.
 fn rows(x: &[Value], branch: usize) -> Result<[u64; 2], Mistake> {
     let Value { elements, shape, .. } = x[branch];
     if let Some([given, remedy]) = elements.no_numbers() {

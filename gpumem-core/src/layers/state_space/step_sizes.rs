@@ -10,12 +10,12 @@ use alloc::format;
 use alloc::vec::Vec;
 
 /// `StepSizes(out_features, min = 0.001, max = 0.1)`: the step sizes of a [`SelectiveScan`](super::SelectiveScan): an affine map of the
-/// last axis, and `log(1 + exp(x))` of that.
+/// last axis, followed by `log(1 + exp(x))`.
 ///
-/// * Options: `min = 0.001` and `max = 0.1`, what lies between are the step sizes that an input of 0 gives before training.
+/// * Options: `min = 0.001` and `max = 0.1`, the range of the step sizes of an input of 0 before training.
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`.
-/// * Parameters: `weight` `[out_features, in_features]`, uniform within `1 / sqrt(in_features)`, and `bias` `[out_features]`: what
-///   gives step sizes whose logarithms are uniform between those of `min` and `max`.
+/// * Parameters: `weight` `[out_features, in_features]`, uniform within `1 / sqrt(in_features)`, and `bias` `[out_features]`, drawn so that
+///   logarithms of step sizes are uniform between those of `min` and `max`.
 /// * Backward keeps the input and the output.
 ///
 /// PyTorch: `torch.nn.functional.softplus(dt_proj(x))` of `transformers.models.mamba.modeling_mamba.MambaMixer`, whose `time_step_min`
