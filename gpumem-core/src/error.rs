@@ -1,17 +1,17 @@
-//! What can go wrong at run time.
+//! Errors at run time.
 
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What can go wrong at run time. Every message says what to do next.
+/// An error at run time. Every message says what to do next.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Data of another length than the tensor it is meant for.
+    /// Data with another length than the tensor that it is meant for.
     Length {
-        /// What the data is meant for.
+        /// The tensor that the data is meant for.
         what: String,
         /// Elements that are needed.
         expected: u64,
@@ -31,12 +31,12 @@ pub enum Error {
         name: String,
         /// The shape that is needed.
         expected: Vec<u64>,
-        /// The shape that there is.
+        /// The shape of the given tensor.
         found: Vec<u64>,
     },
     /// An index in the data that is not below its limit.
     Index {
-        /// What the index is: `label`, `token`.
+        /// The kind of the index: `label`, `token`.
         what: &'static str,
         /// Its place in the data.
         position: u64,
@@ -45,7 +45,7 @@ pub enum Error {
         /// The first value that is too large.
         limit: u64,
     },
-    /// An index that is less than the one before it, where those of a sample must not fall.
+    /// An index below the one before it, although the indices of a sample must not fall.
     Order {
         /// The name of the index: `segment`.
         what: &'static str,
@@ -80,11 +80,11 @@ pub enum Error {
         /// Names of the states that it keeps of this parameter.
         kept: Vec<String>,
     },
-    /// A sequence that is to go on from an earlier step, of a network that keeps what all steps so far come to.
+    /// A sequence that cannot go back to an earlier time step, because the network keeps a state of all steps so far.
     Rewind {
-        /// Steps that were to be left.
+        /// Steps that should remain.
         steps: u64,
-        /// Steps that there are.
+        /// Steps in the cache.
         cached: u64,
     },
     /// No parameter, gradient or buffer of that name.
@@ -98,7 +98,7 @@ pub enum Error {
     Unsupported {
         /// The device.
         device: &'static str,
-        /// What it cannot do, and what can be done instead.
+        /// The request in words, and what to do instead.
         what: String,
     },
     /// Too little memory on the device.
@@ -107,38 +107,38 @@ pub enum Error {
         device: &'static str,
         /// Bytes that are needed.
         needed: u64,
-        /// What `needed` counts beside the arena, where the device compared it with what is free.
+        /// The bytes that `needed` counts besides the arena. `None` if the device did not compare `needed` with free memory.
         beside: Option<Beside>,
-        /// Bytes of `needed` that every batch needs: weights, gradients that are held, and optimizer state. 0 if that is not known.
+        /// Bytes of `needed` that every batch needs: weights, gradients that last, and optimizer state. 0 if that is not known.
         lasting: u64,
-        /// Bytes that are free, if known.
+        /// Bytes that are free. `None` if that is not known.
         free: Option<u64>,
-        /// Who holds the rest, the largest first, as far as that is known.
+        /// The processes that hold the rest, as far as known, the largest first.
         holders: Vec<Holder>,
     },
-    /// A library that the device needs is not there, or too old.
+    /// A library that the device needs is missing or too old.
     Library {
         /// The library.
         name: &'static str,
-        /// What was found, if anything: `version 11.8 (libnvrtc.so.11)`, or what is wrong with a file.
+        /// The version that was found, as `version 11.8 (libnvrtc.so.11)`, or the fault of a file. `None` if nothing was found.
         found: Option<String>,
         /// The version that is needed.
         wanted: String,
-        /// What brings it.
+        /// The package that installs it.
         package: String,
     },
-    /// More than one thing is missing; all are to be put right.
+    /// Several errors, all of which must be fixed.
     Several(Vec<Error>),
     /// The device reported a failure.
     Device {
         /// The device.
         device: &'static str,
-        /// What failed and what the device said.
+        /// The call that failed, and the message of the device.
         what: String,
-        /// The error of the device's library, for programs that look at its code.
+        /// The error of the device's library, for programs that read its code. `None` if there is none.
         cause: Option<Cause>,
     },
-    /// A tensor's bytes lie outside the arena.
+    /// The bytes of a tensor are outside the arena.
     Range {
         /// First byte.
         offset: u64,
@@ -147,22 +147,22 @@ pub enum Error {
         /// Size of the arena in bytes.
         arena: u64,
     },
-    /// The program that the macro embedded is damaged or does not match its plan: a defect of this library.
+    /// The embedded program is damaged or does not match its plan: a defect of this library.
     Damaged(&'static str),
 }
 
-/// An error behind an error: what [`core::error::Error::source`] gives. The message of the error in front says it too.
+/// The error that caused another one, for [`core::error::Error::source`]. The message of the outer error contains its text.
 #[derive(Clone, Debug)]
 pub struct Cause(Arc<dyn core::error::Error + Send + Sync>);
 
 impl Cause {
-    /// Keeps an error.
+    /// Wraps an error.
     pub fn new(error: impl core::error::Error + Send + Sync + 'static) -> Cause {
         Cause(Arc::new(error))
     }
 }
 
-/// Two causes are equal if they say the same.
+/// Two causes are equal if their messages are equal.
 impl PartialEq for Cause {
     fn eq(&self, other: &Cause) -> bool {
         self.0.to_string() == other.0.to_string()
@@ -172,26 +172,26 @@ impl PartialEq for Cause {
 /// A process that holds memory of a device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holder {
-    /// What to call it: `python3 (process 4711)`.
+    /// Its name in messages: `python3 (process 4711)`.
     pub name: String,
-    /// Bytes that it holds, if known.
+    /// Bytes that it holds. `None` if that is not known.
     pub bytes: Option<u64>,
 }
 
-/// What a network needs of a device beside its arena: library handles, modules, graphs.
+/// Memory that a network needs on a device besides its arena: library handles, modules, graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Beside {
-    /// Bytes that the same network took when it was loaded before.
+    /// Bytes that this network took when it was loaded before.
     Measured(u64),
-    /// Bytes that are left of the budget's reserve, which is a rule for cards.
+    /// Bytes that are left of the budget's reserve, which is an estimate by a rule for cards.
     Rule(u64),
-    /// Nothing: what the context took of the reserve is not known.
+    /// Nothing, since it is not known how much of the reserve the context took.
     NotCounted,
 }
 
 impl Beside {
-    /// Bytes.
+    /// Returns the bytes; 0 if they are not counted.
     pub const fn bytes(self) -> u64 {
         match self {
             Beside::Measured(bytes) | Beside::Rule(bytes) => bytes,
@@ -212,15 +212,15 @@ impl fmt::Display for Beside {
     }
 }
 
-/// Processes that are named one by one.
+/// The largest number of processes that are named one by one.
 const NAMED: usize = 4;
 
-/// `: python3 (process 4711) holds 8.01 GiB, this process holds 428.0 MiB`, or nothing.
+/// The text `: python3 (process 4711) holds 8.01 GiB, this process holds 428.0 MiB`; empty without holders.
 struct Holders<'a>(&'a [Holder]);
 
 impl fmt::Display for Holders<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A single process behind the named ones is named as well: it takes no more room than saying that there is one.
+        // A single further process is named as well: its name is no longer than the words for one more process.
         let named = if self.0.len() == NAMED + 1 { NAMED + 1 } else { self.0.len().min(NAMED) };
         let (first, others) = self.0.split_at(named);
         for (index, holder) in first.iter().enumerate() {
@@ -270,12 +270,12 @@ fn is_negative(index: u32, limit: u64) -> bool {
 }
 
 impl Error {
-    /// A failure of a device that no library's error stands behind.
+    /// Returns a failure of a device without an error of a library.
     pub fn failed(device: &'static str, what: impl Into<String>) -> Error {
         Error::Device { device, what: what.into(), cause: None }
     }
 
-    /// A failure that the device's library reported; `what` says what it said.
+    /// Returns a failure that the device's library reported. `what` contains its message.
     pub fn failed_because(
         device: &'static str,
         what: impl Into<String>,
@@ -409,7 +409,7 @@ impl fmt::Display for Shortage {
 }
 
 impl core::error::Error for Error {
-    /// What a device's library said, or the first of several errors.
+    /// Returns the error of the device's library, or the first of several errors.
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Error::Device { cause: Some(cause), .. } => Some(&*cause.0),
@@ -483,7 +483,7 @@ mod tests {
             text(284 * GIB, 283 * GIB, Some(64 * GIB)),
             format!("CPU: 284.00 GiB are needed, but only 64.00 GiB are free; {advice}")
         );
-        // A smaller batch helps where they have room.
+        // A smaller batch helps if these bytes fit.
         assert!(text(284 * GIB, 63 * GIB, Some(64 * GIB)).ends_with("; free some, or train with a smaller batch"));
         assert!(text(284 * GIB, 63 * GIB, None).ends_with("; free some, or train with a smaller batch"));
     }
@@ -581,7 +581,7 @@ mod tests {
                 Error::Index { what: "label", position: 5, value: 4, limit: 4 },
                 "label 4 at position 5 is too large: it must be below 4",
             ),
-            // Too large for an `i32` is not negative where a table has as many rows.
+            // An index beyond `i32::MAX` is no negative number if the table has so many rows.
             (
                 Error::Index { what: "token", position: 0, value: u32::MAX, limit: (1 << 31) + 1 },
                 "token 4294967295 at position 0 is too large: it must be below 2147483649",

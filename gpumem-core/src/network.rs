@@ -1,4 +1,4 @@
-//! What `network!` implements for the struct it generates.
+//! The traits that `network!` implements for the struct that it generates.
 
 use crate::cards::Card;
 use crate::error::Error;
@@ -26,20 +26,19 @@ pub struct LayerInfo {
     /// Multiply-accumulates of one sample's forward pass up to the network's outputs. A layer that the loss alone reads, as those of an auxiliary
     /// head, has none.
     pub macs: u64,
-    /// Elements of what its backward pass keeps and no earlier layer keeps already: activations that are there once,
-    /// activations for each sample, 4-byte elements that are there once, 4-byte elements for each sample, bytes that are there
-    /// once, bytes for each sample.
+    /// Elements of its saved tensors, without those that an earlier layer saves. In order: activations for the whole batch, activations for
+    /// each sample, 4-byte elements for the whole batch, 4-byte elements for each sample, bytes for the whole batch, bytes for each sample.
     pub kept: [u64; 6],
 }
 
 impl LayerInfo {
-    /// Bytes of what its backward pass keeps and no earlier layer keeps already.
+    /// Returns the bytes of its saved tensors, without those that an earlier layer saves.
     pub const fn kept_bytes(&self, batch: u64, precision: Precision) -> u64 {
         kept_bytes(self.kept, batch, precision)
     }
 }
 
-/// Bytes of [`LayerInfo::kept`].
+/// Returns the bytes of [`LayerInfo::kept`].
 pub const fn kept_bytes(kept: [u64; 6], batch: u64, precision: Precision) -> u64 {
     let [once, each, wide_once, wide_each, bytes_once, bytes_each] = kept;
     (once + each * batch) * Role::Activation.bytes(precision)
@@ -55,61 +54,61 @@ pub const fn kept_bytes(kept: [u64; 6], batch: u64, precision: Precision) -> u64
 pub trait Network: Sized {
     /// The struct's name.
     const NAME: &'static str;
-    /// The file that declares it and the line that a refusal points at, as its record has them: records of instances say with it
-    /// which network they are of. Empty and 0 if they are not known.
+    /// The file that declares it and the line that a refusal points at. Records of its instances name the network by them. Empty and 0 if
+    /// they are not known.
     #[doc(hidden)]
     const PLACE: (&'static str, u32) = ("", 0);
     /// The layer table.
     const LAYERS: &'static [LayerInfo];
-    /// The training step, if the network has `const TRAIN`; of several steps the one that needs the largest arena.
+    /// The training step; of several, the one that needs the largest arena. `None` without training.
     const TRAINING: Option<&'static Compiled>;
-    /// The training steps of a network whose constants have names of their own, that of `TRAIN` first if there is one. Empty of other networks.
+    /// The training steps of a network that names their constants, that of `TRAIN` first if there is one. Empty for other networks.
     const STEPS: &'static [StepInfo] = &[];
-    /// The forward pass: as `const INFER` says, or with the batch and the precision of `const TRAIN`.
+    /// The forward pass, with the settings of `const INFER`, or with the batch and the precision of `const TRAIN`.
     const INFERENCE: &'static Compiled;
-    /// The forward pass beside the training step: with the batch and the precision of `const TRAIN`. The same as
+    /// The forward pass with the batch and the precision of `const TRAIN`, which shares the training step's arena. It equals
     /// [`Network::INFERENCE`] for a network without `const TRAIN` or without `const INFER`.
     const EVALUATION: &'static Compiled;
-    /// How [`Network::INFERENCE`] takes a sequence, where `const INFER` has a `cache`.
+    /// The sizes of the cache of [`Network::INFERENCE`]. `None` if `const INFER` has no `cache`.
     const CACHED: Option<Cached> = None;
-    /// The value of `const TRAIN`, if the network has it.
+    /// The value of `const TRAIN`. `None` if the network has none.
     const TRAIN: Option<Train>;
-    /// Bytes of each card that [`Network::PROGRAM`] leaves to others.
+    /// Bytes of each card that [`Network::PROGRAM`] leaves to other processes.
     const HEADROOM: u64;
     /// The cards that [`Network::PROGRAM`] was written for.
     const CARDS: &'static [Card] = &[];
-    /// False if nothing says at which batch it runs: there is neither `const TRAIN` nor `const INFER`.
+    /// False if its batch is not known, because there is neither `const TRAIN` nor `const INFER`.
     #[doc(hidden)]
     const RUNS: bool = true;
     /// The functions of the operations that the user declared.
     const OPERATIONS: &'static Operations = &Operations::NONE;
-    /// What its programs were lowered from, for tools that lower it again: at another precision, for another card.
+    /// The blueprint that its programs were lowered from, for tools that lower it at another precision or for another card.
     const BLUEPRINT: &'static [u8] = &[];
-    /// What [`Network::TRAINING`] needs of memory, or [`Network::INFERENCE`] for a network without training.
+    /// The memory that [`Network::TRAINING`] needs, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.
     const PROGRAM: &'static Compiled = match Self::TRAINING {
         Some(training) => training,
         None => Self::INFERENCE,
     };
-    /// Byte offset of each tensor that lives inside [`Network::PROGRAM`]'s step.
+    /// The byte offset of each tensor that lives only inside [`Network::PROGRAM`]'s step.
     const PLAN: &'static [u64] = Self::PROGRAM.offsets;
 
-    /// The value of the constant of [`Network::TRAINING`]: `TRAIN`, or that of the largest of several steps.
+    /// The settings of [`Network::TRAINING`]: those of `TRAIN`, or of the largest of several steps. `None` without training.
     const TRAINED: Option<Train> = match Self::STEPS {
         [] => Self::TRAIN,
         steps => Some(StepInfo::largest(steps).train),
     };
 
-    /// Evaluating it fails to compile if the network does not fit the cards it is aimed at.
+    /// A constant whose evaluation fails to compile if the network does not fit its target cards.
     const CHECKED: ();
 
-    /// A batch of inputs: a tensor, or a tuple where there are several.
+    /// A batch of inputs: a tensor, or a tuple of several.
     type Input: Hosts;
-    /// What the loss compares a batch of outputs with: a tensor, or a tuple where there are several; `()` for a loss that compares
-    /// with nothing, and [`NoConstTrain`] for a network without training.
+    /// A batch of targets: a tensor, or a tuple of several. `()` for a loss without targets, and [`NoConstTrain`] for a network without
+    /// training.
     type Target: Hosts;
-    /// A batch of outputs: a tensor, or a tuple where there are several.
+    /// A batch of outputs: a tensor, or a tuple of several.
     type Output: Hosts;
 
     /// Stands in for `infer_on` of a network without `INFER`. It does not compile there, and the error says what to write.
@@ -131,7 +130,7 @@ pub trait Network: Sized {
     }
 }
 
-/// A network with `const TRAIN`. Code for any network that trains asks for it: `fn fit<N: Trains>(net: &mut Net<N, AnyDevice>, ..)`.
+/// A network with `const TRAIN`. Generic code that trains has it as a bound: `fn fit<N: Trains>(net: &mut Net<N, AnyDevice>, ..)`.
 pub trait Trains: Learns {}
 
 impl<N: Network<Target: Compared>> Trains for N {}
@@ -153,7 +152,7 @@ pub struct StepInfo {
 }
 
 impl StepInfo {
-    /// The step that needs the largest arena; of those that need as much, the first.
+    /// Returns the step that needs the largest arena; the first if several need as much.
     ///
     /// # Panics
     /// Without a step.
@@ -170,32 +169,32 @@ impl StepInfo {
     }
 }
 
-/// A network with a training step of this number in [`Network::STEPS`]: what `Gan::critic(&mut net)` makes.
+/// A network with a training step of this number in [`Network::STEPS`]. `Gan::critic(&mut net)` makes such a step.
 pub trait NamedStep<const NUMBER: usize>: Network {
     /// A batch of the inputs that its loss depends on.
     type StepInput: Hosts;
-    /// A batch of what its loss compares with.
+    /// A batch of the targets of its loss.
     type StepTarget: Hosts;
 }
 
 /// A network with `batch: Largest`: the largest batches that fit the cards of its constants.
 #[doc(hidden)]
 pub trait Largest {
-    /// That of `const TRAIN`.
+    /// The largest batch of `const TRAIN`.
     const TRAIN: u64 = 1;
-    /// That of `const INFER`.
+    /// The largest batch of `const INFER`.
     const INFER: u64 = 1;
 }
 
-/// How a forward pass takes a sequence whose keys and values are kept.
+/// The sizes of a forward pass with a cache of keys and values.
 #[derive(Clone, Copy, Debug)]
 pub struct Cached {
-    /// Most steps of a sequence.
+    /// The most time steps of a sequence.
     pub steps: u64,
-    /// Steps in a pass of [`Network::INFERENCE`].
+    /// Time steps in one pass of [`Network::INFERENCE`].
     pub chunk: u64,
-    /// The pass of one step, as [`Program::encode`](crate::program::Program::encode) wrote it, where that is another one. Its tensors
-    /// lie where those of [`Network::INFERENCE`] do.
+    /// The pass of a single time step, encoded by [`Program::encode`](crate::program::Program::encode). `None` if [`Network::INFERENCE`]
+    /// takes single steps. Its tensors have the offsets of those of [`Network::INFERENCE`].
     pub one_step: Option<&'static [u8]>,
 }
 
@@ -206,7 +205,7 @@ pub struct Cached {
 )]
 pub trait Caches: Serve {}
 
-/// A network as it is loaded to continue sequences: with `infer_on`, or without `const TRAIN` with `on`.
+/// A network that was loaded to continue sequences: with `infer_on`, or without `const TRAIN` with `on`.
 #[diagnostic::on_unimplemented(
     message = "network `{Self}` keeps no cache, so it cannot continue a sequence",
     label = "write `const INFER: Infer = Infer {{ cache: 1024 }};` in the network, and load it with `infer_on`"
@@ -215,13 +214,13 @@ pub trait Generate: Network {}
 
 impl<N: Caches> Generate for Serving<N> {}
 
-/// A network with `const INFER`, which can be loaded for that alone: see [`Serving`].
+/// A network with `const INFER`, whose forward pass can be loaded alone: see [`Serving`].
 #[diagnostic::on_unimplemented(
     message = "network `{Self}` has no `const INFER`",
     label = "add `const INFER: Infer = Infer {{ batch: 1 }};` to it to load the forward pass alone, or load it with `on`, which has `forward`"
 )]
 pub trait Serve: Network {
-    /// Bytes of each card that the forward pass leaves to others.
+    /// Bytes of each card that the forward pass leaves to other processes.
     const SERVED_HEADROOM: u64;
     /// A batch of inputs, of the size in `const INFER`.
     type ServedInput: Hosts;
@@ -229,7 +228,7 @@ pub trait Serve: Network {
     type ServedOutput: Hosts;
 }
 
-/// The forward pass of a network as `const INFER` says, at its own batch and precision, without the training step beside it.
+/// The forward pass of a network with the settings of `const INFER`, at its own batch and precision, without the training step.
 #[derive(Debug)]
 pub struct Serving<N>(PhantomData<fn() -> N>);
 

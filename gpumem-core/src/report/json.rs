@@ -10,14 +10,17 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What a network needs, as a JSON object: `version` (1; keys may be added, and what one means changes only with it), `name`, `parameters`, `flops_forward` (two for each multiply-accumulate of one
-/// sample on the way to the network's outputs: what the loss alone reads, such as an auxiliary head, is not counted), `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and
-/// the largest batch that does. All sizes are in bytes; `output_shape` is without the batch; `kept_bytes` is for the
-/// whole batch. `checkpoint` of `train` is what is computed again: `level` of `levels`, `recomputed` operations, `extra_flops`,
-/// `extra_bytes_moved`, and `activations_without` it, `null` where there is no other level; its `clip`, `null` where nothing is clipped, and its
-/// `schedule` have a `name` and their numbers. With `offload`, `train` has `host`, what lies in
-/// host memory, `host_each_way`, what a step copies from there and back, and `host_ms`, milliseconds that this takes at least at
-/// [`BUS_BYTES`](crate::memory::budget::BUS_BYTES).
+/// Returns the needs of a network as a JSON object.
+///
+/// Its keys are `version` (1; keys may be added, but the meaning of one changes only with it), `name`, `parameters`, `flops_forward`,
+/// `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and the largest batch that fits.
+/// All sizes are in bytes. `flops_forward` counts two for each multiply-accumulate of one sample up to the network's outputs, without
+/// layers that the loss alone reads, such as an auxiliary head. `output_shape` is without the batch; `kept_bytes` is for the whole batch.
+///
+/// `checkpoint` of `train` describes recomputation: `level` of `levels`, `recomputed` operations, `extra_flops`, `extra_bytes_moved`, and
+/// `activations_without` it, `null` if there is no other level. `clip`, `null` without clipping, and `schedule` have a `name` and their
+/// numbers. With `offload`, `train` has `host`, bytes in host memory, `host_each_way`, bytes that a step copies from there and back, and
+/// `host_ms`, the least milliseconds of these copies at [`BUS_BYTES`](crate::memory::budget::BUS_BYTES).
 pub fn json<N: Network>() -> String {
     let layers: Vec<String> = N::LAYERS
         .iter()
@@ -52,7 +55,7 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
     )
 }
 
-/// A program, with what else is said of it.
+/// Returns the JSON of a program. `said` are its further keys.
 fn program(compiled: &Compiled, said: &str) -> String {
     let Compiled { budget, batch, .. } = compiled;
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
@@ -72,7 +75,7 @@ fn program(compiled: &Compiled, said: &str) -> String {
     format!("{{{}{step}{checkpoint}{said}}}", fields.collect::<Vec<String>>().join(","))
 }
 
-/// What happens to gradients and to the learning rate.
+/// Returns the JSON of clipping and of the learning-rate schedule.
 fn descent(train: &Train) -> String {
     let clip = match train.clip {
         Some(clip) => format!("{{\"name\":{},\"value\":{:?}}}", quoted(clip.name()), clip.number()),
@@ -88,11 +91,11 @@ fn descent(train: &Train) -> String {
     format!(",\"clip\":{clip},\"schedule\":{{\"name\":{}{numbers}}}", quoted(schedule.name()))
 }
 
-/// What of a training step is computed again: FLOPs and bytes are those of the whole batch.
+/// Returns the JSON of recomputation in a training step. FLOPs and bytes are those of the whole batch.
 fn checkpoint(compiled: &Compiled) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
     let Level { number, count, activations_without } = compiled.level;
-    // Where there is one level only, what it would be without is not known.
+    // With a single level, the activations without it are not known.
     let without = if count > 1 { format!("{activations_without}") } else { "null".into() };
     format!(
         "\"checkpoint\":{{\"level\":{number},\"levels\":{count},\"recomputed\":{operations},\"extra_flops\":{flops},\
@@ -115,7 +118,7 @@ fn fits<N: Network>() -> Vec<String> {
     cards::ALL.iter().map(line).collect()
 }
 
-/// A JSON string.
+/// Returns a text as a JSON string.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

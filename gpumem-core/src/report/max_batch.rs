@@ -5,7 +5,7 @@ use crate::memory::tables::Tables;
 use crate::number::Precision;
 use alloc::collections::BTreeMap;
 
-/// Budgets of one step by batch, each planned once.
+/// The budgets of one step by batch. Each is planned once.
 #[derive(Debug)]
 pub struct Arenas<'a> {
     tables: &'a Tables,
@@ -14,12 +14,12 @@ pub struct Arenas<'a> {
 }
 
 impl<'a> Arenas<'a> {
-    /// Those of a step at this precision.
+    /// Returns the budgets of a step at this precision; none is planned yet.
     pub fn new(tables: &'a Tables, precision: Precision) -> Arenas<'a> {
         Arenas { tables, precision, planned: BTreeMap::new() }
     }
 
-    /// The budget for `batch` samples, with a reserve of 0.
+    /// Returns the budget for `batch` samples, with a reserve of 0.
     ///
     /// # Errors
     /// See [`PlanError`].
@@ -27,13 +27,13 @@ impl<'a> Arenas<'a> {
         *self.planned.entry(batch).or_insert_with(|| budget_at(self.tables, batch, self.precision))
     }
 
-    /// Whether a planned arena for `batch` samples has at most `room` bytes.
+    /// True if the arena that is planned for `batch` samples has at most `room` bytes.
     pub fn fits(&mut self, batch: u64, room: u64) -> bool {
         self.budget(batch).is_ok_and(|budget| budget[Line::Arena] <= room)
     }
 
-    /// The largest batch whose arena has at most `room` bytes: doubling, then halving. Every batch that decides is
-    /// planned. 0 if not even one sample fits.
+    /// Returns the largest batch whose arena has at most `room` bytes; 0 if not even one sample fits. The search doubles the batch, then
+    /// halves the interval, and plans every batch that it tries.
     pub fn largest(&mut self, room: u64) -> u64 {
         if !self.fits(1, room) {
             return 0;

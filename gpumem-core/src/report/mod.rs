@@ -1,4 +1,4 @@
-//! Reports: what a network needs, as a table for people and as JSON for programs.
+//! Reports of the memory that a network needs, as a table for people and as JSON for programs.
 
 mod json;
 mod max_batch;
@@ -19,32 +19,32 @@ use crate::program::Program;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Samples of the program whose figures a report shows.
+/// Returns the samples of the program whose figures a report shows.
 const fn batch<N: Network>() -> u64 {
     N::PROGRAM.batch
 }
 
-/// Bytes that an arena may have on a card, beside what is left to others.
+/// Returns the bytes that an arena may have on a card, with `headroom` left to other processes.
 fn room(card: &Card, headroom: u64) -> u64 {
     card.usable().saturating_sub(card.reserve()).saturating_sub(headroom)
 }
 
-/// Elements of all parameters.
+/// Returns the elements of all parameters.
 fn parameters<N: Network>() -> u64 {
     N::LAYERS.iter().map(|layer| layer.parameters).sum()
 }
 
-/// Multiply-accumulates of one sample's forward pass.
+/// Returns the multiply-accumulates of one sample's forward pass.
 fn macs<N: Network>() -> u64 {
     N::LAYERS.iter().map(|layer| layer.macs).sum()
 }
 
-/// Bytes that the backward pass keeps of each layer.
+/// Returns the bytes that are saved in each layer for the backward pass.
 fn kept<N: Network>() -> Vec<u64> {
     let Some(training) = N::TRAINING else { return vec![0; N::LAYERS.len()] };
     let bytes = |kept| kept_bytes(kept, training.samples(), training.precision);
     let of_layers = N::LAYERS.iter().map(|info| bytes(info.kept));
-    // The layer table is that of the first level.
+    // The layer table is that of recompute level 0.
     let leaner = if training.level.number > 0 { Program::decode(training.program) } else { None };
     leaner.map_or_else(|| of_layers.collect(), |program| program.kept_of_layers().into_iter().map(bytes).collect())
 }

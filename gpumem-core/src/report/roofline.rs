@@ -1,9 +1,9 @@
-//! How long a step takes at least: what each operation moves and multiplies, against what a card can.
+//! A lower bound on the time of a step, from the bytes that operations move and the products that they compute.
 //!
-//! An operation takes at least the time in which the card's memory moves what it reads and writes, each tensor once, and the time
-//! in which its arithmetic units multiply: the longer of the two. Nothing takes less, whatever runs it; what takes more shows
-//! beside it in a profile. S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model",
-//! Communications of the ACM 52 (2009).
+//! An operation takes at least the time in which the card's memory moves all tensors that it reads and writes, each once, and at least the
+//! time in which its arithmetic units multiply. The longer of the two is the bound. No kernel can be faster; a profile shows how much
+//! slower the real one is. S. Williams, A. Waterman, D. Patterson, "Roofline: an insightful visual performance model", Communications of
+//! the ACM 52 (2009).
 
 use crate::cards::Card;
 use crate::error::Error;
@@ -19,14 +19,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What an operation's time is spent on.
+/// The kinds of work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Products, convolutions and attention: what tensor cores can do.
+    /// Products, convolutions and attention: work that tensor cores can do.
     Contraction,
     /// Norms, softmax and losses: sums over rows or channels.
     Normalisation,
-    /// All else: each number by itself.
+    /// All other operations, which treat each number by itself.
     Elementwise,
 }
 
@@ -34,7 +34,7 @@ impl Work {
     /// Every kind.
     pub const ALL: [Work; 3] = [Work::Contraction, Work::Normalisation, Work::Elementwise];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Work::Contraction => "tensor contraction",
@@ -43,7 +43,7 @@ impl Work {
         }
     }
 
-    /// What an operation does.
+    /// Returns the kind of work of an operation.
     pub fn of(operation: &Operation) -> Work {
         match &operation.action {
             Action::Run { op, .. } => match op {
@@ -64,15 +64,15 @@ impl Work {
     }
 }
 
-/// Floating-point operations of a piece of work: two for each multiply-accumulate, as `FlopCounterMode` counts them. What multiplies
-/// nothing with anything has none.
+/// Returns the floating-point operations of an operation: two for each multiply-accumulate, as `FlopCounterMode` counts them. Operations
+/// without products have none.
 pub fn flops(operation: &Operation, batch: u64) -> u64 {
     let Action::Run { op, pass } = &operation.action else { return 0 };
     let forward = op.macs().saturating_mul(2).saturating_mul(batch);
     let writes = |input: u8| u64::from(operation.written(Slot::InputGradient(input)).is_some());
     match (pass, op) {
-        // The products of x with itself are taken once, and the gradient has a map of the same size. What is made of sums once for all samples is
-        // not counted.
+        // The products of x with itself are computed once, and the gradient has a map of equal size. Work on sums that is done once for all
+        // samples is not counted.
         (_, Op::NormalizedConvolution(op)) => {
             let map = |channels: u64| op.convolution(op.in_channels, channels, false).macs();
             let [outer, inner] = [op.out_channels, op.in_channels].map(|channels| map(channels).saturating_mul(2));
@@ -84,26 +84,26 @@ pub fn flops(operation: &Operation, batch: u64) -> u64 {
             of_sample.saturating_mul(batch)
         }
         (Pass::Forward | Pass::Again | Pass::Chunk, _) => forward,
-        // Of five products in place of two: scores again, and the gradients of values, weights, queries and keys.
+        // Five products in place of two: the scores a second time, and the gradients of values, weights, queries and keys.
         (Pass::Backward, Op::Attention(_)) => forward / 2 * 5,
-        // What a GRU's `n` is made of is multiplied again: a third.
+        // The product in a GRU's `n` is recomputed: a third of all.
         (Pass::Backward, Op::Recurrence(Recurrence { cell: Cell::Gru, .. })) => {
             forward.saturating_mul(writes(0) + writes(1)).saturating_add(forward / 3)
         }
-        // Both of the steps and of the map in front of them.
+        // The products of the steps, and those of the map before them.
         (Pass::Backward, Op::WholeRecurrence(op)) => {
             let steps = op.recurrence().macs().saturating_mul(2).saturating_mul(batch);
             let again = if op.cell == Cell::Gru { steps / 3 } else { 0 };
             let map = forward.saturating_sub(steps).saturating_mul(writes(0) + writes(1));
             steps.saturating_mul(1 + writes(2)).saturating_add(again).saturating_add(map)
         }
-        // One of the same size for each side. The gradient of a bias is a sum.
+        // One product of equal size for each input's gradient. The gradient of a bias is a sum.
         (Pass::Backward, _) => forward.saturating_mul(writes(0) + writes(1)),
     }
 }
 
-/// Bytes that an operation reads of a tensor. Of a table of rows it reads as many as it is asked for, and of the target of all chunks of a
-/// loss its own.
+/// Returns the bytes that an operation reads of a tensor. Of a table it reads only the rows that are looked up, and a chunk of a loss reads
+/// only its part of the target.
 fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
     let bytes = placed.bytes[id as usize];
     let output = || operation.written(Slot::Output).map_or(bytes, |output| placed.bytes[output as usize]);
@@ -122,8 +122,8 @@ fn read(placed: &Placed, operation: &Operation, id: TensorId) -> u64 {
     }
 }
 
-/// Bytes of the gradient of a whole to which that of a part, or of a table to which those of some of its rows are added: nothing is done
-/// elsewhere.
+/// Returns the bytes of a gradient that an operation changes if it adds to a part of it: the gradient of a slice, or of some rows of a
+/// table. `None` for other operations.
 fn added(placed: &Placed, operation: &Operation, id: TensorId) -> Option<u64> {
     let whole = match operation.action {
         Action::Run { op: Op::Slice(_), pass: Pass::Backward } => Slot::InputGradient(0),
@@ -135,8 +135,8 @@ fn added(placed: &Placed, operation: &Operation, id: TensorId) -> Option<u64> {
     Some(placed.bytes[part as usize].min(placed.bytes[id as usize]))
 }
 
-/// Bytes of each tensor that an operation reads, and of each that it writes: every tensor once, with the f32 master copies of
-/// parameters that are updated. Scratch memory is not counted.
+/// Returns the bytes of each tensor that an operation reads, and of each that it writes. Every tensor counts once, with the f32 master
+/// copies of updated parameters. Scratch memory is not counted.
 pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>; 2] {
     if let Action::Fetch(piece) | Action::UpdatePiece(piece) | Action::Store(piece) | Action::AveragePiece(piece) =
         &operation.action
@@ -144,7 +144,7 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
         return [&operation.reads, &operation.writes].map(|operands| of_piece(placed, operation, piece, operands));
     }
     if let Action::Park(leg) = operation.action {
-        // In the card's memory the arena's side of a copy, and for a wait nothing.
+        // Of a copy, only the arena's side is in the card's memory; a wait moves nothing.
         let is_moved = |operand: &&Operand| {
             matches!(leg, Leg::Leave | Leg::Return) && placed.program.tensor(operand.tensor).class != Class::Host
         };
@@ -171,15 +171,14 @@ pub fn traffic(placed: &Placed, operation: &Operation) -> [Vec<(TensorId, u64)>;
         && placed.masters[parameter as usize].is_some()
     {
         let master = placed.program.tensor(parameter).elements(1).unwrap_or(0).saturating_mul(4);
-        // The master copy is read in the parameter's place.
+        // The master copy is read rather than the parameter.
         reads.iter_mut().filter(|(id, _)| *id == parameter).for_each(|(_, bytes)| *bytes = master);
         writes.push((parameter, master));
     }
     [reads, writes]
 }
 
-/// What moves in the card's memory of the tensors of an operation on a piece of a parameter. Where they come from the host or go to it, nothing
-/// does there.
+/// Returns the bytes that an operation on a piece of a parameter moves in the card's memory. Tensors in host memory do not count.
 fn of_piece(placed: &Placed, operation: &Operation, piece: &Piece, operands: &[Operand]) -> Vec<(TensorId, u64)> {
     let is_moved = |operand: &&Operand| {
         let is_name = operand.slot == Slot::Parameter && !operation.action.is_update();
@@ -193,7 +192,7 @@ fn of_piece(placed: &Placed, operation: &Operation, piece: &Piece, operands: &[O
     operands.iter().filter(is_moved).map(bytes).collect()
 }
 
-/// What a card can do in a second.
+/// The rates of a card, per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rates {
     /// Bytes that its memory moves.
@@ -203,10 +202,10 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Those of a card at a precision: tensor cores where they have the format, and for f32 where TensorFloat-32 is allowed.
+    /// Returns the rates of a card at a precision. Tensor cores count if they have the format; for f32, if TensorFloat-32 is allowed.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for a card of which the table does not know them.
+    /// [`Error::Unsupported`] for a card whose rates are not in the table.
     pub fn of(card: &Card, precision: Precision, tf32: bool) -> Result<Rates, Error> {
         let narrow = precision.narrow();
         let has_format = match narrow {
@@ -214,7 +213,7 @@ impl Rates {
             Format::F16 => card.compute_capability >= (7, 0),
             Format::F32 | Format::U32 | Format::U8 => false,
         };
-        // A term of TensorFloat-32 is as wide as two of 16 bits.
+        // A TensorFloat-32 number is as wide as two of 16 bits, so the rate is half.
         let in_tf32 = narrow == Format::F32 && tf32 && card.compute_capability >= (8, 0);
         let tensor = card.tensor_fp16_tflops.map(|rate| if in_tf32 { rate / 2.0 } else { rate });
         let flops = tensor.filter(|_| has_format || in_tf32).or(card.fp32_tflops);
@@ -227,33 +226,33 @@ impl Rates {
         }
     }
 
-    /// The least time for so much, in milliseconds.
+    /// Returns the least time for so many bytes and operations, in milliseconds.
     pub fn ms(&self, bytes: u64, flops: u64) -> f64 {
         (bytes as f64 / self.bytes).max(flops as f64 / self.flops) * 1e3
     }
 }
 
-/// What a layer does in one phase of a step.
+/// The work of one kind of a layer in one phase of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spent {
-    /// The layer's number; `None` for what belongs to none, such as the loss.
+    /// The layer's number; `None` for operations that belong to none, such as the loss.
     pub layer: Option<usize>,
-    /// Which phase.
+    /// The phase of the step.
     pub phase: Phase,
-    /// What its time is spent on.
+    /// The kind of work.
     pub work: Work,
-    /// Bytes that are read and written.
+    /// The bytes that are read and written.
     pub bytes: u64,
-    /// Floating-point operations of products and convolutions.
+    /// The floating-point operations of products and convolutions.
     pub flops: u64,
     /// The least time of its operations, in milliseconds.
     pub ms: f64,
-    /// Whether memory takes longer than arithmetic.
+    /// True if memory takes longer than arithmetic.
     pub memory_bound: bool,
 }
 
 impl Spent {
-    /// Floating-point operations for each byte that is moved.
+    /// Returns the floating-point operations for each byte that is moved.
     pub fn intensity(&self) -> f64 {
         self.flops as f64 / self.bytes.max(1) as f64
     }
@@ -268,14 +267,15 @@ pub struct Roofline {
     pub name: &'static str,
     /// Samples in a step.
     pub batch: u64,
-    /// What the card can do.
+    /// The card's rates.
     pub rates: Rates,
     /// Each layer, phase and kind of work, in the order in which they run.
     pub spent: Vec<Spent>,
     paths: Vec<&'static str>,
 }
 
-/// Bytes that operation number `at` moves. Of an output of a normalisation that is made beside its gradient that is one write.
+/// Returns the bytes that operation number `at` moves. If a norm's output is recomputed by the operation of its gradient, only its write
+/// counts.
 pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
     let operations = &placed.program.operations;
     let [reads, writes] = traffic(placed, &operations[at]);
@@ -286,7 +286,7 @@ pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
     }
 }
 
-/// The least time of each layer of a network's training step, or of its forward pass if it is not trained, on a card.
+/// Returns the least time on a card of each layer of a network's training step, or of its forward pass if it is not trained.
 ///
 /// # Errors
 /// A card whose bandwidth or rates are not in the table.
@@ -297,7 +297,7 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
     let mut spent: Vec<Spent> = Vec::new();
     let (repeated, parts) = (placed.program.repeated(), N::PROGRAM.tables.micro_batches);
     for (at, operation) in placed.program.operations.iter().enumerate() {
-        // Once for each part of the batch.
+        // Once for each micro-batch.
         let bytes = moved(&placed, at).saturating_mul(if at < repeated { parts } else { 1 });
         let flops = flops(operation, N::PROGRAM.batch);
         let (layer, phase, work) = (operation.row as usize, operation.phase(), Work::of(operation));
@@ -319,12 +319,12 @@ pub fn roofline<N: Network>(card: &Card) -> Result<Roofline, Error> {
 }
 
 impl Roofline {
-    /// The least time of the step, in milliseconds.
+    /// Returns the least time of the step, in milliseconds.
     pub fn ms(&self) -> f64 {
         self.spent.iter().map(|spent| spent.ms).sum()
     }
 
-    /// The least time that is spent on one kind of work, in milliseconds.
+    /// Returns the least time of one kind of work, in milliseconds.
     pub fn ms_of(&self, work: Work) -> f64 {
         self.spent.iter().filter(|spent| spent.work == work).map(|spent| spent.ms).sum()
     }

@@ -17,8 +17,9 @@ use alloc::vec::Vec;
 /// Returns a table of what a network needs: a row for each layer, the budget, the peak and the cards.
 ///
 /// A row has the layer's output shape, its parameters, its multiply-accumulates for one sample, as far as the network's outputs need them,
-/// and the bytes that its backward pass keeps: of the whole batch, or of one micro-batch if the batch is split. The cards are those in
-/// `cards:`, each with the bytes that are left and the largest batch that fits, and the smallest others that the network fits on.
+/// and the bytes that are saved for its backward pass. These are of the whole batch, or of one micro-batch if the batch is split. The cards
+/// are those in `cards:`, each with the bytes that are left and the largest batch that fits, and the smallest other cards that the network
+/// fits on.
 pub fn table<N: Network>() -> String {
     let budget = N::BUDGET;
     let doing: String = match (N::TRAINING.is_some(), N::PROGRAM.tables.step) {
@@ -54,7 +55,7 @@ pub fn table<N: Network>() -> String {
     text + &recomputed(N::PROGRAM)
 }
 
-/// What of the step is computed again, if anything is.
+/// Returns the line about recomputed operations; empty if there are none.
 fn recomputed(compiled: &Compiled) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
     if operations == 0 {
@@ -69,7 +70,7 @@ fn recomputed(compiled: &Compiled) -> String {
     format!("computed again: {operations} operations, {multiplied}{} moved{without}\n", bytes(moved))
 }
 
-/// What [`table`] says of memory: the lines of the budget, where the peak is, and the cards.
+/// Returns the part of [`table`] about memory: the lines of the budget, the peak and the cards.
 pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
     let mut text = String::new();
     for line in Line::ALL {
@@ -94,7 +95,7 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
     append_fitting_cards(&mut peak, budget[Line::Arena], headroom);
     text += peak.as_str();
     text.push('\n');
-    // A line for each card in `cards:`, as JSON's `fits` and `max_batch`.
+    // One line for each card in `cards:`, with the figures of JSON's `fits` and `max_batch`.
     let mut arenas = Arenas::new(tables, precision);
     for card in cards {
         let (room, arena) = (super::room(card, headroom), budget[Line::Arena]);
@@ -105,7 +106,7 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
     text
 }
 
-/// Bytes of all staging buffers, without padding.
+/// Returns the bytes of all staging buffers, without padding.
 fn staging(tables: &Tables, precision: Precision) -> u64 {
     let parts = tables.transient_tags.chunks_exact(4).zip(tables.transients.lives);
     let staged = parts.filter(|(tag, _)| tag[0] == Part::Staging as u8).filter_map(|(_, &life)| {
@@ -115,7 +116,7 @@ fn staging(tables: &Tables, precision: Precision) -> u64 {
     staged.fold(0, u64::saturating_add)
 }
 
-/// What a step copies between host memory and the card, and how long that takes at least.
+/// Returns the line about copies between host memory and the card in a step, with their least time.
 fn bus(budget: &Budget) -> String {
     let mut time = Text::new();
     time.time(budget.bus_ms());
@@ -127,7 +128,7 @@ fn bus(budget: &Budget) -> String {
     )
 }
 
-/// Left-aligned texts and right-aligned figures, with a rule under the heading and above the total.
+/// Returns rows with left-aligned texts and right-aligned figures, and a rule below the heading and above the total.
 fn aligned(rows: &[[String; 7]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
     let widths: [usize; 7] = core::array::from_fn(width);

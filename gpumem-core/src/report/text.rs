@@ -4,12 +4,12 @@ use crate::message::Message;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// A size in the largest unit that it reaches: `527.8 MiB`.
+/// Returns a size in the largest unit that it reaches: `527.8 MiB`.
 pub fn bytes(value: u64) -> String {
     Message::<32>::new().bytes(value).as_str().to_string()
 }
 
-/// A count with spaces between groups of three digits; nothing for 0.
+/// Returns a count with spaces between groups of three digits; an empty text for 0.
 pub fn count(value: u64) -> String {
     if value == 0 {
         return String::new();
@@ -25,7 +25,7 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// `part / whole` in percent, rounded down to one digit, so that only an exact fit reads 100.0.
+/// Returns `part / whole` in percent, rounded down to one digit, so that only an exact fit reads 100.0.
 pub fn percent(part: u64, whole: u64) -> String {
     let thousandths = u128::from(part) * 1000 / u128::from(whole.max(1));
     format!("{}.{}", thousandths / 10, thousandths % 10)
