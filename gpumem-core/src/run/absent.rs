@@ -1,4 +1,4 @@
-//! Methods that PyTorch's modules have and networks have not. Each has a bound that nothing meets, whose message says what to call.
+//! Methods of PyTorch's modules that networks do not have. Each has a bound that no type meets; its message names the method to call.
 
 use crate::network::Network;
 use crate::run::device::Device;

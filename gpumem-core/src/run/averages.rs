@@ -1,4 +1,4 @@
-//! Moving averages of parameters: evaluations with them, and where they come from and go to.
+//! Moving averages of parameters: evaluation with them, and copies to other networks.
 
 use crate::error::Error;
 use crate::network::{Network, Serve, Trains};
@@ -20,7 +20,7 @@ const AVERAGE: &str = ".average";
 /// A network whose parameters are their moving averages: see [`Net::averaged`]. It evaluates, and does not train.
 pub struct Averaged<'n, N: Network, D: Device> {
     net: &'n mut Net<N, D>,
-    /// The bytes of each parameter, and of its master copy, with their places.
+    /// The bytes of each parameter, and of its master copy, with their offsets in the arena.
     kept: Vec<(u64, Vec<u8>)>,
 }
 
@@ -36,10 +36,10 @@ impl<N: Network, D: Device> Net<N, D> {
         self.main().program.descent.ema.is_some()
     }
 
-    /// Evaluates with the moving averages in the place of the parameters. After it these are as they were, to the bit; nothing that training
-    /// changes is another. Before the first average, the averages are the parameters.
+    /// Evaluates with the moving averages in place of the parameters. Afterwards the parameters are restored to the bit, and nothing else
+    /// that training changes has changed. Before the first average, the averages equal the parameters.
     ///
-    /// The parameters that are trained are in host memory meanwhile, and are copied there and back: evaluate many batches in one call.
+    /// Meanwhile the trained parameters are in host memory. They are copied there and back, so evaluate many batches in one call.
     ///
     /// ```text
     /// let loss = net.averaged(|net| net.eval_loss(&images, &labels))?;
@@ -48,7 +48,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// PyTorch: `averaged_model(images)`, of an `AveragedModel`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if `TRAIN` has no `ema`. What the closure returns, or a failure of the device.
+    /// [`Error::Unsupported`] if `TRAIN` has no `ema`. The error of the closure, or a failure of the device.
     pub fn averaged<T>(
         &mut self,
         evaluate: impl FnOnce(&mut Averaged<'_, N, D>) -> Result<T, Error>,
@@ -71,8 +71,9 @@ impl<N: Network, D: Device> Net<N, D> {
         self.set_state_word(StateWord::Averaged as usize, 0)
     }
 
-    /// As [`Net::copy_from`], of the moving averages of a network that is trained: for one that serves. What has no average, such as running
-    /// statistics and frozen parameters, is taken as it is. Both may run on different devices and in different precisions.
+    /// Takes the moving averages of a network that is trained as the parameters of this one, which serves. Tensors without an average, such
+    /// as running statistics and frozen parameters, are copied unchanged, as by [`Net::copy_from`]. Both networks may run on different
+    /// devices and in different precisions.
     ///
     /// # Errors
     /// As for [`Net::copy_from`], and [`Error::Unsupported`] if the other has no averages.
@@ -109,7 +110,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Err(Error::Unsupported { device: N::NAME, what })
     }
 
-    /// Numbers of the parameters that have an average, each with that of its average.
+    /// Returns the tensor numbers of parameters with an average, each with that of its average.
     fn averages(&self) -> Vec<[usize; 2]> {
         let tensors = &self.main().program.tensors;
         let of = |(id, tensor): (usize, &crate::program::Tensor)| {
@@ -137,7 +138,7 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 impl<N: Network, D: Device> Averaged<'_, N, D> {
-    /// Puts averages in the place of parameters, and of master copies. What was there is kept.
+    /// Writes averages to parameters and master copies, and keeps the overwritten bytes.
     fn begin(&mut self) -> Result<(), Error> {
         let Averaged { net, kept } = self;
         if net.state_word(StateWord::Averaged as usize)? == 0 {
@@ -162,16 +163,16 @@ impl<N: Network, D: Device> Averaged<'_, N, D> {
         Ok(())
     }
 
-    /// Puts back what was kept.
+    /// Writes the kept bytes back.
     fn end(&mut self) -> Result<(), Error> {
         let Averaged { net, kept } = self;
         kept.drain(..).try_for_each(|(offset, bytes)| net.runner.write(offset, &bytes))
     }
 
-    /// As [`Net::eval_loss`].
+    /// Returns the loss with the averages, as [`Net::eval_loss`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn eval_loss<'i, 't>(
         &mut self,
         input: impl Give<'i, N::Input>,
@@ -183,18 +184,18 @@ impl<N: Network, D: Device> Averaged<'_, N, D> {
         self.net.eval_loss(input, target)
     }
 
-    /// As [`Net::forward`].
+    /// Runs one forward pass with the averages, as [`Net::forward`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn forward<'i>(&mut self, input: impl Give<'i, N::Input>) -> Result<N::Output, Error> {
         self.net.forward(input)
     }
 
-    /// As [`Net::infer`].
+    /// Runs one forward pass with the averages, as [`Net::infer`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn infer<'i>(&mut self, input: impl Give<'i, N::ServedInput>) -> Result<N::ServedOutput, Error>
     where
         N: Serve,
@@ -202,17 +203,17 @@ impl<N: Network, D: Device> Averaged<'_, N, D> {
         self.net.infer(input)
     }
 
-    /// As [`Net::get`]: of a parameter its average.
+    /// Returns the values of a tensor, as [`Net::get`] does; of a parameter its average.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn get(&mut self, name: &str) -> Result<Vec<f32>, Error> {
         self.net.get(name)
     }
 }
 
 impl<N: Network, D: Device> Drop for Averaged<'_, N, D> {
-    /// After a closure that panicked, or a failure on the way, the parameters are put back as far as the device does it.
+    /// Restores the parameters after a closure that panicked, or after a failure, as far as the device still can.
     fn drop(&mut self) {
         let _ = self.end();
     }

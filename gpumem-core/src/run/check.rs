@@ -1,4 +1,4 @@
-//! What a tensor may be set to, asked before it is set.
+//! Checks of values before a tensor is set.
 
 use crate::error::Error;
 use crate::network::Network;

@@ -1,4 +1,4 @@
-//! Weights that are kept in codes, as the host reads and writes them: as numbers.
+//! Quantized weights, which the host reads and writes as numbers.
 
 use crate::error::Error;
 use crate::graph::SCALES;
@@ -9,18 +9,18 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Where the codes of a weight and their scales are in the arena.
+/// The places of a quantized weight's codes and block scales in the arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Coded {
     coding: Coding,
     elements: usize,
-    /// Offset and bytes of the codes, and of the scales.
+    /// Byte offset and number of bytes, of the codes and of the scales.
     codes: [u64; 2],
     scales: [u64; 2],
 }
 
 impl Coded {
-    /// That of a tensor; `None` if its elements are no codes.
+    /// Returns the places of a quantized weight; `None` if the tensor's elements are no codes.
     ///
     /// # Errors
     /// Codes without scales.
@@ -37,7 +37,7 @@ impl Coded {
         Ok(Some(Coded { coding, elements: elements as usize, codes: at(id), scales: at(scales) }))
     }
 
-    /// The numbers that the codes say.
+    /// Reads the numbers that the codes stand for.
     pub(super) fn read<R: Runner>(&self, runner: &mut R) -> Result<Vec<f32>, Error> {
         let mut bytes = |[offset, bytes]: [u64; 2]| {
             let mut read = vec![0; bytes as usize];

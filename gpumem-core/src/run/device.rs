@@ -1,4 +1,4 @@
-//! What a backend is given and what it must do.
+//! The interface of a backend: the job that it gets, and the methods that it implements.
 
 use crate::error::Error;
 use crate::memory::place::Placed;
@@ -9,7 +9,7 @@ use crate::train::optim::Optimizer;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Everything a backend needs to run a network.
+/// Everything that a backend needs to run a network.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The network's name, for messages.
@@ -18,32 +18,32 @@ pub struct Job {
     pub arena: u64,
     /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
     pub reserve: u64,
-    /// Samples that are in the arena at once: those of a step, or of a part of it where its batch is split.
+    /// Samples that are in the arena at once: those of a step, or of a micro-batch.
     pub batch: u64,
-    /// Number format.
+    /// The number format.
     pub precision: Precision,
-    /// The training step, if the network is trained.
+    /// The training step. `None` if the network is not trained.
     pub train: Option<Placed>,
-    /// The loss of a training step without its update, in the step's place. There where there is a training step.
+    /// The loss of the training step without its update, in the step's part of the arena. `None` without a training step.
     pub evaluation: Option<Placed>,
-    /// The other training steps of a network with several. What lasts has the same places in all of them.
+    /// The other training steps of a network with several. Tensors that last have equal offsets in all of them.
     pub others: Vec<OtherStep>,
-    /// The forward pass. Its parameters and buffers are where the training step's are.
+    /// The forward pass. Its parameters and buffers have the offsets of the training step's.
     pub infer: Placed,
-    /// A further forward pass with a batch of its own, over the same parameters, if one was asked for.
+    /// A further forward pass with a batch of its own, over the same parameters. `None` if it was not asked for.
     pub served: Option<Served>,
     /// The optimizer with its hyperparameters.
     pub optimizer: Optimizer,
-    /// Whether f32 products may run in TensorFloat-32.
+    /// True if f32 products may run in TensorFloat-32.
     pub tf32: bool,
-    /// Whether every run must give the same bits. A device whose algorithms all do may leave it.
+    /// True if every run must give the same bits. A device whose algorithms are all deterministic may ignore it.
     pub deterministic: bool,
     /// The functions of the operations that the user declared.
     pub operations: &'static Operations,
 }
 
 impl Job {
-    /// Returns the training steps in order: none of a network without training.
+    /// Returns the training steps in order; none for a network without training.
     pub fn trainings(&self) -> impl Iterator<Item = &Placed> {
         self.train.iter().chain(self.others.iter().map(|other| &other.train))
     }
@@ -58,15 +58,15 @@ pub struct OtherStep {
     pub batch: u64,
     /// The step.
     pub train: Placed,
-    /// Its loss without the update, in the step's place.
+    /// Its loss without the update, in the step's part of the arena.
     pub evaluation: Placed,
     /// The optimizer with its hyperparameters.
     pub optimizer: Optimizer,
-    /// Whether f32 products may run in TensorFloat-32.
+    /// True if f32 products may run in TensorFloat-32.
     pub tf32: bool,
 }
 
-/// A forward pass beside the training step: see [`Job::served`].
+/// A forward pass in addition to the training step: see [`Job::served`].
 #[derive(Clone, Debug)]
 pub struct Served {
     /// The program, in the training step's arena.
@@ -90,8 +90,8 @@ pub trait Device {
     /// A precision or a program that the device cannot run, or too little memory.
     fn load(&self, job: Job) -> Result<Self::Runner, Error>;
 
-    /// The precision in which a network that is meant for `aimed` runs here: that one, unless the device was asked to stand in
-    /// for another.
+    /// Returns the precision in which a network that is meant for `aimed` runs on this device. It is `aimed`, unless the device was asked
+    /// to emulate another device.
     fn precision(&self, aimed: Precision) -> Precision {
         aimed
     }
@@ -106,19 +106,19 @@ pub struct Inspected {
     pub infinite: Option<(usize, TensorId)>,
 }
 
-/// Writes the bytes of a tensor from this one on, as many as there is room for: all of them, or pieces, which begin at multiples of 64.
+/// A function that fills a slice with a tensor's bytes, from a given byte on. It is called for all bytes at once, or for pieces that begin
+/// at multiples of 64.
 pub type Fill<'a> = dyn Fn(usize, &mut [u8]) + Sync + 'a;
 
 /// A network loaded onto a device: an arena and the programs that run in it.
 pub trait Runner {
-    /// Copies `bytes` into the arena at byte `offset`, or into the host memory beside it, where `offset` is a
-    /// [place there](crate::memory::place::HOST).
+    /// Copies `bytes` into the arena at byte `offset`, or into host memory if `offset` is a [place there](crate::memory::place::HOST).
     ///
     /// # Errors
     /// A range outside the arena.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Chooses the training step that every later call means: 0 for [`Job::train`], and from 1 on those of [`Job::others`].
+    /// Selects the training step for all later calls: 0 for [`Job::train`], and from 1 on those of [`Job::others`].
     ///
     /// # Errors
     /// A step that was not loaded.
@@ -126,9 +126,9 @@ pub trait Runner {
         if step == 0 { Ok(()) } else { Err(Error::Damaged("no further training step was loaded")) }
     }
 
-    /// Gives the next training step its input or target, whose first place is at byte `offset`: `length` bytes, which `put` writes
-    /// to where the device takes them from, perhaps in several threads. They may be copied while an earlier step runs. Whoever feeds one
-    /// tensor of a step feeds all of them.
+    /// Gives the next training step an input or target of `length` bytes at byte `offset`. `put` writes them to a staging buffer of the
+    /// device, perhaps in several threads. They may be copied to the arena while an earlier step runs. A caller that feeds one tensor of a
+    /// step must feed all of them.
     ///
     /// # Errors
     /// A range outside the arena, or invalid data such as a label beyond the last class.
@@ -138,7 +138,7 @@ pub trait Runner {
         self.write(offset, &bytes)
     }
 
-    /// The same with bytes that are there.
+    /// Gives the next training step an input or target. Unlike [`Runner::feed_with`], takes bytes that exist already.
     ///
     /// # Errors
     /// As for [`Runner::feed_with`].
@@ -146,7 +146,7 @@ pub trait Runner {
         self.feed_with(offset, bytes.len(), &|first, to| to.copy_from_slice(&bytes[first..first + to.len()]))
     }
 
-    /// The loss of the last training step, which is at byte `offset`, as soon as it is known.
+    /// Returns the loss of the last training step, which is at byte `offset`, as soon as it is known.
     ///
     /// # Errors
     /// A failure of the device.
@@ -156,30 +156,30 @@ pub trait Runner {
         Ok(f32::from_le_bytes(loss))
     }
 
-    /// Copies out of the arena at byte `offset`, or out of the host memory beside it, after everything that was started has ended.
+    /// Copies bytes out of the arena at byte `offset`, or out of host memory, after all work that was started has ended.
     ///
     /// # Errors
-    /// A range outside the arena, or a failure of what was started before.
+    /// A range outside the arena, or a failure of earlier work.
     fn read(&mut self, offset: u64, bytes: &mut [u8]) -> Result<(), Error>;
 
-    /// Runs a training step on a part of its batch that is not the last, without updates: the part of this number is in the arena. Gradients and
-    /// losses are added up from the first part on, whose number is 0; [`Runner::train`] comes with the last one.
+    /// Runs a training step on a micro-batch that is not the last one, without updates. Micro-batch `part`, counted from 0, is in the
+    /// arena. Gradients and losses are added up from micro-batch 0 on; [`Runner::train`] runs the last one.
     ///
     /// # Errors
-    /// As for [`Runner::train`], or a network whose batch is not split. The next step begins with its first part again.
+    /// As for [`Runner::train`], or a network whose batch is not split. After an error, the next step begins with its first micro-batch.
     fn accumulate(&mut self, part: u64) -> Result<(), Error> {
         let _ = part;
         Err(Error::Damaged("this device splits no batch"))
     }
 
-    /// Runs one training step on the input and target in the arena, which are those of the last part where its batch is split.
+    /// Runs one training step on the input and target in the arena. If the batch is split, these are the last micro-batch.
     ///
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.
     fn train(&mut self) -> Result<(), Error>;
 
-    /// Runs what [`Runner::accumulate`] runs for `part`, or [`Runner::train`] for the last part, and looks at the results of each operation
-    /// before the next one runs.
+    /// Runs the operations of [`Runner::accumulate`] for `part`, or of [`Runner::train`] if it is `None`, and checks the results of each
+    /// operation before the next one runs.
     ///
     /// # Errors
     /// As for these two, or a device that cannot do it.
@@ -191,8 +191,8 @@ pub trait Runner {
         Err(Error::Unsupported { device: "this device", what })
     }
 
-    /// Computes the loss of the input and target in the arena, as without training, and changes nothing that lasts. It is the share of the
-    /// whole loss that a part has where the batch is split.
+    /// Computes the loss of the input and target in the arena in evaluation mode, and changes no tensor that lasts. If the batch is split,
+    /// it is the micro-batch's share of the whole loss.
     ///
     /// # Errors
     /// A network without training, or invalid data such as a label beyond the last class.
@@ -207,7 +207,7 @@ pub trait Runner {
     /// Runs one forward pass of [`Job::served`] on its input in the arena.
     ///
     /// # Errors
-    /// As for [`Runner::infer`], or where there is none.
+    /// As for [`Runner::infer`], or if there is no such pass.
     fn serve(&mut self) -> Result<(), Error> {
         Err(Error::Damaged("no further forward pass was loaded"))
     }

@@ -4,13 +4,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Characters of a line.
+/// The characters of a line.
 const LINE: usize = 75;
-/// Tensors of more elements are cut.
+/// The most elements of a tensor that is printed in full.
 const MOST: usize = 1000;
-/// Places that are printed at each end of an axis that is cut.
+/// The indices that are printed at each end of an axis that is cut.
 const EDGE: usize = 3;
-/// Digits after the point.
+/// The most digits after the decimal point.
 const DIGITS: usize = 8;
 
 /// Returns the row-major positions of the elements that are printed of a tensor of these dimensions.
@@ -35,7 +35,7 @@ fn is_cut(dims: &[usize]) -> bool {
     dims.iter().try_fold(1, |product: usize, &dim| product.checked_mul(dim)).is_none_or(|elements| elements > MOST)
 }
 
-/// The places along an axis that are printed; `None` stands for those that are left out.
+/// Returns the indices along an axis that are printed; `None` stands for those that are left out.
 fn places(dim: usize, is_cut: bool) -> Vec<Option<usize>> {
     if !is_cut || dim <= 2 * EDGE {
         return (0..dim).map(Some).collect();
@@ -43,7 +43,7 @@ fn places(dim: usize, is_cut: bool) -> Vec<Option<usize>> {
     (0..EDGE).map(Some).chain([None]).chain((dim - EDGE..dim).map(Some)).collect()
 }
 
-/// The text of an axis and those inside. `indent` begins each line but the first, and `width` characters are left in a line.
+/// Returns the text of an axis and the axes inside it. `indent` begins each line but the first, and `width` characters are left in a line.
 fn nested(
     dims: &[usize],
     is_cut: bool,
@@ -65,7 +65,7 @@ fn nested(
     format!("[{}]", words.join(&between))
 }
 
-/// The innermost axis, in lines of at most `width` characters.
+/// Returns the text of the innermost axis, in lines of at most `width` characters.
 fn row(words: &[String], indent: &str, width: usize) -> String {
     let mut text = String::new();
     let mut line = indent.to_string();
@@ -84,15 +84,15 @@ fn row(words: &[String], indent: &str, width: usize) -> String {
     text[indent.len()..].to_string()
 }
 
-/// Whole numbers, as wide as the widest.
+/// Returns whole numbers as texts of equal width.
 pub(super) fn integers(values: impl Iterator<Item = u32>) -> Vec<String> {
     let texts: Vec<String> = values.map(|value| value.to_string()).collect();
     let width = texts.iter().map(String::len).max().unwrap_or(0);
     texts.into_iter().map(|text| format!("{text:>width$}")).collect()
 }
 
-/// Numbers with their points below each other: with the digits that tell each from its neighbours in `f32`, at most eight after the
-/// point, and with exponents where they are very large, very small, or differ by more than a factor of 1000.
+/// Returns numbers as texts with aligned decimal points. Each has the digits that tell it from its neighbours in `f32`, at most eight after
+/// the point. All have exponents if some are very large or very small, or if they differ by more than a factor of 1000.
 pub(super) fn floats(values: &[f32]) -> Vec<String> {
     let finite = values.iter().filter(|value| value.is_finite());
     let sizes = || finite.clone().map(|value| value.abs()).filter(|&size| size > 0.0);
@@ -115,7 +115,7 @@ pub(super) fn floats(values: &[f32]) -> Vec<String> {
     parts.iter().zip(values).map(one).collect()
 }
 
-/// A number that is not finite.
+/// Returns the text of a number that is not finite.
 fn other(value: f32) -> &'static str {
     match value {
         f32::INFINITY => "inf",
@@ -150,7 +150,7 @@ impl Digits {
     }
 }
 
-/// The fewest digits that say which number it is, or if these are too many those up to the last that is printed.
+/// Returns the fewest digits that identify the number; if these are too many, the digits up to the last printed one.
 fn positional(value: f32) -> String {
     let text = value.to_string();
     if text.split_once('.').is_none_or(|(_, fraction)| fraction.len() <= DIGITS) {

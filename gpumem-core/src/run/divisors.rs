@@ -1,7 +1,7 @@
-//! What the terms of a loss are divided by where a batch is split: what all of its targets or lengths come to, which no part knows of the
-//! others.
+//! Divisors of a loss whose batch is split into micro-batches: counts over all targets or lengths of the batch, which no micro-batch knows.
 //!
-//! The host is handed whole batches. It counts the targets before the first part and gives each part the sum, as one more target.
+//! The host gets whole batches. It counts the targets before the first micro-batch runs, and gives each micro-batch the sum as one more
+//! target.
 
 use crate::error::Error;
 use crate::memory::place::Placed;
@@ -12,19 +12,19 @@ use crate::run::device::Runner;
 use crate::run::transfer::Put;
 use alloc::vec::Vec;
 
-/// A term that divides by what the targets come to.
+/// The divisor of a term that counts targets.
 #[derive(Clone, Debug)]
 struct Divisor {
-    /// The number of the target that is counted, among all targets, or of the input with lengths, among all inputs.
+    /// The counted tensor: a target by its number among all targets, or the input with lengths by its number among all inputs.
     counted: (Class, usize),
     criterion: Criterion,
-    /// Where it lies, and how many bytes are its copies for the samples of a part.
+    /// The byte offset of the divisor, and the bytes of its copies for all samples of a micro-batch.
     offset: u64,
     length: usize,
     value: f32,
 }
 
-/// All of a training step; none where its batch is whole.
+/// All divisors of a training step; none if its batch is not split.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Divisors {
     all: Vec<Divisor>,
@@ -32,10 +32,10 @@ pub(super) struct Divisors {
 }
 
 impl Divisors {
-    /// Those of a training step.
+    /// Returns the divisors of a training step.
     ///
     /// # Errors
-    /// A term that is given a divisor and has no target.
+    /// A term with a divisor, but without a target.
     pub(super) fn new(placed: &Placed) -> Result<Divisors, Error> {
         let one = |operation: &Operation| -> Option<Result<Divisor, Error>> {
             let Action::Loss(criterion) = &operation.action else { return None };
@@ -48,7 +48,7 @@ impl Divisors {
             let number = |id: TensorId| placed.program.of_class(class).position(|other| other == id);
             let target = operation.read(slot).and_then(number);
             let missing = Error::Damaged("a loss divides by what targets come to that it has not");
-            // That of the other chunks of what it measures is the same.
+            // All chunks of one term share a divisor.
             if criterion.first > 0 {
                 return None;
             }
@@ -65,7 +65,7 @@ impl Divisors {
         Ok(Divisors { all, buffer: Vec::new() })
     }
 
-    /// Counts the target or input of this number, of so many elements, where a term divides by what it comes to.
+    /// Counts a target or input of so many elements, if a term divides by its count.
     pub(super) fn count(&mut self, tensor: (Class, usize), elements: usize, put: &Put<'_>) {
         let Divisors { all, buffer } = self;
         let mut counted = all.iter_mut().filter(|divisor| divisor.counted == tensor).peekable();
@@ -84,17 +84,17 @@ impl Divisors {
         }
     }
 
-    /// Gives the next part its divisors, as [`Runner::feed_with`] gives it its targets.
+    /// Gives the next micro-batch its divisors through [`Runner::feed_with`], like its targets.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Runner::feed_with`].
     pub(super) fn feed(&self, runner: &mut impl Runner) -> Result<(), Error> {
         self.all
             .iter()
             .try_for_each(|divisor| runner.feed_with(divisor.offset, divisor.length, &|_, to| divisor.put(to)))
     }
 
-    /// The same for a part that is evaluated.
+    /// Writes the divisors of a micro-batch that is evaluated, through [`Runner::write`].
     ///
     /// # Errors
     /// As for [`Runner::write`].

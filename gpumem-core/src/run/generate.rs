@@ -1,4 +1,4 @@
-//! A sequence continued token by token, with the keys and values of its earlier steps kept on the device.
+//! Generation of a sequence token by token, with a cache of keys and values on the device.
 
 use super::device::{Device, Runner};
 use super::net::Net;
@@ -12,42 +12,42 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What messages call the tokens that are given.
+/// The words for the given tokens in messages.
 const LIST: &str = "each sample's list of tokens";
 
-/// What a loaded network keeps of a sequence.
+/// The state of the cache of a loaded network.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Kept {
-    /// Steps that are in the cache.
+    /// Time steps that are in the cache.
     pub(super) steps: u64,
-    /// Most steps that can be.
+    /// The most time steps that the cache can hold; 0 without a cache.
     pub(super) most: u64,
-    /// Steps in a pass of the forward program.
+    /// Time steps in one pass of the forward program.
     pub(super) chunk: u64,
-    /// Whether something of it says what all steps come to, and cannot go back to an earlier one.
+    /// True if a cache entry is a state of all steps so far, which cannot go back to an earlier step.
     pub(super) has_states: bool,
 }
 
 impl Kept {
-    /// Nothing so far, of a forward pass that goes step by step; nothing ever where there is no cache.
+    /// Returns an empty cache. Without `cached` it has room for no step.
     pub(super) fn new(cached: Option<&Cached>, infer: &Program) -> Kept {
         let (most, chunk) = cached.map_or((0, 0), |cached| (cached.steps, cached.chunk));
         Kept { steps: 0, most, chunk, has_states: !infer.states().is_empty() }
     }
 }
 
-/// Gives every sample the token that is most likely: the one of the largest logit, the first where several are as large.
+/// Returns the most likely token: the index of the largest logit, the first of several.
 pub fn greedy(logits: &[f32]) -> u32 {
     let larger = |best: usize, index: usize| if logits[index] > logits[best] { index } else { best };
     (0..logits.len()).reduce(larger).unwrap_or(0) as u32
 }
 
-/// A token of every sample, and what it was chosen from: see [`Net::generate`].
+/// A token of every sample, and the logits that it was chosen from: see [`Net::generate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
     /// The token of each sample.
     pub tokens: Vec<u32>,
-    /// What came before it: `[samples, classes]`, in row-major order.
+    /// The logits that the tokens were chosen from: `[samples, classes]`, in row-major order.
     pub logits: Vec<f32>,
 }
 
@@ -55,7 +55,7 @@ pub struct Generated {
 pub struct Generation<'n, N, D: Device, C> {
     net: &'n mut Net<N, D>,
     choose: C,
-    /// The logits after the prompt, until they are handed out.
+    /// The logits after the prompt. `None` once they have been returned.
     first: Option<Vec<f32>>,
     tokens: Vec<u32>,
     has_failed: bool,
@@ -92,9 +92,9 @@ impl<N: Generate, D: Device, C: FnMut(&[f32]) -> u32> Iterator for Generation<'_
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Continues a prompt: an iterator over tokens, each with the logits that `choose` chose it from. There is a prompt for each
-    /// sample of the batch of `INFER`, all of one length; the cache is emptied first. Tokens are computed as they are asked for, and
-    /// they end when the cache is full, and after an error.
+    /// Continues a prompt: an iterator over tokens, each with the logits that `choose` chose it from. There must be a prompt for each
+    /// sample of the batch of `INFER`, all of one length; the cache is emptied first. Tokens are computed lazily. The iterator ends when
+    /// the cache is full, and after an error.
     ///
     /// ```ignore
     /// let mut net = Gpt::infer_on(&device)?;
@@ -118,7 +118,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(Generation { net: self, choose, first, tokens: Vec::new(), has_failed: false })
     }
 
-    /// Steps of the sequence that are in the cache: none after a parameter was set, for those would be of the network as it was.
+    /// Returns the time steps in the cache: 0 after a parameter was set, since cached values would be those of the old parameters.
     pub fn cached(&self) -> u64
     where
         N: Generate,
@@ -126,12 +126,12 @@ impl<N: Network, D: Device> Net<N, D> {
         self.kept.steps
     }
 
-    /// Forgets all steps from this one on, so that the sequence goes on differently from there: `truncate(0)` begins a new one. More
-    /// steps than there are change nothing.
+    /// Forgets all time steps from `steps` on, so that the sequence can continue differently: `truncate(0)` begins a new one. If there are
+    /// not so many, nothing changes.
     ///
     /// # Errors
-    /// [`Error::Rewind`] where a layer keeps what all steps so far come to, as [`SelectiveScan`](crate::layers::SelectiveScan) does: it
-    /// goes back to the beginning only. Nothing is forgotten then.
+    /// [`Error::Rewind`] if a layer keeps a state of all steps so far, as [`SelectiveScan`](crate::layers::SelectiveScan) does: it can go
+    /// back to the beginning only. Nothing is forgotten then.
     pub fn truncate(&mut self, steps: u64) -> Result<(), Error>
     where
         N: Generate,
@@ -144,28 +144,28 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Takes more tokens of the sequence, the same number for each sample, as many at a time as `chunk` in `INFER` says, and returns
-    /// the logits after the last one: `[samples, classes]`, in row-major order. Together with earlier ones they may be as many as
-    /// `cache` in `INFER`.
+    /// Takes more tokens of the sequence, and returns the logits after the last one: `[samples, classes]`, in row-major order. Each sample
+    /// has equally many tokens, which are read `chunk` of `INFER` at a time. Together with earlier ones they must not be more than `cache`
+    /// of `INFER`.
     ///
     /// # Errors
-    /// [`Error::Length`] for another number of samples, no tokens, samples of different lengths, or more tokens than the cache has
-    /// room for; [`Error::Index`] for a token beyond the table. The cache is then as before. After a failure of the device it is too, but
-    /// empty where [`Net::truncate`] cannot go back.
+    /// [`Error::Length`] for another number of samples, no tokens, samples of different lengths, or more tokens than fit the cache;
+    /// [`Error::Index`] for a token beyond the table. The cache is then unchanged. It is unchanged after a failure of the device too, but
+    /// empty if [`Net::truncate`] cannot go back.
     pub fn extend(&mut self, tokens: &[&[u32]]) -> Result<Vec<f32>, Error>
     where
         N: Generate,
     {
         let count = self.checked(tokens)?;
         let first = self.kept.steps;
-        // Whoever cannot go back has lost the sequence if a pass fails.
+        // A network that cannot go back loses the sequence if a pass fails.
         self.kept.steps = if self.kept.has_states { 0 } else { first };
         let logits = self.passes(tokens, count, first)?;
         self.kept.steps = first + count as u64;
         Ok(logits)
     }
 
-    /// As many passes as these tokens take behind the `first` steps, and the logits after the last one.
+    /// Runs all passes over these tokens, which follow `first` time steps, and returns the logits after the last one.
     fn passes(&mut self, tokens: &[&[u32]], count: usize, first: u64) -> Result<Vec<f32>, Error> {
         let mut done = 0;
         loop {
@@ -187,12 +187,12 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Samples of the batch of `INFER`.
+    /// Returns the samples of the batch of `INFER`.
     fn samples(&self) -> usize {
         N::INFERENCE.batch as usize
     }
 
-    /// Tokens of each sample, if they may be added to the cache.
+    /// Returns the number of tokens of each sample. Refuses tokens that cannot be added to the cache.
     fn checked(&self, tokens: &[&[u32]]) -> Result<usize, Error> {
         let length = |what: &str, expected: u64, found: usize| {
             Err(Error::Length { what: String::from(what), expected, found: found as u64 })
@@ -212,7 +212,8 @@ impl<N: Network, D: Device> Net<N, D> {
             let what = alloc::format!("the rest of the cache ({} steps)", self.kept.most);
             return Err(Error::Length { what, expected: room, found: count as u64 });
         }
-        // All of them before the first pass, for what a pass keeps may be there to stay. A token is known by its place in what was given.
+        // Check all tokens before the first pass, since a pass may change states that cannot go back. An error names a token by its
+        // position in `tokens`.
         let operations = self.infer.program.operations.iter();
         let rules: Vec<Indices> = operations.flat_map(|operation| operation.indices(&self.infer.program)).collect();
         if let Some(rule) = rules.iter().min_by_key(|rule| rule.limit) {
@@ -221,7 +222,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(count)
     }
 
-    /// The program of one step, or of a chunk.
+    /// Returns the program of one time step, or of a chunk.
     fn program(&self, is_single: bool) -> &Placed {
         match &self.served {
             Some(single) if is_single => &single.placed,
@@ -229,7 +230,8 @@ impl<N: Network, D: Device> Net<N, D> {
         }
     }
 
-    /// Runs a program on these tokens, `at` steps behind the beginning; `taken` of each sample's are of the sequence.
+    /// Runs a program on these tokens, `at` time steps after the beginning. The first `taken` of each sample belong to the sequence; others
+    /// are padding.
     fn pass(&mut self, words: &[u32], [at, taken]: [u64; 2], is_single: bool) -> Result<(), Error> {
         let placed = self.program(is_single);
         let lacks = Error::Damaged("the program lacks an input");
@@ -241,7 +243,7 @@ impl<N: Network, D: Device> Net<N, D> {
         if is_single { self.runner.serve() } else { self.runner.infer() }
     }
 
-    /// The logits of step `step` of each sample.
+    /// Returns the logits of time step `step` of each sample.
     fn last_logits(&mut self, is_single: bool, chunk: usize, step: usize) -> Result<Vec<f32>, Error> {
         let placed = self.program(is_single);
         let output = placed.program.results[0] as usize;
@@ -260,15 +262,15 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 impl<N, D: Device> Net<N, D> {
-    /// Tells the device how many steps of a sequence went before, and how many of those at hand are of it.
+    /// Writes to the device the number of time steps before this pass, and how many of its own steps belong to the sequence.
     pub(super) fn begin_at(&mut self, step: u64, at_hand: u64) -> Result<(), Error> {
         let program = &self.infer.program;
-        // A network without attention and positions has no use for it.
+        // A network without attention and positions does not read it.
         let Some(state) = program.state() else { return Ok(()) };
         let offset = self.infer.offsets[state as usize];
         const { assert!(StateWord::Step as usize == 0 && StateWord::AT_HAND == 2) };
         let mut words = step.to_le_bytes().to_vec();
-        // Attention and positions need not know it.
+        // Only states read the number of steps in this pass.
         if self.kept.has_states {
             words.extend((at_hand as u32).to_le_bytes());
         }

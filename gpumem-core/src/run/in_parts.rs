@@ -1,4 +1,4 @@
-//! Tensors that are set and read some elements at a time, so that the host needs no copy of a whole one.
+//! Sets and reads tensors in parts, so that the host needs no copy of a whole tensor.
 
 use crate::error::Error;
 use crate::network::Network;
@@ -17,7 +17,7 @@ const PART: usize = 1 << 18;
 
 /// Returns the elements of a part of a tensor of this shape.
 ///
-/// Parts of a convolution's weight are whole filters, for a device may keep the channels of each last.
+/// Parts of a convolution's weight are whole filters, since a device may store each filter with channels last.
 fn part_of(shape: Shape) -> usize {
     match *shape.dims() {
         [_, channels, height, width] => {
@@ -29,16 +29,17 @@ fn part_of(shape: Shape) -> usize {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Sets a tensor as [`Net::set`] does, from numbers that `fill(first, part)` writes: those from element `first` on, as many as `part` has.
+    /// Sets a tensor as [`Net::set`] does, from numbers that `fill(first, part)` writes. Each call fills `part` with the elements from
+    /// `first` on.
     ///
-    /// The host holds some MiB of a large tensor in place of all of it, unless the tensor is kept in codes.
+    /// The host holds at most some MiB of a large tensor, unless the tensor is quantized.
     ///
     /// # Errors
-    /// As for [`Net::set`]. Parts before a value that the tensor cannot have are set; [`Net::check`] finds such a value before.
+    /// As for [`Net::set`]. Parts before a value that the tensor cannot have are already set then; call [`Net::check`] first to avoid that.
     pub fn set_with(&mut self, name: &str, mut fill: impl FnMut(usize, &mut [f32])) -> Result<(), Error> {
         let (id, elements) = self.find(name)?;
         let elements = elements as usize;
-        // The cache of a sequence was computed with the numbers before.
+        // The cache of a sequence was computed with the old numbers.
         self.kept.steps = 0;
         if let Some(coded) = Coded::of(self.main(), id)? {
             let mut values = vec![0.0; elements];
@@ -64,9 +65,9 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Gives the values that [`Net::get`] would return to `take`, in order and some at a time, until it breaks off.
+    /// Calls `take` with the values that [`Net::get`] would return, in order and in parts, until it returns [`ControlFlow::Break`].
     ///
-    /// The host holds some MiB of a large tensor in place of all of it, unless the tensor is kept in codes.
+    /// The host holds at most some MiB of a large tensor, unless the tensor is quantized.
     ///
     /// # Errors
     /// As for [`Net::get`].
@@ -93,7 +94,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Refuses values that the tensor cannot have from element `first` on.
+    /// Refuses a part with values that the tensor cannot have. The part begins at element `first`.
     pub(super) fn check_part(&self, id: usize, name: &str, first: usize, part: &[f32]) -> Result<(), Error> {
         let has_codes = self.main().program.tensors[id].role == Role::Code;
         self.states.check(id as TensorId, name, has_codes, part).map_err(|error| match error {

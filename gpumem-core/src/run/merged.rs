@@ -1,4 +1,4 @@
-//! What one network takes of another: also of one that was fine-tuned with low-rank adapters, which are added to the weights.
+//! Copies of weights from one network to another, also from one with low-rank adapters, which are added to the weights.
 
 use crate::error::Error;
 use crate::network::Network;
@@ -9,14 +9,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Parameters and running statistics of the network without low-rank adapters, under the names that they have there: what
-    /// [`Net::get_merged`] gives. A file for others is a loop over them.
+    /// Returns the parameters and running statistics that the network would have without low-rank adapters. [`Net::get_merged`] reads their
+    /// values; a loop over them writes a file for other programs.
     pub fn merged_tensors(&self) -> impl Iterator<Item = Named<'_>> {
         let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
         self.tensors().filter(move |tensor| is_model(tensor) && !is_of_adapter(tensor.name))
     }
 
-    /// As [`Net::get`], but a weight that has an adapter is `W + alpha / rank * B A`.
+    /// Returns the values of a tensor, as [`Net::get`] does. A weight with an adapter is `W + alpha / rank * B A`.
     ///
     /// PEFT: `model.merge_and_unload()`.
     ///
@@ -35,11 +35,12 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(values)
     }
 
-    /// Takes the parameters and running statistics of another network that has all of this one's: of the one that was trained, for
-    /// the one that serves. Both may run on different devices and in different precisions.
+    /// Copies parameters and running statistics from another network, which must have all of this one's: for instance from the trained one
+    /// to the one that serves. Both may run on different devices and in different precisions.
     ///
     /// # Errors
-    /// [`Error::Name`] if the other has nothing of a name, [`Error::Shape`] if it has another shape there: nothing was taken then.
+    /// [`Error::Name`] if the other network has no tensor of a name, [`Error::Shape`] if its tensor has another shape. Nothing is copied
+    /// then.
     pub fn copy_from<M: Network, E: Device>(&mut self, other: &mut Net<M, E>) -> Result<(), Error> {
         let is_model = |tensor: &Named<'_>| matches!(tensor.kind, Kind::Parameter | Kind::Statistic);
         let names: Vec<String> = self.tensors().filter(is_model).map(|tensor| tensor.name.into()).collect();
@@ -50,8 +51,8 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// As [`Net::copy_from`], for a network without low-rank adapters, from one with them: each weight takes its adapter in, and computes
-    /// what both did.
+    /// Copies from a network with low-rank adapters to this one without them, as [`Net::copy_from`] does. Each weight becomes the sum of
+    /// weight and adapter.
     ///
     /// # Errors
     /// As for [`Net::copy_from`].
@@ -64,7 +65,8 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Whether another network has all of these in the shapes that they have here: a transposed weight has as many elements.
+    /// Checks that another network has all of these tensors in the same shapes. Counts of elements do not suffice, since a transposed
+    /// weight has as many.
     pub(super) fn compare<M: Network, E: Device>(&self, other: &Net<M, E>, names: &[String]) -> Result<(), Error> {
         for name in names {
             other.find(name)?;

@@ -1,4 +1,4 @@
-//! Running a network: the device that it runs on, and its state there.
+//! Runs networks: the device that a network runs on, and its state there.
 
 pub mod absent;
 pub mod averages;

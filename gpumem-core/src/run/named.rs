@@ -14,7 +14,7 @@ pub struct Named<'n> {
     pub kind: Kind,
 }
 
-/// A kind of tensor that lasts from step to step. A model for others is its parameters and statistics.
+/// A kind of tensor that lasts from step to step. A model file for other programs has parameters and statistics only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
@@ -24,7 +24,7 @@ pub enum Kind {
     Statistic,
     /// Optimizer state of a parameter.
     OptimizerState,
-    /// A gradient that is held until the end of the step.
+    /// A gradient that lives until the end of the step.
     Gradient,
     /// The moving average of a parameter: see [`Ema`](crate::train::Ema).
     Average,

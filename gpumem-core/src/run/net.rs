@@ -27,10 +27,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ops::ControlFlow;
 
-/// How inputs or targets `T` are handed in: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` where there are several.
+/// The type of an argument for inputs or targets `T`: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` for several.
 pub type Given<'a, T> = <T as Hosts>::Given<'a>;
 
-/// Runs one part of a batch that was handed in: one before the last by its number, and `None` for the last.
+/// A function that runs one micro-batch: one before the last by its number, or `None` for the last.
 pub(super) type RunPart<'r, R> = dyn FnMut(&mut R, Option<u64>) -> Result<(), Error> + 'r;
 
 /// The first number of training steps that double precision cannot tell from the next.
@@ -38,25 +38,25 @@ const MOST_STEPS: u64 = 1 << 53;
 
 /// A network `N` loaded onto a device `D`: `let mut net = Vgg16::on(&device)?`.
 ///
-/// Methods that compute take `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`; in an `Arc` alone
-/// it cannot run. `gpumem::weights` saves and loads it; [`Net::tensors`], [`Net::get`] and [`Net::set`] are for other files. There is no mode to
-/// switch: [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
+/// Methods that compute take `&mut self`: one pass runs at a time. Threads share a network as `Arc<Mutex<Net<..>>>`. `gpumem::weights`
+/// saves and loads it; [`Net::tensors`], [`Net::get`] and [`Net::set`] are for other file formats. There is no mode to switch:
+/// [`Net::train_step`] trains, [`Net::forward`] and [`Net::eval_loss`] use running statistics and no dropout.
 pub struct Net<N, D: Device> {
     pub(super) runner: D::Runner,
     /// The current training step: the first, except inside a call for another one.
     pub(super) step: TrainStep,
-    /// The other steps of a network with several. While one of them is current, the first is in its place.
+    /// The other steps of a network with several. While one of them is current, the first one is stored in its slot.
     pub(super) others: Vec<TrainStep>,
     /// The number of the current step.
     pub(super) at: usize,
     /// True inside a call for one of several steps, rather than for that of `TRAIN`.
     pub(super) in_step: bool,
-    /// The number of the step that the batch in the arena is of. `None` before the first, and after an evaluation.
+    /// The number of the step whose batch is in the arena. `None` before the first step, and after an evaluation.
     pub(super) last: Option<usize>,
-    /// A further forward pass: that of `INFER` beside a training step, or that of one step where a cache is kept.
+    /// A further forward pass: that of `INFER` beside a training step, or that of a single time step of a network with a cache.
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
-    /// What is kept of a sequence; nothing where `INFER` has no cache.
+    /// The state of the sequence cache; empty if `INFER` has no cache.
     pub(super) kept: Kept,
     /// The number format in which the device runs it.
     pub(super) precision: Precision,
@@ -72,7 +72,7 @@ impl<N: Network, D: Device> fmt::Debug for Net<N, D> {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Parts that a batch is split into.
+    /// Micro-batches that a batch is split into.
     const PARTS: usize = N::EVALUATION.tables.micro_batches as usize;
 
     /// Loads the network onto `device`: one allocation, then the parameters are initialised from the seed in `TRAIN`.
@@ -104,7 +104,7 @@ impl<N: Network, D: Device> Net<N, D> {
         }
         let first = train.all.first().map(|(_, placed, _)| placed);
         let mut served = serving.zip(first).map(|(serving, train)| beside::<N>(train, arena, serving)).transpose()?;
-        // A training step works on whole samples.
+        // A network that trains takes whole samples, and has no cache.
         let cached = N::CACHED.filter(|_| train.all.is_empty());
         if let Some(Cached { one_step: Some(one_step), .. }) = cached {
             let (batch, precision) = (N::EVALUATION.batch, N::EVALUATION.precision);
@@ -169,9 +169,9 @@ impl<N: Network, D: Device> Net<N, D> {
             let elements = tensor.elements(1).unwrap_or(0);
             let Spot { offset, format } = spot(placed, id, self.precision);
             let bytes = match tensor.class {
-                // Those of codes are written with them.
+                // Scales are written with their codes.
                 _ if tensor.role == Role::Scale => continue,
-                // They begin at the parameters, which are all written before.
+                // Averages start from the parameters, after all of these have been written.
                 Class::Average => continue,
                 Class::Parameter | Class::Moment | Class::Buffer => {
                     let values = match self.states.of(id as TensorId) {
@@ -186,7 +186,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     encode(format, &values)
                 }
                 Class::State => {
-                    // There is one for each step, in order.
+                    // There is one state for each step, in order.
                     let TrainStep { seed, optimizer, schedule: numbers, .. } = of_step(number);
                     number += 1;
                     let mut words = [0; StateWord::COUNT];
@@ -199,7 +199,7 @@ impl<N: Network, D: Device> Net<N, D> {
                     words.iter().flat_map(|word| word.to_le_bytes()).collect()
                 }
                 Class::Input | Class::Target | Class::Gradient => vec![0; placed.bytes[id] as usize],
-                // Nothing of a cache is read that was not written.
+                // No byte of a cache is read before it is written.
                 Class::Transient | Class::Host | Class::Cache => continue,
             };
             self.runner.write(offset, &bytes)?;
@@ -207,8 +207,8 @@ impl<N: Network, D: Device> Net<N, D> {
         self.begin_averages()
     }
 
-    /// One training step: forward, backward and update. Returns the loss before the update, as soon as that is known: on a
-    /// card the backward pass and the update may still be running.
+    /// Makes one training step: forward, backward and update. Returns the loss before the update, as soon as it is known: on a card the
+    /// backward pass and the update may still be running.
     ///
     /// # Errors
     /// A network without `TRAIN`, or invalid data such as a label beyond the last class; the parameters are then as
@@ -227,8 +227,8 @@ impl<N: Network, D: Device> Net<N, D> {
         self.loss()
     }
 
-    /// Starts one training step and does not wait for anything but the step before the last: [`Net::loss`] asks for its
-    /// loss. On a card the input is copied while an earlier step runs.
+    /// Starts one training step. It waits at most for the step before the last; [`Net::loss`] returns the loss. On a card the input is
+    /// copied while an earlier step runs.
     ///
     /// # Errors
     /// As for [`Net::train_step`].
@@ -246,7 +246,7 @@ impl<N: Network, D: Device> Net<N, D> {
         })
     }
 
-    /// Hands in a batch, and lets `run` run each part of it: those before the last by their number, and `None` for the last.
+    /// Feeds a batch, and calls `run` for each micro-batch: those before the last by their number, and `None` for the last.
     pub(super) fn step_with<I: Hosts, T: Hosts>(
         &mut self,
         input: Given<'_, I>,
@@ -279,7 +279,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Counts the targets and the lengths of a whole batch, where terms divide by what they come to.
+    /// Counts targets and lengths of a whole batch, if terms of the loss divide by these counts.
     fn count<I: Hosts, T: Hosts>(
         divisors: &mut Divisors,
         input: Given<'_, I>,
@@ -293,8 +293,8 @@ impl<N: Network, D: Device> Net<N, D> {
         T::put(target, &mut |index, elements, put| count(Class::Target, index, elements, put))
     }
 
-    /// The loss without an update, for validation: as the training step computes it, all its terms included, but with BatchNorm's
-    /// running statistics and without dropout. Nothing that lasts is changed.
+    /// Returns the loss without an update, for validation. It has all terms of the training step's loss, but uses BatchNorm's running
+    /// statistics and no dropout. No tensor that lasts is changed.
     ///
     /// # Errors
     /// As for [`Net::train_step`].
@@ -336,14 +336,14 @@ impl<N: Network, D: Device> Net<N, D> {
             divisors.write(runner)?;
             runner.evaluate()?;
             let mut loss = [0; 4];
-            // It lies where the training step has it.
+            // The loss has the offset that it has in the training step.
             runner.read(train.offsets[train.program.results[0] as usize], &mut loss)?;
             sum += f32::from_le_bytes(loss);
         }
         Ok(sum)
     }
 
-    /// The loss of the last training step, waiting for it if it is not known yet.
+    /// Returns the loss of the last training step, and waits for it if it is not known yet.
     ///
     /// # Errors
     /// A network without `TRAIN`, one that has had no step since it was loaded, or a failure of the device.
@@ -357,12 +357,11 @@ impl<N: Network, D: Device> Net<N, D> {
         self.runner.loss(offset)
     }
 
-    /// Starts one more training step on the batch of the last one, which is on the device already: nothing is copied, and on a
-    /// card eight steps may be under way before one is waited for. What [`Net::forward`] or [`Net::eval_loss`] were given since
-    /// then has taken its place.
+    /// Starts one more training step on the batch that is on the device: that of the last step, unless [`Net::forward`] or
+    /// [`Net::eval_loss`] has overwritten it. Nothing is copied, and on a card up to eight steps may be in flight.
     ///
     /// # Errors
-    /// A network without `TRAIN`, one with `micro_batches`, of whose batch only the last part is on the device, or a failure of the device.
+    /// A network without `TRAIN`, one with `micro_batches`, since only the last micro-batch is on the device, or a failure of the device.
     pub fn train_again(&mut self) -> Result<(), Error> {
         self.trained()?;
         let what = if self.step.parts > 1 {
@@ -378,8 +377,8 @@ impl<N: Network, D: Device> Net<N, D> {
         Err(Error::Unsupported { device: N::NAME, what: what.into() })
     }
 
-    /// One forward pass: BatchNorm with its running statistics, no dropout. Where `INFER` has a `cache`, it takes the first steps of a
-    /// sequence, as many as `chunk` says, and the cache has these then.
+    /// Runs one forward pass, with BatchNorm's running statistics and without dropout. If `INFER` has a `cache`, it takes the first `chunk`
+    /// time steps of a sequence, which are then in the cache.
     ///
     /// # Errors
     /// Invalid data such as a token beyond the table.
@@ -388,7 +387,7 @@ impl<N: Network, D: Device> Net<N, D> {
         self.run::<N::Input, N::Output>(input.give())
     }
 
-    /// The forward pass that lies beside no other, or beside the training step, of one part of the batch after the other.
+    /// Runs the main forward pass, rather than `served`, on one micro-batch after the other.
     pub(super) fn run<I: Hosts, O: Hosts>(&mut self, input: Given<'_, I>) -> Result<O, Error> {
         let mut outputs = Outputs::default();
         self.last = None;
@@ -415,12 +414,12 @@ impl<N: Network, D: Device> Net<N, D> {
         crate::report::table::<N>()
     }
 
-    /// Names of all parameters, their averages, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
+    /// Returns the names of all parameters, their averages, running statistics and optimizer state, such as `stage[0].conv2d[1].weight`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.main().program.tensors.iter().filter(|tensor| self.is_named(tensor)).map(|tensor| tensor.name.as_str())
     }
 
-    /// Everything in [`Net::names`] with its shape and what it is, in the same order.
+    /// Returns the tensors of [`Net::names`], each with its shape and kind, in the same order.
     #[doc(alias = "named_parameters")]
     #[doc(alias = "parameters")]
     pub fn tensors(&self) -> impl Iterator<Item = Named<'_>> {
@@ -431,15 +430,15 @@ impl<N: Network, D: Device> Net<N, D> {
         })
     }
 
-    /// The shape of a parameter, a running statistic or an optimizer state: as PyTorch lays it out, `[out, in, height, width]` of
-    /// a convolution's weight. `None` if there is nothing of that name.
+    /// Returns the shape of a parameter, a running statistic or an optimizer state, in PyTorch's order of axes: `[out, in, height, width]`
+    /// for a convolution's weight. `None` if there is nothing of that name.
     pub fn shape(&self, name: &str) -> Option<&[u64]> {
         self.tensors().find(|tensor| tensor.name == name).map(|tensor| tensor.shape)
     }
 
-    /// The values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
-    /// parameter's values are those of its f32 master copy. Those of a weight that is kept in codes are what the codes say, before they are
-    /// rounded to the network's format; [`Net::set`] makes the same codes of them again.
+    /// Returns the values of a parameter, a running statistic or an optimizer state, in row-major order. Under mixed precision a
+    /// parameter's values are those of its f32 master copy. A quantized weight's values are decoded, but not rounded to the network's
+    /// format; [`Net::set`] quantizes them to the same codes.
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer.
@@ -454,7 +453,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(values)
     }
 
-    /// Sets a parameter, a running statistic or an optimizer state, in row-major order. A weight that is kept in codes has the nearest ones.
+    /// Sets a parameter, a running statistic or an optimizer state, in row-major order. A quantized weight gets the nearest codes.
     ///
     /// # Errors
     /// [`Error::Name`] if there is nothing of that name, [`Error::State`] if it is a state of another optimizer, [`Error::Length`] if it has
@@ -464,8 +463,8 @@ impl<N: Network, D: Device> Net<N, D> {
         self.set_with(name, |first, part| part.copy_from_slice(&values[first..first + part.len()]))
     }
 
-    /// Training steps that have been made: what a training that goes on elsewhere needs beside everything in
-    /// [`Net::names`], for the optimizer's first step differs and dropout draws by the step.
+    /// Returns the number of training steps that have been made. To resume elsewhere, a training needs it besides all tensors in
+    /// [`Net::names`], since optimizers correct by the step and dropout draws by it.
     ///
     /// # Errors
     /// A network without `TRAIN`, or a failure of the device.
@@ -476,7 +475,8 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(u64::from_le_bytes(bytes))
     }
 
-    /// Sets the number of training steps that have been made, below 2^53: schedules and corrections compute with it in double precision.
+    /// Sets the number of training steps that have been made, below 2^53: schedules and bias corrections compute with it in double
+    /// precision.
     ///
     /// # Errors
     /// As for [`Net::steps`], or a number that is too large.
@@ -508,7 +508,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     fn trained(&self) -> Result<&Placed, Error> {
-        // Calls for the network itself mean the step of `TRAIN`.
+        // Calls on the network itself mean the step of `TRAIN`.
         let has_own = self.in_step || N::TRAIN.is_some() || N::STEPS.is_empty();
         self.step.train.as_ref().filter(|_| has_own).ok_or_else(Self::untrained)
     }
@@ -529,12 +529,12 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(spot(placed, state as usize, self.precision).offset + 4 * word as u64)
     }
 
-    /// What runs the network, for what is special to a device.
+    /// Returns the device's runner, for methods that only one backend has.
     pub fn runner_mut(&mut self) -> &mut D::Runner {
         &mut self.runner
     }
 
-    /// Returns the learning rate of the next step: that of the schedule, where `TRAIN` has one. Rates of groups are in proportion to it.
+    /// Returns the learning rate of the next step: that of the schedule if `TRAIN` has one. Rates of groups are in proportion to it.
     ///
     /// PyTorch: `scheduler.get_last_lr()[0]`.
     ///
@@ -547,12 +547,11 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(self.step.schedule.rate(self.step.optimizer.lr(), steps))
     }
 
-    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. Where `TRAIN` has a
-    /// [`schedule`](crate::train::Schedule), it is the rate that this begins with: the one at its top is set, and a step has what the
-    /// schedule makes of it.
+    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. If `TRAIN` has a
+    /// [`schedule`](crate::train::Schedule), this sets its highest rate, `lr`, from which the schedule computes the rate of a step.
     ///
     /// # Errors
-    /// A network without `TRAIN`, a rate that is negative or no number, or a failure of the device.
+    /// A network without `TRAIN`, a rate that is negative or not finite, or a failure of the device.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.trained()?;
         Self::check_lr(lr)?;
@@ -566,7 +565,7 @@ impl<N: Network, D: Device> Net<N, D> {
         self.first().train.as_ref().unwrap_or(&self.infer)
     }
 
-    /// The error for a name that would be a state if another optimizer trained the network; `None` for other names.
+    /// Returns the error for a name that would be a state if another optimizer trained the network; `None` for other names.
     fn state_of_another(&self, name: &str) -> Option<Error> {
         // States of named steps have the step in their names.
         self.first().train.as_ref().filter(|_| N::STEPS.is_empty())?;
@@ -574,7 +573,7 @@ impl<N: Network, D: Device> Net<N, D> {
         of_another(name, &self.first().optimizer, of(Kind::Parameter), of(Kind::OptimizerState))
     }
 
-    /// Number and elements of the tensor of this name.
+    /// Returns number and elements of the tensor with this name.
     pub(super) fn find(&self, name: &str) -> Result<(usize, u64), Error> {
         let mut tensors = self.main().program.tensors.iter().enumerate();
         match tensors.find(|(_, tensor)| self.is_named(tensor) && tensor.name == name) {
@@ -591,7 +590,8 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 }
 
-/// Adds to a shortage of memory for an arena how much of it no smaller batch saves: the lines of the budget that have no batch, so many times.
+/// Adds to an error of too little memory the bytes that no smaller batch saves: the budget lines that do not depend on the batch, `times`
+/// over.
 fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Error {
     let lines = [Line::Weights, Line::Master, Line::Gradients, Line::Optimizer, Line::Ema, Line::Buffers];
     match error {
@@ -604,8 +604,8 @@ fn with_lasting(error: Error, budget: &Budget, (arena, times): (u64, u64)) -> Er
     }
 }
 
-/// What the loss is multiplied with in the first step: gradients in binary16 would be lost below 6e-8. A backend changes it
-/// where gradients become too large, or have long been small.
+/// Returns the loss scale of the first step: gradients in binary16 would be lost below 6e-8. A backend changes it if gradients overflow, or
+/// have been finite for long.
 fn loss_scale(precision: Precision) -> f32 {
     if precision.scales_loss() { 65536.0 } else { 1.0 }
 }

@@ -55,11 +55,11 @@ fn place(phase: Phase) -> &'static str {
 impl<N: Trains, D: Device> Net<N, D> {
     /// Runs one training step operation by operation, and returns the first tensor that has NaN, or an infinity if there is no NaN.
     ///
-    /// Parameters, running statistics and optimizer state are looked at first. An infinity alone may be meant, as in an added mask. The
-    /// network is as after [`Net::train_step`]; take a [`snapshot`](Net::snapshot) before to go back.
+    /// Parameters, running statistics and optimizer state are checked first. An infinity alone may be intended, as in an added mask.
+    /// Afterwards the network is as after [`Net::train_step`]; take a [`snapshot`](Net::snapshot) first to be able to go back.
     ///
     /// # Errors
-    /// As for [`Net::train_step`], and [`Error::Unsupported`] on a device that cannot look into a step.
+    /// As for [`Net::train_step`], and [`Error::Unsupported`] on a device that cannot run a step operation by operation.
     #[doc(alias = "detect_anomaly")]
     pub fn first_non_finite<'i, 't>(
         &mut self,
@@ -78,7 +78,7 @@ impl<N: Trains, D: Device> Net<N, D> {
         Ok(before.or_else(|| named(&placed.program, found)))
     }
 
-    /// Returns the first tensor that lasts and has a number that is not finite.
+    /// Returns the first tensor that lasts and has a number that is not finite. `None` if there is none.
     fn lasting_non_finite(&mut self) -> Result<Option<NonFinite>, Error> {
         let mut infinite = None;
         for tensor in self.state_tensors() {
@@ -102,7 +102,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     }
 }
 
-/// Returns what was found under the names that the program has.
+/// Returns what was found, with the names of the program. `None` if nothing was found.
 fn named(program: &Program, Inspected { nan, infinite }: Inspected) -> Option<NonFinite> {
     let (operation, tensor) = nan.or(infinite)?;
     let is_nan = nan.is_some();

@@ -11,12 +11,12 @@ use crate::run::tensor::Give;
 use crate::run::transfer::{Outputs, give};
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// The training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena:
-    /// [`Net::infer`] runs it.
+    /// Loads the training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena.
+    /// [`Net::infer`] runs the latter.
     ///
     /// # Errors
-    /// As for [`Net::load`]; [`Error::Unsupported`] where `INFER` has another precision, a larger batch, or more activations than
-    /// `TRAIN`: `infer_on` loads it alone.
+    /// As for [`Net::load`]; [`Error::Unsupported`] if `INFER` has another precision, a larger batch, or more activations than `TRAIN`;
+    /// load it alone with `infer_on` then.
     pub fn load_shared(device: &D) -> Result<Net<N, D>, Error>
     where
         N: Serve,
@@ -24,8 +24,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Self::load_with(device, Some(N::INFERENCE))
     }
 
-    /// Runs one forward pass with the settings of `INFER` and the parameters as training has left them. Without `TRAIN` it is
-    /// [`Net::forward`].
+    /// Runs one forward pass with the settings of `INFER` and the current parameters. Without `TRAIN` it is [`Net::forward`].
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a network with `TRAIN` that was not loaded with `shared_on`; invalid data such as a token beyond the table.
@@ -50,7 +49,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 }
 
-/// The forward pass `serving` in the arena of the training step, whose size stays as it is.
+/// Places the forward pass `serving` in the arena of the training step, whose size does not change.
 pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<Served, Error> {
     let refused = |why: &str| {
         let what =
@@ -64,7 +63,7 @@ pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled)
     if serving.precision != own {
         return refused(&alloc::format!("has precision {} and `TRAIN` {}", serving.precision.name(), own.name()));
     }
-    // Its inputs lie where the training step's do.
+    // Its inputs have the offsets of the training step's.
     if serving.batch > step {
         let whole = N::EVALUATION.batch;
         let parts =

@@ -1,4 +1,4 @@
-//! The training state, byte for byte: what a training that goes on elsewhere needs.
+//! The training state, byte for byte, for a training that is resumed elsewhere.
 
 use crate::error::Error;
 use crate::memory::place::Placed;
@@ -36,7 +36,7 @@ pub struct StateNumbers {
     pub steps: u64,
     /// The seed that dropout draws from.
     pub seed: u64,
-    /// The learning rate that [`Net::set_lr`] sets; before a schedule.
+    /// The learning rate that [`Net::set_lr`] sets, before a schedule changes it.
     pub lr: f64,
     /// The factor of the loss before the backward pass. It is 1 unless gradients are in binary16.
     pub loss_scale: f32,
@@ -53,7 +53,7 @@ pub struct StateNumbers {
 /// A copy of a training state in host memory: see [`Net::snapshot`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
-    /// Those of each training step.
+    /// The numbers of each training step.
     numbers: Vec<StateNumbers>,
     tensors: Vec<StateTensor>,
     bytes: Vec<u8>,
@@ -92,7 +92,7 @@ impl Snapshot {
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Returns the tensors of the training state: parameters, running statistics, and what the optimizer keeps.
+    /// Returns the tensors of the training state: parameters, running statistics and optimizer state.
     ///
     /// A parameter with a master copy is that copy; its rounded one follows from it. Gradients are no part of the state, since each step
     /// computes them anew.
@@ -106,7 +106,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let kind = match Kind::of(tensor) {
             Some(Kind::Gradient) => return None,
             Some(kind) => kind,
-            // The scales of codes are a part of their weight, but bytes of their own.
+            // The scales of codes are a part of their weight, but separate bytes.
             None if tensor.role == Role::Scale => Kind::Parameter,
             None => return None,
         };
@@ -118,7 +118,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Some(StateTensor { name: tensor.name.clone(), shape, kind, format, bytes, id })
     }
 
-    /// Copies the bytes of a tensor of the state to `to`, after everything that was started has ended.
+    /// Copies the bytes of a tensor of the state to `to`, after all work that was started has ended.
     ///
     /// # Errors
     /// [`Error::Name`] for a tensor of another network, [`Error::Length`] if `to` has another length, or a failure of the device.
@@ -147,7 +147,7 @@ impl<N: Network, D: Device> Net<N, D> {
     /// then.
     pub fn write_state(&mut self, tensor: &StateTensor, bytes: &[u8]) -> Result<(), Error> {
         self.check_state(tensor, bytes)?;
-        // The cache was computed with the numbers before.
+        // The cache was computed with the old numbers.
         self.kept.steps = 0;
         let placed = self.main();
         let (own, exact) = (spot(placed, tensor.id, self.precision), exact(placed, tensor.id, self.precision));
@@ -194,7 +194,7 @@ impl<N: Learns, D: Device> Net<N, D> {
     /// Checks that [`Net::set_state_numbers_of_steps`] would take these numbers, and sets nothing.
     ///
     /// # Errors
-    /// As there, but none of the device.
+    /// As for [`Net::set_state_numbers_of_steps`], but none of the device.
     pub fn check_state_numbers_of_steps(&self, numbers: &[StateNumbers]) -> Result<(), Error> {
         let own = self.others.len() + 1;
         if numbers.len() != own {
@@ -286,7 +286,7 @@ impl<N: Learns, D: Device> Net<N, D> {
     /// Copies the training state to a snapshot that was taken before, whose memory it reuses.
     ///
     /// # Errors
-    /// A failure of the device. The snapshot is then no state of any step.
+    /// A failure of the device. The snapshot is then not a consistent state.
     pub fn snapshot_into(&mut self, snapshot: &mut Snapshot) -> Result<(), Error> {
         snapshot.numbers = self.state_numbers_of_steps()?;
         snapshot.tensors = self.state_tensors();

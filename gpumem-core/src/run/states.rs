@@ -7,10 +7,10 @@ use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// A running variance ends its name with this.
+/// The end of the name of a running variance.
 const VARIANCE: &str = "running_var";
 
-/// A state tensor: the number of the training step that it is of, and its own among those of its parameter.
+/// A state tensor: the number of its training step, and its own number among the states of its parameter.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StateOf {
     pub(super) step: usize,
@@ -23,8 +23,8 @@ pub(super) struct StateOf {
 pub(super) struct States(BTreeMap<TensorId, StateOf>);
 
 impl States {
-    /// Names the state tensors of the training steps as their optimizers do: `w.exp_avg` is that of the parameter `w`, and
-    /// `w.CRITIC.exp_avg` that of the step `CRITIC` of a network with named steps.
+    /// Names the state tensors of the training steps as their optimizers do: `w.exp_avg` belongs to the parameter `w`, and
+    /// `w.CRITIC.exp_avg` to step `CRITIC` of a network with named steps.
     pub(super) fn name(mut programs: Vec<(&str, &mut Program, Optimizer)>) -> States {
         let mut states = BTreeMap::new();
         for step in 0..programs.len() {
@@ -44,12 +44,12 @@ impl States {
         States(states)
     }
 
-    /// Returns what state a tensor is; `None` if it is none.
+    /// Returns the state that a tensor is; `None` if it is no optimizer state.
     pub(super) fn of(&self, id: TensorId) -> Option<StateOf> {
         self.0.get(&id).copied()
     }
 
-    /// Refuses values that a running statistic or a state cannot have: a step would make NaN of them, or something else.
+    /// Refuses values that a running statistic or a state cannot have, because a step would compute NaN or other wrong numbers from them.
     ///
     /// # Errors
     /// [`Error::Value`] of the first.
@@ -73,7 +73,7 @@ impl States {
     }
 }
 
-/// The states that the updates of a program write: their tensors, names and numbers.
+/// Returns the states that the updates of a program write: their tensors, names and numbers.
 fn named(step: &str, program: &Program, optimizer: &Optimizer) -> Vec<(TensorId, String, usize, State)> {
     let mut named = Vec::new();
     let is_update = |action: &Action| matches!(action, Action::Update | Action::Store(_));
@@ -91,13 +91,13 @@ fn named(step: &str, program: &Program, optimizer: &Optimizer) -> Vec<(TensorId,
     named
 }
 
-/// The place of a state among all states of a program.
+/// Returns the position of a state among all states of a program. `None` if the tensor is no state.
 fn program_place(program: &Program, id: TensorId) -> Option<usize> {
     program.of_class(Class::Moment).position(|other| other == id)
 }
 
-/// Returns an error if `name` is a state that other optimizers keep of one of these parameters, and `optimizer` does not. `kept` are
-/// the names of the states that there are.
+/// Returns an error if `name` is a state that other optimizers keep of one of these parameters, and `optimizer` does not. `kept` are the
+/// names of the existing states.
 pub(super) fn of_another<'n>(
     name: &str,
     optimizer: &Optimizer,

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// The error of a schedule whose `total` nothing has said.
+    /// Refuses a schedule whose `total` is neither written nor set.
     pub(super) fn check_schedule(&self) -> Result<(), Error> {
         if !self.step.schedule.is_open() {
             return Ok(());
@@ -77,7 +77,7 @@ impl<N: Network, D: Device> Net<N, D> {
 
 impl<N: Trains, D: Device> Net<N, D> {
     /// Sets the `total` of the schedule, from the next step on: the step at which the learning rate is the last one. Nothing is compiled or
-    /// captured again. A `total` that `TRAIN` leaves out must be set before the first step; one that is written may be.
+    /// captured again. A `total` that `TRAIN` leaves out must be set before the first step; one that is written may be replaced.
     ///
     /// PyTorch: the `T_max`, `total_iters` or `total_steps` of `torch.optim.lr_scheduler`, which a program computes before it makes the
     /// scheduler.
@@ -89,16 +89,16 @@ impl<N: Trains, D: Device> Net<N, D> {
         self.take_total(total)
     }
 
-    /// Returns the schedule with the numbers that the next step has. Its `total` is 0 if nothing has said it yet.
+    /// Returns the schedule with the numbers of the next step. Its `total` is 0 if it is neither written nor set.
     pub fn schedule(&self) -> Schedule {
         self.step.schedule
     }
 
     /// Returns the norm of all gradients of the last training step, before they were clipped, and without the loss scale.
     ///
-    /// It is infinite or no number if a gradient was.
+    /// It is infinite or NaN if a gradient was.
     ///
-    /// PyTorch: what `torch.nn.utils.clip_grad_norm_(model.parameters(), c)` returns.
+    /// PyTorch: the result of `torch.nn.utils.clip_grad_norm_(model.parameters(), c)`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if `TRAIN` has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure of
@@ -108,7 +108,7 @@ impl<N: Trains, D: Device> Net<N, D> {
     }
 
     /// Returns the number of training steps that updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`, or
-    /// where the loss is scaled. They are no part of [`Net::steps`].
+    /// if the loss is scaled. [`Net::steps`] does not count them.
     ///
     /// # Errors
     /// A failure of the device.

@@ -1,4 +1,4 @@
-//! Training steps of a network with several: what each has of its own, and the handle that makes them.
+//! Training steps of a network with several: the data of each step, and the handle that runs it.
 
 use crate::error::Error;
 use crate::memory::Compiled;
@@ -17,39 +17,39 @@ use crate::train::{Schedule, Train, nothing_to_compare, single_value};
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Everything that a training step has of its own. A network without training has one that makes no steps.
+/// The data of one training step. A network without training has one that cannot run.
 #[derive(Debug)]
 pub(super) struct TrainStep {
     /// Its program in the arena. `None` without training.
     pub(super) train: Option<Placed>,
-    /// Divisors of the loss that no part of a batch knows.
+    /// Divisors of the loss that no micro-batch knows.
     pub(super) divisors: Divisors,
     pub(super) seed: u64,
     pub(super) optimizer: Optimizer,
-    /// The schedule with the numbers that the state has.
+    /// The schedule with the numbers in the state.
     pub(super) schedule: Schedule,
-    /// The `total` that the constant has, 0 where it is left out. `None` for a schedule without one.
+    /// The `total` in the constant, 0 if it is left out. `None` for a schedule without one.
     pub(super) written_total: Option<u64>,
-    /// Parts that its batch is split into.
+    /// Micro-batches that its batch is split into.
     pub(super) parts: usize,
-    /// True if it has been made, and so has a loss.
+    /// True if it has run, and so has a loss.
     pub(super) has_stepped: bool,
 }
 
 /// The training steps of a network before they are loaded.
 pub(super) struct TrainSteps {
-    /// Each with its name, which is empty where it is the only one.
+    /// Each step with its name, which is empty if it is the only one.
     pub(super) all: Vec<(&'static str, Placed, Train)>,
-    /// The arena that each of them fits into.
+    /// The bytes of an arena that each of them fits into.
     pub(super) arena: u64,
     pub(super) states: States,
 }
 
 impl TrainSteps {
-    /// Those of a network; none where it is not trained.
+    /// Returns the training steps of a network; none if it is not trained.
     ///
     /// # Errors
-    /// Programs that do not match their plans, and a batch with whose size a layer cannot normalise.
+    /// Programs that do not match their plans, and a batch that is too small for a layer to normalise.
     pub(super) fn of<N: Network>() -> Result<TrainSteps, Error> {
         let only = N::TRAINING.zip(N::TRAIN).map(|(compiled, train)| StepInfo { name: "", compiled, train });
         let infos = if N::STEPS.is_empty() { only.as_slice() } else { N::STEPS };
@@ -85,7 +85,7 @@ impl TrainSteps {
         Ok(TrainSteps { all, arena, ..self })
     }
 
-    /// The steps after the first, as a device takes them.
+    /// Returns the steps after the first, in the form of [`Job::others`](crate::run::device::Job::others).
     ///
     /// # Errors
     /// A program without a loss.
@@ -103,10 +103,10 @@ impl TrainSteps {
         self.all.iter().skip(1).map(other).collect()
     }
 
-    /// The steps of a network, the first of them apart.
+    /// Returns the first step of a network, and the others.
     ///
     /// # Errors
-    /// A term of a loss that is given a divisor and has no target.
+    /// A term of a loss with a divisor, but without a target.
     pub(super) fn loaded(self) -> Result<(TrainStep, Vec<TrainStep>), Error> {
         let loaded = |(_, placed, train): (&'static str, Placed, Train)| {
             Ok(TrainStep {
@@ -126,7 +126,7 @@ impl TrainSteps {
 }
 
 impl TrainStep {
-    /// The step of a network without training.
+    /// Returns the step of a network without training.
     fn none() -> TrainStep {
         let Train { seed, optimizer, .. } = Train::DEFAULT;
         let (divisors, schedule) = (Divisors::default(), Schedule::PLAIN);
@@ -143,14 +143,13 @@ impl TrainStep {
     }
 }
 
-/// Samples that are in the arena at once.
+/// Returns the samples that are in the arena at once.
 fn samples(train: &Train) -> u64 {
     crate::memory::tables::samples(train.batch as u64, train.micro_batches as u64)
 }
 
-/// Refuses a batch that has a single value of a channel where a layer normalises over the batch, or a single sample where a loss compares
-/// samples. The macro has asked where it knew the
-/// batch. A network that is generic over it may serve single samples.
+/// Refuses a batch with a single value of a channel if a layer normalises over the batch, or with a single sample if a loss compares
+/// samples. The macro checks it if it knows the batch. A network that is generic over its batch may serve single samples.
 fn check_values<N: Network>(placed: &Placed, compiled: &Compiled, batch: usize) -> Result<(), Error> {
     let parts = compiled.tables.micro_batches;
     if let Some(loss) = placed.program.compares_samples().filter(|_| batch == 1) {
@@ -167,7 +166,7 @@ fn check_values<N: Network>(placed: &Placed, compiled: &Compiled, batch: usize) 
 }
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Makes the step of this number the current one, for the device as well.
+    /// Makes the step of this number the current one, on the device too.
     pub(super) fn choose(&mut self, number: usize) -> Result<(), Error> {
         if self.at == number {
             return Ok(());
@@ -200,12 +199,12 @@ impl<N: Network, D: Device> Net<N, D> {
         done
     }
 
-    /// Returns the first step, whichever is current: tensors that last have its numbers.
+    /// Returns the first step, whichever is current. Tensors that last have the numbers of its program.
     pub(super) fn first(&self) -> &TrainStep {
         self.at.checked_sub(1).and_then(|at| self.others.get(at)).unwrap_or(&self.step)
     }
 
-    /// True if a tensor has a name for the host. Gradients of several steps take each other's place, so that none of them has.
+    /// True if a tensor has a name for the host. Gradients of several steps overwrite each other, so none of them has.
     pub(super) fn is_named(&self, tensor: &Tensor) -> bool {
         let is_passing = tensor.class == Class::Gradient && !self.others.is_empty();
         Kind::of(tensor).is_some() && !is_passing
@@ -214,8 +213,8 @@ impl<N: Network, D: Device> Net<N, D> {
 
 /// One of several training steps of a network: `Gan::critic(&mut net)`, of `const CRITIC: Train`.
 ///
-/// It has what [`Net`] has for `TRAIN`. Parameters that it does not train are as with `requires_grad_(False)`; each step has its own
-/// optimizer states, count, learning rate, schedule and seed, and takes the inputs that its loss depends on.
+/// It has the methods that [`Net`] has for `TRAIN`. Parameters that it does not train behave as with `requires_grad_(False)`. Each step has
+/// its own optimizer state, count, learning rate, schedule and seed, and takes only the inputs that its loss depends on.
 ///
 /// PyTorch: `loss.backward(inputs=critic_parameters); critic_optimizer.step()`.
 pub struct Step<'n, N: Network, const NUMBER: usize, D: Device> {
@@ -230,16 +229,16 @@ impl<N: Network, const NUMBER: usize, D: Device> fmt::Debug for Step<'_, N, NUMB
 }
 
 impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBER, D> {
-    /// The step of a network that is loaded. `Gan::critic(&mut net)` calls it.
+    /// Returns the step of a loaded network. `Gan::critic(&mut net)` calls it.
     #[doc(hidden)]
     pub fn of(net: &'n mut Net<N, D>) -> Step<'n, N, NUMBER, D> {
         Step { net }
     }
 
-    /// As [`Net::train_step`].
+    /// Makes one of these steps, as [`Net::train_step`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn train_step<'i, 't>(
         &mut self,
         input: impl Give<'i, N::StepInput>,
@@ -249,10 +248,10 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
         self.loss()
     }
 
-    /// As [`Net::enqueue_step`].
+    /// Starts one of these steps, as [`Net::enqueue_step`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn enqueue_step<'i, 't>(
         &mut self,
         input: impl Give<'i, N::StepInput>,
@@ -267,10 +266,10 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
         })
     }
 
-    /// As [`Net::eval_loss`].
+    /// Returns the loss of this step without an update, as [`Net::eval_loss`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn eval_loss<'i, 't>(
         &mut self,
         input: impl Give<'i, N::StepInput>,
@@ -283,20 +282,20 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
     /// Returns the loss of the last of these steps, as [`Net::loss`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn loss(&mut self) -> Result<f32, Error> {
         self.net.with_step(NUMBER, Net::loss)
     }
 
-    /// As [`Net::train_again`].
+    /// Starts one more of these steps on the last batch, as [`Net::train_again`] does.
     ///
     /// # Errors
-    /// As there, and [`Error::Unsupported`] after another step or an evaluation, which have taken the place of this one's batch.
+    /// As for [`Net::train_again`], and [`Error::Unsupported`] after another step or an evaluation, which has overwritten this one's batch.
     pub fn train_again(&mut self) -> Result<(), Error> {
         self.net.with_step(NUMBER, Net::train_again)
     }
 
-    /// Returns how many of these steps have been made.
+    /// Returns the number of these steps that have been made.
     ///
     /// # Errors
     /// A failure of the device.
@@ -304,10 +303,10 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
         self.net.with_step(NUMBER, Net::steps)
     }
 
-    /// Sets how many of these steps have been made, as [`Net::set_steps`] does.
+    /// Sets the number of these steps that have been made, as [`Net::set_steps`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
         self.net.with_step(NUMBER, |net| net.set_steps(steps))
     }
@@ -323,7 +322,7 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
     /// Changes the learning rate of these steps, as [`Net::set_lr`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
         self.net.with_step(NUMBER, |net| net.set_lr(lr))
     }
@@ -331,14 +330,14 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
     /// Sets the `total` of the schedule of these steps, as [`Net::set_total`] does.
     ///
     /// # Errors
-    /// As there.
+    /// As for that method.
     pub fn set_total(&mut self, total: u64) -> Result<(), Error> {
         self.net.with_step(NUMBER, |net| net.take_total(total))
     }
 
     /// Returns the norm of all gradients of the last of these steps, before they were clipped.
     ///
-    /// PyTorch: what `torch.nn.utils.clip_grad_norm_(critic.parameters(), c)` returns.
+    /// PyTorch: the result of `torch.nn.utils.clip_grad_norm_(critic.parameters(), c)`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if the constant has neither `clip: GlobalNorm(c)` nor `measure: GradientNorm`, or before the first step. A failure
@@ -347,7 +346,7 @@ impl<'n, N: NamedStep<NUMBER>, const NUMBER: usize, D: Device> Step<'n, N, NUMBE
         self.net.with_step(NUMBER, Net::norm_of_gradients)
     }
 
-    /// Returns how many of these steps updated nothing, because a gradient was not finite.
+    /// Returns the number of these steps that updated nothing, because a gradient was not finite.
     ///
     /// # Errors
     /// A failure of the device.

@@ -38,11 +38,11 @@ host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F,
 
 /// A type that tensors are made of: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
 pub trait Element: Copy + Default + fmt::Debug + Send + Sync + 'static {
-    /// Writes elements as `format` has them, little end first, as far as there is room.
+    /// Writes elements in `format`, little-endian, until `out` is full.
     fn encode(elements: &[Self], format: Format, out: &mut [u8]);
-    /// The elements that these bytes are in `format`.
+    /// Returns the elements that these bytes are in `format`.
     fn decode(format: Format, bytes: &[u8]) -> Vec<Self>;
-    /// The elements as text, all of one width.
+    /// Returns the elements as texts of equal width.
     fn texts(elements: &[Self]) -> Vec<String>;
 }
 
@@ -89,12 +89,12 @@ impl Element for u8 {
 }
 
 impl<T: Element, S: HostShape> Tensor<T, S> {
-    /// A tensor of zeros.
+    /// Returns a tensor of zeros.
     pub fn zeros() -> Tensor<T, S> {
         Tensor { elements: vec![T::default(); S::ELEMENTS], shape: PhantomData }
     }
 
-    /// A tensor of these elements, in row-major order.
+    /// Returns a tensor of these elements, in row-major order.
     ///
     /// # Errors
     /// [`Error::Length`] if their number is not that of the shape.
@@ -109,13 +109,13 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
         Ok(Tensor { elements, shape: PhantomData })
     }
 
-    /// A tensor whose elements are `f` of their row-major position.
+    /// Returns a tensor whose elements are `f` of their row-major position.
     pub fn from_fn(f: impl FnMut(usize) -> T) -> Tensor<T, S> {
         Tensor { elements: (0..S::ELEMENTS).map(f).collect(), shape: PhantomData }
     }
 
-    /// A batch of these samples, each its elements in row-major order, and how many there were: where they are fewer than the
-    /// batch has, the rest are zeros. Of an output, `samples().take(count)` are those that were given.
+    /// Returns a batch of these samples, and their number. Each sample has its elements in row-major order. If there are fewer samples than
+    /// the batch has, the rest are zeros; `output.samples().take(count)` are then the results of the given ones.
     ///
     /// # Errors
     /// [`Error::Length`] if a sample has another number of elements, [`Error::Samples`] if there are more samples than the batch has.
@@ -145,32 +145,32 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
         Ok((Tensor { elements, shape: PhantomData }, count))
     }
 
-    /// Samples of a batch.
+    /// Returns the samples of a batch.
     fn batch() -> usize {
         S::DIMS.first().copied().unwrap_or(1).max(1)
     }
 
-    /// The dimensions, outermost first.
+    /// Returns the dimensions, outermost first.
     pub fn dims(&self) -> &'static [usize] {
         S::DIMS
     }
 
-    /// The elements in row-major order.
+    /// Returns the elements in row-major order.
     pub fn as_slice(&self) -> &[T] {
         &self.elements
     }
 
-    /// The elements in row-major order.
+    /// Returns the elements in row-major order.
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.elements
     }
 
-    /// The elements in row-major order.
+    /// Returns the elements in row-major order.
     pub fn into_vec(self) -> Vec<T> {
         self.elements
     }
 
-    /// The element at this position, outermost dimension first: `logits.get(&[0, 3])`. `None` outside.
+    /// Returns the element at this position, outermost dimension first: `logits.get(&[0, 3])`. `None` outside the shape.
     pub fn get(&self, position: &[usize]) -> Option<&T> {
         if position.len() != S::DIMS.len() {
             return None;
@@ -185,15 +185,15 @@ impl<T: Element, S: HostShape> Tensor<T, S> {
         self.elements.get(index)
     }
 
-    /// The elements of each sample, in order.
+    /// Returns the elements of each sample, in order.
     pub fn samples(&self) -> impl Iterator<Item = &[T]> {
         self.elements.chunks_exact((S::ELEMENTS / Self::batch()).max(1))
     }
 }
 
 impl<T: Element, const B: usize, const C: usize, const H: usize, const W: usize> Tensor<T, (D<B>, D<C>, D<H>, D<W>)> {
-    /// A batch of images as files hold them, the channels of a pixel side by side, and how many there were: each `H * W * C`
-    /// elements, taken apart into channels. Otherwise as [`Tensor::from_samples`].
+    /// Returns a batch of images from pixels, and their number. Each image has `H * W * C` elements, as files store them, which are
+    /// rearranged to `[C, H, W]`. Otherwise as [`Tensor::from_samples`].
     ///
     /// # Errors
     /// As for [`Tensor::from_samples`].
@@ -215,8 +215,10 @@ impl<T: Element, const B: usize, const C: usize, const H: usize, const W: usize>
 }
 
 impl<S: HostShape> Tensor<f32, S> {
-    /// The position of the largest element of each sample, the first of several; of a NaN, where there is one: of logits the
-    /// predicted classes. PyTorch's `x.flatten(1).argmax(1)`.
+    /// Returns the position of the largest element of each sample: of logits the predicted class. It is the first of several, or that of a
+    /// NaN if there is one.
+    ///
+    /// PyTorch: `x.flatten(1).argmax(1)`.
     pub fn argmax(&self) -> Vec<usize> {
         let largest = |sample: &[f32]| {
             let mut largest = 0;
@@ -231,7 +233,8 @@ impl<S: HostShape> Tensor<f32, S> {
         self.samples().map(largest).collect()
     }
 
-    /// The softmax over the last dimension, in double precision: of logits `[batch, classes]` the probability of each class.
+    /// Returns the softmax over the last dimension, computed in double precision: of logits `[batch, classes]` the probability of each
+    /// class.
     ///
     /// PyTorch: `x.softmax(-1)`.
     pub fn softmax(&self) -> Self {
@@ -275,8 +278,8 @@ impl<T: fmt::Debug, S: HostShape> fmt::Debug for Tensor<T, S> {
     }
 }
 
-/// The elements in brackets, as numpy prints an array: in full up to 1000 elements, and three places at both ends of each axis of a
-/// larger one. `{:?}` is one line with the shape.
+/// Prints the elements in brackets, as numpy prints an array: in full up to 1000 elements, else three indices at both ends of each axis.
+/// `{:?}` prints one line with the shape.
 ///
 /// ```
 /// # use gpumem_core::run::tensor::Tensor;
@@ -299,9 +302,9 @@ impl<T: Element, S: HostShape> fmt::Display for Tensor<T, S> {
 pub trait Host: Sized + Sync + 'static {
     /// Number of elements.
     const ELEMENTS: usize;
-    /// Writes the elements from number `first` on as `format` has them, as far as there is room.
+    /// Writes the elements from number `first` on in `format`, until `out` is full.
     fn put(&self, format: Format, first: usize, out: &mut [u8]);
-    /// The tensor that these bytes are in `format`.
+    /// Returns the tensor that these bytes are in `format`.
     ///
     /// # Errors
     /// [`Error::Length`] if there are too few or too many.
@@ -320,27 +323,27 @@ impl<T: Element, S: HostShape> Host for Tensor<T, S> {
     }
 }
 
-/// What a network takes, compares with or gives: one tensor, several as a tuple, or none as `()`.
+/// Inputs, targets or outputs of a network: one tensor, a tuple of several, or `()` for none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor on the host nor a tuple of tensors",
     label = "what goes into a network and comes out of it is a `gpumem::Tensor`, or a tuple of them where there are several"
 )]
 pub trait Hosts: Sized + 'static {
-    /// How it is handed in: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
+    /// The type of it as an argument: `&Tensor<..>`, `(&Tensor<..>, &Tensor<..>)` or `()`.
     type Given<'a>: Copy + Give<'a, Self>
     where
         Self: 'a;
 
-    /// Itself, as it is handed in.
+    /// Returns itself as an argument.
     fn given(&self) -> Self::Given<'_>;
 
-    /// Calls `each` with the number of each tensor, its count of elements, and what writes them.
+    /// Calls `each` with the number of each tensor, its count of elements, and a function that writes them.
     ///
     /// # Errors
     /// Those of `each`.
     fn put(given: Self::Given<'_>, each: &mut PutEach<'_>) -> Result<(), Error>;
 
-    /// Takes the tensors out of the bytes that `each` finds for their number.
+    /// Builds the tensors from the bytes that `each` returns for their numbers.
     ///
     /// # Errors
     /// Those of `each`, and [`Error::Length`].
@@ -355,7 +358,7 @@ pub trait Hosts: Sized + 'static {
     note = "several tensors are handed in as a tuple, `(&images, &tokens)`"
 )]
 pub trait Give<'a, T: Hosts> {
-    /// The tensors that the network reads.
+    /// Returns the tensors that the network reads.
     fn give(self) -> T::Given<'a>;
 }
 
@@ -392,10 +395,10 @@ impl Learned for NamedSteps {}
 #[diagnostic::do_not_recommend]
 impl<T: Element, S: HostShape> Compared for Tensor<T, S> {}
 
-/// Takes the number of a tensor, its count of elements, and what writes them: see [`Host::put`].
+/// A function that takes the number of a tensor, its count of elements, and a function that writes them: see [`Host::put`].
 pub type PutEach<'a> = dyn FnMut(usize, usize, &(dyn Fn(Format, usize, &mut [u8]) + Sync)) -> Result<(), Error> + 'a;
 
-/// Gives the bytes of a tensor by its number, and what they are.
+/// A function that returns the format and the bytes of a tensor by its number.
 pub type TakeEach<'a> = dyn FnMut(usize) -> Result<(Format, Vec<u8>), Error> + 'a;
 
 impl<T: Element, S: HostShape> Hosts for Tensor<T, S> {
@@ -517,13 +520,13 @@ impl Hosts for NamedSteps {
     }
 }
 
-/// Any target goes with it: that the network has no `const TRAIN` is all that the compiler says.
+/// Accepts any target, so that the compiler reports the missing `const TRAIN` alone.
 #[diagnostic::do_not_recommend]
 impl<'a, T: Compared> Give<'a, NamedSteps> for &'a T {
     fn give(self) {}
 }
 
-/// Any target goes with a network without training: that it makes no training steps is all that the compiler says.
+/// Accepts any target, so that the compiler reports alone that the network makes no training steps.
 #[diagnostic::do_not_recommend]
 impl<'a, T: Compared> Give<'a, NoConstTrain> for &'a T {
     fn give(self) {}

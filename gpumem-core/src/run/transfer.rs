@@ -1,4 +1,4 @@
-//! What goes between the tensors of the host and those of the arena.
+//! Copies between tensors of the host and tensors in the arena.
 
 use crate::error::Error;
 use crate::memory::place::Placed;
@@ -11,37 +11,37 @@ use crate::run::tensor::Hosts;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A tensor's place in the arena, and what its elements are there.
+/// The byte offset of a tensor in the arena, and the format of its elements.
 #[derive(Clone, Copy)]
 pub(super) struct Spot {
     pub(super) offset: u64,
     pub(super) format: Format,
 }
 
-/// Where a tensor is, as operations read it.
+/// Returns the place of a tensor that operations read.
 pub(super) fn spot(placed: &Placed, id: usize, precision: Precision) -> Spot {
     Spot { offset: placed.offsets[id], format: placed.program.tensors[id].role.format(precision) }
 }
 
-/// Where a tensor's most exact copy is: that of its master copy, if it has one.
+/// Returns the place of a tensor's most exact copy: its master copy, if it has one.
 pub(super) fn exact(placed: &Placed, id: usize, precision: Precision) -> Spot {
     let own = spot(placed, id, precision);
     let master = placed.masters[id].zip(placed.program.tensors[id].role.master(precision));
     master.map_or(own, |(offset, format)| Spot { offset, format })
 }
 
-/// Where the tensor of a class with this number is.
+/// Returns the place of the tensor with this number in its class.
 pub(super) fn nth_of(placed: &Placed, class: Class, index: usize, precision: Precision) -> Result<Spot, Error> {
     let id = placed.program.of_class(class).nth(index).ok_or(Error::Damaged("the program lacks an input"))?;
     Ok(spot(placed, id as usize, precision))
 }
 
-/// Writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
+/// A function that writes a tensor of the host: see [`Host::put`](crate::run::tensor::Host::put).
 pub(super) type Put<'a> = dyn Fn(Format, usize, &mut [u8]) + Sync + 'a;
 
-/// A part of a tensor of the host.
+/// The part of a host tensor that belongs to one micro-batch.
 pub(super) struct Part<'a> {
-    /// Its number, counted from 0, and of how many.
+    /// The number of the micro-batch, counted from 0, and the number of all.
     pub(super) number: usize,
     pub(super) of: usize,
     /// Elements of the whole tensor.
@@ -49,7 +49,7 @@ pub(super) struct Part<'a> {
     pub(super) put: &'a Put<'a>,
 }
 
-/// Puts a part of the input or target of this number into `buffer`, as the arena has it; the offset there is returned.
+/// Encodes a part of an input or target into `buffer`, in the arena's format. Returns its offset in the arena.
 pub(super) fn encoded(
     placed: &Placed,
     (class, index): (Class, usize),
@@ -64,7 +64,7 @@ pub(super) fn encoded(
     Ok(offset)
 }
 
-/// Looks at all indices of an input or target whose batch is split, before its first part runs: an error has their place in the whole.
+/// Checks all indices of an input or target before its first micro-batch runs. An error names the position in the whole batch.
 fn check_whole(
     placed: &Placed,
     (class, index): (Class, usize),
@@ -79,7 +79,7 @@ fn check_whole(
         rules
     };
     let mut rules: Vec<Indices> = program.operations.iter().flat_map(of).collect();
-    // Where several operations look something up by the same indices, a message names the smallest limit.
+    // If several operations read the same indices, the message names the smallest limit.
     rules.sort_by_key(|rule| rule.limit);
     if rules.is_empty() {
         return Ok(());
@@ -90,7 +90,7 @@ fn check_whole(
     rules.iter().try_for_each(|rule| rule.check_bytes(buffer))
 }
 
-/// The same of all inputs or targets, if there are several parts.
+/// Checks the indices of all inputs or targets, if there are several micro-batches.
 pub(super) fn check_parts<T: Hosts>(
     placed: &Placed,
     class: Class,
@@ -104,14 +104,14 @@ pub(super) fn check_parts<T: Hosts>(
     T::put(given, &mut |index, elements, put| check_whole(placed, (class, index), (elements, put), buffer))
 }
 
-/// Numbers as elements of a format.
+/// Returns numbers as bytes of a format.
 pub(super) fn encode(format: Format, values: &[f32]) -> Vec<u8> {
     let mut bytes = vec![0; values.len() * format.bytes() as usize];
     format.encode(values, &mut bytes);
     bytes
 }
 
-/// Writes the inputs of a forward pass: the part of this number, of so many.
+/// Writes the inputs of a forward pass: those of one micro-batch.
 pub(super) fn give<T: Hosts, R: Runner>(
     runner: &mut R,
     placed: &Placed,
@@ -127,12 +127,12 @@ pub(super) fn give<T: Hosts, R: Runner>(
     })
 }
 
-/// The bytes of a program's outputs, those of one part of the batch behind those of the other.
+/// The bytes of a program's outputs, those of all micro-batches one after the other.
 #[derive(Default)]
 pub(super) struct Outputs(Vec<Vec<u8>>);
 
 impl Outputs {
-    /// Reads those of one more part, which has been computed.
+    /// Reads the outputs of one more micro-batch, which has been computed.
     pub(super) fn read<R: Runner>(&mut self, runner: &mut R, placed: &Placed) -> Result<(), Error> {
         self.0.resize(placed.program.results.len(), Vec::new());
         for (&output, all) in placed.program.results.iter().zip(&mut self.0) {
@@ -143,7 +143,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// The tensors of the host.
+    /// Returns the outputs as tensors of the host.
     pub(super) fn finish<T: Hosts>(mut self, placed: &Placed, precision: Precision) -> Result<T, Error> {
         T::take(&mut |index| {
             let output = placed.program.results.get(index).ok_or(Error::Damaged("the program lacks an output"))?;
