@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// An error of a training state. Every message names the file or folder and says what to do next.
 ///
-/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+/// `Debug` writes the message too, since `fn main() -> Result<(), Box<dyn Error>>` prints errors with it.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
@@ -18,8 +18,8 @@ pub enum Error {
     },
     /// A state of another network. Nothing was set.
     Differs(Box<Differences>),
-    /// A failure of the network or its device while a state was copied. The name is none of gpumem's: rustc writes the path of a type, as
-    /// `gpumem::Net`, where a dependency has another item of its name.
+    /// A failure of the network or its device while a state was copied. The variant is named unlike any item of gpumem: if a dependency has
+    /// an item of the same name, rustc's messages write a type with its path, as `gpumem::Net`.
     Copy {
         /// The folder of the state.
         path: PathBuf,

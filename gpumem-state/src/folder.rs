@@ -16,7 +16,7 @@ pub(crate) const TEMPORARY: &str = ".tmp-";
 /// The longest mark that is read.
 const LONGEST_MARK: u64 = 256;
 
-/// The name of a state: its steps, and how many states of as many steps were there before it.
+/// The name of a state: its steps, and the number of earlier states with as many steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) steps: u64,
@@ -31,7 +31,7 @@ impl Name {
             None => (text.strip_prefix(STEP)?, 0),
         };
         let name = Name { steps: steps.parse().ok()?, again };
-        // A folder has one name: `step-7` is none of ours.
+        // Each state has one name: `step-7` without leading zeros is not one.
         (name.text() == text).then_some(name)
     }
 
@@ -65,7 +65,7 @@ pub(crate) fn is_state(folder: &Path) -> bool {
 /// The longest name of a mark.
 pub(crate) const LONGEST_NAME: usize = 64;
 
-/// True if a text may be a mark: a file's name in any system, and none of a state.
+/// True if a text may be a mark: a valid file name on all systems, and not the name of a state.
 pub(crate) fn is_mark(text: &str) -> bool {
     let is_simple = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
     (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(is_simple) && !text.starts_with(STEP)
@@ -83,7 +83,7 @@ pub(crate) fn marked(folder: &Path, mark: &str) -> Result<Option<Name>, Error> {
     Ok(name.filter(|name| is_state(&folder.join(name.text()))))
 }
 
-/// Returns the state that `latest` names, or the one of most steps if that is not there.
+/// Returns the state that `latest` names, or the one with the most steps if that does not exist. `None` if there is none.
 pub(crate) fn newest(folder: &Path) -> Result<Option<Name>, Error> {
     match marked(folder, LATEST)? {
         Some(name) => Ok(Some(name)),
@@ -113,7 +113,7 @@ pub(crate) fn marks(folder: &Path) -> Result<Vec<Name>, Error> {
     Ok(names)
 }
 
-/// Lets a mark name a state, at once or not at all.
+/// Sets a mark to a state, atomically.
 pub(crate) fn mark(folder: &Path, mark: &str, name: Name) -> Result<(), Error> {
     let path = folder.join(mark);
     let write = || -> io::Result<()> {
@@ -132,7 +132,7 @@ pub(crate) fn sync(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
 
-/// Removes a folder so that nobody takes a part of it for the whole.
+/// Removes the folder of a state. It is renamed first, so that a partly removed folder is no state.
 pub(crate) fn remove(folder: &Path, name: Name) -> io::Result<()> {
     let (from, to) = (folder.join(name.text()), folder.join(format!("{TEMPORARY}{}", name.text())));
     if to.exists() {
@@ -142,7 +142,7 @@ pub(crate) fn remove(folder: &Path, name: Name) -> io::Result<()> {
     fs::remove_dir_all(&to)
 }
 
-/// Removes what a process left that ended while it was saving.
+/// Removes temporary folders of a process that ended while it was saving.
 pub(crate) fn clean(folder: &Path) -> Result<(), Error> {
     let entries = fs::read_dir(folder).map_err(|error| Error::system(folder, "read", &error))?;
     for entry in entries.flatten() {
@@ -155,9 +155,9 @@ pub(crate) fn clean(folder: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Removes all states but those with a mark and the `keep` last ones up to `newest`.
+/// Removes all states except those with a mark and the last `keep` ones up to `newest`.
 ///
-/// States of more steps are of a training that was given up for this one, which went on from before them.
+/// States with more steps than `newest` belong to an abandoned training; this one was resumed from an earlier state.
 pub(crate) fn prune(folder: &Path, keep: usize, newest: Name) -> Result<(), Error> {
     let marked = marks(folder)?;
     let (after, mut before): (Vec<Name>, Vec<Name>) = states(folder)?.into_iter().partition(|name| *name > newest);

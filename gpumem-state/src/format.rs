@@ -42,7 +42,7 @@ pub(crate) struct Numbers {
     pub(crate) skipped: u32,
     #[serde(default)]
     pub(crate) averaged: u32,
-    /// The `total` of the schedule if the program had set it.
+    /// The `total` of the schedule. `None` unless the program had set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) total: Option<u64>,
     /// The numbers of the steps after the first, of a network with named steps.
@@ -67,7 +67,7 @@ pub(crate) struct OtherNumbers {
     pub(crate) loss_scale: f32,
     pub(crate) good_steps: u32,
     pub(crate) skipped: u32,
-    /// The `total` of the schedule if the program had set it.
+    /// The `total` of the schedule. `None` unless the program had set it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) total: Option<u64>,
 }
@@ -120,7 +120,7 @@ fn listed(names: Vec<String>) -> String {
 }
 
 impl Numbers {
-    /// Those of a state, of which `numbers` are the numbers of each training step.
+    /// Returns the contents of `state.json` for a state. `numbers` are those of each training step.
     pub(crate) fn of<N: Network>(numbers: &[StateNumbers], progress: Progress) -> Numbers {
         let (first, rest) = numbers.split_first().expect("a network that trains has a step");
         let StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total } = *first;
@@ -153,18 +153,18 @@ impl Numbers {
         StateNumbers { steps, seed, lr, loss_scale, good_steps, skipped, averaged, total }
     }
 
-    /// The numbers of each training step.
+    /// Returns the numbers of each training step.
     pub(crate) fn all(&self) -> Vec<StateNumbers> {
         let others = self.others.iter().map(OtherNumbers::state_numbers);
         [self.state_numbers()].into_iter().chain(others).collect()
     }
 
-    /// The names of the steps after the first, each with its optimizer.
+    /// Returns the names of the steps after the first, each with its optimizer.
     fn others(&self) -> String {
         listed(self.others.iter().map(|other| format!("{} ({})", other.name, other.optimizer)).collect())
     }
 
-    /// True if the state is of the network's optimizers.
+    /// True if the state was saved with the network's optimizers.
     pub(crate) fn is_of_optimizer<N: Network>(&self) -> bool {
         self.optimizer == optimizer::<N>() && self.others() == others::<N>()
     }
@@ -190,7 +190,7 @@ impl Numbers {
     /// Returns the text of `state.json`.
     pub(crate) fn text(&self) -> Result<String, serde_json::Error> {
         let text = serde_json::to_string_pretty(self)?;
-        // The first line has the checksum of the others, so that one that was changed is found.
+        // The first line has the checksum of all others, so that changed files are detected.
         let rest = text.trim_start_matches("{\n");
         Ok(format!("{FIRST_LINE}{}{AFTER_CHECKSUM}{rest}\n", checksum(format!("{rest}\n").as_bytes())))
     }
@@ -206,7 +206,7 @@ impl Numbers {
         if checksum(rest).as_bytes() != sum {
             return Err(damaged("does not have the checksum of its first line"));
         }
-        /// The one number that says how to read the others.
+        /// The version, which must be known before the other fields are read.
         #[derive(Deserialize)]
         struct Version {
             version: u32,

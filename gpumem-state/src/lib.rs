@@ -30,8 +30,8 @@
 //! ```
 //!
 //! **What is saved.** Parameters (master copies under mixed precision, codes and scales of quantized weights), running statistics, the
-//! optimizer's state in its own format, and the numbers of [`StateNumbers`]: steps, seed, learning rate, loss scale. Beside them
-//! [`Progress`]: the loader's position, and what the program adds.
+//! optimizer's state in its own format, and the numbers of [`StateNumbers`]: steps, seed, learning rate, loss scale. In addition
+//! [`Progress`]: the loader's position, and values that the program adds.
 //!
 //! **Exact.** A training that is resumed goes on bit for bit as if it had not been interrupted: on the CPU always, on a card with
 //! `deterministic: true`.
@@ -39,10 +39,11 @@
 //! **Files.** Each state is a folder, `run/step-00001000`, with `state.safetensors`, which any reader of safetensors opens, and
 //! `state.json`. `run/latest` names the newest one, as do further marks of [`Saver::save_marked`].
 //!
-//! **Atomic.** A state is written to a temporary folder, flushed to the disk, and renamed. A crash or a full disk leaves the states
-//! that were there before. One process at a time saves to a folder.
+//! **Atomic.** A state is written to a temporary folder, flushed to the disk, and renamed. A crash or a full disk leaves earlier states
+//! intact. One process at a time saves to a folder.
 //!
-//! **Checked.** All bytes have checksums. A file that is cut off, changed, or of another network is an error, and the network is as before it.
+//! **Checked.** All bytes have checksums. A file that is truncated, changed, or of another network is an error, and the network is not
+//! changed.
 //!
 //! **Memory.** Saving copies the state once to host memory: the bytes of its tensors. [`Saver`] writes that copy in a thread while training
 //! goes on. Resuming maps the file, and copies tensor by tensor.
@@ -62,12 +63,12 @@ pub use saver::{NetState, Saver, has_state};
 
 use serde::{Deserialize, Serialize};
 
-/// A place in a training, beside the number of steps.
+/// A position in a training, in addition to the number of steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
     /// The epoch; the first is 0.
     pub epoch: u64,
-    /// Samples of the epoch that were given out.
+    /// Samples of the epoch that the loader has returned.
     pub sample: u64,
     /// Values of the program's own.
     #[serde(default)]

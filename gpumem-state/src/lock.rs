@@ -13,7 +13,7 @@ pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing the file is not enough: a process that is being started has it, too, until it runs another program.
+        // Closing the file is not enough: a child process inherits it until it executes another program.
         let _ = self.0.unlock();
     }
 }

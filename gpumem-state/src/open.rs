@@ -1,4 +1,4 @@
-//! From a folder into a network: everything is checked before the first tensor is set.
+//! Loads a state from a folder into a network. Everything is checked before the first tensor is set.
 
 use crate::Progress;
 use crate::error::{Differences, Error};
@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 pub struct Resumed {
     /// Training steps that the network has made; of several, of the first.
     pub steps: u64,
-    /// The place in the training that was saved with the state.
+    /// The position in the training that was saved with the state.
     pub progress: Progress,
     /// The folder of the state.
     pub path: PathBuf,
-    /// Tensors of the network that the state has not, and that are as before. Empty unless only what matches was asked for.
+    /// Tensors of the network that the state lacks, which are unchanged. Empty except after [`SavedState::resume_matching`].
     pub left: Vec<String>,
-    /// Tensors of the state that were not taken. Empty unless only what matches was asked for.
+    /// Tensors of the state that were not used. Empty except after [`SavedState::resume_matching`].
     pub unused: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ impl SavedState {
     /// Opens the newest state in `folder`, or the state that `folder` is, and checks all of its bytes.
     ///
     /// # Errors
-    /// [`Error::File`] if there is no state, or it is damaged: it says which other states are there.
+    /// [`Error::File`] if there is no state, or it is damaged: the message lists the other states.
     pub fn open(folder: impl AsRef<Path>) -> Result<SavedState, Error> {
         let folder = folder.as_ref();
         if folder::is_state(folder) {
@@ -55,10 +55,10 @@ impl SavedState {
         Self::read(&folder::path(folder, name)).map_err(|error| with_others(error, folder, name))
     }
 
-    /// As [`SavedState::open`], but the state that a mark names: `best`.
+    /// Opens the state that a mark such as `best` names, and checks it as [`SavedState::open`] does.
     ///
     /// # Errors
-    /// As for [`SavedState::open`], or a mark that is not there.
+    /// As for [`SavedState::open`], or a mark that does not exist.
     pub fn open_marked(folder: impl AsRef<Path>, mark: &str) -> Result<SavedState, Error> {
         let folder = folder.as_ref();
         let name = if folder::is_mark(mark) { folder::marked(folder, mark)? } else { None };
@@ -146,7 +146,7 @@ impl SavedState {
         self.numbers.state_numbers()
     }
 
-    /// Returns the place in the training.
+    /// Returns the position in the training.
     pub fn progress(&self) -> &Progress {
         &self.numbers.progress
     }
@@ -154,8 +154,8 @@ impl SavedState {
     /// Sets the whole state of a network.
     ///
     /// # Errors
-    /// [`Error::Differs`] if it is the state of another network, or of this one with another batch, precision or optimizer: nothing was
-    /// set then. [`Error::Copy`] if the device fails.
+    /// [`Error::Differs`] if it is the state of another network, or of this one with another batch, precision or optimizer: nothing is set
+    /// then. [`Error::Copy`] if the device fails.
     pub fn resume<N: Learns, D: Device>(&self, net: &mut Net<N, D>) -> Result<Resumed, Error> {
         let file = self.path.join(TENSORS);
         let views = self.tensors(&file)?;
@@ -177,10 +177,10 @@ impl SavedState {
         Ok(self.resumed(self.numbers.steps, Vec::new(), Vec::new()))
     }
 
-    /// Sets what a network has under the same names, in the same shapes and formats: for a network that has changed.
+    /// Sets the tensors of a network whose names, shapes and formats match the state: for a network that has changed.
     ///
-    /// With the optimizer that was saved, steps, learning rate, seed and loss scale are taken too. With another one they are those of a network
-    /// that makes its first step.
+    /// If the network has the saved optimizer, steps, learning rate, seed and loss scale are set too. With another optimizer they are reset
+    /// to those before the first step.
     ///
     /// # Errors
     /// [`Error::File`] if nothing matches, [`Error::Copy`] if the device fails or a tensor cannot have a value.
@@ -243,7 +243,7 @@ fn differs(tensor: &StateTensor, view: &TensorView<'_>) -> Option<String> {
     })
 }
 
-/// Adds to the error of a damaged state which other states are there.
+/// Adds the other states to the error of a damaged state.
 fn with_others(error: Error, folder: &Path, damaged: folder::Name) -> Error {
     let others = folder::states(folder).unwrap_or_default();
     let last = others.into_iter().rfind(|name| *name != damaged);

@@ -20,23 +20,24 @@ use std::thread::JoinHandle;
 pub trait NetState: sealed::Sealed {
     /// Saves the training state as a new folder in `folder`, which `latest` names from then on, and returns its path.
     ///
-    /// It returns when the state is on the disk. [`Saver`] writes while training goes on, and removes old states.
+    /// It returns when the state is on the disk. [`Saver`] writes during training, and removes old states.
     ///
     /// PyTorch: `torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}, path)`.
     ///
     /// # Errors
-    /// [`Error::File`] if the folder cannot be written to or is in use by another process, [`Error::Copy`] if the device fails. States
-    /// that were there before are whole.
+    /// [`Error::File`] if the folder cannot be written to or is in use by another process, [`Error::Copy`] if the device fails. Earlier
+    /// states stay intact.
     fn save_state(&mut self, folder: impl AsRef<Path>) -> Result<PathBuf, Error>;
 
     /// Takes over the newest state in `folder`, or the state that `folder` is. The next step is the one that followed it.
     ///
     /// # Errors
-    /// [`Error::File`] if there is no state, or it is damaged; [`Error::Differs`] if it is of another network. The network is as before then.
-    /// [`Error::Copy`] if the device fails.
+    /// [`Error::File`] if there is no state, or it is damaged; [`Error::Differs`] if it is of another network. The network is unchanged
+    /// then. [`Error::Copy`] if the device fails.
     fn resume(&mut self, folder: impl AsRef<Path>) -> Result<Resumed, Error>;
 
-    /// As [`NetState::resume`]. Returns `None` if the folder does not exist or has no state: the first run of a program.
+    /// Takes over the newest state in `folder`, as [`NetState::resume`] does. `None` if the folder does not exist or has no state, as in
+    /// the first run of a program.
     ///
     /// # Errors
     /// As for [`NetState::resume`].
@@ -81,8 +82,8 @@ impl<N: Learns, D: Device> NetState for Net<N, D> {
 
 /// Saves states to a folder in a thread, while training goes on.
 ///
-/// It has one copy of the state in host memory: the bytes of the network's parameters, statistics and optimizer state. If a state is still
-/// being written when the next is to be saved, that waits.
+/// It keeps one copy of the state in host memory: the bytes of the network's parameters, statistics and optimizer state. If a state is
+/// still being written, saving the next one waits.
 ///
 /// ```no_run
 /// # use gpumem::prelude::*;
@@ -108,7 +109,7 @@ impl<N: Learns, D: Device> NetState for Net<N, D> {
 pub struct Saver {
     folder: PathBuf,
     keep: Option<usize>,
-    /// The thread that writes, which gives the snapshot's memory back. `None` if nothing is being written.
+    /// The thread that writes. It returns the snapshot for reuse of its memory. `None` if no state is being written.
     writing: Option<JoinHandle<(Snapshot, Result<PathBuf, Error>)>>,
     /// Memory for the next snapshot.
     spare: Option<Snapshot>,
@@ -145,7 +146,7 @@ impl Saver {
         self.begin(net, progress, Vec::new())
     }
 
-    /// As [`Saver::save`], and lets the file `mark` name the state: `best`. A state that a mark names is not removed.
+    /// Saves a state as [`Saver::save`] does, and sets `mark`, such as `best`, to it. A state with a mark is not removed.
     ///
     /// # Errors
     /// As for [`Saver::save`], and [`Error::File`] for a mark that is no simple name.
@@ -191,10 +192,10 @@ impl Saver {
 
     /// Waits until everything is written, and returns the folder of the last state. `None` if none was saved.
     ///
-    /// Dropping a saver waits, too, but an error is lost then.
+    /// Dropping a saver waits too, but loses the error.
     ///
     /// # Errors
-    /// [`Error::File`] if the state could not be written. Those that were there before are whole.
+    /// [`Error::File`] if the state could not be written. Earlier states stay intact.
     pub fn wait(&mut self) -> Result<Option<PathBuf>, Error> {
         if let Some(writing) = self.writing.take() {
             let Ok((snapshot, written)) = writing.join() else {

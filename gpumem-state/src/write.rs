@@ -1,4 +1,4 @@
-//! From a snapshot to a folder on the disk.
+//! Writes a snapshot to a folder on the disk.
 
 use crate::error::Error;
 use crate::folder::{self, LATEST, Name, TEMPORARY};
@@ -10,19 +10,19 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
-/// A state that is to be written.
+/// A request to write a state.
 pub(crate) struct Order {
     pub(crate) folder: PathBuf,
     /// States that are kept; `None` keeps all.
     pub(crate) keep: Option<usize>,
-    /// Marks that name it, beside `latest`.
+    /// Further marks of the state besides `latest`.
     pub(crate) marks: Vec<String>,
     /// Its numbers, without checksums.
     pub(crate) numbers: Numbers,
 }
 
 impl Order {
-    /// Writes a state, lets the marks name it, and removes those that are not kept. Returns its folder.
+    /// Writes a state, sets its marks, and removes states that are not kept. Returns its folder.
     pub(crate) fn write(mut self, snapshot: &Snapshot) -> Result<PathBuf, Error> {
         let name = free_name(&self.folder, self.numbers.steps)?;
         let temporary = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(&self.folder);
@@ -47,7 +47,7 @@ impl Order {
     }
 }
 
-/// Returns the name of a state of so many steps that is not there yet.
+/// Returns an unused name for a state with so many steps.
 fn free_name(folder: &Path, steps: u64) -> Result<Name, Error> {
     let last = folder::states(folder)?.into_iter().filter(|name| name.steps == steps).map(|name| name.again).max();
     let again = match last {
@@ -59,7 +59,7 @@ fn free_name(folder: &Path, steps: u64) -> Result<Name, Error> {
     Ok(Name { steps, again })
 }
 
-/// Writes the tensors, and notes their checksums in `numbers`.
+/// Writes the tensors, and adds their checksums to `numbers`.
 fn write_tensors(path: &Path, snapshot: &Snapshot, numbers: &mut Numbers) -> Result<(), Error> {
     let mut views = Vec::new();
     for (tensor, bytes) in snapshot.tensors() {
