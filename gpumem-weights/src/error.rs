@@ -1,11 +1,11 @@
-//! What can go wrong with a file of weights.
+//! Errors of files of weights.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-/// What can go wrong with a file of weights. Every message names the file and says what to do next.
+/// An error of a file of weights. Every message names the file and says what to do next.
 ///
-/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+/// `Debug` writes the message too, since `fn main() -> Result<(), Box<dyn Error>>` prints errors with it.
 #[derive(Clone, PartialEq)]
 #[non_exhaustive]
 pub enum Error {
@@ -13,10 +13,10 @@ pub enum Error {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it, and what to do.
+        /// The fault, and what to do.
         what: String,
     },
-    /// A file that the Hugging Face hub does not give.
+    /// A file that could not be fetched from the Hugging Face hub.
     Hub {
         /// The repository, such as `openai-community/gpt2`.
         repo: String,
@@ -25,17 +25,18 @@ pub enum Error {
         /// The fault, and what to do.
         what: String,
     },
-    /// A pickle that asks for Python's code, which this reader does not run.
+    /// A pickle that calls Python code, which this reader does not run.
     Refused {
         /// The file.
         path: PathBuf,
-        /// What it asks for, such as `numpy.ndarray`, each once.
+        /// The Python names that it uses, such as `numpy.ndarray`, each once.
         globals: Vec<String>,
     },
     /// A file that does not fit the network. Nothing was set.
     Mismatch(Box<Mismatch>),
-    /// A tensor that could not be set: to a value that it cannot have, such as a negative variance, or because the device failed. The name is
-    /// none of gpumem's: rustc writes the path of a type, as `gpumem::Net`, where a dependency has another item of its name.
+    /// A tensor that could not be set: to a value that it cannot have, such as a negative variance, or because the device failed. The
+    /// variant is named unlike any item of gpumem: if a dependency has an item of the same name, rustc's messages write a type with its
+    /// path, as `gpumem::Net`.
     Set {
         /// The file.
         path: PathBuf,
@@ -44,7 +45,7 @@ pub enum Error {
     },
 }
 
-/// Everything in which a file and a network differ.
+/// All differences between a file and a network.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Mismatch {
@@ -58,9 +59,9 @@ pub struct Mismatch {
     pub unexpected: Vec<Lone>,
     /// Tensors of another shape.
     pub shapes: Vec<Shapes>,
-    /// What else is wrong with single tensors or rules, in words.
+    /// Other mistakes of single tensors or rules, in words.
     pub others: Vec<String>,
-    /// The renaming that would bring most names together, if there is one.
+    /// The renaming with which most names would match. `None` if there is none.
     pub renaming: Option<(String, String)>,
 }
 
@@ -71,7 +72,7 @@ pub struct Lone {
     pub name: String,
     /// Its shape.
     pub shape: Vec<u64>,
-    /// The nearest name on the other side.
+    /// The nearest name on the other side. `None` if none is near.
     pub nearest: Option<String>,
 }
 
@@ -93,7 +94,7 @@ impl Mismatch {
     }
 }
 
-/// `3 tensors are missing`, or nothing.
+/// Appends a text such as `3 tensors are missing`, unless the count is 0.
 fn counted(counts: &mut Vec<String>, count: usize, one: &str, several: &str) {
     match count {
         0 => {}
@@ -180,12 +181,12 @@ impl std::error::Error for Error {
 }
 
 impl Error {
-    /// Says what is wrong with a file.
+    /// Returns the error of a file.
     pub(crate) fn file(path: &Path, what: impl Into<String>) -> Error {
         Error::File { path: path.into(), what: what.into() }
     }
 
-    /// Says what the network or its device reported.
+    /// Returns the error that the network or its device reported.
     pub(crate) fn net(path: &Path, error: gpumem_core::error::Error) -> Error {
         Error::Set { path: path.into(), error: Box::new(error) }
     }

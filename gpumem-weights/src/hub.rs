@@ -16,8 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The source and the cache of files of the hub: a folder, an address, a token, a revision.
 ///
-/// [`Hub::new`] takes all of them from where Python's `huggingface_hub` takes them. A file that is in the cache is used without asking the hub, so
-/// that what was loaded once loads offline too. A branch such as `main` may have moved since; a commit as the revision never does.
+/// [`Hub::new`] reads them as Python's `huggingface_hub` does. A file in the cache is used without a request, so that it loads offline too.
+/// A branch such as `main` may have moved since; a commit as the revision never does.
 ///
 /// ```no_run
 /// use gpumem_weights::{Hub, Weights};
@@ -45,7 +45,7 @@ impl Default for Hub {
     }
 }
 
-/// Without the token.
+/// Prints all fields except the token.
 impl fmt::Debug for Hub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Hub")
@@ -60,9 +60,9 @@ impl fmt::Debug for Hub {
 impl Hub {
     /// Returns the hub as environment and home folder describe it, at the revision `main`.
     ///
-    /// The cache is `HF_HUB_CACHE`, or `hub` in `HF_HOME`, which is `~/.cache/huggingface` unless it is set. The token is `HF_TOKEN`, or the
-    /// file `HF_TOKEN_PATH`, or `token` in `HF_HOME`, as `hf auth login` writes it. `HF_ENDPOINT` is another address than
-    /// `https://huggingface.co`, and `HF_HUB_OFFLINE=1` asks nobody.
+    /// The cache is `HF_HUB_CACHE`, or `hub` in `HF_HOME`, which is `~/.cache/huggingface` unless it is set. The token is `HF_TOKEN`, or
+    /// the file `HF_TOKEN_PATH`, or `token` in `HF_HOME`, as `hf auth login` writes it. `HF_ENDPOINT` is another address than
+    /// `https://huggingface.co`, and `HF_HUB_OFFLINE=1` makes no requests.
     pub fn new() -> Hub {
         Hub::of(&|name| std::env::var(name).ok(), std::env::home_dir())
     }
@@ -116,30 +116,30 @@ impl Hub {
         self
     }
 
-    /// Asks nobody, and takes what the cache has.
+    /// Makes no requests, and uses only files in the cache.
     #[must_use]
     pub fn offline(mut self, is_offline: bool) -> Hub {
         self.is_offline = is_offline;
         self
     }
 
-    /// Gives up after the hub has sent nothing for so long; 60 seconds unless it is said.
+    /// Gives up after the hub has sent nothing for so long; the default is 60 seconds.
     #[must_use]
     pub fn timeout(mut self, patience: Duration) -> Hub {
         self.patience = patience;
         self
     }
 
-    /// Opens a file of a repository, `weights("openai-community/gpt2", "model.safetensors")`, after fetching it if the cache lacks it. Of an
-    /// index, `model.safetensors.index.json`, all of its files are fetched.
+    /// Opens a file of a repository, `weights("openai-community/gpt2", "model.safetensors")`, after fetching it if the cache lacks it. If
+    /// it is an index, `model.safetensors.index.json`, all of its files are fetched.
     ///
     /// # Errors
-    /// [`Error::Hub`] for a repository, revision or file that is not there, a wrong token, no connection, or a download that is cut off; else
-    /// as for [`Weights::open`].
+    /// [`Error::Hub`] for a repository, revision or file that does not exist, a wrong token, no connection, or an interrupted download;
+    /// otherwise as for [`Weights::open`].
     pub fn weights(&self, repo: &str, file: &str) -> Result<Weights, Error> {
         let path = self.fetched(repo, file, &self.revision)?;
         if file.ends_with(".json") {
-            // Files of the commit of their index, even if the branch moves between them.
+            // All files are of the index's commit, even if the branch moves in between.
             let revision = commit_of(&path, file).unwrap_or_else(|| self.revision.clone());
             let folder = file.rsplit_once('/').map(|(folder, _)| format!("{folder}/")).unwrap_or_default();
             for shard in shards_of(&path)? {
@@ -172,13 +172,13 @@ impl Hub {
     }
 }
 
-/// Returns the commit in `../snapshots/COMMIT/FILE`.
+/// Returns the commit in `../snapshots/COMMIT/FILE`. `None` if the path is another one.
 fn commit_of(path: &Path, file: &str) -> Option<String> {
     let folder = path.ancestors().nth(Path::new(file).components().count())?;
     Some(folder.file_name()?.to_str()?.into())
 }
 
-/// A file that somebody asked for.
+/// A request for a file.
 struct Request<'r> {
     hub: &'r Hub,
     repo: &'r str,
@@ -186,7 +186,7 @@ struct Request<'r> {
     revision: &'r str,
 }
 
-/// A part of a path or an address that leads nowhere else.
+/// True for a part of a path or an address that does not lead elsewhere, such as `..`.
 fn is_plain(segment: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-+".contains(letter);
     !segment.is_empty() && !segment.chars().all(|letter| letter == '.') && segment.chars().all(is_letter)
@@ -234,7 +234,7 @@ impl Request<'_> {
         let blob = cached.blob_path(&etag);
         let part = blob.with_extension("part");
         let length = |path: &Path| std::fs::metadata(path).map(|data| data.len()).ok();
-        // A part that is not shorter than the file cannot be continued.
+        // A partial download that is not shorter than the file cannot be continued.
         if length(&part).is_some_and(|length| length >= size) {
             std::fs::remove_file(&part).map_err(|error| self.unwritten(&error))?;
         }
@@ -244,7 +244,7 @@ impl Request<'_> {
         match length(&path) {
             Some(found) if found == size => Ok(path),
             found => {
-                // Without the blob the snapshot's link leads nowhere, so both go.
+                // Without the blob the snapshot's link is broken, so both are removed.
                 for damaged in [&path, &blob] {
                     std::fs::remove_file(damaged).ok();
                 }
@@ -254,7 +254,7 @@ impl Request<'_> {
         }
     }
 
-    /// Checks what becomes a path: the hub is asked for it, and may be anything that answers.
+    /// Checks the parts of an answer that become a path, since the server at this address may be any.
     fn check_answer(&self, metadata: &Metadata) -> Result<(), String> {
         if is_plain(metadata.etag()) && is_plain(metadata.commit_hash()) {
             return Ok(());
@@ -281,7 +281,7 @@ impl Request<'_> {
                         "{endpoint} has sent nothing for {patience} seconds; check the connection and load it again"
                     ));
                 }
-                // The thread is done with its ticks. Its result follows, unless an answer was one that hf-hub stops at.
+                // The thread sends no more ticks. Its result follows, unless an answer made hf-hub stop.
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
@@ -303,7 +303,7 @@ impl Request<'_> {
         format!("{} does not answer as the hub does: {what}; check `HF_ENDPOINT`", self.hub.endpoint)
     }
 
-    /// Says what went wrong, and what to do.
+    /// Returns the failure in words, and what to do.
     fn explained(&self, error: &ApiError) -> String {
         let Request { hub: Hub { endpoint, .. }, repo, revision, .. } = self;
         match error {
@@ -356,7 +356,7 @@ fn is_local(error: &std::io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// Says that something has arrived.
+/// Reports that data has arrived.
 struct Ticks(Sender<()>);
 
 impl Progress for Ticks {

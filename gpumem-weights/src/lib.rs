@@ -27,17 +27,18 @@
 //! # }
 //! ```
 //!
-//! **Files.** `*.safetensors`; `*.safetensors.index.json` with its files, as Hugging Face writes them; with the feature `pickle` also
-//! `.pt` and `.pth`, as `torch.save` writes a state dict since PyTorch 1.6, from which nothing is executed. An index ends in `.json`; of other
-//! files the first bytes say what they are, not the name. Numbers may be f32, f16, bf16 or f64, whatever the network's precision.
+//! **Files.** `*.safetensors`; `*.safetensors.index.json` with its files, as Hugging Face writes them; with the feature `pickle` also `.pt`
+//! and `.pth`, as `torch.save` writes a state dict since PyTorch 1.6, from which nothing is executed. An index ends in `.json`; the format
+//! of other files is detected by their first bytes, not by the name. Numbers may be f32, f16, bf16 or f64, whatever the network's
+//! precision.
 //!
 //! **Hub.** With the feature `hub`, `Weights::from_hub("openai-community/gpt2", "model.safetensors")` fetches files of the Hugging Face hub.
 //!
-//! **Memory.** Files are mapped, and their numbers go to the device 1 MiB at a time, from the device as well when they are saved. Nobody may
-//! shorten a file or write into it while it is loaded; files that are saved here take the place of older ones whole.
+//! **Memory.** Files are mapped, and their numbers are copied to the device 1 MiB at a time, and back when they are saved. No process may
+//! truncate a file or write to it while it is loaded. A saved file replaces an older one atomically.
 //!
-//! **Nothing half loaded.** Names, shapes, types and values are checked before the first tensor is set. An error leaves the network as it
-//! was, unless the device itself fails.
+//! **Nothing half loaded.** Names, shapes, types and values are checked before the first tensor is set. An error leaves the network
+//! unchanged, unless the device itself fails.
 //!
 //! **What is saved** is parameters and running statistics. A batch norm's `num_batches_tracked`, which networks do not keep, is saved as the
 //! number of training steps, 0 in a network without `TRAIN`, and not needed when a file is loaded. Optimizer states are not saved.

@@ -1,4 +1,4 @@
-//! From files into a network: everything is matched and checked before the first tensor is set.
+//! Loads files into a network. Everything is matched and checked before the first tensor is set.
 
 use crate::error::{Error, Lone, Mismatch, Shapes};
 use crate::mapping::Mapping;
@@ -13,11 +13,11 @@ use std::fmt;
 /// The tensor that PyTorch's batch norms count their steps in.
 pub(crate) const TRACKED: &str = "num_batches_tracked";
 
-/// What was loaded, and what was not.
+/// A report of the tensors that were loaded, and of those that were not.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Report {
-    /// Names of tensors that were set, as the network has them.
+    /// Names in the network of the tensors that were set.
     pub loaded: Vec<String>,
     /// Elements that were set.
     pub elements: u64,
@@ -25,7 +25,7 @@ pub struct Report {
     pub missing: Vec<String>,
     /// Tensors of the file that the network has no place for, without `strict`.
     pub unexpected: Vec<String>,
-    /// Tensors that `skip` left out, as the file calls them.
+    /// Names in the file of the tensors that `skip` left out.
     pub skipped: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Own {
     pub(crate) is_statistic: bool,
 }
 
-/// Returns the parameters and running statistics of a network, and what is wrong with their names.
+/// Returns the parameters and running statistics of a network, and the mistakes in their names.
 pub(crate) fn owned<N: Network, D: Device>(net: &Net<N, D>) -> (Vec<Own>, Vec<String>) {
     let mut seen: HashMap<String, String> = HashMap::new();
     let (mut all, mut wrong) = (Vec::new(), Vec::new());
@@ -86,13 +86,13 @@ pub(crate) fn counters(own: &[Own]) -> BTreeSet<String> {
     own.iter().filter_map(counter).collect()
 }
 
-/// What is read for one tensor of the network: views whose rows lie after each other.
+/// The source of one tensor of the network: views whose rows follow each other.
 struct Filled<'o> {
     own: &'o Own,
     views: Vec<View>,
 }
 
-/// Loads what `source` has into the network.
+/// Loads the tensors of `source` into the network.
 pub(crate) fn load<N: Network, D: Device>(
     source: &Source,
     mapping: &Mapping,
@@ -120,7 +120,7 @@ pub(crate) fn load<N: Network, D: Device>(
     }
     check_bytes(source, mapping, &filled)?;
     let failed = |error| Error::net(&source.path, error);
-    // Statistics are what may have values that are refused. They are small, and read twice.
+    // Only statistics can have values that are refused. They are small, and are read twice.
     for filled in filled.iter().filter(|filled| filled.own.is_statistic) {
         let mut values = vec![0.0; filled.elements() as usize];
         filled.read(source, 0, &mut values);
@@ -134,7 +134,7 @@ pub(crate) fn load<N: Network, D: Device>(
     Ok(report)
 }
 
-/// Checks the bytes of what will be read against the checksums of their archive.
+/// Checks the bytes that will be read against the checksums of their archive.
 #[cfg(feature = "pickle")]
 fn check_bytes(source: &Source, mapping: &Mapping, filled: &[Filled<'_>]) -> Result<(), Error> {
     let views = filled.iter().flat_map(|filled| filled.views.iter().map(|view| (filled.own.name.as_str(), view)));
@@ -172,9 +172,9 @@ struct Matching<'a> {
     source: &'a Source,
     mapping: &'a Mapping,
     own: &'a [Own],
-    /// Views by the name that the network has for them, with the file's name. What is used is taken out.
+    /// Views of the file by their name in the network, with the name in the file.
     open: BTreeMap<String, (String, View)>,
-    /// What is used by more than one tensor.
+    /// Names of views that a tensor of the network uses or `skip` leaves out. Several tensors may use one view.
     used: HashSet<String>,
     mismatch: Mismatch,
     report: Report,
@@ -186,7 +186,7 @@ impl<'a> Matching<'a> {
         Matching { source, mapping, own, open, used, mismatch: Mismatch::default(), report: Report::default() }
     }
 
-    /// Matches all tensors and returns what fills those of the network. What does not fit is in `mismatch`.
+    /// Matches all tensors, and returns the sources of those of the network. Tensors that do not fit are in `mismatch`.
     fn run(&mut self) -> Vec<Filled<'a>> {
         self.rename();
         let own = self.own;
@@ -206,7 +206,7 @@ impl<'a> Matching<'a> {
         filled
     }
 
-    /// Gives each tensor of the file the network's name, transposed where the mapping says so.
+    /// Gives each tensor of the file the network's name, and transposes it if the mapping says so.
     fn rename(&mut self) {
         let (source, mapping) = (self.source, self.mapping);
         let seconds: HashMap<&str, &str> =
@@ -236,7 +236,7 @@ impl<'a> Matching<'a> {
         }
     }
 
-    /// Returns what fills a tensor of the network; `None` if something is wrong, which is noted.
+    /// Returns the views that fill a tensor of the network. `None` after a mistake, which is added to `mismatch`.
     fn views(&mut self, own: &Own) -> Option<Vec<View>> {
         let mapping = self.mapping;
         if let Some((rule, parts)) = mapping.joined.iter().find_map(|rule| Some((rule, rule.parts_of(&own.name)?))) {
@@ -266,7 +266,7 @@ impl<'a> Matching<'a> {
         Some(vec![self.shaped(&name, view, &own.shape)?])
     }
 
-    /// Returns the views of a tensor that is several in the file; `None` if something is wrong, which is noted.
+    /// Returns the views of a tensor that is several in the file. `None` after a mistake, which is added to `mismatch`.
     fn joined(&mut self, own: &Own, parts: Vec<String>, rows: Option<&[u64]>) -> Option<Vec<View>> {
         let count = parts.len().max(1) as u64;
         let total = own.shape.first().copied().unwrap_or(0);
@@ -279,7 +279,7 @@ impl<'a> Matching<'a> {
             ));
             return None;
         }
-        // All of them, so that all that are missing are said.
+        // Collect all views first, so that all missing ones are reported.
         let views: Vec<Option<View>> = parts
             .iter()
             .zip(rows)
@@ -293,11 +293,11 @@ impl<'a> Matching<'a> {
         views.into_iter().collect()
     }
 
-    /// Returns the view of a name and the file's name for it. What is missing is noted, with the shape that the network has.
+    /// Returns the view of a name and its name in the file. `None` if it is missing, which is added to `mismatch` with the network's shape.
     fn source_of(&mut self, name: &str, own: &Own) -> Option<(View, String)> {
         let Some((written, view)) = self.open.get(name) else {
             let name = self.mapping.written_name(name);
-            // Once, where it is the whole of several.
+            // Report it once, even if several tensors are parts of it.
             if !self.mismatch.missing.iter().any(|lone| lone.name == name) {
                 self.mismatch.missing.push(Lone { name, shape: own.shape.clone(), nearest: None });
             }
@@ -307,7 +307,7 @@ impl<'a> Matching<'a> {
         Some((view.clone(), written.clone()))
     }
 
-    /// Checks type and shape. Further axes of size 1 before the others change no element.
+    /// Checks type and shape. Additional first axes of size 1 are accepted, since they change no element. `None` after a mistake.
     fn shaped(&mut self, name: &str, mut view: View, expected: &[u64]) -> Option<View> {
         if !view.kind.is_float() {
             let what = format!(
@@ -327,7 +327,7 @@ impl<'a> Matching<'a> {
         Some(view)
     }
 
-    /// Notes what of the file was not used.
+    /// Adds the unused tensors of the file to `mismatch` or the report.
     fn leftover(&mut self) {
         let counters = counters(self.own);
         for (name, (written, view)) in &self.open {
@@ -366,7 +366,7 @@ fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[O
     let (left, open): (Vec<&str>, Vec<&str>) =
         (others.iter().map(String::as_str).collect(), wanted.iter().map(String::as_str).collect());
     let most = |known: &[&str]| (MOST_COMPARED / known.len().max(1)).max(FEWEST);
-    // What is not used on the other side first.
+    // Prefer unused names of the other side.
     for lone in mismatch.missing.iter_mut().take(most(&all)) {
         lone.nearest = nearest(&lone.name, &left).or_else(|| nearest(&lone.name, &all)).map(String::from);
     }
@@ -379,12 +379,12 @@ fn explain(mismatch: &mut Mismatch, source: &Source, mapping: &Mapping, own: &[O
     }
 }
 
-/// Pairs of names that are compared on each side: the nearest name of thousands would take longer than to read them.
+/// The most pairs of names that are compared on each side: comparing thousands of names would take longer than reading the file.
 const MOST_COMPARED: usize = 1_000_000;
-/// Tensors of which the nearest name is sought in any case.
+/// The number of tensors whose nearest name is always searched for.
 const FEWEST: usize = 20;
 
-/// Returns the prefix that brings at least half of the `short` names to `long` ones.
+/// Returns the prefix with which at least half of the `short` names are `long` ones. `None` if there is none.
 fn prefix(short: &[&str], long: &[&str]) -> Option<String> {
     let short: HashSet<&str> = short.iter().copied().collect();
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What a file calls a network's tensors, and how it has them: said once, for reading and writing.
+//! The mapping between a network's tensors and those of a file, declared once for reading and writing.
 
 use crate::names::{captures, filled, matches_any, renamed};
 
@@ -14,7 +14,7 @@ pub enum Dtype {
     Bf16,
 }
 
-/// What a file calls a network's tensors, and how it has them. The same mapping reads and writes.
+/// The mapping between a network's tensors and those of a file: their names and layouts. It serves both reading and writing.
 ///
 /// Names are those of the file, unless said otherwise. In a pattern each `*` stands for any characters: `h.*.attn.c_attn.weight`.
 ///
@@ -38,27 +38,27 @@ pub struct Mapping {
     pub(crate) split: Vec<Several>,
     skipped: Vec<String>,
     pub(crate) dtype: Dtype,
-    /// The most bytes of a file of several.
+    /// The most bytes of each file if there are several.
     pub(crate) shard: u64,
 }
 
-/// One tensor on one side that is several on the other.
+/// A tensor on one side that is several tensors on the other.
 #[derive(Clone, Debug)]
 pub(crate) struct Several {
     pub(crate) whole: String,
     pub(crate) parts: Vec<String>,
-    /// Rows of each part, where they are not equal.
+    /// Rows of each part. `None` if all parts have equally many.
     pub(crate) rows: Option<Vec<u64>>,
 }
 
 impl Several {
-    /// Returns the names of the parts of a whole; `None` if the rule is not of it.
+    /// Returns the names of the parts of a whole; `None` if the rule does not match it.
     pub(crate) fn parts_of(&self, whole: &str) -> Option<Vec<String>> {
         let captured = captures(&self.whole, whole)?;
         Some(self.parts.iter().map(|part| filled(part, &captured)).collect())
     }
 
-    /// Returns the number of a part and the name of its whole; `None` if the rule is not of it.
+    /// Returns the number of a part and the name of its whole; `None` if the rule does not match it.
     pub(crate) fn whole_of(&self, part: &str) -> Option<(usize, String)> {
         let found =
             |(number, pattern): (usize, &String)| Some((number, filled(&self.whole, &captures(pattern, part)?)));
@@ -88,10 +88,10 @@ impl Mapping {
         }
     }
 
-    /// Returns the mapping of GPT-2 as transformers has it: `GPT2LMHeadModel`, `GPT2Model`, and the files on the hub.
+    /// Returns the mapping of transformers' GPT-2: `GPT2LMHeadModel`, `GPT2Model`, and the files on the hub.
     ///
-    /// For a network with transformers' names below `transformer.`, whose maps are `Linear(.., transposed)`, such as `Gpt2` of gpumem-zoo. Add
-    /// `.transpose("*.c_*.weight")` for one with plain `Linear`s. What is saved has the names of `GPT2LMHeadModel`.
+    /// It is for networks with transformers' names below `transformer.` and layers `Linear(.., transposed)`, such as `Gpt2` of gpumem-zoo.
+    /// Add `.transpose("*.c_*.weight")` for one with plain `Linear`s. Saved files have the names of `GPT2LMHeadModel`.
     pub fn gpt2() -> Mapping {
         // Older files have the causal mask, which is no parameter.
         let masks = Mapping::new().skip("h.*.attn.bias").skip("h.*.attn.masked_bias");
@@ -100,49 +100,55 @@ impl Mapping {
 
     /// Returns the mapping of vision transformers of timm and torchvision, whose tokens and positions have a batch axis of 1.
     ///
-    /// It loads what [`Mapping::new`] loads, and saves `[1, 197, 384]` where the network has `[197, 384]`. It is for `VitS16`, `VitB16` and the
-    /// DeiTs of gpumem-zoo, and for others with `cls_token`, `dist_token`, `pos_embed`, `class_token` or `encoder.pos_embedding`.
+    /// It loads the files that [`Mapping::new`] loads, and saves `[1, 197, 384]` if the network has `[197, 384]`. It is for `VitS16`,
+    /// `VitB16` and the DeiTs of gpumem-zoo, and for others with `cls_token`, `dist_token`, `pos_embed`, `class_token` or
+    /// `encoder.pos_embedding`.
     pub fn vit() -> Mapping {
         let tables = ["cls_token", "dist_token", "pos_embed", "class_token", "encoder.pos_embedding"];
         tables.iter().fold(Mapping::new(), |mapping, table| mapping.axes(table, 3))
     }
 
-    /// Changes the file's names: a prefix, or where `from` has a `*`, whole names. Each rule sees what the one before made.
+    /// Changes the file's names: a prefix, or whole names if `from` has a `*`. Each rule applies to the result of the one before.
     #[must_use]
     pub fn rename(mut self, from: &str, to: &str) -> Mapping {
         self.renames.push((from.into(), to.into()));
         self
     }
 
-    /// Says that the file has these matrices transposed, `[in, out]`, as Conv1D of transformers. Nothing is transposed by its shape alone.
+    /// Declares that the file has these matrices transposed, `[in, out]`, like Conv1D of transformers. Nothing is transposed because of its
+    /// shape alone.
     #[must_use]
     pub fn transpose(mut self, pattern: &str) -> Mapping {
         self.transposed.push(pattern.into());
         self
     }
 
-    /// Says that the file has so many axes, the first of size 1: `axes("cls_token", 3)` is `[1, 1, 384]`. Reading needs no such rule.
+    /// Declares that these tensors of the file have so many axes, the first ones of size 1: `axes("cls_token", 3)` is `[1, 1, 384]`.
+    /// Reading needs no such rule.
     #[must_use]
     pub fn axes(mut self, pattern: &str, axes: usize) -> Mapping {
         self.axes.push((pattern.into(), axes));
         self
     }
 
-    /// Says that the file may have a tensor under a second name. Read, it must be equal, or stands in; written, it is there twice.
+    /// Declares that the file may have a tensor under a second name. When reading, both must be equal, and one may be missing; when
+    /// writing, the tensor is written twice.
     #[must_use]
     pub fn tied(mut self, second: &str, first: &str) -> Mapping {
         self.tied.push((second.into(), first.into()));
         self
     }
 
-    /// Says that a tensor of the network is several in the file, of equally many rows: `join("*.qkv.*", &["*.q.*", "*.k.*", "*.v.*"])`.
+    /// Declares that a tensor of the network is several in the file, with equally many rows:
+    /// `join("*.qkv.*", &["*.q.*", "*.k.*", "*.v.*"])`.
     #[must_use]
     pub fn join(mut self, network: &str, file: &[&str]) -> Mapping {
         self.joined.push(several(network, file, None));
         self
     }
 
-    /// As [`Mapping::join`], of parts with so many rows each: `[("*.q.*", 64), ("*.k.*", 16), ("*.v.*", 16)]`.
+    /// Declares that a tensor of the network is several in the file, as [`Mapping::join`] does, with so many rows each:
+    /// `[("*.q.*", 64), ("*.k.*", 16), ("*.v.*", 16)]`.
     #[must_use]
     pub fn join_rows(mut self, network: &str, file: &[(&str, u64)]) -> Mapping {
         let (names, rows): (Vec<&str>, Vec<u64>) = file.iter().copied().unzip();
@@ -150,41 +156,42 @@ impl Mapping {
         self
     }
 
-    /// Says that several tensors of the network are one in the file, after each other in rows: `split("*.c_attn.*", &["*.q.*", "*.k.*", "*.v.*"])`.
+    /// Declares that several tensors of the network are one in the file, with their rows after each other:
+    /// `split("*.c_attn.*", &["*.q.*", "*.k.*", "*.v.*"])`.
     #[must_use]
     pub fn split(mut self, file: &str, network: &[&str]) -> Mapping {
         self.split.push(several(file, network, None));
         self
     }
 
-    /// Leaves out tensors on both sides: the network's stay as they are, the file's are not asked for. `.skip("fc.*")` is a new head.
+    /// Ignores tensors on both sides: the network's are not changed, and the file's are not read. `.skip("fc.*")` keeps a new head.
     #[must_use]
     pub fn skip(mut self, pattern: &str) -> Mapping {
         self.skipped.push(pattern.into());
         self
     }
 
-    /// Saves numbers in this type; the default is f32. Reading takes each type, of each tensor.
+    /// Saves numbers in this type; the default is f32. Reading accepts any type for each tensor.
     #[must_use]
     pub fn dtype(mut self, dtype: Dtype) -> Mapping {
         self.dtype = dtype;
         self
     }
 
-    /// Saves at most so many bytes in a file where the path is that of an index, `model.safetensors.index.json`; 5 GB unless it is said.
+    /// Limits the bytes of each file if the path is that of an index, `model.safetensors.index.json`; the default is 5 GB.
     #[must_use]
     pub fn shard(mut self, bytes: u64) -> Mapping {
         self.shard = bytes;
         self
     }
 
-    /// Returns what the network calls a tensor of the file.
+    /// Returns the network's name for a tensor of the file.
     pub(crate) fn read_name(&self, name: &str) -> String {
         let rename = |name: String, (from, to): &(String, String)| renamed(&name, from, to).unwrap_or(name);
         self.renames.iter().fold(name.into(), rename)
     }
 
-    /// Returns what the file calls a tensor of the network: the renamings backwards.
+    /// Returns the file's name for a tensor of the network: renamings are applied backwards.
     pub(crate) fn written_name(&self, name: &str) -> String {
         let rename = |name: String, (from, to): &(String, String)| renamed(&name, to, from).unwrap_or(name);
         self.renames.iter().rev().fold(name.into(), rename)
@@ -199,14 +206,14 @@ impl Mapping {
         matches_any(&self.transposed, name)
     }
 
-    /// Returns the axes that a tensor has in the file at least.
+    /// Returns the least number of axes that a tensor has in the file.
     #[cfg(feature = "safetensors")]
     pub(crate) fn least_axes(&self, name: &str) -> usize {
         let found = self.axes.iter().find(|(pattern, _)| captures(pattern, name).is_some());
         found.map_or(0, |(_, axes)| *axes)
     }
 
-    /// Says of each `transpose` that no name of the file matches it: a matrix would be taken as it is.
+    /// Returns a message for each `transpose` that matches no name of the file: a matrix would silently not be transposed.
     pub(crate) fn idle<'n>(&self, names: impl Iterator<Item = &'n str> + Clone) -> Vec<String> {
         let is_idle = |pattern: &&String| !names.clone().any(|name| captures(pattern, name).is_some());
         let idle = self.transposed.iter().filter(is_idle);

@@ -1,6 +1,6 @@
 //! Names: a network's paths as files have them, and patterns over names.
 
-/// Returns the name that PyTorch's state dict has for a path of the network: `layer1[0].conv1.weight` is `layer1.0.conv1.weight`.
+/// Returns the name in PyTorch's state dict for a path of the network: `layer1[0].conv1.weight` is `layer1.0.conv1.weight`.
 ///
 /// ```
 /// assert_eq!(gpumem_weights::torch_name("layer1[0].conv1.weight"), "layer1.0.conv1.weight");
@@ -8,12 +8,12 @@
 /// ```
 pub fn torch_name(path: &str) -> String {
     let name = path.replace('[', ".").replace(']', "");
-    // A path begins with a number where `forward` itself is the `nn.Sequential`.
+    // A path begins with a number if `forward` itself is the `nn.Sequential`.
     name.strip_prefix('.').map_or(name.clone(), String::from)
 }
 
-/// Returns what each `*` of `pattern` stands for in `name`; `None` if the pattern does not match. A `*` stands for any characters, none
-/// included, and the first one for as few as possible.
+/// Returns the text that each `*` of `pattern` stands for in `name`; `None` if the pattern does not match. A `*` stands for any number of
+/// characters, and the first one for as few as possible.
 pub(crate) fn captures<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>> {
     let mut texts = pattern.split('*');
     let mut rest = name.strip_prefix(texts.next()?)?;
@@ -27,7 +27,7 @@ pub(crate) fn captures<'n>(pattern: &str, name: &'n str) -> Option<Vec<&'n str>>
     rest.is_empty().then_some(found)
 }
 
-/// Puts what was captured in the place of each `*`. What a pattern has too few `*` for is left out.
+/// Replaces each `*` by a captured text. Texts without a `*` are left out.
 pub(crate) fn filled(pattern: &str, captured: &[&str]) -> String {
     let mut texts = pattern.split('*');
     let mut name = texts.next().unwrap_or_default().to_string();
@@ -43,7 +43,7 @@ pub(crate) fn matches_any(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| captures(pattern, name).is_some())
 }
 
-/// Renames by a pattern, or by a prefix where `from` has no `*`. `None` if the rule is not of this name.
+/// Renames by a pattern, or by a prefix if `from` has no `*`. `None` if the rule does not match the name.
 pub(crate) fn renamed(name: &str, from: &str, to: &str) -> Option<String> {
     if from.contains('*') {
         return Some(filled(to, &captures(from, name)?));
@@ -61,14 +61,14 @@ pub(crate) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
         (last + first, last)
     };
     let best = known.iter().max_by_key(common)?;
-    // Of `a.b.weight` two of three segments: any two tensors may end in `weight`.
+    // At least two of three segments of `a.b.weight` must agree, since any two tensors may end in `weight`.
     if segments.len() > 1 && 3 * common(&best).0 >= 2 * segments.len() {
         return Some(best);
     }
     gpumem_core::suggest::nearest(name, &known[..known.len().min(MOST_COMPARED)])
 }
 
-/// Names that edits are counted to: each costs the product of both lengths.
+/// The most names whose edit distance is computed: each costs the product of both lengths.
 const MOST_COMPARED: usize = 200;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files of safetensors, one or several with an index.
+//! Reads files of safetensors: one, or several with an index.
 
 use crate::error::{Error, Mib};
 use crate::source::{Kind, Source, View, map};
@@ -17,7 +17,7 @@ const LONGEST_INDEX: u64 = 32 << 20;
 /// The most files that an index may name.
 const MOST_SHARDS: usize = 4096;
 
-/// Maps a file and returns its tensors by name, which its header says.
+/// Maps a file, and returns its tensors by name from the header.
 pub(crate) fn tensors(source: &mut Source, path: &Path) -> Result<BTreeMap<String, View>, Error> {
     let map = map(path)?;
     let length = map.len() as u64;
@@ -52,7 +52,7 @@ pub(crate) fn tensors(source: &mut Source, path: &Path) -> Result<BTreeMap<Strin
     metadata.tensors().into_iter().map(view).collect()
 }
 
-/// A header each of whose names is there once. JSON would take the last of several.
+/// A header in which each name occurs once. JSON would take the last of several.
 struct Names;
 
 impl<'de> Deserialize<'de> for Names {
@@ -100,12 +100,12 @@ fn kind(dtype: Dtype) -> Kind {
         Dtype::F8_E8M0 => Kind::Other("F8_E8M0", 1),
         Dtype::F8_E4M3FNUZ => Kind::Other("F8_E4M3FNUZ", 1),
         Dtype::F8_E5M2FNUZ => Kind::Other("F8_E5M2FNUZ", 1),
-        // Of less than a byte, or newer. Its range was checked with the header, and nothing of it is read.
+        // A type of less than a byte, or a newer one. The byte range was checked with the header, and is never read.
         _ => Kind::Other("a type of quantized numbers", 0),
     }
 }
 
-/// The part of an index that says where the tensors are.
+/// The part of an index that maps tensors to files.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
@@ -149,7 +149,7 @@ pub(crate) fn add_index(source: &mut Source, path: &Path) -> Result<(), Error> {
     ))
 }
 
-/// Reads an index whose files lie beside it.
+/// Reads an index whose files are in its folder.
 fn index(path: &Path) -> Result<Index, Error> {
     let map = map(path)?;
     if map.len() as u64 > LONGEST_INDEX {

@@ -1,4 +1,4 @@
-//! From a network into a file of safetensors, one tensor at a time. The file takes the place of an older one when it is whole.
+//! Saves a network to a file of safetensors, one tensor at a time. The complete file replaces an older one.
 
 use crate::error::Error;
 use crate::load::{Own, counters};
@@ -24,20 +24,20 @@ struct Written {
 
 #[derive(Clone)]
 enum Content {
-    /// Tensors of the network, after each other, of which so many elements are left out and taken.
+    /// Tensors of the network, one after the other: `take` elements of them after the first `skip`.
     Tensors { paths: Vec<String>, skip: usize, take: usize, is_transposed: bool },
     /// A counter of steps.
     Steps,
 }
 
-/// Axes that PyTorch's tensors have at most.
+/// The most axes of PyTorch's tensors.
 const MOST_AXES: usize = 64;
 
-/// How the name of an index ends.
+/// The end of the name of an index.
 const INDEX: &str = ".safetensors.index.json";
 
-/// Saves parameters and running statistics, as the mapping says: into one file, or where `path` is an index into several beside it.
-/// `own` are they, and `wrong` is what cannot be saved.
+/// Saves parameters and running statistics by a mapping: to one file, or if `path` is an index, to several in its folder. `own` are the
+/// tensors, and `wrong` the reasons why some cannot be saved.
 pub(crate) fn save<N: Network, D: Device>(
     net: &mut Net<N, D>,
     (own, mut wrong): (Vec<Own>, Vec<String>),
@@ -49,7 +49,7 @@ pub(crate) fn save<N: Network, D: Device>(
         let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));
         return Err(Error::file(path, what));
     }
-    // Steps of a network that is not trained here are 0, as of a new module.
+    // The counter of a network without training is 0, like that of a new module.
     let steps = if N::TRAIN.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let target = Target { path, folder, mapping, steps };
@@ -70,14 +70,14 @@ pub(crate) fn save<N: Network, D: Device>(
     let mut file = target.temporary()?;
     let text = serde_json::to_vec_pretty(&index).map_err(|error| target.failed(&error))?;
     file.write_all(&text).and_then(|()| file.as_file().sync_all()).map_err(|error| target.failed(&error))?;
-    // All of them are written when the first takes its place, and the index is the last.
+    // All files are complete before the first is renamed, and the index is renamed last.
     for (number, file) in files.into_iter().enumerate() {
         file.persist(folder.join(name(number))).map_err(|error| target.failed(&error.error))?;
     }
     file.persist(path).map(drop).map_err(|error| target.failed(&error.error))
 }
 
-/// Splits the tensors into files of at most the bytes that the mapping says, or of one tensor.
+/// Splits the tensors into files of at most the mapping's bytes, or of a single larger tensor.
 fn shards<'w>(all: &'w [Written], mapping: &Mapping) -> Vec<&'w [Written]> {
     let (mut shards, mut first, mut bytes) = (Vec::new(), 0, 0_u64);
     for (number, tensor) in all.iter().enumerate() {
@@ -92,7 +92,7 @@ fn shards<'w>(all: &'w [Written], mapping: &Mapping) -> Vec<&'w [Written]> {
     shards
 }
 
-/// Where files are written, and what all of them have in common.
+/// The place to which files are written, with data that all of them share.
 struct Target<'t> {
     path: &'t Path,
     folder: &'t Path,
@@ -105,13 +105,13 @@ impl Target<'_> {
         Error::file(self.path, format!("cannot be written: {what}; what was there stays as it is"))
     }
 
-    /// Makes a file in the folder that vanishes if it does not take its place.
+    /// Creates a temporary file in the folder. It is removed unless it is renamed.
     fn temporary(&self) -> Result<NamedTempFile, Error> {
         let mut builder = tempfile::Builder::new();
         builder.prefix(".weights");
         #[cfg(unix)]
         {
-            // As of any other file: a temporary one is its owner's alone.
+            // The usual permissions of a file: those of a temporary one admit its owner alone.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }
@@ -135,7 +135,7 @@ impl Target<'_> {
         Ok(file)
     }
 
-    /// Writes a tensor, some elements at a time unless it is transposed. `bytes` is scratch.
+    /// Writes a tensor, in parts unless it is transposed. `bytes` is a scratch buffer.
     fn tensor<N: Network, D: Device>(
         &self,
         net: &mut Net<N, D>,
@@ -200,7 +200,8 @@ impl Written {
     }
 }
 
-/// Returns the tensors of the file in the order in which they are written: the counters first, as safetensors aligns, then by name.
+/// Returns the tensors of the file in the order in which they are written: the counters first, as safetensors sorts by alignment, then by
+/// name.
 fn written(own: &[Own], mapping: &Mapping, wrong: &mut Vec<String>) -> Vec<Written> {
     let mut all = Vec::new();
     let mut wholes: BTreeMap<String, (Vec<String>, Vec<Option<&Own>>)> = BTreeMap::new();
@@ -298,7 +299,7 @@ fn header(all: &[Written], dtype: Dtype) -> Result<Vec<u8>, String> {
         infos.push((tensor.name.clone(), TensorInfo { dtype, shape, data_offsets: (start, end) }));
         start = end;
     }
-    // transformers reads no file that does not say so.
+    // transformers refuses files without this entry.
     let about = HashMap::from([("format".to_string(), "pt".to_string())]);
     let metadata = Metadata::new(Some(about), infos).map_err(|error| error.to_string())?;
     let mut text = serde_json::to_vec(&metadata).map_err(|error| error.to_string())?;
@@ -318,7 +319,7 @@ fn transposed<N: Network, D: Device>(
     }
     values.truncate(skip + take);
     values.drain(..skip);
-    // `rows` and `columns` are those of the file.
+    // `rows` and `columns` are the sizes in the file.
     let &[.., rows, columns] = &tensor.shape[..] else { return Ok(values) };
     let (rows, columns) = (rows as usize, columns as usize);
     let matrices = values.chunks_exact((rows * columns).max(1));
@@ -327,7 +328,7 @@ fn transposed<N: Network, D: Device>(
         .collect())
 }
 
-/// Appends the values as the file has them. The error is a value that F16 does not reach.
+/// Appends the values in the type of the file. The error is a value beyond the range of F16.
 fn encode(values: &[f32], dtype: Dtype, bytes: &mut Vec<u8>) -> Result<(), f32> {
     match dtype {
         Dtype::F32 => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),

@@ -1,4 +1,4 @@
-//! Tensors of mapped files: what they are, and how their elements are read.
+//! Tensors of mapped files: their types, and access to their elements.
 
 use crate::error::Error;
 use gpumem_core::number::Half;
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     F64,
     /// Whole numbers of 8 bytes, as `num_batches_tracked` has them.
     I64,
-    /// What no parameter is made of, by its name and the bytes of an element.
+    /// A type that parameters cannot have, with its name and the bytes of an element.
     Other(&'static str, u64),
 }
 
@@ -48,7 +48,7 @@ impl Kind {
         matches!(self, Kind::F32 | Kind::F16 | Kind::Bf16 | Kind::F64)
     }
 
-    /// Returns the number that these bytes are; what is no float is 0.
+    /// Returns the number that these bytes encode; 0 if the type is no float.
     fn number(self, bytes: &[u8]) -> f32 {
         match (self, bytes) {
             (Kind::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]),
@@ -60,13 +60,13 @@ impl Kind {
     }
 }
 
-/// A view of a tensor in a file: every element lies inside the map, which [`View::new`] has checked.
+/// A view of a tensor in a file: every element is inside the map, which [`View::new`] has checked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct View {
     /// The number of the map among those of [`Source`].
     file: usize,
     pub(crate) kind: Kind,
-    /// The byte of the first element.
+    /// The byte offset of the first element.
     start: u64,
     pub(crate) shape: Vec<u64>,
     /// Elements from one index of an axis to the next.
@@ -85,8 +85,8 @@ pub(crate) fn elements(shape: &[u64]) -> Option<u64> {
 }
 
 impl View {
-    /// Returns a view of the bytes `range` of a map, whose first element lies at element `offset` of them. `strides` are dense where they are
-    /// `None`. The error says what is wrong.
+    /// Returns a view of the bytes `range` of a map, whose first element is element `offset` of them. `strides` are dense if they are
+    /// `None`.
     pub(crate) fn new(
         (file, kind): (usize, Kind),
         range: [u64; 2],
@@ -117,7 +117,7 @@ impl View {
         Ok(View { file, kind, start, shape, strides })
     }
 
-    /// Returns the view with its last two axes exchanged; of a single axis itself.
+    /// Returns the view with its last two axes swapped; unchanged if it has one axis.
     pub(crate) fn transposed(mut self) -> View {
         if let [.., a, b] = &mut self.shape[..] {
             std::mem::swap(a, b);
@@ -150,7 +150,7 @@ impl View {
         }
         view.shape[0] = count;
         if count > 0 {
-            // Of a view without elements this may be anywhere, and nothing is read there.
+            // In a view without elements this offset may be out of range, but nothing is read there.
             let skipped = first.saturating_mul(self.strides[0]).saturating_mul(self.kind.bytes());
             view.start = view.start.saturating_add(skipped);
         }
@@ -202,8 +202,8 @@ impl View {
         index
     }
 
-    /// True if both have the same shape and, read as `f32`, the same bits. Views of one type that is no float are taken for equal: they are
-    /// refused for their type. Compares some rows at a time, and no view that repeats elements until it is larger than its file.
+    /// True if both have equal shapes and, read as `f32`, equal bits. Views of one type that is no float count as equal, since they are
+    /// refused for their type. Rows are compared in parts. A view that repeats elements until it is larger than its file is not compared.
     pub(crate) fn equals(&self, other: &View, source: &Source) -> bool {
         if self == other {
             return true;
@@ -229,7 +229,7 @@ impl View {
     }
 }
 
-/// Elements that are compared at a time.
+/// The number of elements that are compared at a time.
 const COMPARED: u64 = 1 << 16;
 
 fn same(source: &Source, a: &View, b: &View) -> bool {
@@ -249,19 +249,19 @@ fn dense(shape: &[u64]) -> Vec<u64> {
     strides
 }
 
-/// Bytes of an archive, and the checksum that it has of them.
+/// A byte range of an archive, with its checksum.
 #[cfg(feature = "pickle")]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// CRC-32; 0 where PyTorch was told not to compute it.
+    /// CRC-32; 0 if PyTorch was configured not to compute it.
     pub(crate) checksum: u32,
 }
 
 #[cfg(feature = "pickle")]
 impl Record {
-    /// Checks the bytes of the record in `map`. The error says what differs.
+    /// Checks the bytes of the record in `map`. The error is the difference in words.
     pub(crate) fn check(&self, map: &[u8]) -> Result<(), String> {
         let found = crc32fast::hash(map.get(self.start as usize..self.end as usize).unwrap_or_default());
         if self.checksum == 0 || self.checksum == found {
@@ -274,7 +274,7 @@ impl Record {
 /// Mapped files and the tensors in them.
 #[derive(Debug)]
 pub(crate) struct Source {
-    /// What was opened, for messages.
+    /// The path that was opened, for messages.
     pub(crate) path: PathBuf,
     maps: Vec<Mmap>,
     /// Checksums of records of archives, by map and first byte.
@@ -294,19 +294,20 @@ impl Source {
         }
     }
 
-    /// Keeps a map; its number is returned.
+    /// Stores a map, and returns its number.
     pub(crate) fn keep(&mut self, map: Mmap) -> usize {
         self.maps.push(map);
         self.maps.len() - 1
     }
 
-    /// Notes the checksum of a part of a map.
+    /// Stores the checksum of a part of a map.
     #[cfg(feature = "pickle")]
     pub(crate) fn note(&mut self, file: usize, record: Record) {
         self.records.insert((file, record.start), record);
     }
 
-    /// Checks the bytes that these views, each with its name, are parts of: each record once. The error is the name and what is wrong.
+    /// Checks the bytes that these views, each with its name, are parts of: each record once. The error is the name of a view and the
+    /// fault.
     #[cfg(feature = "pickle")]
     pub(crate) fn check<'v>(&self, views: impl Iterator<Item = (&'v str, &'v View)>) -> Result<(), (&'v str, String)> {
         let mut checked = std::collections::BTreeSet::new();

@@ -1,4 +1,4 @@
-//! What users call: a file that was opened, and the methods of networks.
+//! The public interface: an opened file, and methods of networks.
 
 use crate::error::Error;
 #[cfg(feature = "safetensors")]
@@ -14,7 +14,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Weights in a file that was opened: its tensors are known, and none is read.
+/// Weights in an opened file. Its tensors are known, but no data has been read yet.
 #[derive(Debug)]
 pub struct Weights {
     source: Source,
@@ -36,7 +36,8 @@ macro_rules! forwarded {
 }
 
 impl Weights {
-    /// Opens a file of safetensors, the index of several, or a state dict of `torch.save`. Of a folder, `model.safetensors` or its index.
+    /// Opens a file of safetensors, the index of several, or a state dict of `torch.save`. In a folder, opens `model.safetensors` or its
+    /// index.
     ///
     /// # Errors
     /// A file that cannot be read or is damaged, or a format whose feature is not enabled.
@@ -44,7 +45,8 @@ impl Weights {
         Self::open_with(path.as_ref(), None)
     }
 
-    /// As [`Weights::open`], of a state dict that lies deeper in the file of `torch.save`: `open_at(path, "model_ema")`, or with dots.
+    /// Opens a state dict inside another dict of a file of `torch.save`: `open_at(path, "model_ema")`. Dots separate the keys of deeper
+    /// ones.
     ///
     /// # Errors
     /// As for [`Weights::open`], or a file without such a dict.
@@ -53,7 +55,8 @@ impl Weights {
         Self::open_with(path.as_ref(), Some(key))
     }
 
-    /// Opens a file of a repository on the Hugging Face hub, at its branch `main`: see [`Hub`](crate::Hub) for other revisions and places.
+    /// Opens a file of a repository on the Hugging Face hub, at its branch `main`: see [`Hub`](crate::Hub) for other revisions and
+    /// addresses.
     ///
     /// # Errors
     /// As for [`Hub::weights`](crate::Hub::weights).
@@ -83,14 +86,15 @@ impl Weights {
         Ok(Weights { source, mapping: Mapping::new(), strict: true })
     }
 
-    /// Takes the place of all that was said of names and layouts before.
+    /// Sets the mapping, and replaces all earlier rules for names and layouts.
     #[must_use]
     pub fn mapping(mut self, mapping: Mapping) -> Weights {
         self.mapping = mapping;
         self
     }
 
-    /// Says whether every tensor of the network must be in the file, and every one of the file in the network. Shapes must be right anyway.
+    /// Sets whether every tensor of the network must be in the file, and every tensor of the file in the network. Shapes must match in any
+    /// case.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Weights {
         self.strict = strict;
@@ -119,11 +123,11 @@ impl Weights {
         self.source.tensors.iter().map(|(name, view)| (name.as_str(), &view.shape[..]))
     }
 
-    /// Loads them into a network.
+    /// Loads the tensors into a network.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] with everything in which file and network differ; a value that a tensor cannot have; a failure of the device. But
-    /// for the last the network is unchanged.
+    /// [`Error::Mismatch`] with all differences between file and network; a value that a tensor cannot have; a failure of the device. The
+    /// network is unchanged, except after a failure of the device.
     pub fn load_into<N: Network, D: Device>(self, net: &mut Net<N, D>) -> Result<Report, Error> {
         load(&self.source, &self.mapping, self.strict, net)
     }
@@ -173,7 +177,7 @@ fn without_pickle(path: &Path) -> Error {
     )
 }
 
-/// Takes away what `torch.compile` puts before names, and `DataParallel` before all of them.
+/// Removes the prefixes that `torch.compile` and `DataParallel` add to names.
 fn strip(tensors: &mut BTreeMap<String, View>) {
     let compiled = |name: &str| name.replace("_orig_mod.", "");
     let is_parallel = !tensors.is_empty() && tensors.keys().all(|name| compiled(name).starts_with("module."));
@@ -182,7 +186,7 @@ fn strip(tensors: &mut BTreeMap<String, View>) {
         if is_parallel { name["module.".len()..].to_string() } else { name }
     };
     let renamed: BTreeMap<String, View> = tensors.iter().map(|(name, view)| (stripped(name), view.clone())).collect();
-    // Where two names would be one, they stay as they are.
+    // If two names would become equal, no name is changed.
     if renamed.len() == tensors.len() {
         *tensors = renamed;
     }
@@ -196,30 +200,30 @@ pub trait NetWeights {
     /// As for [`Weights::open`] and [`Weights::load_into`].
     fn load_weights(&mut self, path: impl AsRef<Path>) -> Result<Report, Error>;
 
-    /// Saves parameters and running statistics into a file of safetensors, in f32. It takes the place of an older one when it is whole.
+    /// Saves parameters and running statistics into a file of safetensors, in f32. The complete file replaces an older one.
     ///
     /// # Errors
-    /// A file that cannot be written, or a failure of the device. An older file stays as it is.
+    /// A file that cannot be written, or a failure of the device. An older file is unchanged then.
     #[cfg(feature = "safetensors")]
     fn save_weights(&mut self, path: impl AsRef<Path>) -> Result<(), Error>;
 
-    /// As [`NetWeights::save_weights`], under the names and in the layouts and the type of a mapping. A path that ends in
-    /// `.safetensors.index.json` is an index of several files beside it.
+    /// Saves parameters and running statistics with the names, layouts and type of a mapping. A path that ends in `.safetensors.index.json`
+    /// is an index of several files in its folder.
     ///
     /// # Errors
     /// As for [`NetWeights::save_weights`], or a mapping that is not of this network.
     #[cfg(feature = "safetensors")]
     fn save_weights_as(&mut self, path: impl AsRef<Path>, mapping: &Mapping) -> Result<(), Error>;
 
-    /// As [`NetWeights::save_weights`], with the moving averages of parameters in their place, under the names of the parameters. Frozen
-    /// parameters and running statistics are saved as they are, and all parameters before the first average.
+    /// Saves the moving averages of parameters under the names of the parameters. Frozen parameters and running statistics are saved
+    /// unchanged, and so are all parameters before the first average.
     ///
     /// # Errors
     /// As for [`NetWeights::save_weights`], or a network without `ema` in `TRAIN`.
     #[cfg(feature = "safetensors")]
     fn save_averages(&mut self, path: impl AsRef<Path>) -> Result<(), Error>;
 
-    /// As [`NetWeights::save_averages`], as a mapping says.
+    /// Saves the moving averages as [`NetWeights::save_averages`] does, with the names, layouts and type of a mapping.
     ///
     /// # Errors
     /// As for [`NetWeights::save_averages`] and [`NetWeights::save_weights_as`].

@@ -1,16 +1,16 @@
-//! Pickle's machine as far as a state dict needs it. It builds dicts, lists, tuples and tensors, and calls nothing.
+//! An interpreter for the part of pickle that a state dict needs. It builds dicts, lists, tuples and tensors, and calls no code.
 
 use crate::source::{Kind, MOST_DIMENSIONS};
 use std::collections::{BTreeSet, HashMap};
 
-/// The most values that a pickle may make: 20 for each of 200 000 tensors.
+/// The most values that a pickle may create: 20 for each of 200 000 tensors.
 const MOST_VALUES: usize = 4 << 20;
 
-/// The most names of refused globals that are kept, and the most characters of one: each can be made of long texts again and again.
+/// The most names of refused globals that are kept, and the most characters of one. A pickle could otherwise fill memory with long names.
 const MOST_REFUSED: usize = 20;
 const LONGEST_NAME: usize = 200;
 
-/// A value. What contains others is a number into the lists of [`Machine`], so that no value is deep or in a circle.
+/// A value. Containers are indices into the lists of [`Machine`], so that no value is nested or cyclic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Value<'p> {
     Int(i64),
@@ -21,9 +21,9 @@ pub(super) enum Value<'p> {
     Storage(usize),
     Tensor(usize),
     Global(Global),
-    /// What a refused global, or a call of it, would be.
+    /// The result of a refused global, or of a call of it.
     Refused,
-    /// A value that no tensor is made of.
+    /// A value that is no part of a tensor.
     Other,
     Mark,
 }
@@ -89,13 +89,13 @@ pub(super) struct Machine<'p> {
     pub(super) dicts: Vec<Vec<(Value<'p>, Value<'p>)>>,
     pub(super) storages: Vec<Storage<'p>>,
     pub(super) tensors: Vec<Tensor>,
-    /// Names of globals that a state dict has no need of.
+    /// Names of globals that a state dict does not need.
     pub(super) refused: BTreeSet<String>,
 }
 
 type Step<T> = Result<T, String>;
 
-/// What is left of the pickle.
+/// The unread bytes of the pickle.
 struct Rest<'p>(&'p [u8]);
 
 impl<'p> Rest<'p> {
@@ -107,7 +107,7 @@ impl<'p> Rest<'p> {
         Ok(first)
     }
 
-    /// Reads a number of `count` bytes, at most 8, little end first.
+    /// Reads a number of `count` bytes, at most 8, little-endian.
     fn number(&mut self, count: u64) -> Step<u64> {
         Ok(self.take(count)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
@@ -127,7 +127,7 @@ impl<'p> Rest<'p> {
 }
 
 impl<'p> Machine<'p> {
-    /// Reads a pickle to its end and returns what it is of.
+    /// Reads a pickle to its end, and returns its value.
     pub(super) fn run(&mut self, pickle: &'p [u8]) -> Step<Value<'p>> {
         let mut rest = Rest(pickle);
         loop {
@@ -142,7 +142,7 @@ impl<'p> Machine<'p> {
     /// Runs one operation.
     fn step(&mut self, opcode: u8, rest: &mut Rest<'p>) -> Step<()> {
         let value = match opcode {
-            // PROTO and FRAME say nothing that is needed.
+            // PROTO and FRAME are not needed.
             0x80 => return rest.take(1).map(drop),
             0x95 => return rest.take(8).map(drop),
             b'(' => Value::Mark,
@@ -219,7 +219,7 @@ impl<'p> Machine<'p> {
         self.stack.pop().ok_or_else(|| EMPTY.into())
     }
 
-    /// Takes everything above the last mark off the stack, and the mark.
+    /// Pops all values above the last mark, and the mark.
     fn since_mark(&mut self) -> Step<Vec<Value<'p>>> {
         let mark = self.stack.iter().rposition(|value| *value == Value::Mark).ok_or("a mark is missing")?;
         let items = self.stack.split_off(mark + 1);
@@ -242,7 +242,7 @@ impl<'p> Machine<'p> {
         Value::Tuple(self.tuples.len() - 1)
     }
 
-    /// Keeps the last value under a number.
+    /// Stores the last value in the memo under a number.
     fn remember(&mut self, key: u64) -> Step<()> {
         let last = *self.stack.last().ok_or(EMPTY)?;
         self.memo.insert(key, last);
@@ -270,7 +270,7 @@ impl<'p> Machine<'p> {
         )
     }
 
-    /// Adds what lies above a container to it: one item or all since the mark.
+    /// Adds values above a container on the stack to it: one item, or all since the mark.
     fn add(&mut self, opcode: u8) -> Step<()> {
         let items = match opcode {
             b'a' => vec![self.pop()?],
@@ -292,7 +292,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Makes the storage of a persistent id: `("storage", torch.FloatStorage, key, device, elements)`.
+    /// Returns the storage of a persistent id: `("storage", torch.FloatStorage, key, device, elements)`.
     fn storage(&mut self, id: Value<'p>) -> Step<Value<'p>> {
         let items = self.items(id);
         match *items {
@@ -312,7 +312,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Returns the items of a tuple; none of anything else.
+    /// Returns the items of a tuple; none for other values.
     fn items(&self, value: Value<'p>) -> &[Value<'p>] {
         match value {
             Value::Tuple(tuple) => &self.tuples[tuple],
@@ -320,7 +320,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Makes what a call would return: a dict, a shape or a tensor. Nothing else is called.
+    /// Returns the result of a call: a dict, a shape or a tensor. All other calls are refused.
     fn called(&mut self, callee: Value<'p>, arguments: Value<'p>) -> Step<Value<'p>> {
         let first = self.items(arguments).first().copied();
         match (callee, first) {
@@ -345,7 +345,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Makes the tensor of `_rebuild_tensor_v2(storage, offset, size, stride, ..)`.
+    /// Returns the tensor of `_rebuild_tensor_v2(storage, offset, size, stride, ..)`.
     fn tensor(&mut self, arguments: Value<'p>) -> Step<Value<'p>> {
         let (storage, offset, shape, strides) = match *self.items(arguments) {
             [Value::Storage(storage), Value::Int(offset), shape @ Value::Tuple(_), strides @ Value::Tuple(_), ..] => {
@@ -365,7 +365,7 @@ impl<'p> Machine<'p> {
         Ok(Value::Tensor(self.tensors.len() - 1))
     }
 
-    /// Returns a tuple's numbers; `None` if one is negative or none.
+    /// Returns a tuple's numbers; `None` if an item is negative or no number.
     fn numbers(&self, tuple: Value<'p>) -> Option<Vec<u64>> {
         let number = |value: &Value<'p>| match *value {
             Value::Int(number) => u64::try_from(number).ok(),
@@ -377,13 +377,13 @@ impl<'p> Machine<'p> {
 
 const EMPTY: &str = "it takes a value where there is none";
 
-/// Reads a text with its length before it.
+/// Reads a text that follows its length.
 fn text<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
     let count = rest.number(size)?;
     Ok(Value::Text(rest.text(count)?))
 }
 
-/// Skips bytes: no tensor is made of them.
+/// Skips bytes, which are no part of a tensor.
 fn bytes<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
     let count = rest.number(size)?;
     rest.take(count)?;

@@ -1,4 +1,4 @@
-//! State dicts that `torch.save` wrote: a zip archive of a pickle and a record for each storage. Nothing is executed.
+//! Reads state dicts that `torch.save` wrote: a zip archive of a pickle and a record for each storage. No code is executed.
 
 mod machine;
 
@@ -10,18 +10,18 @@ use std::io::Cursor;
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
-/// The longest pickle that is read: 200 for each of 100 000 tensors are 20 MiB.
+/// The longest pickle that is read, in bytes: 200 for each of 100 000 tensors are 20 MiB.
 const LONGEST_PICKLE: u64 = 32 << 20;
-/// The first bytes of what `torch.save` wrote before PyTorch 1.6.
+/// The first bytes of files that `torch.save` wrote before PyTorch 1.6.
 const LEGACY: [u8; 4] = [0x80, 0x02, 0x8a, 0x0a];
 /// Keys under which training scripts keep the model, the likeliest first.
 const USUAL: [&str; 6] = ["state_dict", "model_state_dict", "model", "module", "net", "network"];
 /// The most entries of a state dict. One takes a kilobyte in memory, and few bytes in a file.
 const MOST_TENSORS: usize = 200_000;
-/// Dicts inside dicts that are searched.
+/// The depth to which dicts inside dicts are searched.
 const DEEPEST: usize = 3;
 
-/// Adds the tensors of a state dict to `source`: of the dict under `key`, or where it is `None` of the one that is the model.
+/// Adds the tensors of a state dict to `source`: of the dict under `key`, or if that is `None` of the dict with the model.
 pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result<(), Error> {
     let map = map(path)?;
     let records = records(path, &map)?;
@@ -85,7 +85,8 @@ pub(crate) fn add(source: &mut Source, path: &Path, key: Option<&str>) -> Result
     Ok(())
 }
 
-/// Returns the place and the checksum of each record of the archive. They must be stored as they are: what is compressed could become any size.
+/// Returns the place and the checksum of each record of the archive. They must be stored without compression, since a compressed record
+/// could expand to any size.
 fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, Record>, Error> {
     let again = "copy or download it again";
     if map.starts_with(&LEGACY) {
@@ -118,7 +119,7 @@ fn records(path: &Path, map: &[u8]) -> Result<HashMap<String, Record>, Error> {
     Ok(records)
 }
 
-/// Returns the number of the dict that is the model. The error says which others there are.
+/// Returns the number of the dict with the model. The error lists the others.
 fn model(machine: &Machine<'_>, value: Value<'_>, key: Option<&str>) -> Result<usize, String> {
     let Value::Dict(mut dict) = value else {
         return Err("holds no dict; save the tensors alone, with `torch.save(model.state_dict(), path)`".into());
@@ -159,7 +160,7 @@ fn as_dict(value: Value<'_>) -> Option<usize> {
     }
 }
 
-/// Returns the dict inside a dict, under this key.
+/// Returns the dict inside a dict, under this key. `None` if there is none.
 fn entry(machine: &Machine<'_>, dict: usize, key: &str) -> Option<usize> {
     let mut entries = machine.dicts[dict].iter().rev();
     entries.find_map(|&(name, value)| as_dict(value).filter(|_| name == Value::Text(key)))
@@ -188,7 +189,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/goldens").join(name)
     }
 
-    /// Transposed, sliced, expanded and tied views, halves, a Parameter: as PyTorch makes them contiguous.
+    /// Compares transposed, sliced, expanded and tied views, halves and a Parameter with PyTorch's contiguous tensors.
     #[test]
     fn views_are_what_pytorch_sees() {
         let (pt, st) = (golden("views.pt"), golden("views.safetensors"));
@@ -205,7 +206,7 @@ mod tests {
             view.read(&found, 0, &mut values);
             other.read(&expected, 0, &mut others);
             assert_eq!(values, others, "{name}");
-            // From any element on, and as many as there is room for.
+            // From any element on, and as many as fit.
             for first in 0..count {
                 let mut part = vec![f32::NAN; (count - first).min(1 + first % 5)];
                 view.read(&found, first as u64, &mut part);
