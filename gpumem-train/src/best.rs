@@ -1,4 +1,4 @@
-//! The best value so far, and how long ago it was.
+//! The best value of a training so far, and the evaluations since.
 
 use crate::error::{Error, Result};
 use crate::metrics::Goal;
@@ -35,7 +35,7 @@ impl Follow {
         Follow { name, goal, patience, best: None, since: 0 }
     }
 
-    /// Looks at the values of an evaluation. Returns true if they have the best one so far.
+    /// Compares the values of an evaluation with the best one so far. Returns true if they contain a better one.
     pub fn look(&mut self, values: &[(String, f64)], step: u64, epoch: u64) -> Result<bool> {
         let Some(&(_, value)) = values.iter().find(|(name, _)| *name == self.name) else {
             let names: Vec<&str> = values.iter().map(|(name, _)| name.as_str()).collect();
@@ -45,7 +45,7 @@ impl Follow {
                 listed(&names)
             )));
         };
-        // A NaN is no value to choose, not even as the first.
+        // A NaN is never the best value, not even as the first one.
         let is_better = match &self.best {
             None => !value.is_nan(),
             Some(best) => self.goal.is_better(value, best.value),
@@ -59,7 +59,7 @@ impl Follow {
         Ok(is_better)
     }
 
-    /// True if training has gone on for long enough without a better value.
+    /// True if there were `patience` evaluations without a better value.
     pub fn has_stalled(&self) -> bool {
         self.patience.is_some_and(|patience| self.since >= patience)
     }
@@ -68,13 +68,13 @@ impl Follow {
         self.best.as_ref()
     }
 
-    /// Returns all that changes, for a checkpoint.
+    /// Returns the state as JSON, for a checkpoint.
     pub fn save(&self) -> Value {
         let mut map = Map::new();
         map.insert("name".into(), self.name.clone().into());
         map.insert("since".into(), self.since.into());
         if let Some(best) = &self.best {
-            // The bits: a value is read as it was written.
+            // As bits, so that the value is restored exactly.
             map.insert("bits".into(), best.value.to_bits().into());
             map.insert("value".into(), best.value.into());
             map.insert("step".into(), best.step.into());
@@ -83,7 +83,7 @@ impl Follow {
         Value::Object(map)
     }
 
-    /// Takes over what [`Follow::save`] gave, if it is of a value of this name.
+    /// Restores the state that [`Follow::save`] returned, if it belongs to a value of this name.
     pub fn resume(&mut self, saved: &Value) {
         if saved.get("name").and_then(Value::as_str) != Some(&self.name) {
             return;

@@ -1,4 +1,4 @@
-//! Checkpoints of a training: the network's state, the loader's position, and what the trainer counts.
+//! Checkpoints of a training: the network's state, the loader's position, and the trainer's counts.
 
 use crate::best::Follow;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ const KEY: &str = "trainer";
 /// The mark of the best state.
 const BEST: &str = "best";
 
-/// The way a training begins: anew or from a state.
+/// The start of a training: anew or from a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
     /// It starts anew. Its folder must have no state.
@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub resume: Resume,
 }
 
-/// The numbers of a trainer that a training goes on with.
+/// The numbers of a trainer that are restored when a training is resumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     /// Sum over samples of the losses since the last evaluation.
@@ -49,7 +49,7 @@ pub(crate) struct Counts {
     pub seconds: f64,
     /// The loss of the last step.
     pub last_loss: f32,
-    /// True if an evaluation after the last step was broken off.
+    /// True if an evaluation after the last step was interrupted.
     pub owes_evaluation: bool,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Checkpoints {
     last: Option<u64>,
 }
 
-/// Everything of a training but its network.
+/// The position and the counts of a training, without its network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub step: u64,
@@ -122,7 +122,7 @@ impl Checkpoints {
         tracing::info!(step = place.step, folder = %self.saver.folder().display(), "checkpoint");
     }
 
-    /// Waits until everything is on the disk, and returns the last state of this run. `None` if there is none.
+    /// Waits until all states are on the disk, and returns the last state of this run. `None` if there is none.
     pub fn wait(&mut self) -> Result<Option<PathBuf>> {
         Ok(self.saver.wait()?)
     }
@@ -132,7 +132,7 @@ impl Place<'_> {
     fn progress(&self) -> Progress {
         let Counts { loss_sum, loss_samples, seconds, last_loss, owes_evaluation } = self.counts;
         let mut own = Map::new();
-        // The bits: numbers are read as they were written.
+        // As bits, so that numbers are restored exactly.
         own.insert("loss_sum_bits".into(), loss_sum.to_bits().into());
         own.insert("loss_samples".into(), loss_samples.into());
         own.insert("seconds".into(), seconds.into());
@@ -147,7 +147,7 @@ impl Place<'_> {
     }
 }
 
-/// Returns the position and the numbers of a state, and lets `follow` go on with its own. Numbers that are not there are 0.
+/// Returns the position and the numbers of a state, and restores `follow`. Numbers that are missing are 0.
 pub(crate) fn read(progress: &Progress, follow: Option<&mut Follow>) -> (Position, Counts) {
     let own = progress.extra.get(KEY).unwrap_or(&Value::Null);
     let number = |name: &str| own.get(name).and_then(Value::as_u64).unwrap_or(0);

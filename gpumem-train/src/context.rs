@@ -1,4 +1,4 @@
-//! The view that callbacks have of a training, and the changes that they may ask for.
+//! The interface of callbacks to a training: its values, and the changes that they may request.
 
 use crate::report::StepReport;
 use gpumem_core::error::Error;
@@ -13,13 +13,13 @@ pub(crate) struct Asked {
     pub values: Vec<(String, f64)>,
     /// The learning rate that was set. `None` if it was not.
     pub rate: Option<f64>,
-    /// True if the network may have been changed otherwise.
+    /// True if a callback may have changed the network in another way.
     pub is_touched: bool,
     /// True if the training is to stop.
     pub stops: bool,
 }
 
-/// A training after a step, in the hands of a callback.
+/// A training after a step, as a callback sees it.
 pub struct Context<'a, N: Trains, D: Device> {
     net: &'a mut Net<N, D>,
     report: &'a StepReport,
@@ -57,14 +57,14 @@ impl<'a, N: Trains, D: Device> Context<'a, N, D> {
         logged.or_else(|| self.report.evaluation.as_ref()?.get(name))
     }
 
-    /// Logs a value: after a step beside its loss, after an evaluation beside `train_loss`.
+    /// Logs a value: after a step together with its loss, after an evaluation together with `train_loss`.
     pub fn log(&mut self, name: impl Into<String>, value: f64) {
         let name = name.into();
         self.asked.values.retain(|(other, _)| *other != name);
         self.asked.values.push((name, value));
     }
 
-    /// Sets the learning rate from the next step on, as [`Net::set_lr`].
+    /// Sets the learning rate from the next step on, as [`Net::set_lr`] does.
     ///
     /// # Errors
     /// As for [`Net::set_lr`].
@@ -76,8 +76,8 @@ impl<'a, N: Trains, D: Device> Context<'a, N, D> {
 
     /// Returns the network. Its state may be read and changed.
     ///
-    /// The trainer then takes a new snapshot before the next step, so that it can still say where a NaN comes from. That takes time: do not
-    /// ask for the network in each step if [`Context::set_lr`] does.
+    /// The trainer then takes a new snapshot before the next step, so that it can still find the origin of a NaN. That takes time: do not
+    /// call it in each step if [`Context::set_lr`] suffices.
     pub fn net(&mut self) -> &mut Net<N, D> {
         self.asked.is_touched = true;
         self.net

@@ -4,12 +4,12 @@ use gpumem_data::Position;
 use std::fmt;
 use std::path::PathBuf;
 
-/// An error that a callback, or a metric or log of one's own, may return.
+/// An error that a callback, or a user's metric or log, may return.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// An error of a training. Every message says what to do next. The network stays where it is, trained as far as it was.
+/// An error of a training. Every message says what to do next. The network keeps the state of its last step.
 ///
-/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+/// `Debug` writes the message too, since `fn main() -> Result<(), Box<dyn Error>>` prints errors with it.
 #[non_exhaustive]
 pub enum Error {
     /// A failure of the network or its device in a step, in validation or between steps.
@@ -63,7 +63,7 @@ pub enum Error {
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A loss that is NaN or infinite, and where it comes from.
+/// A loss that is NaN or infinite, and its origin.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct NotFinite {
@@ -71,7 +71,7 @@ pub struct NotFinite {
     pub step: u64,
     /// The loss.
     pub loss: f32,
-    /// The place before the batch of this step.
+    /// The loader's position before the batch of this step.
     pub position: Position,
     /// Samples of the batch.
     pub samples: usize,
@@ -92,7 +92,7 @@ pub enum Origin {
         /// The step; the first is 1. It comes before that of the loss if an update made a parameter that is not finite.
         step: u64,
     },
-    /// The replay met finite tensors only: the step gives other numbers each time.
+    /// The replay found finite tensors only: the step is not deterministic.
     Vanished,
     /// There is no snapshot to replay from.
     NoSnapshot,
@@ -124,7 +124,7 @@ impl Error {
         Error::file(path, what)
     }
 
-    /// Returns what makes a network's error one of a training that has made `step` steps.
+    /// Returns a function that turns a network's error into one of a training that has made `step` steps.
     pub(crate) fn compute(step: u64) -> impl FnOnce(gpumem_core::error::Error) -> Error {
         move |error| Error::Compute { step, error: Box::new(error) }
     }

@@ -17,15 +17,15 @@ use gpumem_data::{Batched, Dataset, Loader, Position};
     label = "expected a `Dataset`, or a `Loader` with the network's input and target"
 )]
 pub trait ValidateOn<I: Batched, T: Batched, Kind> {
-    /// Returns a loader of them.
+    /// Returns a loader of the samples.
     fn loader(self) -> Loader<I, T>;
 }
 
-/// A mark of data sets among [`ValidateOn`].
+/// A marker type: [`ValidateOn`] for data sets.
 #[derive(Debug)]
 pub enum BySet {}
 
-/// A mark of loaders among [`ValidateOn`].
+/// A marker type: [`ValidateOn`] for loaders.
 #[derive(Debug)]
 pub enum ByLoader {}
 
@@ -56,14 +56,14 @@ pub(crate) struct Scores {
 
 /// A network that evaluates: with its parameters, or with their moving averages.
 pub(crate) trait Evaluates<N: Trains> {
-    /// As [`Net::eval_loss`].
+    /// Returns the loss without an update, as [`Net::eval_loss`] does.
     fn eval_loss(&mut self, input: &N::Input, target: &N::Target) -> Loss;
 
-    /// As [`Net::forward`].
+    /// Runs one forward pass, as [`Net::forward`] does.
     fn forward(&mut self, input: &N::Input) -> std::result::Result<N::Output, gpumem_core::error::Error>;
 }
 
-/// A loss, or why there is none.
+/// A loss, or the error of the network.
 type Loss = std::result::Result<f32, gpumem_core::error::Error>;
 
 impl<N: Trains, D: Device> Evaluates<N> for Net<N, D> {
@@ -86,7 +86,7 @@ impl<N: Trains, D: Device> Evaluates<N> for Averaged<'_, N, D> {
     }
 }
 
-/// As [`evaluate_with`], with moving averages if the network keeps some.
+/// Evaluates as [`evaluate_with`] does, with moving averages if the network keeps some.
 pub(crate) fn evaluate<N: Trains, D: Device>(
     net: &mut Net<N, D>,
     loader: &mut Loader<N::Input, N::Target>,

@@ -13,7 +13,7 @@ pub enum Every {
     Minutes(u64),
 }
 
-/// The measures of intervals after a step.
+/// The facts after a step that intervals depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tick {
     pub step: u64,
@@ -22,7 +22,7 @@ pub(crate) struct Tick {
     pub now: Instant,
 }
 
-/// An interval, and when it was last due.
+/// An interval, and the last time it was due.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Due {
     every: Every,
@@ -51,7 +51,7 @@ impl Due {
 }
 
 impl Every {
-    /// True unless it is an interval of nothing, which would be due after each step.
+    /// True unless it is an interval of 0, which would be due after each step.
     pub(crate) fn is_possible(self) -> bool {
         !matches!(self, Every::Steps(0) | Every::Minutes(0))
     }

@@ -1,4 +1,4 @@
-//! Numbers of training steps at run time: the end of a schedule, what a step measures, and steps that are skipped.
+//! Checks around training steps: the end of a schedule, gradient norms for logs, and skipped steps.
 
 use crate::error::{Error, Origin, Result};
 use gpumem_core::network::Trains;
@@ -6,10 +6,10 @@ use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
 use gpumem_data::{Batch, Batched};
 
-/// Steps in a row that may be skipped before a training fails: with so many the network or its data is broken.
+/// Skipped steps in a row after which a training fails: with so many, the network or its data is broken.
 pub(crate) const MOST_SKIPPED: u64 = 100;
 
-/// Sets the `total` of a schedule that `TRAIN` leaves open, and nothing has set, to the steps of the training.
+/// Sets the `total` of a schedule to the steps of the training, if it is neither in `TRAIN` nor set.
 pub(crate) fn end_schedule<N: Trains, D: Device>(net: &mut Net<N, D>, steps: Option<u64>) -> Result<()> {
     if !net.schedule().is_open() {
         return Ok(());
@@ -23,8 +23,8 @@ pub(crate) fn end_schedule<N: Trains, D: Device>(net: &mut Net<N, D>, steps: Opt
     net.set_total(steps).map_err(Error::compute(0))
 }
 
-/// Returns what `TRAIN` has each step measure, for logs: the norm of its gradients, if this run `has_stepped`, and the steps that were
-/// skipped.
+/// Returns the values that `TRAIN` measures in each step, for logs: the norm of gradients, if this run `has_stepped`, and the number of
+/// skipped steps.
 pub(crate) fn values<N: Trains, D: Device>(
     net: &mut Net<N, D>,
     step: u64,
@@ -40,7 +40,7 @@ pub(crate) fn values<N: Trains, D: Device>(
     Ok(values)
 }
 
-/// Finds the first tensor of a step that is not finite, where such a step leaves the network as it was.
+/// Finds the first tensor of a step that is not finite, for a network that such a step does not change.
 pub(crate) fn origin<N: Trains, D: Device>(net: &mut Net<N, D>, batch: &Batch<N::Input, N::Target>, step: u64) -> Origin
 where
     N::Input: Batched,

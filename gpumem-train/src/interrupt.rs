@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-/// Asks a training to stop after its current step, from a callback or another thread: see [`Trainer::stopper`](crate::Trainer::stopper).
+/// A handle that stops a training after its current step, from a callback or another thread: see
+/// [`Trainer::stopper`](crate::Trainer::stopper).
 #[derive(Clone, Debug, Default)]
 pub struct Stopper(Arc<AtomicBool>);
 
@@ -37,7 +38,7 @@ fn ctrl_c() -> Option<&'static CtrlC> {
     static CTRL_C: OnceLock<Option<CtrlC>> = OnceLock::new();
     let install = || {
         let ends_process = Arc::new(AtomicBool::new(true));
-        // In this order: the first Ctrl-C of a training finds the flag unset, and sets it.
+        // The order matters: the first Ctrl-C of a training finds the flag unset, and sets it.
         let interrupt = signal_hook::consts::SIGINT;
         signal_hook::flag::register_conditional_default(interrupt, ends_process.clone()).ok()?;
         signal_hook::flag::register(interrupt, ends_process.clone()).ok()?;
@@ -46,12 +47,12 @@ fn ctrl_c() -> Option<&'static CtrlC> {
     CTRL_C.get_or_init(install).as_ref()
 }
 
-/// Lets Ctrl-C ask a training to stop, for as long as it lives. A second Ctrl-C ends the process, as one without a training does.
+/// A guard with which Ctrl-C stops a training, until it is dropped. A second Ctrl-C ends the process, as one without a training does.
 #[derive(Debug)]
 pub(crate) struct Guard(());
 
 impl Guard {
-    /// Begins to watch for Ctrl-C. `None` if the system does not let it.
+    /// Begins to handle Ctrl-C. `None` if the system does not allow it.
     pub fn new() -> Option<Guard> {
         let ctrl_c = ctrl_c()?;
         let mut running = ctrl_c.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! Padding of a last batch: what the loss of a network makes of it.
+//! Padding of a last batch, and its effect on the loss of a network.
 
 use gpumem_core::network::Trains;
 use gpumem_core::number::Format;
@@ -7,12 +7,12 @@ use gpumem_core::program::loss::{Compares, Weighting};
 use gpumem_core::{LossTerm, Reduction};
 use gpumem_data::Batched;
 
-/// The padding that the loss of a network leaves out.
+/// The padding that the loss of a network ignores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Padding {
-    /// The label that every term of the loss leaves out. `None` if there is none.
+    /// The label that every term of the loss ignores. `None` if there is none.
     label: Option<u32>,
-    /// True if every term is the mean over what it does not leave out.
+    /// True if every term is the mean over the positions that it does not ignore.
     is_mean: bool,
 }
 
@@ -24,7 +24,7 @@ impl Padding {
     fn of_terms(terms: &[LossTerm]) -> Padding {
         let ignored = |term: &LossTerm| {
             let is_of_classes = term.options.compares(Measure::from(term.loss)) == Compares::Classes;
-            // Weights leave the mean one over all positions.
+            // With weights, the mean is still over all positions.
             let is_plain = term.options.weighting == Weighting::None;
             term.options.ignored.filter(|_| is_of_classes && is_plain)
         };
@@ -33,19 +33,19 @@ impl Padding {
         Padding { label, is_mean: terms.iter().all(|term| term.options.reduction == Reduction::Mean) }
     }
 
-    /// True if there is a label that every term of the loss leaves out.
+    /// True if there is a label that every term of the loss ignores.
     pub fn leaves_out(&self) -> bool {
         self.label.is_some()
     }
 
-    /// True if the loss leaves out all samples of a batch of `batch` but the first `len`.
+    /// True if the loss ignores all samples of a batch of `batch` except the first `len`.
     ///
-    /// A training step is then as without them.
+    /// A training step then equals one without these samples.
     pub fn is_left_out<T: Batched>(&self, target: &T, len: usize, batch: usize) -> bool {
         let Some(label) = self.label.filter(|_| T::is_ignorable() && batch > 0) else { return false };
         let mut is_left_out = true;
         let looked_at = T::put(target.given(), &mut |_, elements, put| {
-            // All tensors are of `u32`.
+            // All targets have elements of `u32`.
             let mut bytes = vec![0; elements * 4];
             put(Format::U32, 0, &mut bytes);
             let words = bytes.as_chunks().0.iter().map(|&word| u32::from_le_bytes(word));
@@ -55,7 +55,7 @@ impl Padding {
         is_left_out && looked_at.is_ok()
     }
 
-    /// As [`Padding::is_left_out`], for the loss itself: it is also the mean over the samples that are left.
+    /// True if, in addition to [`Padding::is_left_out`], the loss is the mean over the remaining samples.
     pub fn has_mean<T: Batched>(&self, target: &T, len: usize, batch: usize) -> bool {
         self.is_mean && self.is_left_out(target, len, batch)
     }

@@ -1,4 +1,4 @@
-//! Progress on the terminal, or as plain lines where there is none.
+//! Progress of a training, on a terminal or as plain lines.
 
 use gpumem_core::memory::budget::Line;
 use gpumem_core::network::{Network, Trains};
@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 /// Seconds between plain lines within an epoch.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
-/// Time between two looks of a progress bar.
+/// The time between two updates of a progress bar.
 const BAR_EVERY: Duration = Duration::from_millis(100);
 
-/// A unit in which speed is told.
+/// The unit in which speed is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     name: &'static str,
-    /// Units of a sample.
+    /// The number of units of a sample.
     each: u64,
 }
 
 impl Unit {
-    /// Returns tokens for a network whose input is a sequence of them, and samples for others.
+    /// Returns tokens for a network whose input is a sequence of tokens, and samples for others.
     pub fn of<I: Batched>() -> Unit {
         let mut input = I::zeros();
         match &*input.slots(0) {
@@ -36,7 +36,7 @@ impl Unit {
     }
 }
 
-/// Returns the memory that the network takes, beside that of the smallest card that it was checked against.
+/// Returns the memory that the network takes, with that of the smallest card that it was checked against.
 pub(crate) fn memory<N: Trains>() -> String {
     let total = text::bytes(N::BUDGET[Line::Total]);
     match <N as Network>::CARDS.iter().min_by_key(|card| card.usable()) {
@@ -56,7 +56,7 @@ pub(crate) struct Status<'a> {
     /// Steps of the whole training. `None` if it is not known.
     pub steps: Option<u64>,
     pub loss: f64,
-    /// Samples of this run, and the time that their steps took.
+    /// Samples of this run. `busy` is the time that their steps took.
     pub samples: u64,
     pub busy: Duration,
     /// Steps of this run.
@@ -99,7 +99,7 @@ impl Status<'_> {
         text
     }
 
-    /// Returns the time that the steps that are left will take. `None` if it is not known.
+    /// Returns the time for the remaining steps. `None` if it is not known.
     fn left(&self) -> Option<Duration> {
         let left = self.steps?.saturating_sub(self.step);
         let each = self.busy.as_secs_f64() / self.steps_made.max(1) as f64;
@@ -107,7 +107,7 @@ impl Status<'_> {
     }
 }
 
-/// Returns a speed with three digits that count.
+/// Returns a speed with three significant digits.
 fn rounded(speed: f64) -> String {
     match speed {
         speed if speed >= 1e6 => format!("{:.2} M", speed / 1e6),
@@ -135,7 +135,7 @@ pub(crate) fn evaluation_line(epoch: u64, step: u64, values: &[(String, f64)], i
     format!("epoch {}  step {step}{values}{}", epoch + 1, if is_best { "  (best)" } else { "" })
 }
 
-/// A bar that leaves the terminal when it is dropped.
+/// A progress bar that is removed from the terminal when it is dropped.
 pub(crate) struct Bar(ProgressBar);
 
 impl Drop for Bar {
@@ -144,7 +144,7 @@ impl Drop for Bar {
     }
 }
 
-/// A place that progress is shown in.
+/// The display of progress.
 pub(crate) enum Display<'c> {
     /// Nowhere.
     Quiet,
@@ -167,12 +167,12 @@ impl<'c> Display<'c> {
         Display::Bar { bar: Bar(bar), next: Instant::now() }
     }
 
-    /// Shows lines.
+    /// Returns a display of plain lines.
     pub fn lines(to: Box<dyn Write + 'c>) -> Display<'c> {
         Display::Plain { to, next: Instant::now() + LINE_EVERY }
     }
 
-    /// Ends the display. Returns what lines were written to. `None` if there were none.
+    /// Ends the display, and returns the writer of lines. `None` if there is none.
     pub fn into_lines(self) -> Option<Box<dyn Write + 'c>> {
         match self {
             Display::Plain { to, .. } => Some(to),
@@ -213,13 +213,13 @@ impl<'c> Display<'c> {
         match self {
             Display::Quiet => {}
             Display::Bar { bar: Bar(bar), .. } => bar.println(line),
-            // A training does not end because nobody reads its progress.
+            // An error of the writer must not end the training.
             Display::Plain { to, .. } => drop(writeln!(to, "{line}")),
         }
     }
 }
 
-/// True unless `NO_COLOR` is set to something, as <https://no-color.org> says.
+/// True unless `NO_COLOR` is set and not empty, see <https://no-color.org>.
 fn has_color(no_color: Option<&OsStr>) -> bool {
     no_color.is_none_or(OsStr::is_empty)
 }
@@ -301,7 +301,7 @@ mod tests {
         display.step(&STATUS);
         assert_eq!((hidden.position(), hidden.length()), (120, Some(400)));
         assert_eq!(format!("{}  {}", hidden.prefix(), hidden.message()), STATUS.line());
-        // It is not drawn for each step.
+        // The bar is not drawn for each step.
         display.step(&Status { step: 121, ..STATUS });
         assert_eq!(hidden.position(), 120);
         display.line("a line that stays");

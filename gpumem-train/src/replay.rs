@@ -1,4 +1,4 @@
-//! The origin of a loss that is not finite: steps since a snapshot are made again, and looked into.
+//! Finds the origin of a loss that is not finite: repeats the steps since a snapshot, and checks all tensors.
 
 use crate::error::{Error, Origin, Result};
 use gpumem_core::network::{Network, Trains};
@@ -8,25 +8,25 @@ use gpumem_core::run::non_finite::NonFinite;
 use gpumem_core::run::state::Snapshot;
 use gpumem_data::{Batch, Batched, Loader, Position};
 
-/// A copy of the training state, with what the steps after it were made with.
+/// A copy of the training state, with the data needed to repeat the steps after it.
 #[derive(Debug)]
 pub(crate) struct Safe {
     snapshot: Snapshot,
-    /// The loader's place.
+    /// The loader's position.
     position: Position,
     /// Training steps that had been made.
     step: u64,
-    /// Learning rates that were set since, and after which step.
+    /// Learning rates that were set since, each with the number of steps before it.
     rates: Vec<(u64, f64)>,
 }
 
-/// Steps between copies unless the program says otherwise.
+/// The default of steps between copies.
 const STEPS: u64 = 100;
 
-/// The most bytes of a copy that is taken unasked.
+/// The most bytes of a copy that is taken by default.
 const MOST_BYTES: u64 = 4 << 30;
 
-/// Returns the steps between copies of a state of so many bytes: those that were asked for, or a default.
+/// Returns the steps between copies of a state of so many bytes: the number that was set, or a default.
 pub(crate) fn interval(asked: Option<u64>, bytes: u64) -> u64 {
     asked.unwrap_or(if bytes <= MOST_BYTES { STEPS } else { 0 })
 }
@@ -37,7 +37,7 @@ pub(crate) struct Replay {
     /// Steps between copies. 0 takes none.
     every: u64,
     safe: Option<Safe>,
-    /// True if the network changed otherwise than by steps and learning rates.
+    /// True if the network was changed by anything but steps and learning rates.
     is_stale: bool,
 }
 
@@ -66,19 +66,20 @@ impl Replay {
         Ok(())
     }
 
-    /// Notes a learning rate that was set after `step` steps.
+    /// Records a learning rate that was set after `step` steps.
     pub fn set_rate(&mut self, step: u64, rate: f64) {
         if let Some(safe) = &mut self.safe {
             safe.rates.push((step, rate));
         }
     }
 
-    /// Notes that the network changed otherwise, so that the copy no longer leads to its state.
+    /// Records that the network was changed otherwise, so that a replay from the copy would not reach its state.
     pub fn touch(&mut self) {
         self.is_stale = true;
     }
 
-    /// Finds the first tensor of step `bad` that is not finite, whose batch was at `position`. Network and loader are then as before it.
+    /// Finds the first tensor of step `bad` that is not finite, whose batch was at `position`. Afterwards network and loader are as before
+    /// that step.
     pub fn explain<N: Trains, D: Device>(
         &mut self,
         net: &mut Net<N, D>,
@@ -95,7 +96,7 @@ impl Replay {
     }
 }
 
-/// Runs one step of a replay, and returns true if the next one is to follow.
+/// A function that runs one step of a replay, and returns true if the next one should follow.
 type RunStep<'a, N, D> = dyn FnMut(
         &mut Net<N, D>,
         &<N as Network>::Input,
@@ -134,7 +135,7 @@ impl Safe {
         let found = found.map_err(Error::compute(last))?.map(|found| (found, bad));
         drop(batch);
         let found = match found {
-            // It was there before the step: some earlier one made it.
+            // The number was there before the step: an earlier step computed it.
             Some((NonFinite { phase: None, .. }, _)) => self.search(&mut stage, last)?.or(found),
             found => found,
         };
@@ -143,7 +144,7 @@ impl Safe {
         Ok(found.map_or(Origin::Vanished, |(found, step)| Origin::Found { tensor: found.to_string(), step }))
     }
 
-    /// Looks into each step up to step `last`, and returns the first tensor that broke the network, with its step.
+    /// Checks each step up to step `last`, and returns the first tensor that broke the network, with its step. `None` if there is none.
     ///
     /// It has a NaN, or an infinity that stayed in the network.
     fn search<N: Trains, D: Device>(&self, stage: &mut Stage<'_, N, D>, last: u64) -> Result<Option<(NonFinite, u64)>>
@@ -156,7 +157,7 @@ impl Safe {
             step += 1;
             let here = net.first_non_finite(input, target)?;
             let was_there = here.as_ref().is_some_and(|here| here.phase.is_none());
-            // An infinity alone may be meant, unless it stays.
+            // An infinity alone may be intended, unless it stays.
             let is_nan = here.as_ref().is_some_and(|here| here.is_nan);
             if !was_there || found.is_none() {
                 found = here.map(|here| (here, step));

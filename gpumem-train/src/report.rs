@@ -17,17 +17,17 @@ pub struct StepReport {
     pub loss: f32,
     /// Samples of the batch, without padding.
     pub samples: usize,
-    /// True if the step updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`. It is no part of `step`.
+    /// True if the step updated nothing, because a gradient was not finite: with `skip: NonFinite` in `TRAIN`. `step` does not count it.
     pub is_skipped: bool,
     /// The evaluation after the step. `None` if none was due.
     pub evaluation: Option<EvaluationReport>,
 }
 
-/// An evaluation: at the end of an epoch, or as [`Trainer::evaluate_every`](crate::Trainer::evaluate_every) says.
+/// An evaluation, at the end of an epoch or at the interval of [`Trainer::evaluate_every`](crate::Trainer::evaluate_every).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct EvaluationReport {
-    /// Names and values: `train_loss`, `val_loss`, `val_accuracy`, and what callbacks logged.
+    /// Names and values: `train_loss`, `val_loss`, `val_accuracy`, and values that callbacks logged.
     pub values: Vec<(String, f64)>,
     /// True if it is the best one so far.
     pub is_best: bool,
@@ -40,13 +40,13 @@ impl EvaluationReport {
     }
 }
 
-/// Why a training ended.
+/// The reason why a training ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stop {
     /// All epochs or steps were made.
     Finished,
-    /// The best value was not reached again for as many evaluations as [`Trainer::early_stop`](crate::Trainer::early_stop) says.
+    /// There was no better value for as many evaluations as [`Trainer::early_stop`](crate::Trainer::early_stop) allows.
     Stalled,
     /// Ctrl-C.
     Interrupted,
@@ -69,13 +69,13 @@ impl fmt::Display for Stop {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TrainReport {
-    /// Why it ended.
+    /// The reason why it ended.
     pub stop: Stop,
     /// Training steps that have been made, those of earlier runs included.
     pub steps: u64,
     /// Whole epochs that have been made, those of earlier runs included.
     pub epochs: u64,
-    /// Steps of the checkpoint that it went on from. `None` if it started anew.
+    /// Steps of the checkpoint from which it was resumed. `None` if it started anew.
     pub resumed: Option<u64>,
     /// The last evaluation. `None` if there was none in this run.
     pub last: Option<EvaluationReport>,

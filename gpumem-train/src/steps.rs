@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 
 /// The steps of a training, as an iterator that makes one at a time.
 ///
-/// After each step it does what the trainer's settings ask for. It ends where [`Trainer::run`] would. A loop may also be left earlier: what was saved until then is on the disk.
+/// After each step it logs, evaluates and saves as the trainer's settings say. It ends when [`Trainer::run`] would. A loop may also be left
+/// earlier: states that were saved until then are on the disk.
 pub struct TrainSteps<'t, 'n, 'c, N: Trains, D: Device>
 where
     N::Input: Batched,
@@ -44,13 +45,13 @@ where
     epoch: u64,
     /// The learning rate before a schedule.
     rate: f64,
-    /// True if the network may have changed otherwise than by steps.
+    /// True if the network may have been changed by anything but steps.
     is_touched: bool,
     counts: Counts,
     run: Run,
-    /// Why the training is to stop after the current step. `None` if it is not.
+    /// The reason to stop after the current step. `None` if there is none.
     asked: Option<Stop>,
-    /// The report of the end. `None` before it.
+    /// The final report. `None` before the end.
     report: Option<TrainReport>,
     /// True after an error or the end.
     has_ended: bool,
@@ -68,7 +69,7 @@ struct Facts {
     steps: Option<u64>,
     resumed: Option<u64>,
     start: Instant,
-    /// Time that the loader had waited for data before.
+    /// The time that the loader had waited for data before this run.
     waited: Duration,
     /// Seconds of earlier runs.
     seconds: f64,
@@ -86,7 +87,7 @@ struct Run {
     last: Option<EvaluationReport>,
 }
 
-/// The checkpoints of a run, and the numbers that it goes on with.
+/// The checkpoints of a run, and the numbers that it starts with.
 struct Opened {
     checkpoints: Option<Checkpoints>,
     counts: Counts,
@@ -198,7 +199,7 @@ where
         self.trainer.net
     }
 
-    /// Makes the steps that are left, and returns the report of the training.
+    /// Makes the remaining steps, and returns the report of the training.
     ///
     /// # Errors
     /// As for [`TrainSteps::advance`].
@@ -215,8 +216,8 @@ where
     /// Makes one step. `None` if the training has ended.
     ///
     /// # Errors
-    /// Whatever goes wrong in the step or in what follows it: [`Error::NotFinite`] for a loss that is no number. The training has ended then,
-    /// and the network has the state of the last step.
+    /// Any error of the step, or of the logs, evaluation and checkpoint after it; [`Error::NotFinite`] for a loss that is not finite. The
+    /// training has ended then, and the network has the state of the last step.
     pub fn advance(&mut self) -> Result<Option<StepReport>> {
         if self.has_ended {
             return Ok(None);
@@ -249,7 +250,7 @@ where
             let (position, samples) = (batch.position, batch.len);
             let ends_epoch = position.sample == 0;
             self.epoch = last_epoch(position);
-            // A batch of padding alone, where other shards have more samples.
+            // A batch of padding alone, because other shards have more samples.
             if samples == 0 {
                 drop(batch);
                 let mut report = self.step_report(f32::NAN, 0);
@@ -264,7 +265,7 @@ where
             let is_skipped = self.run.skipped > 0;
             let mut report = StepReport { is_skipped, ..self.step_report(loss, samples) };
             self.after_step(&report)?;
-            // Everything that is due after this number of steps was done when the last of them was made.
+            // After a skipped step the number of steps is unchanged, and all that was due at it has been done already.
             if !is_skipped || ends_epoch {
                 self.after(&mut report, ends_epoch)?;
             }
@@ -281,7 +282,7 @@ where
         StepReport { step: self.step, epoch: self.epoch, loss, samples, is_skipped: false, evaluation: None }
     }
 
-    /// Returns why there is to be no further step. `None` if there is to be one.
+    /// Returns the reason why no further step follows. `None` if one follows.
     fn due_stop(&mut self) -> Option<Stop> {
         if self.guard.as_ref().is_some_and(Guard::is_interrupted) {
             return Some(Stop::Interrupted);
@@ -309,13 +310,13 @@ where
             self.replay.touch();
         }
         let skips = net.skips_non_finite();
-        // A step that is skipped leaves the network as it was: no copy is needed to look into it.
+        // A skipped step does not change the network, so no copy is needed to repeat it.
         if !skips {
             self.replay.prepare(net, before, self.step)?;
         }
         let stepped = net.train_step(&batch.input, &batch.target);
         if stepped.is_err() {
-            // The network is as before the batch, and so is the loader.
+            // After the error, network and loader are as before the batch.
             self.loader.resume(before);
         }
         let loss = stepped.map_err(Error::compute(self.step))?;
@@ -355,7 +356,7 @@ where
         Err(Error::NotFinite(Box::new(not_finite)))
     }
 
-    /// Calls back, logs and shows a step.
+    /// Calls callbacks, logs and shows a step.
     fn after_step(&mut self, report: &StepReport) -> Result<()> {
         // The rate of the step itself, before a callback changes it.
         let made = self.step.saturating_sub(1);
@@ -397,7 +398,7 @@ where
         Ok(())
     }
 
-    /// Does what a callback asked for.
+    /// Carries out the requests of a callback.
     fn heed(&mut self, asked: &Asked) {
         if let Some(rate) = asked.rate {
             self.rate = rate;
@@ -409,7 +410,7 @@ where
         }
     }
 
-    /// Evaluates and saves what is due after a batch.
+    /// Evaluates and saves if that is due after a batch.
     fn after(&mut self, report: &mut StepReport, ends_epoch: bool) -> Result<()> {
         let tick = Tick { step: self.step, ends_epoch, now: Instant::now() };
         if self.evaluation.is_due(tick) {
@@ -465,7 +466,7 @@ where
         Ok(())
     }
 
-    /// Looks whether an evaluation is the best one, saves it then, and stops a training that has stalled.
+    /// Checks whether an evaluation is the best one, and saves it then. Stops a training that has stalled.
     fn choose(&mut self, values: &[(String, f64)]) -> Result<bool> {
         let seconds = self.seconds();
         let Some(follow) = &mut self.follow else { return Ok(false) };
@@ -487,7 +488,7 @@ where
         self.trainer.logs.iter_mut().try_for_each(|log| log.record(&record))
     }
 
-    /// Gives parameters to the logs that want them, one at a time.
+    /// Passes parameters to the logs that want them, one at a time.
     fn log_parameters(&mut self) -> Result<()> {
         let Trainer { net, logs, .. } = &mut *self.trainer;
         if !logs.iter().any(|log| log.wants_parameters()) {
@@ -509,7 +510,7 @@ where
         self.facts.seconds + self.facts.start.elapsed().as_secs_f64()
     }
 
-    /// Ends the training: saves, and makes the report.
+    /// Ends the training: saves a checkpoint, and builds the report.
     fn end(&mut self, stop: Stop) -> Result<()> {
         let seconds = self.seconds();
         let mut saved = None;
@@ -556,22 +557,22 @@ fn last_epoch(position: Position) -> u64 {
     if position.sample == 0 { position.epoch.saturating_sub(1) } else { position.epoch }
 }
 
-/// Returns the epochs that a loader has given out whole.
+/// Returns the number of complete epochs that a loader has returned.
 fn whole_epochs<I: Batched, T: Batched>(loader: &Loader<I, T>) -> u64 {
     loader.position().epoch
 }
 
-/// Checks before the first step that the loss leaves out the padding that a loader will give.
+/// Checks before the first step that the loss ignores the padding of a loader's last batch.
 fn check_padding<I: Batched, T: Batched>(loader: &Loader<I, T>, padding: Padding, room: usize) -> Result<()> {
     let (batches, samples) = (loader.batches()?, loader.samples());
-    // Of a shard, the last batch itself says so.
+    // For a shard, this is checked at its last batch.
     if batches.saturating_mul(room) > samples && samples >= room.saturating_mul(batches - 1) && !padding.leaves_out() {
         return Err(Error::Padding { samples: samples % room.max(1), batch: room });
     }
     Ok(())
 }
 
-/// Returns the number of steps at the end of a training. `None` if nothing but early stopping ends it.
+/// Returns the number of steps at the end of a training. `None` if only early stopping ends it.
 fn last_step<I: Batched, T: Batched>(
     loader: &Loader<I, T>,
     made: u64,

@@ -21,10 +21,10 @@ use std::path::PathBuf;
 /// A callback.
 pub(crate) type Call<'c, N, D> = Box<dyn FnMut(&mut Context<'_, N, D>) -> std::result::Result<(), BoxError> + 'c>;
 
-/// The value that the best checkpoint is chosen by.
+/// The value by which the best checkpoint is chosen.
 #[derive(Clone, Debug)]
 enum By {
-    /// A value that is logged in any case, in the direction that its name has.
+    /// A value that is always logged. Its name determines the direction in which it is better.
     Known(String),
     /// Any value.
     Any(String, Goal),
@@ -50,8 +50,8 @@ pub(crate) struct Settings {
 
 /// Trains a network: epochs, validation, metrics, logs, checkpoints.
 ///
-/// It borrows the network, which is trained in place: after an error, too, it has the state of the last step. `'c` is the lifetime of what
-/// callbacks, metrics and logs borrow.
+/// It borrows the network, which is trained in place: even after an error it has the state of the last step. `'c` is the lifetime of
+/// borrows in callbacks, metrics and logs.
 ///
 /// ```
 /// use gpumem::prelude::*;
@@ -97,7 +97,7 @@ pub(crate) struct Settings {
 /// # }
 /// ```
 ///
-/// With a loop of one's own:
+/// With a custom loop:
 ///
 /// ```no_run
 /// # use gpumem::prelude::*;
@@ -120,21 +120,21 @@ pub(crate) struct Settings {
 ///
 /// # Validation
 ///
-/// `val_loss` is the mean over samples of [`Net::eval_loss`]: each batch's loss counts as often as the batch has samples. Metrics look at the
-/// first `batch.len` outputs of [`Net::forward`], which is a second pass; without metrics there is none.
+/// `val_loss` is the mean over samples of [`Net::eval_loss`]: each batch's loss is weighted by its samples. Metrics read the first
+/// `batch.len` outputs of [`Net::forward`], which is a second pass; it does not run without metrics.
 ///
-/// A last batch that is incomplete counts in `val_loss` if the loss leaves out its padding: every term is a mean of classes with
+/// An incomplete last batch counts in `val_loss` if the loss ignores its padding: every term must be a mean of classes with
 /// `ignore_index: -100`. Otherwise `val_loss` is the mean over the other batches. Metrics count its samples in any case.
 ///
 /// # A loss that is no number
 ///
-/// NaN and infinite losses end the training with [`Error::NotFinite`]. The trainer goes back to its last snapshot of the network, makes the
-/// steps since then again, and says which tensor was the first that was not finite. See [`Trainer::snapshot_every`].
+/// NaN and infinite losses end the training with [`Error::NotFinite`]. The trainer goes back to its last snapshot of the network, repeats
+/// the steps since then, and reports the first tensor that was not finite. See [`Trainer::snapshot_every`].
 ///
 /// # Ctrl-C
 ///
 /// The first Ctrl-C ends the training after its step. It saves a checkpoint if there is a folder for them, and `run` returns a report with
-/// [`Stop::Interrupted`](crate::Stop::Interrupted). An evaluation is broken off, and made again when the training is resumed. A second
+/// [`Stop::Interrupted`](crate::Stop::Interrupted). An evaluation is interrupted, and repeated when the training is resumed. A second
 /// Ctrl-C ends the process.
 pub struct Trainer<'n, 'c, N: Trains, D: Device>
 where
@@ -157,7 +157,7 @@ where
     N::Input: Batched,
     N::Target: Batched,
 {
-    /// Makes a trainer of a network, without anything that is not set.
+    /// Returns a trainer of a network with default settings.
     pub fn new(net: &'n mut Net<N, D>) -> Self {
         let settings = Settings {
             epochs: None,
@@ -186,7 +186,7 @@ where
         }
     }
 
-    /// Trains until the loader has given out so many epochs, those of earlier runs included.
+    /// Trains until the loader has returned so many epochs, those of earlier runs included.
     #[must_use]
     pub fn epochs(mut self, epochs: u64) -> Self {
         self.settings.epochs = Some(epochs);
@@ -215,9 +215,9 @@ where
         self
     }
 
-    /// Sets when the network is evaluated: at the end of each epoch unless this says otherwise.
+    /// Sets the interval of evaluations. The default is the end of each epoch.
     ///
-    /// `train_loss` is then the mean over samples of the losses of all steps since the last evaluation.
+    /// `train_loss` is the mean over samples of the losses of all steps since the last evaluation.
     #[must_use]
     pub fn evaluate_every(mut self, every: Every) -> Self {
         self.settings.evaluate_every = every;
@@ -226,8 +226,8 @@ where
 
     /// Saves checkpoints to a folder, and one at the end.
     ///
-    /// A state is copied to host memory, and a thread writes it while training goes on. `latest` in the folder names the newest one.
-    /// [`gpumem_state`] says more.
+    /// A state is copied to host memory, and a thread writes it while training goes on. `latest` in the folder names the newest one. See
+    /// [`gpumem_state`].
     #[must_use]
     pub fn checkpoint(mut self, folder: impl Into<PathBuf>, every: Every) -> Self {
         self.settings.checkpoint = Some((folder.into(), every));
@@ -241,16 +241,16 @@ where
         self
     }
 
-    /// Goes on from the newest checkpoint: step, loader's position, learning rate, best value, patience and logs.
+    /// Resumes from the newest checkpoint: step, loader's position, learning rate, best value, patience and logs.
     ///
-    /// On the CPU, and on a card with `deterministic: true`, the training is then bit for bit what it would have been.
+    /// On the CPU, and on a card with `deterministic: true`, the training then equals an uninterrupted one to the bit.
     #[must_use]
     pub fn resume(mut self) -> Self {
         self.settings.resume = Resume::Must;
         self
     }
 
-    /// As [`Trainer::resume`] if the folder has a checkpoint. Starts anew otherwise, so that a program may always say it.
+    /// Resumes as [`Trainer::resume`] does if the folder has a checkpoint. Starts anew otherwise, so that a program may always call it.
     #[must_use]
     pub fn resume_if_any(mut self) -> Self {
         self.settings.resume = Resume::IfAny;
@@ -259,21 +259,21 @@ where
 
     /// Chooses the best evaluation by a value: `val_loss`, `train_loss` or a metric as `val_accuracy`. Its checkpoint is marked `best`.
     ///
-    /// Lower is better of losses and errors, higher of accuracies: see [`Metric::goal`].
+    /// Losses and errors are better if they are lower, accuracies if they are higher: see [`Metric::goal`].
     #[must_use]
     pub fn best_by(mut self, name: impl Into<String>) -> Self {
         self.settings.by = Some(By::Known(name.into()));
         self
     }
 
-    /// As [`Trainer::best_by`], by the highest value of any name, also one that a callback logs.
+    /// Chooses the best evaluation by the highest value of any name, also one that a callback logs. Otherwise as [`Trainer::best_by`].
     #[must_use]
     pub fn best_by_highest(mut self, name: impl Into<String>) -> Self {
         self.settings.by = Some(By::Any(name.into(), Goal::Highest));
         self
     }
 
-    /// As [`Trainer::best_by`], by the lowest value of any name, also one that a callback logs.
+    /// Chooses the best evaluation by the lowest value of any name, also one that a callback logs. Otherwise as [`Trainer::best_by`].
     #[must_use]
     pub fn best_by_lowest(mut self, name: impl Into<String>) -> Self {
         self.settings.by = Some(By::Any(name.into(), Goal::Lowest));
@@ -289,21 +289,22 @@ where
         self
     }
 
-    /// Adds a log: [`JsonLines`](crate::log::JsonLines), [`Csv`](crate::log::Csv), [`TensorBoard`](crate::log::TensorBoard), or one's own.
+    /// Adds a log: [`JsonLines`](crate::log::JsonLines), [`Csv`](crate::log::Csv), [`TensorBoard`](crate::log::TensorBoard), or a user's
+    /// own.
     #[must_use]
     pub fn log(mut self, log: impl Logger + 'c) -> Self {
         self.logs.push(Box::new(log));
         self
     }
 
-    /// Logs the loss of each step whose number is a multiple of `steps`, which is 10 unless this sets it. 0 logs evaluations alone.
+    /// Logs the loss of each step whose number is a multiple of `steps`. The default is 10; 0 logs evaluations alone.
     #[must_use]
     pub fn log_every(mut self, steps: u64) -> Self {
         self.settings.log_every = steps;
         self
     }
 
-    /// Calls a function after each step, which may log values, set the learning rate, or stop the training.
+    /// Calls a function after each step. It may log values, set the learning rate, or stop the training.
     ///
     /// ```no_run
     /// # use gpumem::prelude::*;
@@ -329,7 +330,7 @@ where
         self
     }
 
-    /// Calls a function after each evaluation, which is at the end of each epoch unless [`Trainer::evaluate_every`] says otherwise.
+    /// Calls a function after each evaluation: at the end of each epoch, or at the interval of [`Trainer::evaluate_every`].
     #[must_use]
     pub fn on_epoch(
         mut self,
@@ -339,12 +340,12 @@ where
         self
     }
 
-    /// Copies the training state to host memory each so many steps, to find the origin of a NaN.
+    /// Copies the training state to host memory every so many steps, to find the origin of a NaN.
     ///
     /// The default is 100, or none if the state is larger than 4 GiB. 0 takes no copies.
     ///
-    /// A copy takes as much host memory as parameters, statistics and optimizer state take on the device, and the time to copy them. After a
-    /// NaN, at most so many steps are made again.
+    /// A copy takes as much host memory as parameters, statistics and optimizer state take on the device, and the time to copy them. After
+    /// a NaN, at most so many steps are repeated.
     #[must_use]
     pub fn snapshot_every(mut self, steps: u64) -> Self {
         self.settings.snapshot_every = Some(steps);
@@ -372,7 +373,7 @@ where
         self
     }
 
-    /// Returns something that stops the training after its current step, from any thread.
+    /// Returns a handle that stops the training after its current step, from any thread.
     pub fn stopper(&self) -> Stopper {
         self.stopper.clone()
     }
@@ -382,11 +383,11 @@ where
         self.net
     }
 
-    /// Trains as the settings say.
+    /// Trains until the settings end the training, and returns its report.
     ///
     /// # Errors
-    /// [`Error::Setting`] if they say nothing of an end, and all that [`Trainer::steps`] and [`TrainSteps::advance`] give. The network keeps the
-    /// state of its last step.
+    /// [`Error::Setting`] if no setting ends the training, and the errors of [`Trainer::steps`] and [`TrainSteps::advance`]. The network
+    /// keeps the state of its last step.
     pub fn run(&mut self, loader: &mut Loader<N::Input, N::Target>) -> Result<TrainReport> {
         let Settings { epochs: None, max_steps: None, patience: None, .. } = &self.settings else {
             return self.steps(loader)?.finish();
@@ -396,7 +397,7 @@ where
         ))
     }
 
-    /// Starts a training, or goes on with one, and returns its steps: an iterator that makes one at a time.
+    /// Starts or resumes a training, and returns its steps: an iterator that makes one at a time.
     ///
     /// # Errors
     /// Settings that are not possible, and a checkpoint, loader or log that cannot be opened. No step is made then.
@@ -410,7 +411,7 @@ where
     /// Evaluates the network on the validation set now, and returns `val_loss` and the metrics. Nothing is logged.
     ///
     /// # Errors
-    /// [`Error::Setting`] without a validation set, and whatever goes wrong in validation.
+    /// [`Error::Setting`] without a validation set, and any error of the validation.
     pub fn evaluate(&mut self) -> Result<EvaluationReport> {
         self.check()?;
         let Some(validation) = &mut self.validation else {
@@ -453,7 +454,7 @@ where
         self.follow().map(|_| ())
     }
 
-    /// Returns the names of all values of steps and evaluations, but for those of callbacks.
+    /// Returns the names of all values of steps and evaluations, except those of callbacks.
     pub(crate) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = ["loss", "lr", "train_loss"].map(String::from).to_vec();
         if self.validation.is_some() {
@@ -463,7 +464,7 @@ where
         names
     }
 
-    /// Returns what follows the best value. `None` if no value is followed.
+    /// Returns the tracker of the best value. `None` if no value is followed.
     pub(crate) fn follow(&self) -> Result<Option<Follow>> {
         let Settings { by, patience, .. } = &self.settings;
         let default = if self.validation.is_some() { "val_loss" } else { "train_loss" };

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// A log with a row for each step that is logged and for each evaluation.
 ///
-/// Columns are `step`, `epoch`, `seconds`, and one for each value. A value that a row does not have is empty; tables are left out. A training that starts anew keeps an earlier file under another name,
-/// as `log.1.csv`.
+/// Columns are `step`, `epoch`, `seconds`, and one for each value. A missing value is an empty field; tables are left out. A training that
+/// starts anew keeps an earlier file under another name, as `log.1.csv`.
 #[derive(Debug)]
 pub struct Csv {
     lines: Lines,
@@ -18,7 +18,7 @@ pub struct Csv {
 }
 
 impl Csv {
-    /// Makes a log in this file, which is opened when the training starts.
+    /// Returns a log in this file, which is opened when the training starts.
     pub fn new(path: impl Into<PathBuf>) -> Csv {
         Csv { lines: Lines::new(path), columns: Vec::new(), extra: Vec::new() }
     }

@@ -20,7 +20,7 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// Makes a log in this file, which is opened when the training starts.
+    /// Returns a log in this file, which is opened when the training starts.
     pub fn new(path: impl Into<PathBuf>) -> JsonLines {
         JsonLines { lines: Lines::new(path) }
     }

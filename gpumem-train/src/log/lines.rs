@@ -1,4 +1,4 @@
-//! Files of lines that grow, and that lose their end when a training is resumed.
+//! Files to which lines are appended, and whose last lines are removed when a training is resumed.
 
 use crate::error::{Error, Result};
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +24,7 @@ impl Lines {
         &self.path
     }
 
-    /// Opens the file empty. If there is one, it is kept under another name, as `log.1.jsonl` beside `log.jsonl`.
+    /// Creates the file. An existing one is renamed, as `log.1.jsonl` next to `log.jsonl`.
     pub fn start(&mut self) -> Result<()> {
         if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder).map_err(|error| Error::io(folder, &error))?;
@@ -44,9 +44,9 @@ impl Lines {
         names.into_iter().find(|path| !path.exists()).unwrap_or_default()
     }
 
-    /// Opens the file to append to it, and removes its end: from the first line for which `is_kept` is false.
+    /// Opens the file to append to it, and removes all lines from the first one for which `is_kept` is false.
     ///
-    /// `is_kept` is given the number of the line, from 0, and its text. A last line without its end is removed, too: it was cut off.
+    /// `is_kept` gets the number of the line, from 0, and its text. A last line without a line end is removed too, since it was cut off.
     pub fn resume(&mut self, mut is_kept: impl FnMut(u64, &str) -> Result<bool>) -> Result<()> {
         if !self.path.exists() {
             return self.start();

@@ -1,4 +1,4 @@
-//! Logs: files that a training writes as it goes.
+//! Logs: files that a training writes while it runs.
 
 mod csv;
 mod json;
@@ -18,13 +18,13 @@ use crate::metrics::Table;
 pub struct Begin<'a> {
     /// The network's name.
     pub network: &'a str,
-    /// Steps of the checkpoint that the training goes on from. `None` if it starts anew.
+    /// Steps of the checkpoint from which the training is resumed. `None` if it starts anew.
     ///
-    /// A log drops what it has of later steps, since these are made again.
+    /// A log drops its records of later steps, since these are made again.
     pub resumed: Option<u64>,
-    /// Training steps that the network has made. Those of earlier trainings of the network count, too.
+    /// Training steps that the network has made, including those of earlier trainings.
     pub step: u64,
-    /// Names of all values that records will have, but for those of callbacks.
+    /// Names of all values that records will have, except those of callbacks.
     pub names: &'a [String],
 }
 
@@ -49,10 +49,10 @@ pub trait Logger {
     /// Starts the log, before the first step.
     ///
     /// # Errors
-    /// A file that cannot be written, or that is none of this log.
+    /// A file that cannot be written, or that is not of this log.
     fn begin(&mut self, begin: &Begin<'_>) -> Result<()>;
 
-    /// Writes a record. What it wrote survives the end of the process.
+    /// Writes a record. The record must survive the end of the process.
     ///
     /// # Errors
     /// A file that cannot be written, or a value that the log has no place for.
@@ -63,7 +63,7 @@ pub trait Logger {
         false
     }
 
-    /// Writes what is of interest of a parameter, such as a histogram. Does nothing unless the log defines it.
+    /// Writes a summary of a parameter, such as a histogram. Does nothing unless the log implements it.
     ///
     /// # Errors
     /// A file that cannot be written.

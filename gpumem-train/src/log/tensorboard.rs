@@ -11,8 +11,9 @@ const SIDE: usize = 512;
 
 /// A log for TensorBoard: a folder of event files.
 ///
-/// Values are scalars, tables are images, and parameters are histograms if asked for. Each run writes a file of its own. TensorBoard shows a
-/// resumed training without the steps that were made twice, and of another network in the same folder the newest training alone.
+/// Values are scalars, tables are images, and parameters are histograms if asked for. Each run writes a file of its own. TensorBoard shows
+/// a resumed training without the steps that were made twice. If another network is trained in the same folder, it shows the newest
+/// training alone.
 ///
 /// ```text
 /// tensorboard --logdir runs
@@ -25,7 +26,7 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// Makes a log in this folder, which is created when the training starts.
+    /// Returns a log in this folder, which is created when the training starts.
     pub fn new(folder: impl Into<PathBuf>) -> TensorBoard {
         TensorBoard { folder: folder.into(), has_histograms: false, writer: None }
     }
@@ -74,7 +75,7 @@ impl Logger for TensorBoard {
     }
 }
 
-/// Returns width, height and grey pixels of a table. Black is a count that is its whole row, white is 0.
+/// Returns width, height and grey pixels of a table. Black is a count equal to the sum of its row, white is 0.
 fn picture(table: &Table) -> (usize, usize, Vec<u8>) {
     let rows = table.rows().count();
     let cell = (SIDE / rows.max(table.columns).max(1)).max(1);

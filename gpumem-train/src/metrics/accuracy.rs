@@ -17,13 +17,13 @@ pub struct Accuracy {
 }
 
 impl Accuracy {
-    /// Makes the accuracy of the largest logit: `val_accuracy` in logs.
+    /// Returns the accuracy of the largest logit: `val_accuracy` in logs.
     #[expect(clippy::new_without_default, reason = "`Accuracy::default()` would not say of how many logits")]
     pub fn new() -> Accuracy {
         Accuracy::top(1)
     }
 
-    /// Makes the accuracy of the `k` largest logits: `val_top5` in logs, or `val_accuracy` for 1.
+    /// Returns the accuracy of the `k` largest logits: `val_top5` in logs, or `val_accuracy` for 1.
     pub fn top(k: usize) -> Accuracy {
         Accuracy { k, options: Options::DEFAULT, right: 0, count: 0 }
     }

@@ -1,4 +1,4 @@
-//! Logits and labels: which logits belong to which label.
+//! Assigns logits to labels, for metrics of classes.
 
 use gpumem_data::IGNORED;
 
@@ -19,7 +19,7 @@ impl Options {
 macro_rules! class_options {
     ($name:ident) => {
         impl $name {
-            /// Leaves out positions with this label: that of `ignore_index` in the loss. It is -100 otherwise.
+            /// Ignores positions with this label, like `ignore_index` of the loss. The default is -100.
             #[must_use]
             pub fn ignore_label(mut self, label: u32) -> Self {
                 self.options.ignored = label;
@@ -40,7 +40,7 @@ macro_rules! class_options {
 }
 pub(super) use class_options;
 
-/// The places of classes in outputs: `[outer, classes, inner]`, with one label for each `[outer, inner]`.
+/// The layout of classes in outputs: `[outer, classes, inner]`, with one label for each `[outer, inner]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Places {
     pub classes: usize,
@@ -48,7 +48,7 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// Finds the axis of the classes, or says why there is none. Shapes include the batch.
+    /// Finds the axis of the classes. The error is the reason why there is none. Shapes include the batch.
     pub fn find(outputs: &[usize], labels: &[usize], axis: Option<usize>) -> Result<Places, String> {
         let fits = |axis: usize| {
             let before = outputs.get(..axis)?;
@@ -112,7 +112,8 @@ impl Logits<'_> {
         class
     }
 
-    /// Returns how many classes come before `class`, ordered by their logits. Of equal ones the first comes first.
+    /// Returns the number of classes before `class` in the order of their logits, the largest first. Of equal logits the first class comes
+    /// first.
     pub fn rank(&self, class: usize) -> usize {
         let own = self.of(class);
         let is_before = |&(other, logit): &(usize, f32)| beats(logit, own) || (other < class && !beats(own, logit));
@@ -124,9 +125,9 @@ fn beats(value: f32, other: f32) -> bool {
     value > other || (value.is_nan() && !other.is_nan())
 }
 
-/// Calls `each` with label and logits of every position that counts, or says what is wrong.
+/// Calls `each` with label and logits of every position that counts. The error is the fault in words.
 ///
-/// The first `len` samples count, but for positions with the ignored label.
+/// The first `len` samples count, except positions with the ignored label.
 pub(super) fn for_each_label(
     outputs: (&[f32], &[usize]),
     labels: (&[u32], &[usize]),

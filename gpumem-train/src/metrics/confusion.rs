@@ -10,7 +10,8 @@ const MOST_CLASSES: usize = 4096;
 
 /// Counts of labels and predictions.
 ///
-/// Row `i`, column `j` has the positions of label `i` whose largest logit is that of class `j`. It is a table, `val_confusion` in logs, and no number. It has at most 4096 classes.
+/// Row `i`, column `j` has the positions of label `i` whose largest logit is that of class `j`. It is a table, `val_confusion` in logs,
+/// rather than a number. It has at most 4096 classes.
 #[derive(Clone, Debug)]
 pub struct ConfusionMatrix {
     pub(super) options: Options,
@@ -19,7 +20,7 @@ pub struct ConfusionMatrix {
 }
 
 impl ConfusionMatrix {
-    /// Makes a confusion matrix of as many classes as the network has.
+    /// Returns a confusion matrix of as many classes as the network has.
     #[expect(clippy::new_without_default, reason = "other metrics have no default either")]
     pub fn new() -> ConfusionMatrix {
         ConfusionMatrix { options: Options::DEFAULT, classes: 0, counts: Vec::new() }

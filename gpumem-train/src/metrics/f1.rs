@@ -5,7 +5,7 @@ use super::{Goal, Metric};
 use crate::error::{Error, Result};
 use gpumem_core::run::tensor::{HostShape, Tensor};
 
-/// The F1 score: twice the positions that label and prediction share, over labels and predictions of a class.
+/// The F1 score of a class: twice its correct predictions, divided by the sum of its labels and predictions.
 #[derive(Clone, Debug)]
 pub struct F1 {
     pub(super) options: Options,
@@ -15,14 +15,14 @@ pub struct F1 {
 }
 
 impl F1 {
-    /// Makes the mean over all classes that are a label or a prediction: `val_f1` in logs.
+    /// Returns the mean over all classes that are a label or a prediction: `val_f1` in logs.
     ///
     /// scikit-learn: `f1_score(labels, predictions, average="macro")`.
     pub fn mean() -> F1 {
         F1 { options: Options::DEFAULT, class: None, counts: ClassCounts::default() }
     }
 
-    /// Makes the score of one class: `val_f1_class1` of class 1 in logs. It is 0 if the class is neither a label nor a prediction.
+    /// Returns the score of one class: `val_f1_class1` of class 1 in logs. It is 0 if the class is neither a label nor a prediction.
     ///
     /// scikit-learn: `f1_score(labels, predictions, pos_label=class)`.
     pub fn of(class: u32) -> F1 {

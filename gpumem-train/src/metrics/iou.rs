@@ -7,8 +7,8 @@ use gpumem_core::run::tensor::{HostShape, Tensor};
 
 /// The mean intersection over union of all classes that are a label or a prediction somewhere in the validation set.
 ///
-/// Of a class, it is the positions of that label and prediction, over those of that label or prediction. The counts are of the whole
-/// validation set, as for the benchmarks of segmentation, and no mean over images.
+/// For a class, it is the number of positions with that label and prediction, divided by the number with that label or prediction. Counts
+/// are over the whole validation set, as in benchmarks of segmentation, rather than a mean over images.
 #[derive(Clone, Debug)]
 pub struct MeanIou {
     pub(super) options: Options,
@@ -16,7 +16,7 @@ pub struct MeanIou {
 }
 
 impl MeanIou {
-    /// Makes the metric: `val_mean_iou` in logs.
+    /// Returns the metric: `val_mean_iou` in logs.
     #[expect(clippy::new_without_default, reason = "other metrics have no default either")]
     pub fn new() -> MeanIou {
         MeanIou { options: Options::DEFAULT, counts: ClassCounts::default() }

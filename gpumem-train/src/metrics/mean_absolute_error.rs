@@ -4,7 +4,7 @@ use super::{Goal, Metric};
 use crate::error::Result;
 use gpumem_core::run::tensor::{HostShape, Tensor};
 
-/// The mean over all elements of the distance between output and target, summed in double precision.
+/// The mean absolute difference between output and target over all elements, summed in double precision.
 #[derive(Clone, Debug, Default)]
 pub struct MeanAbsoluteError {
     sum: f64,
@@ -12,7 +12,7 @@ pub struct MeanAbsoluteError {
 }
 
 impl MeanAbsoluteError {
-    /// Makes the metric: `val_mae` in logs.
+    /// Returns the metric: `val_mae` in logs.
     pub fn new() -> MeanAbsoluteError {
         MeanAbsoluteError::default()
     }

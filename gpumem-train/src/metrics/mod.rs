@@ -1,4 +1,4 @@
-//! Metrics: numbers that say how good outputs are, computed on the host over a validation set.
+//! Metrics: measures of the quality of outputs, computed on the host over a validation set.
 
 mod accuracy;
 mod classes;
@@ -104,7 +104,7 @@ impl Table {
     note = "of several outputs or targets, `select(metric, |outputs| &outputs.0, |targets| targets)` takes one"
 )]
 pub trait Metric<O, T> {
-    /// Returns the name in logs, where `val_` stands before it.
+    /// Returns the name in logs, without the prefix `val_`.
     fn name(&self) -> String;
 
     /// Returns the direction in which [`Metric::value`] is better.
@@ -113,7 +113,7 @@ pub trait Metric<O, T> {
     /// Adds the first `len` samples of a batch. Those after them are padding.
     ///
     /// # Errors
-    /// Data that the metric cannot be computed of, such as a label beyond the last class.
+    /// Data for which the metric cannot be computed, such as a label beyond the last class.
     fn add(&mut self, outputs: &O, targets: &T, len: usize) -> Result<()>;
 
     /// Returns the value over all samples since [`Metric::reset`]. `None` if there were none, or if the metric is a table alone.

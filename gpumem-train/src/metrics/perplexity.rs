@@ -14,7 +14,7 @@ pub struct Perplexity {
 }
 
 impl Perplexity {
-    /// Makes the perplexity of logits: `val_perplexity` in logs.
+    /// Returns the perplexity of logits: `val_perplexity` in logs.
     #[expect(clippy::new_without_default, reason = "other metrics have no default either")]
     pub fn new() -> Perplexity {
         Perplexity { options: Options::DEFAULT, sum: 0.0, count: 0 }

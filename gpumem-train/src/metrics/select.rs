@@ -14,7 +14,7 @@ pub struct Selected<M, FO, FT, O, T> {
     tensors: PhantomData<fn(O, T)>,
 }
 
-/// Makes a metric of the output and the target that two functions choose.
+/// Returns a metric of the output and the target that two functions choose.
 ///
 /// ```
 /// use gpumem_core::run::tensor::Tensor;
@@ -40,7 +40,7 @@ where
 }
 
 impl<M, FO, FT, O, T> Selected<M, FO, FT, O, T> {
-    /// Sets the name in logs, so that a metric can be taken of several outputs.
+    /// Sets the name in logs, so that one metric can be used for several outputs.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());

@@ -1,14 +1,14 @@
-//! Histograms of values, in the buckets that TensorBoard takes.
+//! Histograms of values, in TensorBoard's buckets.
 
 use super::proto::Message;
 
-/// The smallest bound of a bucket, and the factor from one bound to the next.
+/// The smallest bound of a bucket. `FACTOR` is the ratio of adjacent bounds.
 const FIRST: f64 = 1e-12;
 const FACTOR: f64 = 1.1;
 /// Bounds beyond this are one bucket.
 const LAST: f64 = 1e20;
 
-/// Counts of values by size, with the bounds that TensorFlow's writer has.
+/// Counts of values in buckets, with the bounds of TensorFlow's writer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Histogram {
     pub min: f64,
@@ -16,7 +16,7 @@ pub(super) struct Histogram {
     pub count: f64,
     pub sum: f64,
     pub squares: f64,
-    /// Upper bounds of buckets and their counts; empty buckets are left out but for one before each full one.
+    /// Upper bounds of buckets and their counts. Empty buckets are left out, except one before each full one.
     pub buckets: Vec<(f64, f64)>,
 }
 

@@ -1,7 +1,7 @@
 //! TensorBoard's event files: scalars, images and histograms.
 //!
-//! A file is a sequence of records: length, masked crc32c of the length, an `Event`, masked crc32c of the event. Nothing is read but the
-//! names of the files in the folder.
+//! A file is a sequence of records: length, masked crc32c of the length, an `Event`, masked crc32c of the event. Of existing files only the
+//! names are read.
 
 mod histogram;
 mod proto;
@@ -20,7 +20,7 @@ const PREFIX: &str = "events.out.tfevents.";
 /// The most pixels of an image.
 const MOST_PIXELS: usize = 1 << 26;
 
-/// An image in row-major order, the channels of a pixel side by side.
+/// An image in row-major order, with interleaved channels.
 #[derive(Clone, Copy, Debug)]
 pub struct Picture<'a> {
     /// Pixels of a row.
@@ -33,7 +33,7 @@ pub struct Picture<'a> {
     pub pixels: &'a [u8],
 }
 
-/// A writer of one event file. Each event is in the file when the call returns.
+/// A writer of one event file. Each event has been written to the file when the call returns.
 ///
 /// ```
 /// use gpumem_train::tensorboard::EventWriter;
@@ -70,7 +70,7 @@ impl EventWriter {
         &self.path
     }
 
-    /// Writes that a run starts before `step`. TensorBoard no longer shows what earlier files have of this step and later ones.
+    /// Writes that a run starts before `step`. TensorBoard then ignores events of this step and later ones in earlier files.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.
@@ -87,7 +87,7 @@ impl EventWriter {
         self.put(event(now(), step).message(5, &summary))
     }
 
-    /// Writes a histogram of the finite ones of these values. Nothing if there are none.
+    /// Writes a histogram of the finite values. Writes nothing if there are none.
     ///
     /// # Errors
     /// [`Error::File`] if the file cannot be written.
@@ -119,7 +119,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     [&length[..], &masked(&length), event, &masked(event)].concat()
 }
 
-/// Returns the crc32c of `bytes`, rotated and shifted so that a record may hold another with its checksum.
+/// Returns the crc32c of `bytes`, rotated and shifted so that a record may contain another record with its checksum.
 fn masked(bytes: &[u8]) -> [u8; 4] {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
 }

@@ -1,4 +1,4 @@
-//! The few protocol buffers of TensorBoard, field by field.
+//! The protocol buffers of TensorBoard's events, encoded field by field.
 
 use super::Picture;
 
@@ -6,7 +6,7 @@ use super::Picture;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
-/// The types of fields on the wire.
+/// The wire types of fields.
 const VARINT: u64 = 0;
 const FIXED_64: u64 = 1;
 const BYTES: u64 = 2;
@@ -54,7 +54,7 @@ impl Message {
         self
     }
 
-    /// Adds doubles one after the other, which is called *packed*.
+    /// Adds a packed field of doubles.
     pub fn doubles(self, field: u64, values: &[f64]) -> Message {
         let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.bytes(field, &packed)
@@ -79,9 +79,9 @@ pub(super) fn summary(tag: &str, put: impl FnOnce(Message) -> Message) -> Messag
     Message::new().message(1, &put(Message::new().bytes(1, tag.as_bytes())))
 }
 
-/// Returns a `SessionLog` that says that a run starts.
+/// Returns a `SessionLog` for the start of a run.
 ///
-/// TensorBoard then drops what earlier files have of the event's step and later ones.
+/// TensorBoard then ignores events of this step and later ones in earlier files.
 pub(super) fn start() -> Message {
     Message::new().integer(1, 1)
 }

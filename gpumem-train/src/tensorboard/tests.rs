@@ -31,7 +31,7 @@ fn varint(bytes: &mut &[u8]) -> u64 {
     value
 }
 
-/// Returns the fields of a message: their number, and their bytes or the bytes of their number.
+/// Returns the fields of a message: the number of each, and its bytes, or the bytes of its value if that is a number.
 fn fields(mut bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut fields = Vec::new();
     while !bytes.is_empty() {
