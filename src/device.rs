@@ -5,7 +5,7 @@ use gpumem_core::error::Error;
 use gpumem_core::run::device::{Device, Fill, Inspected, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
 
-/// A device of any kind that is built in: what [`default_device`] returns.
+/// A device of any enabled kind, as [`default_device`] returns it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AnyDevice {
@@ -30,11 +30,11 @@ pub enum AnyRunner {
     Cuda(<gpumem_cuda::Cuda as Device>::Runner),
 }
 
-/// The first CUDA card, if there is one and the feature `cuda` is on; else the CPU. Where the feature is on and the CPU has to
-/// do, a line on stderr says why, unless `GPUMEM_QUIET=1`.
+/// Returns the first CUDA card if there is one and the feature `cuda` is on, else the CPU. If the feature is on and the CPU is used
+/// nevertheless, a line on stderr gives the reason, unless `GPUMEM_QUIET=1`.
 ///
 /// # Errors
-/// None here. Where the feature `cpu` is off: why there is no card.
+/// None, unless the feature `cpu` is off: then the reason why there is no card.
 #[cfg(feature = "cpu")]
 pub fn default_device() -> Result<AnyDevice, Error> {
     #[cfg(feature = "cuda")]
@@ -45,16 +45,16 @@ pub fn default_device() -> Result<AnyDevice, Error> {
     Ok(AnyDevice::Cpu(gpumem_cpu::Cpu::new()))
 }
 
-/// The first CUDA card.
+/// Returns the first CUDA card.
 ///
 /// # Errors
-/// Why there is none: a missing library or card.
+/// The reason why there is none: a missing library or card.
 #[cfg(not(feature = "cpu"))]
 pub fn default_device() -> Result<AnyDevice, Error> {
     gpumem_cuda::Cuda::new(0).map(AnyDevice::Cuda)
 }
 
-/// Calls the same method of whichever device it is.
+/// Calls a method of the device, whichever kind it is.
 macro_rules! each {
     ($value:expr, $type:ident, $name:ident => $call:expr) => {
         match $value {

@@ -1,4 +1,4 @@
-//! Pages for those who use the crate. Their programs are compiled and run as tests; fragments of a program are not.
+//! Pages for users of the crate. Their programs are compiled and run as tests; fragments of programs are not.
 //!
 //! | page | is about |
 //! | --- | --- |
@@ -9,7 +9,7 @@
 //! | [`ci`] | the fit check of a pull request |
 //! | [`cards`](mod@cards) | usable memory and where it comes from, and what is not counted |
 
-// In the files links lead to files. The first definition of a link counts: here it leads to a page.
+// Links in the files point to files. Since the first definition of a link counts, the definitions here redirect them to pages.
 /// [base]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#a-base-of-8-or-4-bits
 /// [chunks]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#logits-in-chunks
 /// [low-rank]: https://github.com/gpumem/gpumem/blob/HEAD/docs/making-it-fit.md#low-rank-fine-tuning

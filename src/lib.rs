@@ -1,5 +1,5 @@
-//! **If it compiles, it fits.** A network declared with [`network!`] compiles only if one training step fits the memory
-//! of every card it is aimed at; what compiles runs in one arena of exactly the computed size.
+//! **If it compiles, it fits.** A network declared with [`network!`] compiles only if one training step fits the memory of every target
+//! card. It then runs in one arena of exactly the computed size.
 //!
 //! ```
 //! use gpumem::prelude::*;
@@ -31,9 +31,9 @@
 //! # }
 //! ```
 //!
-//! A card is chosen in `cards:`, by a Cargo feature (`cargo check --features gpumem/rtx3060`) or by its size
+//! Choose a card in `cards:`, by a Cargo feature (`cargo check --features gpumem/rtx3060`) or by its size
 //! (`GPUMEM_VRAM=11.5GiB cargo check`). With several, the network must fit all of them; with none, nothing is checked.
-//! `GPUMEM_CARDS=t4,l4 cargo check` asks of other cards instead, and `GPUMEM_HEADROOM=1GiB` leaves more of each to others.
+//! `GPUMEM_CARDS=t4,l4 cargo check` checks other cards instead, and `GPUMEM_HEADROOM=1GiB` leaves more of each card to other processes.
 //!
 //! | to | look at |
 //! | --- | --- |
@@ -99,7 +99,7 @@ pub use gpumem_core::__environment;
 #[doc(hidden)]
 pub use gpumem_macros::__needs;
 
-/// What a program that declares and runs networks needs.
+/// The items that a program needs to declare and run networks.
 pub mod prelude {
     #[cfg(any(feature = "cpu", feature = "cuda"))]
     pub use crate::AnyDevice;
