@@ -1,4 +1,4 @@
-//! What a card really gives and takes: a row for the table of cards.
+//! Measures a card's memory and writes the result as a row for the table of cards.
 
 use crate::device::Cuda;
 use crate::error::failure;
@@ -23,14 +23,14 @@ use gpumem_core::{Precision, Update};
 use std::fmt;
 use std::sync::OnceLock;
 
-/// What has been measured on a card. [`Display`](fmt::Display) writes it as a row of the table of cards,
-/// `gpumem-core/data/cards.csv`, which has its columns; what a program cannot find out is left blank.
+/// Measurements of a card. [`Display`](fmt::Display) writes them as a row of the table of cards, `gpumem-core/data/cards.csv`. Columns that a
+/// program cannot find out are left blank.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Calibration {
-    /// The card's name, as the driver has it.
+    /// The card's name, as the driver reports it.
     pub name: String,
-    /// The card of the table that this one seems to be, by its name and memory.
+    /// The row of the table that matches this card by name and memory; `None` if no row matches.
     pub card: Option<&'static Card>,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
@@ -38,23 +38,23 @@ pub struct Calibration {
     pub multiprocessors: u32,
     /// Bytes that a process sees as the card's total memory.
     pub usable: u64,
-    /// Bytes of a bare context with the least limits; `None` where NVML does not tell, or where others made the context.
+    /// Bytes of a bare context with the smallest limits. `None` if NVML does not report them, or if the context was made elsewhere in the process.
     pub context: Option<u64>,
-    /// Bytes that lowering the limits of stack, heap and `printf` gave back of the context.
+    /// Bytes of the context that lowering the limits of stack, heap and `printf` freed. `None` if unknown.
     pub given_back: Option<u64>,
-    /// Bytes that loading a small network with products and convolutions took. `None` if others worked on the card meanwhile,
-    /// or if this process had loaded a network before and no other process has measured one.
+    /// Bytes that loading a small network with products and convolutions took. `None` if other processes used the card meanwhile, or if this
+    /// process had loaded a network before and no other process has measured one.
     pub probe: Option<Stages>,
-    /// The most bytes beside arena and context that any network took on this card with this driver and these libraries.
+    /// The most bytes outside arena and context that any network took on this card with this driver and these libraries. `None` if unknown.
     pub most_beside: Option<u64>,
-    /// The driver's version as its package has it, if NVML tells.
+    /// The driver's version in its package's spelling; `None` if NVML does not report it.
     pub driver: Option<String>,
     /// Versions of CUDA's libraries.
     pub versions: Versions,
 }
 
 impl Calibration {
-    /// What the card is called in the table, or what it could be called.
+    /// Returns the card's name in the table, or a suggestion for one if the table lacks the card.
     pub fn slug(&self) -> String {
         match self.card {
             Some(card) => card.slug.into(),
@@ -62,12 +62,12 @@ impl Calibration {
         }
     }
 
-    /// Bytes that the card takes beside an arena: the context and the most that a network took, if both are known.
+    /// Returns the bytes that the card takes outside an arena: the context and the most that a network took. `None` if either is unknown.
     pub fn reserve(&self) -> Option<u64> {
         Some(self.context?.saturating_add(self.most_beside?))
     }
 
-    /// The parts of the reserve, in bytes.
+    /// Returns the parts of the reserve, in bytes, as text.
     fn notes(&self) -> String {
         let number = |bytes: Option<u64>| bytes.map_or("unknown".into(), |bytes| bytes.to_string());
         let mut parts = vec![
@@ -93,7 +93,7 @@ impl Calibration {
     }
 }
 
-/// A row with the columns of the table.
+/// Writes a row with the columns of the table.
 impl fmt::Display for Calibration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let known = |field: fn(&Card) -> Option<String>| self.card.and_then(field).unwrap_or_default();
@@ -104,7 +104,7 @@ impl fmt::Display for Calibration {
             known(|card| Some(card.architecture.name().into())),
             format!("{}.{}", self.capability.0, self.capability.1),
             known(|card| Some(card.spec_mib.to_string())),
-            // Whole MiB that there are at least.
+            // Rounded down to whole MiB.
             (self.usable >> 20).to_string(),
             "measured".into(),
             self.source(),
@@ -123,13 +123,13 @@ impl fmt::Display for Calibration {
     }
 }
 
-/// A field as CSV has it.
+/// Returns a field in CSV syntax, quoted if it needs quotes.
 fn quoted(field: String) -> String {
     let is_plain = !field.contains([',', '"', '\n', '\r']);
     if is_plain { field } else { format!("\"{}\"", field.replace('"', "\"\"")) }
 }
 
-/// The words of a name in lower case, without the vendor's.
+/// Returns the words of a name in lower case, without the vendor's.
 fn words(name: &str) -> Vec<String> {
     let all = name.split(|letter: char| !letter.is_ascii_alphanumeric()).map(str::to_ascii_lowercase);
     all.filter(|word| !word.is_empty() && !["nvidia", "geforce", "tesla"].contains(&word.as_str())).collect()
@@ -140,7 +140,7 @@ fn guess(name: &str) -> String {
 }
 
 impl Cuda {
-    /// The row of the table of cards that this card seems to have, by its name and memory.
+    /// Returns the row of the table of cards that matches this card by name and memory; `None` if no row does.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver does not answer.
@@ -150,7 +150,8 @@ impl Cuda {
     }
 }
 
-/// The card of the table with these words in front, and a total that is nearest: drivers differ by less than a twentieth.
+/// Returns the row of the table whose name begins with these words, or begins them, and whose memory is nearest. Drivers report totals that differ
+/// by less than a twentieth.
 fn find(name: &str, usable: u64) -> Option<&'static Card> {
     let given = words(name);
     let is_called = |card: &&Card| {
@@ -159,13 +160,13 @@ fn find(name: &str, usable: u64) -> Option<&'static Card> {
     };
     let seen = |card: &Card| u64::from(card.usable_mib) << 20;
     let is_as_large = |card: &&Card| seen(card).abs_diff(usable) <= usable / 20;
-    // Of two that are as large, the one whose name is most like it.
+    // Among rows of similar memory, the one with the most similar name.
     let distance = |card: &&Card| (words(card.name).len().abs_diff(given.len()), seen(card).abs_diff(usable));
     ALL.iter().filter(is_called).filter(is_as_large).min_by_key(distance)
 }
 
-/// Measures what a card takes beside an arena, by loading a small network: context, library handles, the libraries' kernels,
-/// modules and graphs. In a process that has loaded a network before, it reports what was measured then, or by others.
+/// Measures the bytes that a card takes outside an arena, by loading a small network: context, library handles, the libraries' kernels, modules and
+/// graphs. In a process that has loaded a network before, it reports what was measured then, or by other processes.
 ///
 /// Nothing else should run on the card meanwhile. The result is written as a row of the table of cards:
 ///
@@ -176,7 +177,7 @@ fn find(name: &str, usable: u64) -> Option<&'static Card> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Memory`] if not even the small network has room; [`Error::Device`] if the driver or a library fails.
+/// [`Error::Memory`] if even the small network does not fit; [`Error::Device`] if the driver or a library fails.
 pub fn calibrate(card: &Cuda) -> Result<Calibration, Error> {
     let records = Records::of(&card.card)?;
     let job = probe()?;
@@ -203,14 +204,14 @@ pub fn calibrate(card: &Cuda) -> Result<Calibration, Error> {
     })
 }
 
-/// A small network with a convolution and a product, trained on two samples.
+/// Returns a small network with a convolution and a product, trained on two samples.
 ///
 /// # Errors
 /// None, unless this library is damaged.
 #[doc(hidden)]
 pub fn probe() -> Result<Job, Error> {
     const BATCH: u64 = 2;
-    // Its tables live as long as the process: once.
+    // Made once, since its tables live as long as the process.
     static PLANNED: OnceLock<Result<[Compiled; 2], Error>> = OnceLock::new();
     let planned = PLANNED.get_or_init(|| {
         let damaged = || Error::Damaged("the network that cards are calibrated with has no plan");

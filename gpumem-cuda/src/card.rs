@@ -1,4 +1,4 @@
-//! A card as sessions see it: its context, what it can do, what goes to libraries, and who holds its memory.
+//! A card as sessions see it: its context, its abilities, the libraries in use, and the processes that hold its memory.
 
 use crate::compile::cache::Cache;
 use crate::context::bind;
@@ -9,56 +9,57 @@ use gpumem_core::error::{Beside, Error, Holder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
-/// A card with its context.
+/// A card and its context.
 #[derive(Clone, Debug)]
 pub(crate) struct Card {
     pub(crate) context: Arc<CudaContext>,
     /// Compute capability, major and minor.
     pub(crate) capability: (i32, i32),
-    /// Its multiprocessors, if it takes launches whose blocks wait for each other, else 0.
+    /// Number of multiprocessors; 0 if the card does not take cooperative launches, which a grid barrier needs.
     pub(crate) multiprocessors: u32,
-    /// Whether kernels can write to memory of the host.
+    /// True if kernels can write to host memory.
     pub(crate) maps: bool,
-    /// Kernels that were compiled before.
+    /// Cache of compiled kernels.
     pub(crate) cache: Cache,
-    /// Whether matrix products go to cuBLASLt.
+    /// True if matrix products are computed by cuBLASLt.
     pub(crate) library: bool,
-    /// Whether convolutions go to cuDNN.
+    /// True if convolutions are computed by cuDNN.
     pub(crate) cudnn: bool,
-    /// Whether algorithms of these libraries are timed.
+    /// True if algorithms of these libraries are timed.
     pub(crate) autotune: bool,
-    /// How NVML knows the card.
+    /// The identifier by which NVML knows the card; `None` if unknown.
     pub(crate) uuid: Option<[u8; 16]>,
-    /// The driver's version as its package has it, if NVML tells.
+    /// The driver's version in its package's spelling; `None` if NVML does not report it.
     pub(crate) driver: Option<String>,
-    /// Whether the context was made here and no network has been loaded in it: what the next one takes can be told.
+    /// True if the context was made here and no network has been loaded in it. Then the memory of the next network can be measured.
     pub(crate) is_new: Arc<AtomicBool>,
-    /// Bytes that the first network took beside its arena, where that was told: libraries, kernels and graphs.
+    /// Bytes that the first network took outside its arena: libraries, kernels and graphs. 0 if not measured.
     pub(crate) taken: Arc<AtomicU64>,
 }
 
 impl Card {
-    /// Its name.
+    /// Returns the card's name.
     pub(crate) fn name(&self) -> Result<String, Error> {
         bind(&self.context)?;
         self.context.name().map_err(failure("asking for the card's name"))
     }
 
-    /// Free and total memory in bytes.
+    /// Returns the free and the total memory in bytes.
     pub(crate) fn memory(&self) -> Result<(u64, u64), Error> {
         bind(&self.context)?;
         let (free, total) = self.context.mem_get_info().map_err(failure("asking for the free memory"))?;
         Ok((free as u64, total as u64))
     }
 
-    /// The card has less free than `needed` bytes, which count this beside the arena: with who holds the rest.
+    /// Returns the error that fewer than `needed` bytes are free, with the processes that hold the rest. `needed` includes `beside`, the bytes
+    /// outside the arena.
     pub(crate) fn shortage(&self, needed: u64, beside: Option<Beside>) -> Error {
         let free = self.memory().ok().map(|(free, _)| free);
         Error::Memory { device: "CUDA", needed, beside, lasting: 0, free, holders: holders(self.uuid) }
     }
 }
 
-/// Who holds memory of the card, if NVML tells.
+/// Returns the processes that hold memory of the card; none if NVML does not list them.
 pub(crate) fn holders(uuid: Option<[u8; 16]>) -> Vec<Holder> {
     let nvml = Nvml::open();
     let card = nvml.as_ref().and_then(|nvml| nvml.card(uuid?));

@@ -22,20 +22,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Clone, Debug)]
 pub struct Cuda {
     pub(crate) card: Card,
-    /// What the context took of the card, if that could be measured.
+    /// Bytes that the context took; `None` if they could not be measured.
     pub(crate) context: Option<ContextBytes>,
 }
 
-/// Bytes that a context takes at least.
+/// The fewest bytes that a context takes.
 const SMALLEST_CONTEXT: u64 = 200 << 20;
 
 impl Cuda {
     /// Opens the card with this number, counted from 0 as CUDA counts: the fastest first (as `nvidia-smi` counts with
     /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`), and only those that `CUDA_VISIBLE_DEVICES` leaves.
     ///
-    /// The context is the one that all of a process shares. If it is made here, a thread's stack, the heap of `malloc` and the
-    /// buffer of `printf` on the card become as small as the driver lets them: kernels of your own that need them must make the
-    /// context first.
+    /// The context is the primary one, which the whole process shares. If it is made here, a thread's stack, the heap of
+    /// `malloc` and the buffer of `printf` on the card become as small as the driver allows. If your own kernels need them, make the context first.
     ///
     /// # Errors
     /// [`Error::Library`] if the driver, NVRTC or cuBLASLt is missing or too old ([`Error::Several`] for more than one of
@@ -83,30 +82,31 @@ impl Cuda {
         Ok(cuda)
     }
 
-    /// The same card with matrix products by cuBLASLt, as from the start, or by the project's own kernel, to compare them.
+    /// Returns this card with matrix products by cuBLASLt, the default, or by gpumem's own kernels, to compare the two.
     pub fn with_library(self, library: bool) -> Cuda {
         Cuda { card: Card { library, ..self.card }, ..self }
     }
 
-    /// The same card with convolutions, attention and recurrent layers by cuDNN, as from the start where it is installed, or by the
-    /// project's own kernels, to compare them.
+    /// Returns this card with convolutions, attention and recurrent layers by cuDNN or by gpumem's own kernels, to compare the two. The default is
+    /// cuDNN if it is installed.
     pub fn with_cudnn(self, cudnn: bool) -> Cuda {
         let cudnn = cudnn && preflight::cudnn().is_some();
         Cuda { card: Card { cudnn, ..self.card }, ..self }
     }
 
-    /// The same card with algorithms of cuBLASLt and cuDNN chosen by their time on it: when a network is loaded, up to eight of those that
-    /// the library ranks highest for each product and convolution run in the network's own memory, none of which is added for them. What
-    /// PyTorch calls `torch.backends.cudnn.benchmark`, for products too.
+    /// Returns this card with algorithms of cuBLASLt and cuDNN chosen by their measured time: autotuning.
     ///
-    /// As from the start, the library's ranking decides: the same network then gets the same algorithms, and the same bits, each time
-    /// that it is loaded. Networks that are `deterministic` keep to that in any case. Loading takes seconds longer, and the kernels that
-    /// lose stay on the card beside those that win: what the libraries take of its memory grows.
+    /// When a network is loaded, up to eight of the algorithms that the library ranks highest for each product and convolution run in the network's
+    /// own memory; no memory is added for them. PyTorch has it as `torch.backends.cudnn.benchmark`; here it covers products too.
+    ///
+    /// By default the library's ranking decides. The network then gets the same algorithms, and the same bits, each time that it is loaded.
+    /// Networks that are `deterministic` always use the ranking. Autotuning makes loading take seconds longer. Kernels that lose stay on the card
+    /// with those that win, so the libraries take more of its memory.
     pub fn with_autotuning(self, autotune: bool) -> Cuda {
         Cuda { card: Card { autotune, ..self.card }, ..self }
     }
 
-    /// The card's name.
+    /// Returns the card's name.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver does not answer.
@@ -114,12 +114,12 @@ impl Cuda {
         self.card.name()
     }
 
-    /// The card's compute capability: its major and its minor number.
+    /// Returns the card's compute capability: its major and its minor number.
     pub fn capability(&self) -> (i32, i32) {
         self.card.capability
     }
 
-    /// Free and total memory of the card in bytes.
+    /// Returns the free and the total memory of the card in bytes.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver does not answer.
@@ -127,31 +127,33 @@ impl Cuda {
         self.card.memory()
     }
 
-    /// Bytes of device memory that this process's context took when it was made, with the least limits. `None` if NVML is not
-    /// there, or if the context was there before.
+    /// Returns the bytes of device memory that this process's context took, made with the smallest limits. `None` if NVML is missing, or if the
+    /// context existed before.
     pub fn context_bytes(&self) -> Option<u64> {
         self.context.map(|context| context.bytes)
     }
 
-    /// Compares what a network needs with what is free.
+    /// Checks that the bytes a network needs are free.
     fn has_room(&self, arena: u64, beside: Beside) -> Result<(), Error> {
         let (free, _) = self.memory()?;
         let needed = arena.saturating_add(beside.bytes());
         if free >= needed { Ok(()) } else { Err(self.card.shortage(needed, Some(beside))) }
     }
 
-    /// Loads a network; and what it took, if it is the first one of this process and nobody else was at work.
+    /// Loads a network. Also returns the bytes that it took, if it is the first network of this process and no other process used the card
+    /// meanwhile.
     pub(crate) fn load_measured(&self, job: Job) -> Result<(Session, Option<Stages>), Error> {
         let records = Records::of(&self.card)?;
         let (name, arena) = (network(&job, &self.card), job.arena);
         let record = records.get();
         let seen = [self.context, record.context].into_iter().flatten().map(|context| context.bytes).min();
-        // This process's context may be one with other limits, which others made: the smallest one leaves most to be taken.
+        // This process's context may have other limits, set elsewhere. The smallest context leaves most of the reserve to be taken, so count that
+        // one.
         let context = self.context.and(seen);
         let taken = self.card.taken.load(Ordering::Relaxed);
         let beside = beside(record.of(&name), job.reserve, context, taken);
         self.has_room(arena, beside)?;
-        // What the libraries load for the first network stays for the next, which would seem to take less.
+        // The libraries load once for the first network; later networks would seem to take less.
         let is_first = self.card.is_new.swap(false, Ordering::Relaxed);
         let mut meter = Meter::start(&self.card)?;
         match Session::new(&self.card, job, &mut meter) {
@@ -159,7 +161,7 @@ impl Cuda {
                 let stages = if is_first { meter.stages(arena) } else { None };
                 if let Some(stages) = stages {
                     self.card.taken.store(stages.beside(), Ordering::Relaxed);
-                    // Without graphs it took less than it will with them.
+                    // Without graphs the network took less than it will with them.
                     if session.has_graphs() {
                         records.update(|record| record.add(&name, stages));
                     }
@@ -167,7 +169,7 @@ impl Cuda {
                 Ok((session, stages))
             }
             Err(error) => {
-                // If the figure was too small, it shall not mislead again.
+                // The figure may have been too small, so it must not be used again.
                 if matches!(beside, Beside::Measured(_)) {
                     records.update(|record| record.forget(&name));
                 }
@@ -177,13 +179,15 @@ impl Cuda {
     }
 }
 
-/// What is still to be taken of the card beside the arena: what the same network took before, or else what the reserve holds
-/// beside the context, which is there already, and beside what the first network of this process has taken: there is one reserve for
-/// all of them. Where the context could not be measured it counts as the whole reserve: by the rule, a network that fits is never refused.
+/// Returns the bytes that a network is still to take outside its arena.
+///
+/// They are measured, if the network was loaded before. Otherwise they are the reserve less the context, which exists already, and less the bytes
+/// that the first network of this process took: all networks share one reserve. If the context could not be measured, it counts as the whole
+/// reserve: by the rule, a network that fits is never refused.
 fn beside(measured: Option<Stages>, reserve: u64, context: Option<u64>, taken: u64) -> Beside {
     let rule = context.map(|context| reserve.saturating_sub(context.saturating_add(taken)));
     match (measured, rule) {
-        // What was measured of it contains what the libraries load once.
+        // The measured bytes include what the libraries load once.
         (Some(stages), Some(rule)) if taken > 0 && rule < stages.beside() => Beside::Rule(rule),
         (Some(stages), _) => Beside::Measured(stages.beside()),
         (None, Some(rule)) => Beside::Rule(rule),
@@ -200,7 +204,7 @@ fn no_such_card(ordinal: usize, count: c_int, visible: Option<String>) -> String
 }
 
 fn attribute(card: CUdevice, attribute: CUdevice_attribute, doing: &'static str) -> Result<c_int, Error> {
-    // SAFETY: the driver is initialised and gave this device.
+    // SAFETY: the driver is initialised and returned this device.
     unsafe { result::device::get_attribute(card, attribute) }.map_err(failure(doing))
 }
 
@@ -212,7 +216,7 @@ fn capability_of(card: CUdevice) -> Result<(i32, i32), Error> {
     ))
 }
 
-/// The card's multiprocessors, if it takes launches whose blocks wait for each other, else 0.
+/// Returns the card's multiprocessors; 0 if it does not take cooperative launches, which a grid barrier needs.
 fn multiprocessors_of(card: CUdevice) -> Result<u32, Error> {
     let doing = "asking for the number of multiprocessors";
     if attribute(card, CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH, doing)? == 0 {
@@ -231,17 +235,17 @@ fn maps_host_memory(card: CUdevice) -> Result<bool, Error> {
 struct Opened {
     context: Arc<CudaContext>,
     bytes: Option<ContextBytes>,
-    /// Whether it was made just now.
+    /// True if the context was made by this call.
     is_new: bool,
-    /// The driver's version, if NVML tells.
+    /// The driver's version; `None` if NVML does not report it.
     driver: Option<String>,
 }
 
-/// Makes the card's context with the least limits and measures the memory that it takes, if it is made here. A context that
-/// this process has had before took what it took then; others may need its limits, which stay.
+/// Makes the card's context with the smallest limits, and measures its memory if it is made here. For a context that this process made before,
+/// returns the earlier measurement; other users may need its limits, so they stay.
 fn open_context(ordinal: usize, card: CUdevice, uuid: Option<[u8; 16]>) -> Result<Opened, Error> {
     static MEASURED: Mutex<BTreeMap<[u8; 16], ContextBytes>> = Mutex::new(BTreeMap::new());
-    // Held until the context is there, so that two threads do not measure each other's.
+    // Held until the context exists, so that two threads do not measure each other's.
     let mut measured = MEASURED.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = !is_active(card);
     let nvml = Nvml::open();
@@ -270,7 +274,7 @@ fn open_context(ordinal: usize, card: CUdevice, uuid: Option<[u8; 16]>) -> Resul
     Ok(Opened { context, bytes, is_new, driver })
 }
 
-/// Bytes in use on a card, as far as NVML tells.
+/// Bytes in use on a card; `None` if NVML does not report them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// By this process.
@@ -280,7 +284,7 @@ struct Usage {
 }
 
 impl Usage {
-    /// Bytes more than before: this process's, where NVML lists it, for what neighbours take is no part of those.
+    /// Returns the bytes added since `before`. Prefers this process's own bytes, if NVML lists them, since they exclude those of other processes.
     fn since(self, before: Usage) -> Option<u64> {
         match self.own {
             Some(own) => Some(own.saturating_sub(before.own.unwrap_or(0))),
@@ -289,12 +293,12 @@ impl Usage {
     }
 }
 
-/// Whether this process has the card's primary context already.
+/// True if this process already has the card's primary context, or if the driver does not answer.
 fn is_active(card: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
-    // SAFETY: both are valid places for the integers that are written; the driver is initialised and gave this device.
+    // SAFETY: both are valid places for the integers that are written; the driver is initialised and returned this device.
     let code = unsafe { cudarc::driver::sys::cuDevicePrimaryCtxGetState(card, &mut flags, &mut active) };
-    // What is not known is not measured.
+    // If the state is unknown, the context is not measured.
     code != CUresult::CUDA_SUCCESS || active != 0
 }
 
@@ -327,7 +331,7 @@ mod tests {
         assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 0), Beside::Rule(84 * MIB));
         assert_eq!(beside(None, 512 * MIB, Some(600 * MIB), 0), Beside::Rule(0));
         assert_eq!(beside(None, 512 * MIB, None, 0), Beside::NotCounted);
-        // All networks of a process have one reserve.
+        // All networks of a process share one reserve.
         assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 50 * MIB), Beside::Rule(34 * MIB));
         assert_eq!(beside(None, 512 * MIB, Some(428 * MIB), 90 * MIB), Beside::Rule(0));
     }
@@ -337,7 +341,7 @@ mod tests {
         let stages = Stages { arena: 100, handles: 20, trials: 7, modules: 3, graphs: 1, process: None };
         assert_eq!(beside(Some(stages), 512, Some(428), 0), Beside::Measured(31));
         assert_eq!(beside(Some(stages), 0, None, 0), Beside::Measured(31));
-        // Unless another network has taken what both need once.
+        // The rule applies if another network has already taken what both need once.
         assert_eq!(beside(Some(stages), 512, Some(428), 60), Beside::Rule(24));
         assert_eq!(beside(Some(stages), 512, Some(428), 40), Beside::Measured(31));
     }

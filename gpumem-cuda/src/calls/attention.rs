@@ -1,69 +1,70 @@
-//! Attention as data: what cuDNN is asked for, in its own terms.
+//! Attention as data, in cuDNN's terms.
 
 use super::launch::Argument;
 use super::product::{Element, Scratch};
 use std::fmt;
 
-/// What is computed.
+/// The forward or the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// The output.
+    /// Computes the output.
     Forward,
-    /// The gradients of queries, keys and values, from that of the output.
+    /// Computes the gradients of queries, keys and values from the gradient of the output.
     Backward {
-        /// The gradient of the output, as the output lies.
+        /// The gradient of the output, in the layout of `y`.
         dy: Argument,
-        /// The gradients, as queries, keys and values lie.
+        /// The gradients of queries, keys and values, in the layout of `x`.
         dx: Argument,
     },
 }
 
-/// Causal scaled dot-product attention, or its gradient: in each head `softmax(q k^T / sqrt(width)) v`, where a step sees itself and
-/// the steps before it. Nothing is dropped.
+/// Causal scaled dot-product attention, or its gradient: in each head `softmax(q k^T / sqrt(width)) v`.
+///
+/// A time step attends to itself and to the time steps before it. Nothing is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attention {
-    /// What is computed.
+    /// The pass.
     pub pass: Pass,
-    /// Samples.
+    /// Number of samples.
     pub batch: u64,
-    /// Heads of the queries.
+    /// Number of query heads.
     pub heads: u64,
-    /// Heads of the keys, and of the values: a divisor of `heads`.
+    /// Number of key heads, and of value heads: a divisor of `heads`.
     pub kv_heads: u64,
-    /// Steps of a sequence.
+    /// Time steps of a sequence.
     pub steps: u64,
     /// Elements of a head.
     pub width: u64,
-    /// Queries, keys and values of a step side by side: `[batch, steps, (heads + 2 * kv_heads) * width]`.
+    /// Queries, keys and values of each time step, in this order: `[batch, steps, (heads + 2 * kv_heads) * width]`.
     pub x: Argument,
     /// The output: `[batch, steps, heads * width]`.
     pub y: Argument,
-    /// The logarithm of each softmax's denominator, in f32: `[batch, heads, steps]`. A forward pass writes it where there is room for it.
+    /// The logarithm of each softmax's denominator, in f32: `[batch, heads, steps]`. A forward pass writes it unless it is `None`.
     pub logs: Option<Argument>,
     /// Number format of all tensors but `logs`, of 16 bits. Sums are f32.
     pub element: Element,
-    /// Scratch memory, if there is any.
+    /// Scratch memory; `None` if there is none.
     pub workspace: Option<Scratch>,
 }
 
 impl Attention {
-    /// What queries times keys are multiplied with.
+    /// Returns the factor of `q k^T`: `1 / sqrt(width)`.
     pub fn scale(&self) -> f32 {
         (1.0 / (self.width as f64).sqrt()) as f32
     }
 
-    /// Elements from one step to the next in `x`.
+    /// Returns the elements from one time step to the next in `x`.
     pub fn row(&self) -> u64 {
         self.heads.saturating_add(self.kv_heads.saturating_mul(2)).saturating_mul(self.width)
     }
 
-    /// Elements before the first query, key and value of a step.
+    /// Returns the offsets, in elements, of queries, keys and values within a time step of `x`.
     pub fn parts(&self) -> [u64; 3] {
         let [queries, keys] = [self.heads, self.kv_heads].map(|heads| heads.saturating_mul(self.width));
         [0, queries, queries.saturating_add(keys)]
     }
 
-    /// The same attention of any tensors: what the choice of an engine depends on.
+    /// Returns this attention with all tensor numbers set to 0: the key by which an engine is chosen.
     pub(crate) fn of_any(self) -> Attention {
         let pass = match self.pass {
             Pass::Forward => Pass::Forward,
@@ -90,7 +91,7 @@ impl fmt::Display for Attention {
 pub(crate) mod tests {
     use super::*;
 
-    /// Sizes that are all different.
+    /// Returns an example whose sizes all differ.
     pub(crate) fn example(pass: Pass) -> Attention {
         Attention {
             pass,

@@ -1,34 +1,33 @@
-//! Convolutions as data: what cuDNN is asked for, in its own terms.
+//! Convolutions as data, in cuDNN's terms.
 
 use super::launch::Argument;
 use super::product::{Element, Scratch};
 use std::fmt;
 
-/// What a convolution computes of its three tensors. A transposed convolution is another one backwards: its output is what
-/// `BackwardData` makes, and the gradient of its input what `Forward` makes.
+/// The tensor that a convolution computes from the other two. A transposed convolution is a convolution run backwards:
+/// `BackwardData` computes its output, and `Forward` the gradient of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// The output, from input and weight.
+    /// Computes the output from input and weight.
     Forward,
-    /// The gradient of the input, from weight and gradient of the output.
+    /// Computes the gradient of the input from the weight and the gradient of the output.
     BackwardData,
-    /// The gradient of the weight, from input and gradient of the output.
+    /// Computes the gradient of the weight from the input and the gradient of the output.
     BackwardFilter,
 }
 
-/// A 2-D convolution of images, or one of its gradients. As everywhere in neural
-/// networks the kernel is not mirrored, which cuDNN calls a cross-correlation.
+/// A 2-D convolution of images, or one of its gradients. As in PyTorch the kernel is not mirrored, which cuDNN calls a cross-correlation.
 ///
 /// Pairs are height and width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Convolution {
-    /// What is computed.
+    /// The pass.
     pub pass: Pass,
-    /// Images.
+    /// Number of images.
     pub batch: u64,
-    /// Channels of the input, all groups together.
+    /// Channels of the input, over all groups.
     pub in_channels: u64,
-    /// Channels of the output, all groups together.
+    /// Channels of the output, over all groups.
     pub out_channels: u64,
     /// Size of an input image.
     pub input: [u64; 2],
@@ -36,13 +35,13 @@ pub struct Convolution {
     pub output: [u64; 2],
     /// Size of the kernel.
     pub kernel: [u64; 2],
-    /// Pixels between windows.
+    /// Pixels from one window to the next.
     pub stride: [u64; 2],
-    /// Zeros on each side of the input.
+    /// Rows or columns of zeros on each side of the input.
     pub padding: [u64; 2],
-    /// Pixels between elements of the kernel.
+    /// Pixels from one element of the kernel to the next.
     pub dilation: [u64; 2],
-    /// Parts that the channels are split into; each output part sees its own input part only.
+    /// Groups that the channels are split into. Output channels of a group depend on the input channels of that group only.
     pub groups: u64,
     /// Input or its gradient: `[batch, in_channels, input]`.
     pub x: Argument,
@@ -50,33 +49,33 @@ pub struct Convolution {
     pub w: Argument,
     /// Output or its gradient: `[batch, out_channels, output]`.
     pub y: Argument,
-    /// What is added to each channel of what is written: `[out_channels]` forward, and `[in_channels]` where the gradient of the input is the
-    /// output of the transpose.
+    /// A number added to each channel of the result; `None` without a bias. Forward it is `[out_channels]`. For
+    /// `BackwardData`, which computes the output of a transposed convolution, it is `[in_channels]`.
     pub bias: Option<Argument>,
-    /// A map that is added after the bias, `[batch, out_channels, output]`: another one than is written. There is a bias then, and the pass is
-    /// forward, in 16 bits.
+    /// A map added after the bias: `[batch, out_channels, output]`; `None` without one. It is another tensor than the result. It requires a bias,
+    /// the forward pass and a 16-bit format.
     pub addend: Option<Argument>,
-    /// Whether the larger of that and zero is taken in the end. There is a bias then: the library fuses both or none.
+    /// True if the result is clamped at zero (ReLU) after bias and addend. It requires a bias: the library fuses both or none.
     pub relu: bool,
-    /// Whether a gradient is added to what is there (beta is 1).
+    /// True if a gradient is added to its tensor (beta is 1) instead of overwriting it.
     pub accumulate: bool,
     /// Number format of all tensors. Sums are f32 in each of them.
     pub element: Element,
-    /// Whether factors of f32 may be rounded to TensorFloat-32.
+    /// True if factors of f32 may be rounded to TensorFloat-32.
     pub tf32: bool,
-    /// Whether only algorithms on tensor cores will do: without one, the project's own kernels compute it on theirs.
+    /// True if only algorithms on tensor cores are accepted. If there is none, gpumem's own kernels run on tensor cores instead.
     pub tensor_cores: bool,
-    /// Whether the channels of a pixel, and those of a tap of the weight, lie side by side. Sizes are written with channels
-    /// first all the same.
+    /// True if tensors are stored with channels last: the channels of a pixel, and of a tap of the weight, are adjacent. Sizes are given with
+    /// channels first in both cases.
     pub channels_last: bool,
-    /// Scratch memory, if there is any.
+    /// Scratch memory; `None` if there is none.
     pub workspace: Option<Scratch>,
-    /// Whether every run must give the same bits.
+    /// True if every run must give the same bits.
     pub deterministic: bool,
 }
 
 impl Convolution {
-    /// The largest of its three tensors, in elements; `u64::MAX` if that cannot be counted.
+    /// Returns the elements of the largest of its three tensors; `u64::MAX` if they overflow.
     pub fn largest(&self) -> u64 {
         let count = |sizes: [u64; 4]| sizes.into_iter().fold(1, u64::saturating_mul);
         let [input, output, kernel] = [self.input, self.output, self.kernel];
@@ -86,7 +85,7 @@ impl Convolution {
         x.max(y).max(w)
     }
 
-    /// The same convolution with another tensor for what it writes.
+    /// Returns this convolution with `tensor` as its result.
     pub(crate) fn writing(self, tensor: Argument) -> Convolution {
         match self.pass {
             Pass::Forward => Convolution { y: tensor, ..self },
@@ -95,7 +94,7 @@ impl Convolution {
         }
     }
 
-    /// The same convolution of any tensors: what the choice of an algorithm depends on.
+    /// Returns this convolution with all tensor numbers set to 0: the key by which an algorithm is chosen.
     pub(crate) fn of_any(self) -> Convolution {
         let workspace = self.workspace.map(|workspace| Scratch { tensor: 0, ..workspace });
         Convolution { x: 0, w: 0, y: 0, bias: self.bias.map(|_| 0), addend: self.addend.map(|_| 0), workspace, ..self }
@@ -138,7 +137,7 @@ impl fmt::Display for Convolution {
 pub(crate) mod tests {
     use super::*;
 
-    /// Two groups, and sizes that are all different.
+    /// Returns an example with two groups whose sizes all differ.
     pub(crate) fn example(pass: Pass) -> Convolution {
         Convolution {
             pass,

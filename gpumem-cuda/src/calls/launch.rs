@@ -1,4 +1,4 @@
-//! Launches as data: which kernel with which constants, on which grid, with which tensors.
+//! Kernel launches as data: a kernel with its constants, its grid and its tensors.
 
 use gpumem_core::Format;
 use gpumem_core::error::Error;
@@ -6,7 +6,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::TensorId;
 use std::sync::Arc;
 
-/// The kernel sources by file name, headers included.
+/// The kernel sources by file name, including headers.
 pub const SOURCES: &[(&str, &str)] = &[
     ("advance.cuh", include_str!("../../kernels/advance.cuh")),
     ("attention_fma.cuh", include_str!("../../kernels/attention_fma.cuh")),
@@ -136,7 +136,7 @@ pub const SOURCES: &[(&str, &str)] = &[
     ("vector_norm.cu", include_str!("../../kernels/vector_norm.cu")),
 ];
 
-/// A format as kernels call it: the value of constants such as `REAL`.
+/// Returns the name that kernels have for a format: the value of constants such as `REAL`.
 pub fn type_name(format: Format) -> &'static str {
     match format {
         Format::F32 => "float",
@@ -147,78 +147,77 @@ pub fn type_name(format: Format) -> &'static str {
     }
 }
 
-/// A constant of kernels whose blocks wait for each other, so that all of them have to run at once.
+/// The constant that marks kernels with a grid barrier, whose blocks must all be resident at once.
 pub(crate) const TOGETHER: &str = "TOGETHER";
 
 /// An entry point of a source file, compiled with constants.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Kernel {
-    /// The file in [`SOURCES`], or the name of the user's own.
+    /// The file in [`SOURCES`], or the name of a user's file.
     pub file: &'static str,
     /// The entry point.
     pub entry: &'static str,
     /// Macros and their values, in the order of the file's header.
     pub constants: Vec<(&'static str, String)>,
-    /// The text of a file that is not in [`SOURCES`].
+    /// The text of a file that is not in [`SOURCES`]; `None` for one that is.
     pub text: Option<Arc<str>>,
 }
 
 impl Kernel {
-    /// A kernel without constants.
+    /// Returns a kernel without constants.
     pub fn new(file: &'static str, entry: &'static str) -> Kernel {
         Kernel { file, entry, constants: Vec::new(), text: None }
     }
 
-    /// The same kernel with one more constant.
+    /// Returns this kernel with one more constant.
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Kernel {
         self.constants.push((name, value.to_string()));
         self
     }
 
-    /// Whether its blocks wait for each other: it takes a cooperative launch.
+    /// True if the kernel has a grid barrier and therefore needs a cooperative launch.
     pub fn is_cooperative(&self) -> bool {
         self.constants.iter().any(|(name, _)| *name == TOGETHER)
     }
 
-    /// The same kernel of another text.
+    /// Returns this kernel with `text` as its source.
     pub fn of(self, text: String) -> Kernel {
         Kernel { text: Some(text.into()), ..self }
     }
 
-    /// The source that it is an entry point of.
+    /// Returns the source that contains the entry point.
     ///
     /// # Errors
-    /// [`Error::Damaged`] for a file that there is not.
+    /// [`Error::Damaged`] if there is no such file.
     pub fn source(&self) -> Result<&str, Error> {
         let known = || SOURCES.iter().find(|(file, _)| *file == self.file).map(|(_, text)| *text);
         self.text.as_deref().or_else(known).ok_or(Error::Damaged("a kernel has no source"))
     }
 
-    /// The same kernel with a floating-point constant, exact to the last bit.
+    /// Returns this kernel with a floating-point constant that is exact to the last bit.
     pub fn with_float(self, name: &'static str, value: f64) -> Kernel {
-        // An exponent makes it a floating-point literal in C++ too.
+        // With an exponent it is a floating-point literal in C++ too.
         self.with(name, format!("{value:e}"))
     }
 }
 
-/// A tensor whose address a call is given, by its number in the program. Numbers from the program's count of tensors on are
-/// f32 master copies: `count + n` is that of tensor `n`. Those from twice the count on are [second halves](second_half).
+/// A tensor whose address a call receives, by its number in the program. With `count` tensors in the program, `count +
+/// n` is the f32 master copy of tensor `n`, and `2 * count + n` is its [second half](second_half).
 pub type Argument = TensorId;
 
-/// Bytes that the second half of a tensor begins at a multiple of, in the tensor.
+/// Alignment of the second half of a tensor within the tensor, in bytes.
 const HALVES: u64 = 256;
 
-/// The second half of a tensor, which begins at the next multiple of 256 bytes behind its middle.
+/// Returns the argument for the second half of a tensor. The half begins at the first multiple of 256 bytes at or after the middle.
 pub fn second_half(placed: &Placed, id: TensorId) -> Argument {
     let count = placed.program.tensors.len() as TensorId;
     count.saturating_mul(2).saturating_add(id)
 }
 
-/// Byte offset and length of an argument in the arena.
+/// Returns the offset and the length of an argument in the arena, in bytes.
 ///
 /// # Errors
-/// [`Error::Damaged`] for a number that is no tensor's, the master copy of a tensor that has none, or the second half of one that is too
-/// small to have one.
+/// [`Error::Damaged`] if the number belongs to no tensor, if the tensor has no master copy, or if it is too small for a second half.
 pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
     let (id, count) = (argument as usize, placed.program.tensors.len());
     if id < count && id < placed.offsets.len() && id < placed.bytes.len() {
@@ -233,7 +232,7 @@ pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
     }
     let own = id.wrapping_sub(count);
     let master = placed.masters.get(own).copied().flatten().ok_or(Error::Damaged("an argument is no tensor"))?;
-    // A master copy has as many elements, and four bytes for each.
+    // A master copy has the tensor's number of elements, with four bytes each.
     let bytes = placed.program.tensors[own].elements(1).and_then(|elements| elements.checked_mul(4));
     Ok((master, bytes.unwrap_or(u64::MAX)))
 }
@@ -241,28 +240,28 @@ pub fn place(placed: &Placed, argument: Argument) -> Result<(u64, u64), Error> {
 /// One launch of a kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
-    /// What is launched.
+    /// The kernel.
     pub kernel: Kernel,
     /// Blocks along x, y and z.
     pub grid: [u32; 3],
-    /// Threads of a block along x, y and z: whole warps.
+    /// Threads of a block along x, y and z; their product is a multiple of a warp.
     pub block: [u32; 3],
-    /// Pointers to tensors, in the order of the entry point's parameters; `None` is a null pointer.
+    /// Pointers to tensors, in the order of the entry point's parameters. `None` is a null pointer.
     pub arguments: Vec<Option<Argument>>,
-    /// Plain numbers behind the pointers: the words of the entry point's last parameter, if that is no pointer. Launches that differ in
-    /// them alone are of one kernel, which is compiled once.
+    /// Plain numbers, passed after the pointers as the entry point's last parameter if that is not a pointer. Launches that differ only in them
+    /// share one kernel, which is compiled once.
     pub numbers: Vec<u32>,
 }
 
 impl Launch {
-    /// One thread for each of `count` elements, in blocks of 256.
+    /// Returns a launch with one thread for each of `count` elements, in blocks of 256.
     pub fn elementwise(kernel: Kernel, count: u64, arguments: Vec<Option<Argument>>) -> Launch {
         let blocks = count.div_ceil(256).max(1);
         let grid = [u32::try_from(blocks).unwrap_or(u32::MAX), 1, 1];
         Launch { kernel, grid, block: [256, 1, 1], arguments, numbers: Vec::new() }
     }
 
-    /// The same launch with these plain numbers.
+    /// Returns this launch with these plain numbers.
     pub fn with_numbers(self, numbers: Vec<u32>) -> Launch {
         Launch { numbers, ..self }
     }

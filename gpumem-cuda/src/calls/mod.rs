@@ -1,8 +1,8 @@
-//! What operations make the card do, as plain data: no device needed.
+//! Calls that operations make to a card, as plain data that needs no device.
 //!
-//! | kind | what it is |
+//! | module | call |
 //! | --- | --- |
-//! | [`launch`] | a kernel of ours with its constants, grid and tensors |
+//! | [`launch`] | a kernel of gpumem with its constants, grid and tensors |
 //! | [`product`] | a matrix product, in cuBLASLt's terms |
 //! | [`convolution`] | a convolution, in cuDNN's terms |
 //! | [`attention`] | attention, in cuDNN's terms |
@@ -24,14 +24,14 @@ pub use passage::Passage;
 pub use product::Product;
 pub use recurrence::Recurrence;
 
-/// One thing that an operation makes the card do.
+/// A call that an operation makes to the card.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
-    /// A kernel of ours.
+    /// A launch of one of gpumem's own kernels.
     Kernel(Launch),
-    /// A matrix product of cuBLASLt's.
+    /// A matrix product by cuBLASLt.
     Product(Product),
-    /// A convolution of cuDNN's.
+    /// A convolution by cuDNN.
     Convolution(Convolution),
     /// Attention by cuDNN.
     Attention(Attention),

@@ -1,56 +1,58 @@
-//! What passes between host memory and the arena, beside everything else: see `gpumem_core::lower::offload`.
+//! Copies between host memory and the arena that overlap with other work: see `gpumem_core::lower::offload`.
 
 use super::Argument;
 use std::slice;
 
-/// One step of a piece of optimizer state on its way into the arena and back, or of an activation on its way out of it and back.
+/// A copy between host memory and the arena, or the wait for one.
+///
+/// A chunk of optimizer state comes into the arena and goes back. An activation leaves the arena and comes back.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Passage {
-    /// Into a staging buffer, as soon as what was there has left it.
+    /// Copies optimizer state into a staging buffer, after the buffer's previous content has left it.
     Fetch {
         /// The number of the buffer.
         buffer: usize,
-        /// What goes there.
+        /// The copies into it.
         copies: Vec<Copy>,
     },
-    /// Lets what follows come after what was fetched into a buffer.
+    /// Makes later work wait for the copies into a buffer.
     Await {
         /// The number of the buffer.
         buffer: usize,
     },
-    /// From a staging buffer, as soon as all that came before is done.
+    /// Copies a staging buffer to host memory, after all earlier work.
     Store {
         /// The number of the buffer.
         buffer: usize,
-        /// What leaves it.
+        /// The copies out of it.
         copies: Vec<Copy>,
     },
-    /// Lets what follows come after all of that.
+    /// Makes later work wait for all those copies.
     Settle,
-    /// From the arena, as soon as all that came before is done: an activation that nobody touches for a while.
+    /// Copies an activation that is not used for a while to host memory, after all earlier work.
     Leave {
         /// The whole tensor.
         copy: Copy,
     },
-    /// Lets what follows come after the copy of an activation to host memory.
+    /// Makes later work wait for the copy of an activation to host memory.
     Left {
-        /// Its tensor there.
+        /// The activation's tensor in host memory.
         host: Argument,
     },
-    /// Into the arena again, as soon as all that came before is done: until then something else may lie there.
+    /// Copies an activation back into the arena, after all earlier work. Until then other tensors may use that memory.
     Return {
         /// The whole tensor.
         copy: Copy,
     },
-    /// Lets what follows come after the copy of an activation from host memory.
+    /// Makes later work wait for the copy of an activation from host memory.
     Returned {
-        /// Its tensor there.
+        /// The activation's tensor in host memory.
         host: Argument,
     },
 }
 
 impl Passage {
-    /// What is copied.
+    /// Returns the copies that it makes; none if it only waits.
     pub fn copies(&self) -> &[Copy] {
         match self {
             Passage::Fetch { copies, .. } | Passage::Store { copies, .. } => copies,
@@ -59,21 +61,21 @@ impl Passage {
         }
     }
 
-    /// Whether that comes into the arena.
+    /// True if it copies into the arena.
     pub fn arrives(&self) -> bool {
         matches!(self, Passage::Fetch { .. } | Passage::Return { .. })
     }
 }
 
-/// Bytes of a tensor in host memory that lie, for a while, at the beginning of one in the arena.
+/// A range of bytes of a tensor in host memory, and the arena tensor whose first bytes hold them for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// The tensor in host memory.
     pub host: Argument,
-    /// Bytes in front of them there.
+    /// Offset of the range in the host tensor, in bytes.
     pub at: u64,
     /// The tensor in the arena.
     pub arena: Argument,
-    /// How many.
+    /// Length of the range, in bytes.
     pub bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! Matrix products as data: what cuBLASLt is asked for, in its own terms.
+//! Matrix products as data, in cuBLASLt's terms.
 
 use super::launch::Argument;
 use gpumem_core::program::TensorId;
@@ -17,7 +17,7 @@ pub enum Element {
 }
 
 impl Element {
-    /// That of weights and activations.
+    /// Returns the format of weights and activations at this precision.
     pub fn of(precision: Precision) -> Element {
         match precision.narrow() {
             Format::F32 | Format::U32 | Format::U8 => Element::F32,
@@ -26,24 +26,24 @@ impl Element {
         }
     }
 
-    /// Bytes of one number.
+    /// Returns the bytes of one number.
     pub fn bytes(self) -> u64 {
         if self == Element::F32 { 4 } else { 2 }
     }
 }
 
-/// A stored matrix. The library counts in columns: element `(row, column)` is number `column * ld + row`.
+/// A stored matrix, column-major as in the library: element `(row, column)` is number `column * ld + row`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Matrix {
-    /// The tensor whose first element is the matrix's.
+    /// The tensor. Its first element is the matrix's first.
     pub tensor: Argument,
-    /// Whether the product takes its transpose.
+    /// True if the product takes its transpose.
     pub transposed: bool,
     /// Leading dimension: elements from the start of one column to that of the next.
     pub ld: u64,
 }
 
-/// A second matrix beside the result, of the result's size: the input of a GELU.
+/// A second matrix of the result's size that the epilogue reads or writes: the input of a GELU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Auxiliary {
     /// The tensor.
@@ -53,19 +53,18 @@ pub struct Auxiliary {
 }
 
 impl Auxiliary {
-    /// What the leading dimension must be a multiple of.
+    /// The number that the leading dimension must be a multiple of, in elements.
     pub const LD: u64 = 8;
 }
 
-/// What is done to each sum before it is stored. A bias has an element for each row of D. GELU is the approximation with the
-/// hyperbolic tangent.
+/// An operation on each sum before it is stored. A bias has an element for each row of D. GELU is the approximation with the hyperbolic tangent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Epilogue {
     /// Nothing.
     None,
     /// Adds a bias.
     Bias(Argument),
-    /// Adds a bias, then takes the larger of it and zero. The library turns NaN into zero.
+    /// Adds a bias, then takes the maximum with zero. The library turns NaN into zero.
     Relu {
         /// The bias, if any.
         bias: Option<Argument>,
@@ -74,14 +73,14 @@ pub enum Epilogue {
     Gelu {
         /// The bias, if any.
         bias: Option<Argument>,
-        /// Where the input of GELU goes, if anything needs it later.
+        /// The matrix that receives the input of GELU; `None` if the backward pass does not need it.
         kept: Option<Auxiliary>,
     },
     /// Multiplies with the derivative of GELU.
     GeluGradient {
-        /// The input that GELU had.
+        /// The input of GELU in the forward pass.
         input: Auxiliary,
-        /// Where the sum of each row of D goes: the gradient of the bias that was added before GELU.
+        /// The vector that receives the sum of each row of D: the gradient of the bias that was added before GELU.
         bias_gradient: Option<Argument>,
     },
     /// Also sums the rows of A, over k: an element for each row of D.
@@ -91,7 +90,7 @@ pub enum Epilogue {
 }
 
 impl Epilogue {
-    /// The vector that is read or written beside the matrices: a bias, or the gradient of one.
+    /// Returns the vector that the epilogue reads or writes: a bias, or the gradient of one; `None` without one.
     pub fn vector(&self) -> Option<Argument> {
         match *self {
             Epilogue::None => None,
@@ -101,7 +100,7 @@ impl Epilogue {
         }
     }
 
-    /// The matrix that is read or written beside the result.
+    /// Returns the auxiliary matrix that the epilogue reads or writes; `None` without one.
     pub fn auxiliary(&self) -> Option<Auxiliary> {
         match *self {
             Epilogue::Gelu { kept, .. } => kept,
@@ -110,7 +109,7 @@ impl Epilogue {
         }
     }
 
-    /// The library's name for it, without the prefix.
+    /// Returns the library's name of the epilogue, without the prefix.
     pub fn name(&self) -> &'static str {
         match self {
             Epilogue::None => "DEFAULT",
@@ -130,7 +129,7 @@ impl Epilogue {
 }
 
 impl Epilogue {
-    /// The same of any tensors.
+    /// Returns this epilogue with all tensor numbers set to 0.
     fn of_any(self) -> Epilogue {
         let any = |vector: Option<Argument>| vector.map(|_| 0);
         let matrix = |matrix: Auxiliary| Auxiliary { tensor: 0, ..matrix };
@@ -151,22 +150,22 @@ impl Epilogue {
 /// Scratch memory of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scratch {
-    /// The tensor, which begins at a multiple of 256 bytes.
+    /// The tensor. It begins at a multiple of 256 bytes.
     pub tensor: Argument,
     /// Its bytes, at least 1.
     pub bytes: u64,
 }
 
-/// Products of one size in one call, whose matrices lie at equal distances.
+/// Several products of one size in one call, whose matrices are at equal distances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Batch {
-    /// How many products.
+    /// Number of products.
     pub count: u64,
     /// Elements from one A to the next, 0 if they share it.
     pub a: u64,
-    /// The same of B.
+    /// Elements from one B to the next, 0 if they share it.
     pub b: u64,
-    /// The same of C and D, which no two products share.
+    /// Elements from one C or D to the next. No two products share one.
     pub d: u64,
 }
 
@@ -183,23 +182,23 @@ pub struct Product {
     pub a: Matrix,
     /// The right factor: k x n, or n x k if it is transposed.
     pub b: Matrix,
-    /// What is added to the product (beta is 1), laid out as D; it may be D itself. Without it beta is 0.
+    /// The addend (beta is 1), in the layout of D; it may be D itself. `None` means that beta is 0.
     pub c: Option<Argument>,
     /// The result.
     pub d: Argument,
     /// Leading dimension of C and D.
     pub ldd: u64,
-    /// Number format of all of them, and of the epilogue's vector and matrix.
+    /// Number format of all matrices, including the epilogue's vector and matrix.
     pub element: Element,
-    /// Whether factors of f32 may be rounded to TensorFloat-32.
+    /// True if factors of f32 may be rounded to TensorFloat-32.
     pub tf32: bool,
-    /// What is done to each sum before it is stored.
+    /// The operation on each sum before it is stored.
     pub epilogue: Epilogue,
-    /// How many products it is, if it is not one. Their epilogue has neither a vector nor a matrix.
+    /// The number of products and their distances; `None` for one product. With several, the epilogue has neither a vector nor a matrix.
     pub batch: Option<Batch>,
-    /// Scratch memory, if there is any.
+    /// Scratch memory; `None` if there is none.
     pub workspace: Option<Scratch>,
-    /// Whether every run must give the same bits.
+    /// True if every run must give the same bits.
     pub deterministic: bool,
 }
 
@@ -226,30 +225,30 @@ impl fmt::Display for Product {
 pub struct Factor {
     /// The tensor.
     pub tensor: TensorId,
-    /// Whether the factor is its transpose.
+    /// True if the factor is the tensor's transpose.
     pub transposed: bool,
 }
 
 impl Factor {
-    /// The tensor as it is stored.
+    /// Returns the factor that is the tensor itself.
     pub fn plain(tensor: TensorId) -> Factor {
         Factor { tensor, transposed: false }
     }
 
-    /// The transpose.
+    /// Returns the factor's transpose.
     pub fn t(self) -> Factor {
         Factor { transposed: !self.transposed, ..self }
     }
 }
 
 impl Product {
-    /// Terms of all of its sums.
+    /// Returns the number of multiplications: terms of all sums of all products.
     pub(crate) fn terms(&self) -> u64 {
         let count = self.batch.map_or(1, |batch| batch.count);
         [self.n, self.k, count].into_iter().fold(self.m, u64::saturating_mul)
     }
 
-    /// The same product of any tensors: what the kernel that computes it depends on.
+    /// Returns this product with all tensor numbers set to 0: the key by which a kernel is chosen.
     pub(crate) fn of_any(self) -> Product {
         let any = |matrix: Matrix| Matrix { tensor: 0, ..matrix };
         let workspace = self.workspace.map(|workspace| Scratch { tensor: 0, ..workspace });
@@ -257,8 +256,8 @@ impl Product {
         Product { a, b, c, d: 0, epilogue: self.epilogue.of_any(), workspace, ..self }
     }
 
-    /// The same with rows of the row-major matrices `a`, `b` and `d` of [`Product::row_major`] that are so many elements apart; `None`
-    /// for those without gaps.
+    /// Returns this product with these pitches, in elements, for the row-major matrices `a`, `b` and `d` of [`Product::row_major`]. `None` keeps
+    /// the pitch.
     pub fn with_pitches(mut self, [a, b, d]: [Option<u64>; 3]) -> Product {
         self.b.ld = a.unwrap_or(self.b.ld);
         self.a.ld = b.unwrap_or(self.a.ld);
@@ -266,23 +265,22 @@ impl Product {
         self
     }
 
-    /// `count` such products, with the elements from one of the row-major matrices `a`, `b` and `d` of [`Product::row_major`] to the
-    /// next.
+    /// Returns `count` such products. `[a, b, d]` are the elements from one row-major matrix of [`Product::row_major`] to the next.
     pub fn times(self, count: u64, [a, b, d]: [u64; 3]) -> Product {
         // The library's A is our `b`.
         let batch = Batch { count, a: b, b: a, d };
         Product { batch: (count > 1).then_some(batch), ..self }
     }
 
-    /// `d[rows, columns] = a[rows, depth] b[depth, columns]`, all stored row after row without gaps: the library's terms for
-    /// it, without addend, epilogue and workspace.
+    /// Returns the library's call for row-major matrices without gaps: `d[rows, columns] = a[rows, depth] b[depth, columns]`. It has neither addend
+    /// nor epilogue nor scratch.
     ///
-    /// Read column after column, the memory of a row-major matrix holds its transpose, with the length of a row as leading
-    /// dimension. So the library is asked for `d^T = b^T a^T`: its A is our `b`, its B our `a`, m counts our columns and n our
-    /// rows. A factor that we use as it is stored is then already the transpose that the library needs; one that we use
-    /// transposed, it has to transpose. Our columns being its rows, a bias along our columns is a bias along its rows.
+    /// The library is column-major. Read that way, the memory of a row-major matrix holds its transpose, with the row length as leading dimension.
+    /// So the library computes `d^T = b^T a^T`: its A is our `b`, its B our `a`, m counts our columns and n our rows. A factor that we use
+    /// untransposed is already the transpose that the library needs; one that we use transposed, the library transposes. Our columns are its rows,
+    /// so a bias along our columns is a bias along its rows.
     pub fn row_major([rows, columns, depth]: [u64; 3], a: Factor, b: Factor, d: TensorId, element: Element) -> Product {
-        // The stored length of a row, which a transposed factor has as its other extent.
+        // The length of a stored row; for a transposed factor that is its other extent.
         let ld = |factor: Factor, width: u64, height: u64| if factor.transposed { height } else { width };
         let matrix = |factor: Factor, width: u64, height: u64| Matrix {
             tensor: factor.tensor,
@@ -312,8 +310,8 @@ impl Product {
 mod tests {
     use super::*;
 
-    /// `y[5, 7] = x[5, 3] W^T` with W of `[7, 3]`: the call that every user of cuBLAS writes for PyTorch's Linear, with the
-    /// weight transposed and the leading dimensions 3, 3 and 7.
+    /// Checks `y[5, 7] = x[5, 3] W^T` with W of `[7, 3]`: the usual call of cuBLAS for PyTorch's Linear, with the weight transposed and the leading
+    /// dimensions 3, 3 and 7.
     #[test]
     fn a_linear_layer_is_the_call_that_everyone_writes() {
         let product = Product::row_major([5, 7, 3], Factor::plain(0), Factor::plain(1).t(), 2, Element::F32);

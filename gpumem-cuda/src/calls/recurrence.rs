@@ -1,60 +1,60 @@
-//! Recurrent layers as data: what cuDNN is asked for, in its own terms.
+//! Recurrent layers as data, in cuDNN's terms.
 
 use super::launch::Argument;
 use super::product::{Element, Scratch};
 use gpumem_core::program::ops::{Cell, WholeRecurrence};
 use std::fmt;
 
-/// A gradient of a weight or a bias, and whether it is added to what is there.
+/// The gradient of a weight or a bias, and true if it is added to its tensor instead of overwriting it.
 pub type Sum = (Argument, bool);
 
-/// What there is of each direction's weights: those of the map and of the steps, `[gates * hidden, in_features]` and
-/// `[gates * hidden, outputs]`, their biases, and the projection `[outputs, hidden]`.
+/// A value for each weight of each direction: input weight `[gates * hidden, in_features]`, recurrent weight `[gates * hidden, outputs]`, their two
+/// biases, and the projection `[outputs, hidden]`. `None` for a weight that the layer lacks.
 pub type Each<T> = [[Option<T>; 5]; 2];
 
-/// What is computed.
+/// The forward or the backward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// The output, in training.
+    /// Computes the output, in training.
     Forward,
-    /// The gradients, from that of the output.
+    /// Computes the gradients from the gradient of the output.
     Backward {
-        /// The gradient of the output, as the output lies.
+        /// The gradient of the output, in the layout of `y`.
         dy: Argument,
-        /// The gradient of what arrives; `None` for one that nobody wants, or that is added to another: it is at the start of the workspace
-        /// then.
+        /// The gradient of the input. `None` if it is not wanted, or if it is added to another gradient; in that case it is at the start of the
+        /// workspace.
         dx: Option<Argument>,
-        /// Those of the weights, as [`Recurrence::weights`] has them, that are wanted.
+        /// The wanted gradients of the weights, in the order of [`Recurrence::weights`].
         sums: Each<Sum>,
     },
 }
 
-/// A recurrent layer with the maps of what arrives, or its gradients. The states before the first step are 0.
+/// A recurrent layer including its input weights, or the gradients of one. The initial states are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Recurrence {
-    /// What is computed.
+    /// The pass.
     pub pass: Pass,
-    /// What a step computes.
+    /// The recurrent cell.
     pub cell: Cell,
-    /// Samples.
+    /// Number of samples.
     pub batch: u64,
-    /// Steps of each.
+    /// Time steps of a sequence.
     pub steps: u64,
-    /// Numbers of a step that arrives.
+    /// Features of a time step of the input.
     pub in_features: u64,
     /// Hidden units.
     pub hidden: u64,
-    /// Numbers that a step of a direction puts out.
+    /// Features that a direction outputs at each time step.
     pub outputs: u64,
-    /// 1, or 2 where another one goes backwards.
+    /// 1, or 2 if a second direction runs backwards.
     pub directions: u64,
-    /// What arrives: `[batch, steps, in_features]`.
+    /// The input: `[batch, steps, in_features]`.
     pub x: Argument,
     /// The output: `[batch, steps, directions * outputs]`.
     pub y: Argument,
     /// The weights.
     pub weights: Each<Argument>,
-    /// What the forward pass keeps for the gradients.
+    /// The memory in which the forward pass saves values for the backward pass.
     pub reserve: Scratch,
     /// Scratch memory.
     pub workspace: Scratch,
@@ -64,47 +64,47 @@ pub struct Recurrence {
     pub tf32: bool,
 }
 
-/// Where everything begins in the workspace, in bytes.
+/// Offsets of the workspace's parts, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parts {
-    /// The lengths of the sequences. In front of them is the gradient of what arrives where that has no tensor.
+    /// The lengths of the sequences. Below them is the gradient of the input, if that has no tensor.
     pub lengths: u64,
-    /// Weights and biases in one piece.
+    /// Weights and biases in one buffer.
     pub weights: u64,
-    /// Their gradients.
+    /// Gradients of weights and biases, in one buffer.
     pub sums: u64,
-    /// What cuDNN works with.
+    /// Scratch memory of cuDNN.
     pub rest: u64,
 }
 
-/// Bytes that each part begins at a multiple of.
+/// Alignment of each part, in bytes.
 const ALIGNMENT: u64 = 256;
 
 impl Recurrence {
-    /// The layer of any tensors, in whatever memory: what its passes have in common.
+    /// Returns the forward pass of this layer with all tensor numbers and scratch sizes set to 0: the key that its passes share.
     pub(crate) fn of_any(self) -> Recurrence {
         let none = Scratch { tensor: 0, bytes: 0 };
         let weights = self.weights.map(|direction| direction.map(|weight| weight.map(|_| 0)));
         Recurrence { pass: Pass::Forward, x: 0, y: 0, weights, reserve: none, workspace: none, ..self }
     }
 
-    /// As the plan counts it.
+    /// Returns the operation that the memory plan counts.
     fn op(&self) -> WholeRecurrence {
         let Recurrence { cell, steps, in_features, hidden, outputs, directions, .. } = *self;
         WholeRecurrence { cell, steps, in_features, hidden, outputs, directions, bias: self.has_bias() }
     }
 
-    /// Whether there are biases.
+    /// True if the layer has biases.
     pub fn has_bias(&self) -> bool {
         self.weights[0][2].is_some()
     }
 
-    /// Bytes of the weights and biases in one piece, as cuDNN has them.
+    /// Returns the bytes of the weights and biases in cuDNN's single buffer.
     pub fn weight_bytes(&self) -> u64 {
         self.op().weights().saturating_mul(self.element.bytes())
     }
 
-    /// Where the parts of the workspace begin.
+    /// Returns the offsets of the workspace's parts.
     pub fn parts(&self) -> Parts {
         let is_backward = self.pass != Pass::Forward;
         let after = |start: u64, bytes: u64| start.saturating_add(bytes).div_ceil(ALIGNMENT).saturating_mul(ALIGNMENT);
@@ -117,8 +117,8 @@ impl Recurrence {
         Parts { lengths, weights, sums, rest }
     }
 
-    /// Bytes from one gate of a weight or a bias to the next: of the map's and the steps' weight, and of a bias. The bytes of a projection
-    /// are those of the steps' weight.
+    /// Returns the bytes from one gate to the next in the input weight, the recurrent weight and a bias. A projection has as many bytes as one gate
+    /// of the recurrent weight.
     pub fn gate_bytes(&self) -> [u64; 3] {
         [self.in_features, self.outputs, 1]
             .map(|row| row.saturating_mul(self.hidden).saturating_mul(self.element.bytes()))
@@ -142,7 +142,7 @@ impl fmt::Display for Recurrence {
 pub(crate) mod tests {
     use super::*;
 
-    /// Sizes that are all different.
+    /// Returns an example whose sizes all differ.
     pub(crate) fn example(pass: Pass) -> Recurrence {
         Recurrence {
             pass,
@@ -186,7 +186,7 @@ pub(crate) mod tests {
         assert_eq!(backward.parts(), Parts { lengths: 512, weights: 768, sums: 4096, rest: 7424 });
         let bare = Recurrence { weights: [[Some(3), Some(4), None, None, None], [None; 5]], ..it };
         assert_eq!(bare.weight_bytes(), 4 * 44 * 16);
-        // Of each direction 44 rows of 5, of 4, two biases, and the projection.
+        // Each direction has 44 rows of 5 and of 4, two biases, and the projection.
         let wide = Recurrence { directions: 2, outputs: 4, ..it };
         assert_eq!((wide.weight_bytes(), wide.gate_bytes()), (4 * 2 * (44 * 11 + 44), [4 * 55, 4 * 44, 44]));
     }

@@ -1,8 +1,7 @@
-//! Compiled kernels on disk: one file for each source, options, card architecture and compiler version. And beside them what
-//! loading networks took of a card: one small file for each card with its driver and libraries.
+//! Compiled kernels on disk: one file for each source, options, card architecture and compiler version. It also keeps records of the memory that
+//! loading networks took: one small file for each card with its driver and libraries.
 //!
-//! A file is written under another name and renamed when it is whole. One that is damaged all the same is compiled again,
-//! never trusted.
+//! A file is written under another name and renamed when it is complete. A damaged file is never trusted: its kernel is compiled again.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const MAGIC: &[u8; 8] = b"gpumemK1";
 
-/// What files of compiled kernels end with.
+/// File extension of compiled kernels.
 const KERNEL: &str = "cubin";
 
-/// What files of records end with.
+/// File extension of records.
 const RECORD: &str = "measured";
 
 /// A folder with compiled kernels.
@@ -23,24 +22,24 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The folder that `GPUMEM_CACHE` names, or `gpumem` in the user's folder for caches. Without either, nothing is kept.
+    /// Opens the folder that `GPUMEM_CACHE` names, or `gpumem` in the user's cache folder. Without either, nothing is stored.
     pub fn open() -> Cache {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let user = variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
         Cache::at(variable("GPUMEM_CACHE").or_else(|| user.map(|user| user.join("gpumem"))))
     }
 
-    /// A cache in this folder, or none.
+    /// Returns a cache in this folder, or one that stores nothing if there is none.
     pub fn at(folder: Option<PathBuf>) -> Cache {
         Cache { folder: folder.filter(|folder| std::fs::create_dir_all(folder).is_ok()) }
     }
 
-    /// What was stored under `key`, if it is whole.
+    /// Returns the content stored under `key`; `None` if it is absent or damaged.
     pub fn get(&self, key: &str) -> Option<Vec<u8>> {
         self.read(&self.path(key, KERNEL)?)
     }
 
-    /// The record that was stored under `key`, if it is whole.
+    /// Returns the record stored under `key`; `None` if it is absent or damaged.
     pub(crate) fn record(&self, key: &str) -> Option<Vec<u8>> {
         self.read(&self.path(key, RECORD)?)
     }
@@ -52,12 +51,12 @@ impl Cache {
         (magic == MAGIC && *sum == digest(&[content])).then(|| content.to_vec())
     }
 
-    /// Stores `content`. A cache that cannot be written is no failure: the kernel is compiled again next time.
+    /// Stores `content`. A failure to write is no error: the kernel is compiled again next time.
     pub fn put(&self, key: &str, content: &[u8]) {
         self.write(self.path(key, KERNEL), content);
     }
 
-    /// Stores a record. One that cannot be written is no failure: it is measured again.
+    /// Stores a record. A failure to write is no error: the record is measured again.
     pub(crate) fn put_record(&self, key: &str, content: &[u8]) {
         self.write(self.path(key, RECORD), content);
     }
@@ -86,14 +85,14 @@ impl Cache {
     }
 }
 
-/// The name under which a kernel is kept: everything that its code depends on.
+/// Returns the name under which a kernel is stored: a hash of everything that its code depends on.
 pub fn key(parts: &[&str]) -> String {
     let bytes: Vec<&[u8]> = parts.iter().map(|part| part.as_bytes()).collect();
     digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// FNV-1a over 128 bits, with the length of each part, so that parts do not run into each other. It guards against damage,
-/// not against an attacker, who could replace the program as well.
+/// Returns FNV-1a over 128 bits, with the length of each part, so that parts do not run into each other. It guards against damage, not against an
+/// attacker, who could replace the program as well.
 fn digest(parts: &[&[u8]]) -> [u8; 16] {
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
     let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
@@ -146,7 +145,7 @@ mod tests {
         std::fs::remove_dir_all(folder).unwrap();
     }
 
-    /// What the writers store: the number of bytes differs, so that a mixture of two would show.
+    /// Returns the content that a writer stores. The length depends on `round`, so that a mixture of two would show.
     fn content(round: usize) -> Vec<u8> {
         vec![round as u8; 1000 + 37 * (round % 97)]
     }

@@ -1,4 +1,4 @@
-//! Kernels to machine code: NVRTC, for the architecture of the card, several at a time.
+//! Compiles kernels to machine code with NVRTC, for the architecture of the card, several at a time.
 
 pub mod cache;
 pub mod progress;
@@ -14,10 +14,10 @@ use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Architectures of embedded chips, whose machine code is not that of cards with the same major version.
+/// Architectures of embedded chips, whose machine code does not run on cards of the same major version.
 const EMBEDDED: [i32; 7] = [53, 62, 72, 87, 88, 101, 110];
 
-/// Machine code for one architecture, and the kernel's entry point in it.
+/// Machine code for one architecture, and the kernel's entry point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compiled {
     /// A cubin.
@@ -26,14 +26,14 @@ pub struct Compiled {
     pub entry: CString,
 }
 
-/// The options that a kernel is compiled with for compute capability `(major, minor)`.
+/// Returns the compiler options of a kernel for compute capability `(major, minor)`.
 pub fn options(kernel: &Kernel, (major, minor): (i32, i32)) -> Vec<String> {
     let constants = kernel.constants.iter().map(|(name, value)| format!("-D{name}={value}"));
     [format!("-arch=sm_{major}{minor}"), "-std=c++17".into()].into_iter().chain(constants).collect()
 }
 
-/// The compute capability that kernels are compiled for on a card: its own, or the nearest older one of the same major
-/// version, whose code it runs as well.
+/// Returns the compute capability that kernels are compiled for: the card's own, or the nearest older one of its major version, whose code it runs
+/// as well.
 ///
 /// # Errors
 /// [`Error::Library`] if NVRTC is missing; [`Error::Unsupported`] if NVRTC cannot compile for the card, with the version of
@@ -76,7 +76,7 @@ fn choose((major, minor): (i32, i32), known: &[i32], version: (i32, i32)) -> Res
     ))
 }
 
-/// Compiles a kernel, or takes it from the cache.
+/// Compiles a kernel, or reads it from the cache.
 ///
 /// # Errors
 /// As [`compile_all`].
@@ -85,8 +85,8 @@ pub fn compile(kernel: &Kernel, capability: (i32, i32), cache: &Cache) -> Result
     compiled.into_iter().next().ok_or(Error::Damaged("a kernel was lost"))
 }
 
-/// Compiles kernels for a card of this compute capability, in their order. Those in the cache are taken from there; the
-/// others are compiled in as many threads as the machine has cores, and kept.
+/// Compiles kernels for a card of this compute capability, in their order. Those in the cache are read from there. The others are compiled in as
+/// many threads as the machine has cores, and stored.
 ///
 /// # Errors
 /// [`Error::Device`] with the compiler's log for a kernel that does not compile; as [`target`] if NVRTC is missing or cannot
@@ -135,7 +135,7 @@ pub fn compile_all(
     compiled.collect()
 }
 
-/// A source with its constants: one call of the compiler.
+/// A source with its constants: one run of the compiler.
 struct Unit<'a> {
     kernel: &'a Kernel,
     source: &'a str,
@@ -195,13 +195,12 @@ fn compile_units(
         }
         work();
     });
-    // The first that failed; those after it may not have been begun.
+    // The error of the first kernel that failed. Kernels after it may not have been compiled.
     let done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
     done.into_iter().flatten().collect()
 }
 
-/// What the assembler says of a kernel for one architecture: registers, shared memory and spills of every entry point of
-/// its file.
+/// Returns the assembler's report on a kernel: registers, shared memory and spills of every entry point of its file.
 ///
 /// # Errors
 /// [`Error::Device`] with the compiler's log if it does not compile.

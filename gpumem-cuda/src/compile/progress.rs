@@ -1,4 +1,4 @@
-//! A line on the terminal while kernels are compiled, which takes seconds the first time.
+//! A progress line on the terminal while kernels are compiled, which takes seconds the first time.
 
 use crate::notice::is_quiet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Where the progress of compiling is written. Nothing is written when every kernel comes from the cache.
+/// The output for compile progress. Nothing is written if every kernel comes from the cache.
 pub struct Progress {
     card: String,
     line: Mutex<Option<Line>>,
@@ -14,7 +14,7 @@ pub struct Progress {
 
 struct Line {
     out: Box<dyn Write + Send>,
-    /// The line is written again in place, as a terminal allows.
+    /// True if the line is rewritten in place, as a terminal allows.
     rewritten: bool,
     what: String,
     done: usize,
@@ -28,8 +28,8 @@ impl fmt::Debug for Progress {
 }
 
 impl Progress {
-    /// On stderr, for a card of this name: one line that counts on a terminal, else one at the beginning and one at the end.
-    /// `GPUMEM_QUIET=1` silences it.
+    /// Returns progress on stderr, for a card of this name. A terminal shows one line that counts; other outputs get a line at the beginning and
+    /// one at the end. `GPUMEM_QUIET=1` silences it.
     pub fn stderr(card: &str) -> Progress {
         if is_quiet() {
             return Progress::silent();
@@ -37,7 +37,7 @@ impl Progress {
         Progress::on(card, Box::new(std::io::stderr()), std::io::stderr().is_terminal())
     }
 
-    /// Nowhere.
+    /// Returns progress that writes nothing.
     pub fn silent() -> Progress {
         Progress { card: String::new(), line: Mutex::new(None) }
     }
@@ -47,19 +47,19 @@ impl Progress {
         Progress { card: card.into(), line: Mutex::new(Some(line)) }
     }
 
-    /// `count` kernels are about to be compiled for this architecture.
+    /// Announces that `count` kernels are about to be compiled for this architecture.
     pub(crate) fn begin(&self, count: usize, architecture: i32) {
         if let Some(line) = &mut *self.lock() {
             let kernels = if count == 1 { "kernel" } else { "kernels" };
             line.what = format!("{count} {kernels} for {} (sm_{architecture})", self.card);
             line.done = 0;
             line.begun = Instant::now();
-            // Progress that cannot be written is no reason to stop.
+            // A failure to write progress must not stop the compiler.
             let _ = if line.rewritten { line.count() } else { writeln!(line.out, "compiling {}", line.what) };
         }
     }
 
-    /// One more is compiled.
+    /// Counts one more compiled kernel.
     pub(crate) fn step(&self) {
         if let Some(line) = &mut *self.lock() {
             line.done += 1;
@@ -67,7 +67,7 @@ impl Progress {
         }
     }
 
-    /// All are compiled, or one failed.
+    /// Reports that all kernels are compiled, or that one failed.
     pub(crate) fn end(&self, succeeded: bool) {
         if let Some(line) = &mut *self.lock() {
             let back = if line.rewritten { "\r\x1b[K" } else { "" };
