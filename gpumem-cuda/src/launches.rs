@@ -1,7 +1,7 @@
-//! What a step makes the card do, counted: launches, the bytes that each moves, what it multiplies.
+//! Counts of a program's launches: the bytes that each moves, and its floating-point operations.
 //!
-//! Nothing runs and nothing is asked of a library. A launch reads and writes each tensor that it is given once; tensors between
-//! operations that run as one are not moved at all.
+//! Nothing runs and no library is called. A launch is counted as reading and writing each of its tensors once; tensors inside a fusion group are
+//! not moved at all.
 
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
@@ -15,14 +15,14 @@ use gpumem_core::program::{Action, Layout, Operation, Order, Phase, Slot, Tensor
 use gpumem_core::report::roofline::{flops, traffic};
 use std::collections::BTreeMap;
 
-/// One launch.
+/// Counts of one launch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Counted {
-    /// The layer's path; empty for what belongs to no layer.
+    /// The layer's path; empty if the launch belongs to no layer.
     pub path: String,
-    /// What it does for the layer.
+    /// The phase of the training step that it belongs to.
     pub phase: Phase,
-    /// What is launched.
+    /// The call.
     pub call: Call,
     /// Bytes of each tensor that it reads.
     pub reads: Vec<u64>,
@@ -30,7 +30,7 @@ pub struct Counted {
     pub writes: Vec<u64>,
     /// Floating-point operations of products, convolutions and attention.
     pub flops: u64,
-    /// How its tensors lie: `dense`, in the order of their shapes without gaps; `padded`, where rows of one have gaps; `channels_last`.
+    /// The layout of its tensors: `dense`, in the order of their shapes without gaps; `padded` if the rows of one have gaps; `channels_last`.
     pub layout: &'static str,
     /// Number format of activations.
     pub format: Format,
@@ -39,12 +39,12 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Bytes that are moved.
+    /// Returns the bytes that are read and written.
     pub fn bytes(&self) -> u64 {
         self.reads.iter().chain(&self.writes).fold(0, |sum, bytes| sum.saturating_add(*bytes))
     }
 
-    /// What kind of launch it is: `kernel`, `product`, `convolution`, `attention`, `recurrence` or `copy`.
+    /// Returns the kind of launch: `kernel`, `product`, `convolution`, `attention`, `recurrence` or `copy`.
     pub fn kind(&self) -> &'static str {
         match &self.call {
             Call::Kernel(launch) if launch.kernel.file == "attention.cu" => "attention",
@@ -58,7 +58,7 @@ impl Counted {
     }
 }
 
-/// The launches of a program, in order.
+/// Returns the launches of a program, in order.
 ///
 /// # Errors
 /// As for [`steps`].
@@ -67,9 +67,9 @@ pub fn launches(placed: &Placed, setting: Setting) -> Result<Vec<Counted>, Error
     Ok(steps.iter().flat_map(|step| counted(placed, setting, step)).collect())
 }
 
-/// What operations that run as one step do to tensors.
+/// Bytes of the tensors that a fusion group moves.
 struct Moved {
-    /// Bytes that are read of each tensor and written to it, seen from outside the step.
+    /// Bytes that the group reads of each tensor and writes to it. Tensors that only the group itself uses are not included.
     reads: BTreeMap<TensorId, u64>,
     writes: BTreeMap<TensorId, u64>,
     workspaces: BTreeMap<TensorId, u64>,
@@ -81,7 +81,7 @@ impl Moved {
         for operation in operations {
             let [reads, writes] = traffic(placed, operation);
             for (id, bytes) in reads {
-                // What an operation of the step has written comes from there.
+                // A tensor that the group itself has written is not read from outside.
                 if !moved.writes.contains_key(&id) {
                     moved.reads.insert(id, bytes);
                 }
@@ -90,7 +90,7 @@ impl Moved {
             for (id, bytes) in writes {
                 *written.entry(id).or_default() += bytes;
             }
-            // What a later operation overwrites is written once.
+            // A tensor that a later operation overwrites is written once.
             moved.writes.extend(written);
             if let Some(id) = operation.written(Slot::Workspace) {
                 moved.workspaces.insert(id, placed.bytes[id as usize]);
@@ -100,14 +100,14 @@ impl Moved {
     }
 }
 
-/// What a call is given: tensors that it only reads, and tensors that it writes.
+/// The tensors of a call: those that it only reads, and those that it writes.
 struct Given {
     constant: Vec<TensorId>,
     written: Vec<TensorId>,
 }
 
 impl Given {
-    /// Master copies and halves count as their tensors.
+    /// Returns the tensors of a call. Master copies and second halves count as their tensors.
     fn new(placed: &Placed, call: &Call) -> Given {
         let tensors = placed.program.tensors.len().max(1) as TensorId;
         let (mut constant, mut written) = (Vec::new(), Vec::new());
@@ -133,7 +133,7 @@ pub(crate) fn written_tensors(placed: &Placed, call: &Call) -> Vec<TensorId> {
     Given::new(placed, call).written
 }
 
-/// The launches of one step of a program.
+/// Returns the launches of one step of a program.
 pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
     let operations = step.operations().into_iter().map(|index| &placed.program.operations[index]);
     let operations: Vec<&Operation> = operations.collect();
@@ -144,7 +144,7 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
     let parts: Vec<u64> = step.calls.iter().map(|call| part(step, call)).collect();
     let all_parts = parts.iter().sum::<u64>().max(1);
     let leading = &placed.program.operations[step.first];
-    // One launch for many parameters finds them by their distances from the first.
+    // A single launch for many parameters finds the others by their distances from the first.
     let finds_others = leading.action.is_of_many() && step.calls.len() == 1;
     let calls = step.calls.iter().zip(of_libraries).zip(parts);
     let count = |((call, of_library), part): ((&Call, Option<u64>), u64)| {
@@ -156,7 +156,7 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
             updates.unwrap_or_else(|| (read(placed, &moved, &given), written(&moved, &given)))
         };
         reads.extend(again(call, &reads));
-        // A launch for each step of a sequence has a part of everything; weights are in the cache from the second one on.
+        // A launch for each time step does an equal part of everything. From the second time step on, weights are in the cache.
         let steps = alike(step, call);
         reads.iter_mut().chain(&mut writes).for_each(|bytes| *bytes /= steps);
         let layouts = given.all().map(|id| placed.program.tensor(id).layout);
@@ -175,7 +175,7 @@ pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Cou
     calls.map(count).collect()
 }
 
-/// What launches that are one update of many parameters together read of each, and write.
+/// The slots that launches of a fused update of many parameters read and write, by entry point.
 const UPDATES: [(&str, &[Slot], &[Slot]); 8] = {
     const ALL: &[Slot] = &[Slot::Parameter, Slot::ParameterGradient, Slot::Moment(0), Slot::Moment(1)];
     const WRITTEN: &[Slot] = &[Slot::Parameter, Slot::Moment(0), Slot::Moment(1)];
@@ -186,13 +186,13 @@ const UPDATES: [(&str, &[Slot], &[Slot]); 8] = {
         ("factored_squares", ALL, &[]),
         ("factored_totals", &[], &[]),
         ("factored_update", ALL, &[Slot::Parameter]),
-        // Beside the updates of matrices, which have a state fewer.
+        // These also update matrices, which have one state less.
         ("update", ALL, WRITTEN),
         ("update_many", ALL, WRITTEN),
     ]
 };
 
-/// Bytes of each tensor that such a launch reads, and writes: of all its parameters, which it finds by their distances from the first.
+/// Returns the bytes of each tensor that such a launch reads and writes, for all its parameters. `None` for other calls.
 fn of_updates(call: &Call, operations: &[&Operation], moved: &Moved) -> Option<(Vec<u64>, Vec<u64>)> {
     let Call::Kernel(launch) = call else { return None };
     let (entry, reads, writes) = UPDATES.iter().find(|(entry, ..)| *entry == launch.kernel.entry)?;
@@ -207,7 +207,7 @@ fn of_updates(call: &Call, operations: &[&Operation], moved: &Moved) -> Option<(
     Some((read, written))
 }
 
-/// Launches of a step that are for one step of a sequence each, as this one is; 1 for any other.
+/// Returns the number of launches in `step` that are, like this one, for one time step each; 1 for any other launch.
 fn alike(step: &Step, call: &Call) -> u64 {
     let kernel = |call: &Call| match call {
         Call::Kernel(launch) if STEPWISE.contains(&launch.kernel.entry) => Some(launch.kernel.entry),
@@ -219,11 +219,13 @@ fn alike(step: &Step, call: &Call) -> u64 {
     }
 }
 
-/// Kernels that are launched for each step of a sequence.
+/// Kernels that are launched once for each time step of a sequence.
 const STEPWISE: [&str; 4] = ["recurrence_forward", "recurrence_project", "recurrence_hand_on", "recurrence_backward"];
 
-/// The part that a call has in what its step multiplies: as many of them have one each, but for those of a recurrence. The gradients of its
-/// weights together multiply as much as all steps of the way back, and its projection a quarter of what its four gates do.
+/// Returns the share of a call in the multiplications of its step, relative to the other calls.
+///
+/// Calls that multiply have equal shares, except those of a recurrence. There, the gradients of the weights together multiply as much as all time
+/// steps of the backward pass, and the projection a quarter of what the four gates multiply.
 fn part(step: &Step, call: &Call) -> u64 {
     let is_called = |other: &&Call, entry| matches!(other, Call::Kernel(launch) if launch.kernel.entry == entry);
     let count = |entry| step.calls.iter().filter(|other| is_called(other, entry)).count() as u64;
@@ -240,14 +242,13 @@ fn part(step: &Step, call: &Call) -> u64 {
     }
 }
 
-/// Bytes that caches keep between two looks at them: less than what those of an A100 (40 MB) and an H200 (50 MB) have.
+/// Bytes that a cache keeps between two reads: less than the caches of an A100 (40 MB) and an H200 (50 MB).
 const CACHE: u64 = 32 << 20;
 
-/// Blocks of 1024 threads that run at once on large cards of today.
+/// Blocks of 1024 threads that large cards run at once.
 const AT_ONCE: u64 = 264;
 
-/// Bytes that a batch normalisation in one launch reads again for its second look at each channel, where the channels that are worked
-/// on at once are more than a cache keeps.
+/// Returns the bytes that a batch normalisation in one launch reads a second time. Empty if a cache holds all channels that are worked on at once.
 fn again(call: &Call, reads: &[u64]) -> Vec<u64> {
     let Call::Kernel(launch) = call else { return Vec::new() };
     let maps = match launch.kernel.entry {
@@ -256,13 +257,13 @@ fn again(call: &Call, reads: &[u64]) -> Vec<u64> {
         _ => return Vec::new(),
     };
     let (channels, map) = (u64::from(launch.grid[0]).max(1), reads.iter().copied().max().unwrap_or(0));
-    // Blocks that wait for each other work on all channels.
+    // With a grid barrier, blocks work on all channels at once.
     let at_once = if launch.kernel.is_cooperative() { channels } else { AT_ONCE };
     let kept = (map / channels).saturating_mul(maps).saturating_mul(channels.min(at_once)) <= CACHE;
     if kept { Vec::new() } else { vec![map; maps as usize] }
 }
 
-/// What several tensors' layouts come to.
+/// Returns one word for the layouts of several tensors.
 fn layout(all: impl Iterator<Item = Layout>) -> &'static str {
     let all: Vec<Layout> = all.collect();
     if all.iter().any(|layout| layout.order == Order::ChannelsLast) {
@@ -271,7 +272,7 @@ fn layout(all: impl Iterator<Item = Layout>) -> &'static str {
     if all.iter().all(Layout::is_dense) { "dense" } else { "padded" }
 }
 
-/// Bytes of each tensor that a call reads: those it may not change, and those it adds to.
+/// Returns the bytes of each tensor that a call reads: those that it may not change, and those that it adds to.
 fn read(placed: &Placed, moved: &Moved, given: &Given) -> Vec<u64> {
     let is_scratch = |id: &TensorId| moved.workspaces.contains_key(id);
     let whole = |id: TensorId| moved.reads.get(&id).copied().unwrap_or(placed.bytes[id as usize]);
@@ -280,13 +281,13 @@ fn read(placed: &Placed, moved: &Moved, given: &Given) -> Vec<u64> {
     constant.chain(others.filter_map(|id| moved.reads.get(id).copied())).collect()
 }
 
-/// Bytes of each tensor that a call writes.
+/// Returns the bytes of each tensor that a call writes.
 fn written(moved: &Moved, given: &Given) -> Vec<u64> {
     given.written.iter().filter_map(|id| moved.writes.get(id).copied()).collect()
 }
 
-/// Numbers of the arguments that a kernel touches only where channels of a convolution are computed apart from their sums of products, which is
-/// seldom: `kernels/normalized_direct.cuh`.
+/// Returns the indices of arguments that a kernel rarely touches: only if it computes channels of a convolution directly, not from their sums of
+/// products. See `kernels/normalized_direct.cuh`.
 fn unread(entry: &str) -> &'static [usize] {
     match entry {
         "normalized_direct_output" => &[0, 1, 2, 3, 5, 6, 7, 8, 9, 10],
@@ -296,7 +297,7 @@ fn unread(entry: &str) -> &'static [usize] {
     }
 }
 
-/// The tensors that a call is given, each with whether it only reads it.
+/// Returns the tensors of a call, each with true if the call only reads it.
 fn arguments(call: &Call) -> Vec<(Argument, bool)> {
     match call {
         Call::Kernel(launch) => {
@@ -359,9 +360,9 @@ fn arguments(call: &Call) -> Vec<(Argument, bool)> {
     }
 }
 
-/// Whether each parameter of a kernel points to what it only reads, as its source says.
+/// Returns true for each parameter of a kernel that is a pointer to constants in its source.
 fn constants(kernel: &Kernel) -> Vec<bool> {
-    // `KERNEL(name)` or `KERNEL(__launch_bounds__(256, 1) name)`, in the file or one that it includes.
+    // Matches `KERNEL(name)` or `KERNEL(__launch_bounds__(256, 1) name)`, in the file or one that it includes.
     let signature = |text: &str| -> Option<Vec<bool>> {
         let name = format!("{})", kernel.entry);
         let mut ends = text.match_indices("KERNEL(").filter_map(|(at, _)| {
@@ -378,11 +379,11 @@ fn constants(kernel: &Kernel) -> Vec<bool> {
     signature(text).or_else(|| included.into_iter().find_map(|(_, text)| signature(text))).unwrap_or_default()
 }
 
-/// Floating-point operations of a library's call.
+/// Returns the floating-point operations of a library's call; `None` if they are to be taken from the operation.
 fn library_flops(call: &Call) -> Option<u64> {
     let count = |sizes: &[u64]| sizes.iter().fold(2u64, |product, &size| product.saturating_mul(size));
     match call {
-        // What is left of the operation's.
+        // They are the rest of the operation's.
         Call::Kernel(_) | Call::Attention(_) | Call::Recurrence(_) | Call::Passage(_) => None,
         Call::Product(product) => {
             let times = product.batch.map_or(1, |batch| batch.count);
@@ -396,7 +397,7 @@ fn library_flops(call: &Call) -> Option<u64> {
     }
 }
 
-/// Whether a kernel of the project's own is one that multiplies, in a step that does, and not one that adds up what others left.
+/// True if a kernel of gpumem, in a step that multiplies, is one that multiplies, not one that only adds up partial results.
 fn multiplies(call: &Call) -> bool {
     let adds_up = |entry: &str| ["_sum", "_sums", "_bias", "_states"].iter().any(|end| entry.ends_with(end));
     match call {
@@ -410,13 +411,13 @@ fn multiplies(call: &Call) -> bool {
 mod tests {
     use super::*;
 
-    /// The name in `name)(..` or `__launch_bounds__(256, 1) name)(..`.
+    /// Returns the name in `name)(..` or `__launch_bounds__(256, 1) name)(..`.
     fn entry_of(line: &str) -> &str {
         let line = line.strip_prefix("__launch_bounds__(").map_or(line, |rest| rest.split_once(") ").unwrap().1);
         line.split_once(')').unwrap().0
     }
 
-    /// Every parameter of every kernel is a pointer of one of these forms, but for plain numbers at the end.
+    /// Checks that every parameter of every kernel is a pointer of one of these forms, except for plain numbers at the end.
     #[test]
     fn parameters_are_read_from_the_sources() {
         let mut entries = 0;

@@ -1,4 +1,4 @@
-//! Batch normalisation with what follows it in one pass: a sum with another map, a function of one number.
+//! Fusion of batch normalisation with the operations after it: a sum with another map, an elementwise function, dropout.
 
 use super::sum::added;
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
@@ -12,7 +12,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::{BatchNorm, Mask};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
-/// Batch normalisation, then a sum with one other map, or a function, or both, and dropout behind them.
+/// Fuses batch normalisation with a sum with one other map, an elementwise function, and dropout after them, as far as the program has them.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let (mut count, mut tail) = (1, Tail::new(output));
@@ -30,7 +30,7 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     {
         (count, tail) = (count + 1, Tail { dropped: Some(dropped), ..tail });
     }
-    // In one launch nothing is left for another one.
+    // A single launch has no statistics to hand to another one, so its scratch is unused.
     let unused = if statistics_first(&context, op, tail.output)? { None } else { operation.written(Slot::Workspace) };
     if count == 1 || !are_apart_without(placed, first, count, unused) {
         return Ok(None);
@@ -39,7 +39,7 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     Ok(Some((count, calls(launches))))
 }
 
-/// The dropout in operation `at` of `value`.
+/// Returns the dropout of `value`, if operation `at` is one; else `None`.
 fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
     let (operation, Op::Mask(mask @ Mask { p, shared: 1, .. }), output) = forward_at(placed, at)? else { return None };
     let drop = Drop { p: *p, row: mask.stream(operation.row), state: operation.read(Slot::State)? };
@@ -47,13 +47,14 @@ fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
     (operation.read(Slot::Input(0)) == Some(value)).then_some(Dropped { drop, output, keeps_input })
 }
 
-/// The backward pass of a rectifier or another function, then that of the batch normalisation in front of it. Its slope is computed again
-/// from the input, which the normalisation's backward pass reads anyway.
+/// Fuses the backward pass of a rectifier or another elementwise function with that of the batch normalisation before it.
+///
+/// The slope is recomputed from the input, which the normalisation's backward pass reads anyway.
 pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     backward_from(placed, first, setting, None)
 }
 
-/// The same, where the gradient comes through dropout before it comes to the rectifier.
+/// Fuses as [`backward`] does, if the gradient passes through dropout before it reaches the rectifier.
 pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let operation = &placed.program.operations[first];
     let Some(Op::Mask(mask @ Mask { p, shared: 1, .. })) = backward_of(operation) else { return Ok(None) };
@@ -68,8 +69,9 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Settin
     Ok(fused.map(|(count, calls)| (count + 1, calls)))
 }
 
-/// The output again, from what was saved, then the backward pass through the function behind it: the pass that makes the gradient of the input has
-/// each of its elements at hand.
+/// Fuses recomputing a normalisation's output, from its saved tensors, with the backward pass of normalisation and following function.
+///
+/// The kernel for the gradient of the input has each element of the output in a register anyway.
 pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
     let (last, behind, output) = match followed(placed, first + 1, output, Rectifier::behind_norm) {
@@ -93,7 +95,8 @@ pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> F
     Ok(Some((last - first + 1, calls(backward_through(&context, op, incoming)?))))
 }
 
-/// With dropout, from the gradient of what that gave, between which and the rectifier there is another one.
+/// Fuses the two backward passes. `dropout` has the gradient of the dropout's output, which it starts from, and the gradient between dropout and
+/// rectifier.
 fn backward_from(
     placed: &Placed,
     first: usize,
@@ -108,7 +111,7 @@ fn backward_from(
         return Ok(None);
     }
     let (last, dy) = (first + count - 1, dropout.map_or(given, |(_, dy, _)| dy));
-    // The gradients between the operations are never written, so nobody may ask for them.
+    // The gradients between the operations are never written, so nothing else may read them.
     let is_gone = |id: TensorId| {
         operation.written(Slot::InputGradient(0)) == Some(id) || program.tensor(id).last as usize <= last
     };
@@ -126,12 +129,12 @@ fn backward_from(
     Ok(Some((count, calls(launches))))
 }
 
-/// The backward passes of a rectifier and of the normalisation whose output it rectified.
+/// The backward passes of a rectifier and of the normalisation before it.
 struct Rectified<'a> {
-    /// Two operations, or one that does both.
+    /// Number of operations: two, or one that does both.
     count: usize,
     rectifier: Rectifier,
-    /// The gradient that comes in, and that between the two.
+    /// The gradient of the rectifier's output, and the gradient between the two, which is `None` for a single operation.
     dy: TensorId,
     between: Option<TensorId>,
     operation: &'a Operation,
@@ -139,7 +142,7 @@ struct Rectified<'a> {
 }
 
 impl<'a> Rectified<'a> {
-    /// Those from operation `first` on.
+    /// Returns the backward passes that begin at operation `first`; `None` if there are none.
     fn at(placed: &'a Placed, first: usize) -> Result<Option<Rectified<'a>>, Error> {
         let Some(operation) = placed.program.operations.get(first) else { return Ok(None) };
         if let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) {
@@ -152,14 +155,15 @@ impl<'a> Rectified<'a> {
         else {
             return Ok(None);
         };
-        // The slope is found in the input, which a normalisation by running statistics may not read.
+        // The slope is computed from the input, which a normalisation by running statistics may not read.
         let is_alone = op.activation.is_none() && keeps_input(operation) && follows(placed, first);
         Ok(is_alone.then_some(Rectified { count: 2, rectifier, dy, between: Some(between), operation, op }))
     }
 }
 
-/// The backward pass of a rectifier behind a sum, then that of the batch normalisation which gave one of its branches: what comes through
-/// the rectifier is written while it is added up. The other branches have that gradient too.
+/// Fuses the backward pass of a rectifier after a sum with that of the batch normalisation which computed one branch of the sum.
+///
+/// The gradient after the rectifier is written while it is summed, because the other branches need that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::BatchNorm(op) }) =
         HandedOn::at(placed, first)
@@ -170,8 +174,8 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
-    // The sums read what the rectifier's own pass does. Where they are a launch of their own, they write nothing but what they find;
-    // otherwise a block goes on to write the gradient of its channel, be it in the place of what it alone has read.
+    // The sums read the tensors that the rectifier's own pass reads. If they are a launch of their own, that launch writes its sums only. Otherwise
+    // a block goes on to write the gradient of its channel, which may take the place of elements that only this block has read.
     let sums_first = sums_first(&context, op, dy)?;
     let place = |id: TensorId| (placed.offsets[id as usize], placed.bytes[id as usize]);
     let is_apart = |written: &Operand| {
@@ -188,22 +192,23 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
     Ok(Some((2, calls(backward_through(&context, op, incoming)?))))
 }
 
-/// True if the backward pass of a normalisation reads the input of the normalisation.
+/// True if the backward pass of a normalisation reads the normalisation's input.
 fn keeps_input(operation: &Operation) -> bool {
     operation.read(Slot::Input(0)).is_some()
 }
 
-/// Whether something that a backward pass may write is the workspace of sums that it does not write.
+/// True if `written` is scratch for sums that the backward pass does not write.
 fn is_unused(written: &Operand, sums_first: bool) -> bool {
     !sums_first && written.slot == Slot::Workspace
 }
 
-/// Whether the rectifier whose backward pass is operation `first` rectified the very output of the batch normalisation whose backward
-/// pass comes next: the first that touched it was the one that gave what this one keeps.
+/// True if the rectifier of backward operation `first` was applied directly to the output of the batch normalisation whose backward pass is next.
+///
+/// To find out, looks for the first operation that touched the rectifier's saved output: it must be that normalisation's.
 fn follows(placed: &Placed, first: usize) -> bool {
     let operations = &placed.program.operations;
     let saved = operations[first + 1].read(Slot::Saved(0));
-    // For the first time, or again from what was saved then.
+    // Its forward pass, or a recomputation from the tensors that it saved.
     let made = |at: usize| match forward_at(placed, at) {
         Some((operation, Op::BatchNorm(_), value)) => {
             let own = operation.written(Slot::Saved(0)).or(operation.read(Slot::Saved(0)));

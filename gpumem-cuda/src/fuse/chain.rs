@@ -1,4 +1,4 @@
-//! Operations that follow each other, each element by element over the same elements, in one pass.
+//! Fusion of consecutive elementwise operations over the same elements into one launch: a chain.
 
 use super::{Can, Fused, calls, dies_by, forward_at, overlap, special};
 use crate::calls::Launch;
@@ -8,10 +8,10 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, Op, Operation, TensorId};
 
-/// The most operations of a chain: what they work with at a time stays in registers.
+/// The most operations in a chain. Their intermediate values stay in registers.
 const MOST: usize = 8;
 
-/// Operation `first` and as many of those that follow as can be one launch, if those are two or more.
+/// Returns operation `first` and as many of its successors as fit into one launch; `None` if those are fewer than two.
 pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     let operations = &placed.program.operations;
     let Some(mut chain) = operations.get(first).and_then(|it| Chain::like(placed, it, setting)) else {
@@ -37,7 +37,7 @@ pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut C
     Ok(found)
 }
 
-/// These operations, in the order of the program, as one launch, if they can be.
+/// Returns one launch for these operations, given in program order; `None` if they cannot be fused.
 pub(super) fn launch(placed: &Placed, operations: &[usize], setting: Setting) -> Option<Launch> {
     let all = operations.iter().map(|&index| &placed.program.operations[index]);
     let mut chain = Chain::like(placed, all.clone().next()?, setting)?;
@@ -50,14 +50,14 @@ pub(super) fn launch(placed: &Placed, operations: &[usize], setting: Setting) ->
     launch_of(placed, &chain, operations)
 }
 
-/// The launch of a chain that is made of these operations.
+/// Returns the launch of `chain`, which was made from these operations; `None` if its writes and reads overlap.
 fn launch_of(placed: &Placed, chain: &Chain<'_>, operations: &[usize]) -> Option<Launch> {
     let mut stored = chain.written().to_vec();
     stored.retain(|&id| is_needed(placed, operations, id));
     if is_clear(placed, chain, &stored) { chain.launch(&stored) } else { None }
 }
 
-/// Whether something but these operations reads what they leave in a tensor.
+/// True if an operation outside `operations` reads the tensor that they write.
 pub(super) fn is_needed(placed: &Placed, operations: &[usize], id: TensorId) -> bool {
     let (program, Some(&last)) = (&placed.program, operations.last()) else { return true };
     if program.tensor(id).class != Class::Transient || !dies_by(placed, id, last) {
@@ -68,12 +68,12 @@ pub(super) fn is_needed(placed: &Placed, operations: &[usize], id: TensorId) -> 
     (first..last).any(|index| !operations.contains(&index) && touches(&index))
 }
 
-/// Whether the elements of all tensors of an operation lie as a chain can go through them.
+/// True if all tensors of an operation have a layout that a chain supports: dense or channels last.
 fn lies(placed: &Placed, operation: &Operation) -> bool {
     is_dense(placed, operation) || is_channels_last(placed, operation)
 }
 
-/// Whether these operations are all element by element.
+/// True if all these operations are elementwise.
 pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: Setting) -> bool {
     operations.iter().all(|&index| {
         let operation = &placed.program.operations[index];
@@ -82,22 +82,25 @@ pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: Set
     })
 }
 
-/// Whether an operation is a sum with a branch that the chain so far would write for it alone. The normalisation that may be behind it
-/// would save one reading of the sum; the chain saves writing and reading the branch.
+/// True if an operation is a sum with a branch that the chain so far would write for this sum only.
+///
+/// Fusing that sum with a normalisation after it would save one read of the sum; the chain saves a write and a read of the branch.
 fn is_completed_by(placed: &Placed, chain: &Chain<'_>, at: usize) -> bool {
     let Some((operation, Op::Sum(_), sum)) = forward_at(placed, at) else { return false };
     let mut branches = operation.reads.iter().map(|it| it.tensor);
     branches.any(|branch| chain.writes(branch) && (branch == sum || dies_by(placed, branch, at)))
 }
 
-/// Whether an operation runs in one pass with something that is not element by element: that saves more.
+/// True if an operation is fused with one that is not elementwise, which saves more.
 fn leads_away(placed: &Placed, at: usize, setting: Setting, can: &mut Can<'_>) -> Result<bool, Error> {
     let other = special(placed, at, setting, can)?;
     Ok(other.is_some_and(|(count, _)| !is_elementwise(placed, &Vec::from_iter(at..at + count), setting)))
 }
 
-/// Whether what is stored lies where nothing else is that the launch touches. A tensor may lie exactly where one was loaded: a
-/// thread stores what it alone has loaded there, unless that is repeated.
+/// True if the stored tensors overlap nothing else that the launch touches.
+///
+/// A tensor may have exactly the place of a loaded one: each thread overwrites only elements that it alone has loaded. That does not hold for a
+/// repeated (broadcast) tensor.
 fn is_clear(placed: &Placed, chain: &Chain<'_>, stored: &[TensorId]) -> bool {
     let place = |id: TensorId| (placed.offsets[id as usize], placed.bytes[id as usize]);
     stored.iter().all(|&written| {

@@ -1,4 +1,4 @@
-//! Convolutions through cuDNN, and those of one pixel through cuBLASLt, with a Relu that follows in the same pass.
+//! Fusion of convolutions by cuDNN, and of 1x1 convolutions by cuBLASLt, with a Relu after them.
 
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at, products};
 use crate::calls::product::Product;
@@ -10,12 +10,12 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Op, Slot};
 
-/// A convolution with a bias, and the Relu that follows. Without a bias cuDNN has no such function, and with one cuBLASLt has none.
+/// Fuses a convolution with a bias and the Relu after it. cuDNN has this function only with a bias, and cuBLASLt only without one.
 pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Convolution(op), input)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
     let is_relu = activation.function == Function::Relu && next.read(Slot::Input(0)) == Some(input);
-    // What others read must be written without the Relu as well.
+    // If other operations read the sum, it must be written without the Relu as well.
     if !is_relu || (output != input && !dies_by(placed, input, first + 1)) {
         return Ok(None);
     }
@@ -32,8 +32,8 @@ pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fuse
     Ok(apart(placed, first, fused).map(|convolution| (2, vec![convolution.into()])))
 }
 
-/// A convolution by itself, before the own kernels are asked for it and what follows: theirs is the shorter way only where the library
-/// has none.
+/// Returns a library's convolution by itself, before the patterns of gpumem's own kernels are tried. Those are shorter only if the library has no
+/// algorithm.
 pub(super) fn alone(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Convolution(op), _)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
@@ -45,8 +45,8 @@ pub(super) fn alone(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(call.map(|call| (1, vec![call])))
 }
 
-/// The convolution with the whole workspace, or without one where the plan placed there what the second of two operations
-/// writes; `None` if they cannot run as one in either way.
+/// Returns the convolution with its whole workspace, or without any if the second operation of a pair writes to that memory. `None` if the two
+/// cannot be fused in either form.
 fn apart(placed: &Placed, first: usize, convolution: Convolution) -> Option<Convolution> {
     if are_apart(placed, first, 2) {
         return Some(convolution);

@@ -1,11 +1,11 @@
-//! Chains of operations that do not follow each other: a step that is element by element moves to one that reads what it writes, past
-//! the steps between them.
+//! Fusion of elementwise operations that are not consecutive: a launch moves past others to the launch that reads its result.
 //!
-//! `Silu(x W1)`, then `x W2`, then their product: the second matrix product runs first, and Silu and the product are one launch. Going
-//! back, the gradient that Silu hands on is computed where its own is, before the gradients of the matrix products.
+//! An example is `Silu(x W1)`, then `x W2`, then their elementwise product. The second matrix product is moved to the front; Silu and the product
+//! become one launch. In the backward pass, the gradients of the elementwise product and of Silu become one launch before the gradients of the
+//! matrix products.
 //!
-//! Two steps may change places if neither writes where the other has a tensor. The plan placed the tensors for the order of the
-//! program, so what counts is where their bytes are.
+//! Two launches may change places if neither writes where the other has a tensor. The plan placed tensors for the order of the program, so tensors
+//! are compared by their bytes, not by their numbers.
 
 use super::{chain, overlap};
 use crate::operations::Setting;
@@ -13,7 +13,7 @@ use crate::steps::Step;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Leg, Operation, TensorId};
 
-/// The steps with all such chains. Each takes the place of two launches.
+/// Returns the launches with all such chains. Each chain replaces two launches.
 pub(crate) fn joined(placed: &Placed, setting: Setting, mut steps: Vec<Step>) -> Vec<Step> {
     let is_elementwise = |step: &Step| chain::is_elementwise(placed, &step.operations(), setting);
     let mut elementwise: Vec<bool> = steps.iter().map(is_elementwise).collect();
@@ -32,16 +32,16 @@ pub(crate) fn joined(placed: &Placed, setting: Setting, mut steps: Vec<Step>) ->
     steps
 }
 
-/// Two steps as one.
+/// Two launches merged into one.
 struct Joined {
-    /// The one of the two in whose place it runs.
+    /// The index of the launch whose position the merged one takes.
     kept: usize,
-    /// The other one.
+    /// The index of the other one.
     gone: usize,
     step: Step,
 }
 
-/// Step `at` with the nearest that reads what it writes, if one of the two can move to the other.
+/// Merges step `at` with the nearest step that reads its result; `None` if neither can move to the other.
 fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[bool], at: usize) -> Option<Joined> {
     let operations = &placed.program.operations;
     let own = Touched::by_chain(placed, &steps[at]);
@@ -74,7 +74,7 @@ fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[boo
     None
 }
 
-/// Two steps in the place of the first of them, as one launch.
+/// Merges two steps into one launch at the position of `kept`; `None` if they cannot be fused.
 fn together(placed: &Placed, setting: Setting, kept: &Step, gone: &Step) -> Option<Step> {
     let mut moved = [kept.moved.clone(), gone.operations()].concat();
     moved.sort_unstable();
@@ -83,14 +83,15 @@ fn together(placed: &Placed, setting: Setting, kept: &Step, gone: &Step) -> Opti
     Some(Step { calls: vec![launch.into()], ..step })
 }
 
-/// What a step reads that it has not written itself, and what it writes.
+/// The tensors that a step reads without having written them, and those that it writes.
 struct Touched {
     reads: Vec<TensorId>,
     writes: Vec<TensorId>,
 }
 
 impl Touched {
-    /// Whatever the operations touch, be it needed or not. What an operation waits for is as if it wrote it: until then a copy may be there.
+    /// Returns every tensor that the operations touch, needed or not. An operation that waits for a copy counts as its writer: until then the copy
+    /// may be running.
     fn by(placed: &Placed, step: &Step) -> Touched {
         let mut touched = Touched { reads: Vec::new(), writes: Vec::new() };
         for index in step.operations() {
@@ -105,7 +106,7 @@ impl Touched {
         touched
     }
 
-    /// Of operations that are element by element, what is between them is in registers.
+    /// Returns the tensors of elementwise operations without those between them, which stay in registers.
     fn by_chain(placed: &Placed, step: &Step) -> Touched {
         let mut touched = Touched::by(placed, step);
         let operations = step.operations();
@@ -114,7 +115,7 @@ impl Touched {
     }
 }
 
-/// Whether two steps that follow each other may run in the other order.
+/// True if two consecutive steps may run in the opposite order.
 fn may_change_places(placed: &Placed, one: &Touched, other: &Touched) -> bool {
     let is_clear = |written: &[TensorId], tensors: &[TensorId]| {
         written.iter().all(|&a| tensors.iter().all(|&b| a != b && !overlap(placed, a, b)))

@@ -1,7 +1,7 @@
-//! Operations that follow each other and run as one pass over memory.
+//! Fusion: consecutive operations that run as one pass over memory.
 //!
-//! The plan knows nothing of this: it placed the tensors of each operation for themselves. A later operation's output may
-//! therefore lie where an earlier one still reads, and such a pair stays apart: see [`are_apart`].
+//! The memory plan does not consider fusion: it placed the tensors of each operation separately. A later operation's output may therefore overlap
+//! memory that an earlier one reads. Such a pair is not fused: see [`are_apart`].
 
 mod batch_norm;
 mod chain;
@@ -22,16 +22,16 @@ use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
 pub(crate) use join::joined;
 
-/// Answers whether there is an algorithm for a call that is a library's.
+/// A function that returns true if a library has an algorithm for a call.
 pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
 
-/// How many operations run as one, and their calls; `None` where a pattern does not apply.
+/// The number of fused operations, and their calls; `None` if a pattern does not apply.
 type Fused = Result<Option<(usize, Vec<Call>)>, Error>;
 
-/// A way to run several operations, from number `first` on, as one.
+/// A pattern: a function that fuses operations from index `first` on.
 type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Fused;
 
-/// All of them, in the order in which they are tried.
+/// All patterns, in the order in which they are tried.
 const PATTERNS: &[Pattern] = &[
     products::with_activation,
     products::with_sum,
@@ -58,8 +58,8 @@ const PATTERNS: &[Pattern] = &[
     updates::updates,
 ];
 
-/// The first pattern that applies, and for whose products and convolutions there are algorithms. What is element by element throughout
-/// goes on as a chain, if that is longer.
+/// Returns the first pattern that applies and whose library calls have algorithms. Prefers an elementwise chain, if all operations of the pattern
+/// are elementwise and the chain is longer.
 pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     let found = special(placed, first, setting, can)?;
     let alone = found.as_ref().map_or(1, |(count, _)| *count);
@@ -70,11 +70,10 @@ pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut C
     Ok(chain.filter(|(count, _)| *count > alone).or(found))
 }
 
-/// The same without chains.
+/// Returns the first pattern that matches at `first`. Unlike [`fused`], never builds an elementwise chain.
 fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
-        // Products know of gaps between rows in whatever they are part of, and convolutions of every map's order; to updates and
-        // checks it is all the same where an element of a weight is.
+        // Products support pitches and convolutions every layout. Updates and checks work on a weight's elements in any order.
         let takes = |it: &Operation| match it.action {
             Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
             Action::Update | Action::Check | Action::Squares(_) | Action::Average => placed.program.takes_layouts(it),
@@ -91,7 +90,7 @@ fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -
     Ok(None)
 }
 
-/// Whether there is an algorithm for each call of a library's among `calls`.
+/// True if the libraries have algorithms for all library calls among `calls`.
 pub(crate) fn all_can(calls: &[Call], can: &mut Can<'_>) -> Result<bool, Error> {
     for call in calls {
         if !matches!(call, Call::Kernel(_) | Call::Passage(_)) && !can(call)? {
@@ -105,7 +104,7 @@ fn calls(launches: Vec<Launch>) -> Vec<Call> {
     launches.into_iter().map(Call::from).collect()
 }
 
-/// The forward operation number `at`, if that is one: what it computes and its output.
+/// Returns operation `at`, its `Op` and its output, if it is a forward operation; else `None`.
 fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)> {
     let operation = placed.program.operations.get(at)?;
     match &operation.action {
@@ -116,7 +115,7 @@ fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)>
     }
 }
 
-/// What an operation is the backward pass of.
+/// Returns the `Op` whose backward pass an operation is; `None` for other operations.
 fn backward_of(operation: &Operation) -> Option<&Op> {
     match &operation.action {
         Action::Run { op, pass: Pass::Backward } => Some(op),
@@ -124,20 +123,20 @@ fn backward_of(operation: &Operation) -> Option<&Op> {
     }
 }
 
-/// The backward pass of a rectifier, which hands its gradient to the operation behind it.
+/// The backward pass of a rectifier, whose gradient only the next operation reads.
 struct HandedOn<'a> {
     rectifier: Rectifier,
-    /// The gradient that it is given, what it gave in the forward pass, and the gradient that it writes.
+    /// The gradient that it reads, the rectifier's output in the forward pass, and the gradient that it writes.
     dy: TensorId,
     output: TensorId,
     between: TensorId,
-    /// The operation behind it, and what that is the backward pass of.
+    /// The next operation, and the `Op` whose backward pass it is.
     operation: &'a Operation,
     op: &'a Op,
 }
 
 impl<'a> HandedOn<'a> {
-    /// That of operations `first` and `first + 1`.
+    /// Returns operations `first` and `first + 1`, if they are such a pair; else `None`.
     fn at(placed: &'a Placed, first: usize) -> Option<HandedOn<'a>> {
         let operations = &placed.program.operations;
         let (behind, operation) = (operations.get(first)?, operations.get(first + 1)?);
@@ -150,12 +149,12 @@ impl<'a> HandedOn<'a> {
     }
 }
 
-/// The rectifier in operation `at`, if what it reads is `value` and nobody needs that afterwards: which one, and its output.
+/// Returns the rectifier in operation `at` and its output, if it reads `value` and nothing needs `value` afterwards; else `None`.
 fn rectified(placed: &Placed, at: usize, value: TensorId) -> Option<(Rectifier, TensorId)> {
     followed(placed, at, value, Rectifier::of)
 }
 
-/// The same of whatever function `can` takes.
+/// Returns the elementwise function in operation `at`, as [`rectified`] does, for every function that `can` accepts.
 fn followed(
     placed: &Placed,
     at: usize,
@@ -167,22 +166,22 @@ fn followed(
     (operation.read(Slot::Input(0)) == Some(value) && ends(placed, at, value)).then_some((kind, output))
 }
 
-/// Whether `value` is overwritten by operation `at`, or not needed after it.
+/// True if `value` is overwritten by operation `at`, or not needed after it.
 fn ends(placed: &Placed, at: usize, value: TensorId) -> bool {
     let program = &placed.program;
     let tensor = program.tensor(value);
     let is_overwritten = program.operations[at].written(Slot::Output) == Some(value);
-    // What the host is given is needed after all operations.
+    // Results for the host are needed after all operations.
     let is_last = tensor.last as usize == at && !program.results.contains(&value);
     is_overwritten || (tensor.class == Class::Transient && is_last)
 }
 
-/// Whether nothing reads `tensor` after operation `last`: a pass that fuses the operations up to that one need not write it.
+/// True if nothing reads `tensor` after operation `last`. A fusion group that ends at `last` need not write it.
 fn dies_by(placed: &Placed, tensor: TensorId, last: usize) -> bool {
     !placed.program.results.contains(&tensor) && placed.program.tensor(tensor).last as usize <= last
 }
 
-/// Whether two different tensors share memory.
+/// True if two different tensors share memory.
 fn overlap(placed: &Placed, a: TensorId, b: TensorId) -> bool {
     let range = |id: TensorId| {
         let id = id as usize;
@@ -192,20 +191,20 @@ fn overlap(placed: &Placed, a: TensorId, b: TensorId) -> bool {
     a != b && from < end && start < to
 }
 
-/// Whether operations `first` to `first + count - 1` may run as one: nothing that a later one writes lies where an earlier
-/// one has a tensor, unless it is that very tensor.
+/// True if operations `first` to `first + count - 1` may run as one. No later one may write where an earlier one has a tensor, unless it is that
+/// very tensor.
 fn are_apart(placed: &Placed, first: usize, count: usize) -> bool {
     are_apart_without(placed, first, count, None)
 }
 
-/// The same if tensor `unused`, scratch memory of one of them, is left alone.
+/// True if operations may run as one, as for [`are_apart`], provided that `unused`, scratch of one of them, is not used.
 fn are_apart_without(placed: &Placed, first: usize, count: usize, unused: Option<TensorId>) -> bool {
     let group = first..first + count;
     let exists = placed.program.operations.get(group.clone()).is_some();
     exists && group.skip(1).all(|later| is_apart_from_earlier(placed, first, later, unused))
 }
 
-/// Whether nothing that operation `later` writes lies where one from `first` on before it has another tensor than `unused`.
+/// True if operation `later` writes to no other tensor's memory of operations `first` to `later - 1`, apart from `unused`.
 fn is_apart_from_earlier(placed: &Placed, first: usize, later: usize, unused: Option<TensorId>) -> bool {
     let operations = &placed.program.operations;
     let earlier = || operations[first..later].iter().flat_map(Operation::tensors).filter(|&id| Some(id) != unused);

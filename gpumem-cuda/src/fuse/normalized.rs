@@ -1,5 +1,4 @@
-//! Convolutions of one pixel that are one with their normalisations: with a sum with another map, and a Relu behind it, in the same pass, and
-//! back through that.
+//! Fusion of conv norms, a 1x1 convolution and its batch norm as one operation, with a sum and a Relu after them, forward and backward.
 
 use super::sum::added as addend_of;
 use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
@@ -12,12 +11,12 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Op, Slot, TensorId};
 
-/// Such a convolution by the library, then a sum with one other map, or a Relu, or both.
+/// Fuses a conv norm computed by the library with a sum with one other map, a Relu, or both.
 pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::NormalizedConvolution(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let mut all = calls(&context)?;
-    // After the convolution come the channels that are computed by themselves.
+    // The last call is the kernel for channels that are computed directly; the convolution comes before it.
     let Some((_, Call::Convolution(convolution))) = all.pop().zip(all.pop()) else { return Ok(None) };
     let is_known = convolution.channels_last && convolution.bias.is_some();
     let (mut count, mut fused, mut value) = (1, convolution, output);
@@ -43,14 +42,17 @@ pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(Some((count, all)))
 }
 
-/// The backward pass of a rectifier behind a sum, then that of such a convolution which gave one of its branches: what comes through the
-/// rectifier is written while it is multiplied. The other branches have that gradient too.
+/// Fuses the backward pass of a rectifier after a sum with that of the conv norm which computed one branch of the sum.
+///
+/// The gradient after the rectifier is written while it is multiplied, because the other branches need that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     backward(placed, first, setting, None)
 }
 
-/// The normalisation in front of such a convolution, again from what it saved, with the function behind it; then the backward pass of the
-/// convolution, maybe through a rectifier: its input is written while it is multiplied.
+/// Fuses recomputing a conv norm's input with the conv norm's backward pass, which may include a rectifier's.
+///
+/// The input is the output of a normalisation, recomputed from its saved tensors, and of the function after it. It is written while it is
+/// multiplied.
 pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), made)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
@@ -64,7 +66,7 @@ pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Settin
     Ok(fused.map(|(others, calls)| (count + others, calls)))
 }
 
-/// The backward pass through a rectifier, if there is one, and of the convolution, from operation `first` on. Its input may be made again.
+/// Fuses the conv norm's backward pass from operation `first` on with that of a rectifier, if there is one. With `again`, its input is recomputed.
 fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Again, TensorId)>) -> Fused {
     let handed = HandedOn::at(placed, first);
     let count = if handed.is_some() { 2 } else { 1 };
@@ -73,8 +75,8 @@ fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Agai
     }
     let Some(operation) = placed.program.operations.get(first + count - 1) else { return Ok(None) };
     let Some(Op::NormalizedConvolution(op)) = backward_of(operation) else { return Ok(None) };
-    // Parts of sums, the input and what comes through the rectifier are written while all maps are read, and what is made of them later. In
-    // the place of dy may be what comes through, which is read again there, and nothing else.
+    // Partial sums, the input and the gradient after the rectifier are written while all maps are still being read; the results of the sums are
+    // written later. Only the gradient after the rectifier may take the place of dy, since it is read again there.
     let apart = |written: TensorId, read: TensorId| written != read && !overlap(placed, written, read);
     let partial = operation.written(Slot::Workspace);
     let mut is_apart = true;
@@ -88,7 +90,7 @@ fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Agai
     });
     let again = again.map(|(again, x)| {
         is_apart &= operation.read(Slot::Input(0)) == Some(x);
-        // Nothing may read what the normalisation had after it.
+        // No other operation may read the normalisation's output afterwards.
         let written = [Some(x), partial, operation.read(Slot::Gradient)];
         let parameters = again.parameters.into_iter().flatten();
         for read in [again.input, again.saved].into_iter().chain(parameters) {

@@ -1,4 +1,4 @@
-//! Products through cuBLASLt, and what runs in the same pass: bias, Relu, Gelu and their gradients, and a sum.
+//! Fusion of products by cuBLASLt with bias, Relu, Gelu and their gradients, and a sum.
 
 use super::sum::added;
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
@@ -10,32 +10,33 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId, ops};
 
-/// A product's backward operation, where products go to the library.
+/// Returns the product whose backward pass operation `index` is, if products are computed by the library; else `None`.
 fn backward_at<'a>(placed: &'a Placed, index: usize, setting: Setting) -> Option<(Context<'a>, &'a ops::Product)> {
     let operation = placed.program.operations.get(index).filter(|_| setting.library)?;
     let Action::Run { op: Op::Product(op), pass: Pass::Backward } = &operation.action else { return None };
     Some((Context { placed, operation, setting }, op))
 }
 
-/// The product with the whole workspace, or without one where the plan placed there what the group writes; `None` if the
-/// group cannot run as one in either way.
+/// Returns the product with its whole workspace, or without any if the group writes to that memory. `None` if the group cannot be fused in either
+/// form.
 pub(super) fn apart(placed: &Placed, first: usize, count: usize, product: Product) -> Option<Product> {
     if are_apart(placed, first, count) {
         return Some(product);
     }
-    // A pass over memory that is saved is worth more than scratch memory.
+    // Saving a pass over memory is worth more than scratch memory.
     let unused = placed.program.operations.get(first)?.written(Slot::Workspace)?;
     let without = Product { workspace: None, ..product };
     are_apart_without(placed, first, count, Some(unused)).then_some(without)
 }
 
-/// A GELU's input for an epilogue, where the library takes its leading dimension.
+/// Returns a GELU's input for an epilogue; `None` if the library does not accept its leading dimension.
 fn auxiliary(tensor: TensorId, product: &Product) -> Option<Auxiliary> {
     product.m.is_multiple_of(Auxiliary::LD).then_some(Auxiliary { tensor, ld: product.m })
 }
 
-/// A product, and the Relu or Gelu that follows. The exact Gelu stays apart: the library has the approximation only.
-/// Relu's mask for the backward pass is its output: the library's own, of bits, has no place in the plan.
+/// Fuses a product with the Relu or Gelu after it. The exact Gelu is not fused: the library has the approximation only.
+///
+/// Relu's backward pass uses its output as its mask: the library's own mask, of bits, is not part of the memory plan.
 pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Product(op), input)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
@@ -58,8 +59,8 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
     Ok(product.map(|product| (2, vec![product.into()])))
 }
 
-/// A product whose result is one of two branches of a sum: the other branch is its addend, and the sum is rounded once. Where the sum takes the
-/// place of what is multiplied, the product has a place of its own.
+/// Fuses a product with a sum of two branches, of which it computes one. The other branch is its addend, and the sum is rounded once. If the sum
+/// overwrites a factor of the product, the two are not fused.
 pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
     let Some((addend, output)) = added(placed, first + 1, own).filter(|_| setting.library) else { return Ok(None) };
@@ -70,8 +71,8 @@ pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused
     Ok(apart(placed, first, 2, product).map(|product| (2, vec![product.into()])))
 }
 
-/// The gradient of a product's input, and that of the approximate Gelu before it. Updates of the weights, which come in between
-/// where each is made as soon as it can be, run after both.
+/// Fuses the gradient of a product's input with that of the approximate Gelu before it. Updates of weights between the two, scheduled as early as
+/// possible, run after both.
 pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let operations = &placed.program.operations;
@@ -88,7 +89,7 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
     if next.read(Slot::Gradient) != Some(product.d) || gelu.adds(Slot::InputGradient(0)) == 1 {
         return Ok(None);
     }
-    // The library chooses its algorithm before it hears of an addend; nobody says that it takes one with this epilogue.
+    // The library chooses its algorithm without knowing of an addend, and its documentation does not promise that this epilogue takes one.
     if product.c.is_some() {
         return Ok(None);
     }
@@ -111,7 +112,7 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
     Ok(Some((count, calls)))
 }
 
-/// The gradients of weight and bias in one product. That of the bias is overwritten, never added to.
+/// Returns one product for the gradients of weight and bias. The gradient of the bias overwrites its tensor; the library cannot add to it.
 pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let Some(sums) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
@@ -124,7 +125,7 @@ pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting
     Ok(Some((1, vec![Product { epilogue, ..product }.into()])))
 }
 
-/// Whether the gradients of input and weight are wanted. Where the weight is frozen, that of a bias alone may be.
+/// Returns true for each of input and weight whose gradient is wanted. A frozen weight may leave only the gradient of a bias.
 fn of_input_and_weight(context: &Context<'_>) -> [bool; 2] {
     [0, 1].map(|input| context.operation.written(Slot::InputGradient(input)).is_some())
 }

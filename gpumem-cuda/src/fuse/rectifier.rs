@@ -1,4 +1,4 @@
-//! A rectifier in one pass with the own kernels of what is before it: a convolution, or maxima over windows.
+//! Fusion of a rectifier with gpumem's own kernel before it: a convolution, or max pooling.
 
 use super::{Fused, HandedOn, are_apart, calls, forward_at, rectified};
 use crate::operations::convolution::forward_to;
@@ -26,7 +26,7 @@ pub(super) fn maxima(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(Some((2, calls(launches))))
 }
 
-/// The backward pass of a rectifier, then that of the maxima that it rectified. The gradient between the two is never written.
+/// Fuses the backward pass of a rectifier with that of the max pooling before it. The gradient between the two is never written.
 pub(super) fn maxima_backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let program = &placed.program;
     let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::MaxPool(op) }) = HandedOn::at(placed, first)
@@ -34,7 +34,7 @@ pub(super) fn maxima_backward(placed: &Placed, first: usize, setting: Setting) -
         return Ok(None);
     };
     let is_gone = program.tensor(between).last as usize == first + 1 && !program.results.contains(&between);
-    // A thread reads what others would have overwritten.
+    // Threads read elements that other threads would have overwritten.
     let is_written = |id| operation.writes.iter().any(|written| written.tensor == id);
     if !is_gone || is_written(dy) || is_written(output) || !are_apart(placed, first, 2) {
         return Ok(None);

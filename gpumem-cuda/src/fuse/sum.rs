@@ -1,4 +1,4 @@
-//! A sum with what follows it in one pass: a rectifier, or the normalisation of its rows.
+//! Fusion of a sum with the operation after it: a rectifier, or the normalisation of its rows.
 
 use super::{Fused, are_apart, calls, ends, forward_at, rectified};
 use crate::operations::normalize::forward_of;
@@ -27,7 +27,7 @@ pub(super) fn sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(Some((2, calls(launches))))
 }
 
-/// The two branches of a sum, if there are two different ones of the sum's size.
+/// Returns the two branches of a sum; `None` unless they are two different tensors of the sum's size.
 fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2]> {
     let branches = [operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?];
     let batched = |id: TensorId| placed.program.tensor(id).batched;
@@ -36,13 +36,13 @@ fn pair(placed: &Placed, operation: &Operation, op: &Sum) -> Option<[TensorId; 2
     (is_pair && branches.iter().all(|&branch| batched(branch) == batched(sum))).then_some(branches)
 }
 
-/// The sum in operation `at` of `value`, which nobody needs afterwards, and one other map: that map, and the sum.
+/// Returns the other branch and the sum, if operation `at` adds `value` to one other map and nothing needs `value` afterwards; else `None`.
 pub(super) fn added(placed: &Placed, at: usize, value: TensorId) -> Option<(TensorId, TensorId)> {
     let (operation, Op::Sum(Sum { branches: 2, .. }), output) = forward_at(placed, at)? else { return None };
     let (left, right) = (operation.read(Slot::Input(0))?, operation.read(Slot::Input(1))?);
     let other = if left == value { right } else { left };
     let is_sum = (left == value || right == value) && other != value;
-    // A branch without a batch is added to every sample.
+    // A branch without a batch dimension is added to every sample.
     let program = &placed.program;
     let is_whole = program.tensor(other).batched == program.tensor(value).batched;
     (is_sum && is_whole && ends(placed, at, value)).then_some((other, output))

@@ -1,12 +1,14 @@
-//! Updates that follow each other in one launch, as lowering gathers them. Before them, in a step that may be skipped, the looks at
-//! all gradients, and where these are clipped by their norm, the squares of all.
+//! Fusion of consecutive updates into one launch. Lowering has gathered them.
+//!
+//! The checks of all gradients become one launch too, in a step that may be skipped. So do the sums of their squares, if they are clipped by their
+//! norm.
 
 use super::{Fused, calls, is_apart_from_earlier};
 use crate::operations::{Setting, average, norm, optimizer, statistics};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Action;
 
-/// A launch takes updates in an order of its own: it ends before one that writes scratch memory where an earlier one reads.
+/// Fuses consecutive updates. A launch runs them in any order, so it ends before an update that writes scratch where an earlier one reads.
 pub(super) fn updates(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let rest = &placed.program.operations[first..];
     let count = optimizer::following(rest, &Action::Update);
@@ -21,7 +23,7 @@ pub(super) fn checks(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }
 
-/// Running statistics that are saved before a step, or put back, in one launch.
+/// Fuses saving running statistics before a step, or restoring them, into one launch.
 pub(super) fn statistics(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let found = statistics::all(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))

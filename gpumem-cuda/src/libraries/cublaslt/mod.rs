@@ -1,9 +1,8 @@
-//! Matrix products through cuBLASLt: what it needs to know of each is made once, when a network is loaded; a step only hands
-//! it over.
+//! Matrix products by cuBLASLt. Descriptors and algorithms are made once, when a network is loaded; a step only enqueues them.
 //!
-//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. A
-//! product of each kind is tried once on the network's own memory while there is nothing in it yet, and waited for: the library
-//! loads a kernel when it is first launched, which it could not do while a graph is captured.
+//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. When a network is loaded,
+//! one product of each kind is run on the network's own memory, which holds nothing yet, and waited for. The library loads a kernel when it is
+//! first launched, which it could not do while a graph is captured.
 
 mod parts;
 
@@ -29,15 +28,15 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-/// Bytes that the start of a workspace must be a multiple of, and the largest alignment that an algorithm asks for.
+/// Alignment of the start of a workspace, in bytes, and the largest alignment that an algorithm asks for.
 const ALIGNMENT: u64 = 256;
 
-/// A failure of the library as an error.
+/// Returns a conversion of the library's failure to an error that names the failed call, `what`.
 fn failure(what: String) -> impl Fn(CublasError) -> Error {
     move |error| Error::failed_because("CUDA", format!("cuBLASLt: {what}: {:?}", error.0), error)
 }
 
-/// Whether the library says that it has no such thing, for this card or at all, rather than that something went wrong.
+/// True if the library does not support a request, for this card or at all; false if something went wrong.
 fn is_unsupported(error: CublasError) -> bool {
     matches!(error.0, Status::CUBLAS_STATUS_ARCH_MISMATCH | Status::CUBLAS_STATUS_NOT_SUPPORTED)
 }
@@ -54,27 +53,27 @@ fn refused_card(error: CublasError) {
 #[derive(Clone, Debug)]
 pub(crate) struct Library(Arc<Handle>);
 
-/// A product of any tensors, and the alignment of all addresses: what the choice of an algorithm depends on.
+/// The key by which an algorithm is chosen: a product of any tensors, and the alignment of all addresses.
 type Kind = (Product, [u32; 6]);
 
 #[derive(Debug)]
 struct Handle {
     handle: sys::cublasLtHandle_t,
-    /// How products of any tensors at addresses of some alignment are computed, with `None` for those that there is no algorithm for.
+    /// The algorithm of each kind of product; `None` if there is none for it.
     chosen: Mutex<BTreeMap<Kind, Option<Algorithm>>>,
-    /// The stream of the network's work.
+    /// The stream on which the network's work is enqueued.
     stream: Arc<CudaStream>,
-    /// Whether algorithms are timed.
+    /// True if algorithms are timed.
     autotune: bool,
-    /// Said once: it does not support the card.
+    /// Guards the notice that the library does not support the card, which is printed once.
     told: Once,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if bind(self.stream.context()).is_ok() {
-            // SAFETY: made in `Library::new`; every plan that uses it holds it, and is gone therefore. A failure to free it
-            // leaves nothing to do.
+            // SAFETY: made in `Library::new`; every plan that uses it owns a reference to it, so all plans are gone. A failure to free it leaves
+            // nothing to do.
             let _ = unsafe { result::destroy_handle(self.handle) };
         }
     }
@@ -86,8 +85,8 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Library {
-    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. With `autotune`,
-    /// algorithms are timed. `None` if it does not support the card, which is said on stderr.
+    /// Prepares the library, which [`preflight`](super::preflight) has found, for a network on `stream`. With `autotune`, algorithms are timed.
+    /// Returns `None` if the library does not support the card, and says so on stderr.
     ///
     /// # Errors
     /// [`Error::Device`] if it does not start.
@@ -101,7 +100,7 @@ impl Library {
         self.0.chosen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says it if it is the card that the library does not support.
+    /// Prints a notice if the library does not support the card.
     fn note(&self, error: CublasError) {
         if error.0 == Status::CUBLAS_STATUS_ARCH_MISMATCH {
             self.0.told.call_once(|| refused_card(error));
@@ -109,7 +108,7 @@ impl Library {
     }
 }
 
-/// A handle for the current context, if the library supports its card. The library must have been found.
+/// Returns a handle for the current context; `None` if the library does not support its card. The library must have been found.
 fn handle() -> Result<Option<sys::cublasLtHandle_t>, Error> {
     match result::create_handle() {
         Ok(handle) => Ok(Some(handle)),
@@ -122,7 +121,7 @@ fn handle() -> Result<Option<sys::cublasLtHandle_t>, Error> {
 }
 
 owned!(
-    /// What a product computes, without the sizes.
+    /// A product without its sizes: operations, epilogue and compute type.
     Descriptor(sys::cublasLtMatmulDesc_t),
     result::destroy_matmul_desc
 );
@@ -132,15 +131,15 @@ owned!(
     result::destroy_matrix_layout
 );
 owned!(
-    /// What algorithms may be chosen.
+    /// Limits on the algorithms that may be chosen.
     Wishes(sys::cublasLtMatmulPreference_t),
     result::destroy_matmul_pref
 );
 
-/// Where everything is that a product works on; 0 for what it has not.
+/// Addresses of the tensors of a product; 0 for those that it lacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Places {
-    /// A, B, C and D. Without a C it is D, which is not read then.
+    /// A, B, C and D. Without an addend, C is D, which is then not read.
     matrices: [CUdeviceptr; 4],
     /// The epilogue's vector.
     vector: CUdeviceptr,
@@ -197,7 +196,7 @@ fn epilogue(epilogue: &Epilogue) -> LtEpilogue {
 }
 
 impl Descriptor {
-    /// The addresses of what the epilogue names are part of it: the choice of an algorithm looks at their alignment.
+    /// Returns a descriptor. It includes the addresses of the epilogue's tensors, because the choice of an algorithm depends on their alignment.
     fn new(product: &Product, places: &Places) -> Result<Descriptor, CublasError> {
         let compute = if product.tf32 { Compute::CUBLAS_COMPUTE_32F_FAST_TF32 } else { Compute::CUBLAS_COMPUTE_32F };
         let descriptor = Descriptor(result::create_matmul_desc(compute, cudaDataType::CUDA_R_32F)?);
@@ -216,14 +215,14 @@ impl Descriptor {
     }
 
     fn set<T: Copy>(&self, attribute: Attribute, value: T) -> Result<(), CublasError> {
-        // SAFETY: the descriptor is alive; the value is read during the call, and as many bytes of it as it has.
+        // SAFETY: the descriptor is alive; the value is read during the call, with its own number of bytes.
         unsafe { result::set_matmul_desc_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
     }
 }
 
 impl Layout {
     fn new(kind: Element, rows: u64, columns: u64, ld: u64) -> Result<Layout, CublasError> {
-        // More than `i64::MAX` elements are in no arena.
+        // No arena holds more than `i64::MAX` elements.
         result::create_matrix_layout(element(kind), rows, columns, ld as i64).map(Layout)
     }
 
@@ -232,7 +231,7 @@ impl Layout {
         unsafe { result::set_matrix_layout_attribute(self.0, attribute, (&raw const value).cast(), size_of::<T>()) }
     }
 
-    /// Those of A, of B, and of C and D.
+    /// Returns the layouts of A, of B, and of C and D.
     fn of(product: &Product) -> Result<[Layout; 3], CublasError> {
         let Product { m, n, k, a, b, ldd, element, .. } = *product;
         let stored = |rows, columns, transposed| if transposed { (columns, rows) } else { (rows, columns) };
@@ -252,10 +251,10 @@ impl Layout {
     }
 }
 
-/// How sums may be put together that are computed in parts.
+/// Returns the allowed ways to add up sums that are computed in parts, as a mask.
 fn reductions(product: &Product) -> u32 {
     let all = [
-        // In the result itself, part after part.
+        // Adds each part in the result itself.
         (Reduction::CUBLASLT_REDUCTION_SCHEME_INPLACE, !product.deterministic),
         (Reduction::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true),
         (Reduction::CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, true),
@@ -267,7 +266,7 @@ fn reductions(product: &Product) -> u32 {
 }
 
 impl Wishes {
-    /// `matrices` as in [`Places`].
+    /// Returns the limits for `product`, with `matrices` as in [`Places`].
     fn new(product: &Product, matrices: [CUdeviceptr; 4]) -> Result<Wishes, CublasError> {
         let wishes = Wishes(result::create_matmul_pref()?);
         let bytes = product.workspace.map_or(0, |workspace| workspace.bytes);
@@ -291,12 +290,12 @@ impl Wishes {
     }
 }
 
-/// The largest power of two, up to [`ALIGNMENT`], that an address is a multiple of.
+/// Returns the largest power of two, up to [`ALIGNMENT`], that divides an address.
 fn alignment(address: CUdeviceptr) -> u32 {
     1 << address.trailing_zeros().min(ALIGNMENT.trailing_zeros())
 }
 
-/// A product that is ready to run: itself, or all of its parts in their order.
+/// A product that is ready to run: one call, or the calls of all its parts in order.
 #[derive(Debug)]
 pub(crate) struct Plan {
     first: Matmul,
@@ -304,7 +303,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// `None` if the library has no algorithm for the product.
+    /// Returns a plan; `None` if the library has no algorithm for the product.
     fn new(library: &Library, product: &Product, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         let matmul = |part: &Part| Matmul::new(library, part, address);
         if let [first, rest @ ..] = &parts(product)[..]
@@ -317,7 +316,7 @@ impl Plan {
         Ok(matmul(&Part::from(*product))?.map(|first| Plan { first, rest: Vec::new() }))
     }
 
-    /// How the library computes it, or the largest part of it.
+    /// Returns the algorithm of the product, or of its largest part.
     pub(crate) fn choice(&self) -> Choice {
         fn larger<'m>(one: &'m Matmul, other: &'m Matmul) -> &'m Matmul {
             if other.terms > one.terms { other } else { one }
@@ -335,40 +334,40 @@ impl Plan {
     }
 }
 
-/// How the library computes a product.
+/// An algorithm of the library for a product.
 #[derive(Clone, Copy, Debug)]
 struct Algorithm {
     it: sys::cublasLtMatmulAlgo_t,
-    /// Bytes of scratch memory that it takes, of those that there are.
+    /// Bytes of scratch memory that it uses, at most those of the workspace.
     takes: usize,
 }
 
 /// A product, or a part of one, with its addresses and its algorithm.
 #[derive(Debug)]
 struct Matmul {
-    // Fields are dropped in this order: the handle last.
+    // Fields are dropped in this order, so that the handle is last.
     descriptor: Descriptor,
     layouts: [Layout; 3],
     algorithm: Algorithm,
     /// As in [`Places`].
     matrices: [CUdeviceptr; 4],
     workspace: (CUdeviceptr, usize),
-    /// What C is multiplied with.
+    /// The factor of C.
     beta: f32,
-    /// Terms of all of its sums.
+    /// The number of multiplications: terms of all sums.
     terms: u64,
     name: String,
     library: Library,
 }
 
-// SAFETY: descriptors and layouts are memory of the library's that belongs to this plan and is not changed after `new`; the
-// addresses are numbers to the host.
+// SAFETY: descriptors and layouts are the library's memory that belongs to this plan and is not changed after `new`; the addresses are only numbers
+// to the host.
 unsafe impl Send for Matmul {}
 // SAFETY: as above.
 unsafe impl Sync for Matmul {}
 
 impl Matmul {
-    /// `None` if the library has no algorithm for it.
+    /// Returns a product that is ready to run; `None` if the library has no algorithm for it.
     fn new(library: &Library, part: &Part, address: &Address<'_>) -> Result<Option<Matmul>, Error> {
         let (product, places) = (&part.product, Places::of(part, address)?);
         let Places { matrices, workspace, .. } = places;
@@ -382,7 +381,7 @@ impl Matmul {
         let [a, b, c, d] = matrices;
         let kind = (product.of_any(), [a, b, c, d, places.vector, places.auxiliary].map(alignment));
         let known = library.chosen().get(&kind).copied();
-        // Every run gives the same bits only if every choice is the same.
+        // With autotuning the choice may differ from run to run, and the bits with it.
         let autotune = library.0.autotune && !product.deterministic;
         let ranked = match known {
             Some(known) => known.into_iter().collect(),
@@ -402,8 +401,8 @@ impl Matmul {
         Ok(Some(plan))
     }
 
-    /// The first of these algorithms, or the fastest of them, that the library has after all: each is tried, which leaves nothing of
-    /// worth in the tensors.
+    /// Returns the first of these algorithms that the library can run, or with `autotune` the fastest; `None` if it can run none. Each is run once,
+    /// which leaves arbitrary values in the tensors.
     fn choose(&mut self, ranked: Vec<Algorithm>, autotune: bool) -> Result<Option<Algorithm>, Error> {
         let stream = &self.library.0.stream.clone();
         let mut race = Race::new(stream, autotune);
@@ -424,7 +423,7 @@ impl Matmul {
         Ok(race.winner())
     }
 
-    /// How the library computes it: settings that this version of it does not know are left out.
+    /// Returns the algorithm and its settings, without settings that this version of the library does not know.
     fn choice(&self) -> Choice {
         let id = setting(&self.algorithm.it, Config::CUBLASLT_ALGO_CONFIG_ID, 4);
         let algorithm = id.map_or("unknown".into(), |id| format!("algorithm {id}"));
@@ -442,10 +441,10 @@ impl Matmul {
     fn enqueue(&self, stream: &CudaStream) -> Result<(), CublasError> {
         let ([a, b, c, d], [a_layout, b_layout, d_layout]) = (self.matrices, &self.layouts);
         let (alpha, beta, (workspace, size)) = (1f32, self.beta, self.workspace);
-        // SAFETY: handle, descriptor and layouts live as long as this plan. The addresses are of tensors in the arena, which
-        // outlives every plan, each of the length that its layout says, because `Session` binds a product to the tensors of
-        // the program that it was made from; the workspace has the bytes that the algorithm was chosen for. Alpha and beta
-        // are f32 on the host, which is what the descriptor says, and are read before the call returns.
+        // SAFETY: handle, descriptor and layouts live as long as this plan. The addresses are of tensors in the arena, which outlives every plan,
+        // each of the length that its layout says, because `Session` binds a product to the tensors of the program that it was made from; the
+        // workspace is as large as the algorithm was chosen for. Alpha and beta are f32 on the host, which is what the descriptor says, and are
+        // read before the call returns.
         unsafe {
             result::matmul(
                 self.library.0.handle,
@@ -469,19 +468,19 @@ impl Matmul {
     }
 }
 
-/// So many algorithms for a product, at most [`CANDIDATES`], of which those that keep within `room` bytes of scratch memory: the fastest
-/// first, as the library sees it.
+/// Returns up to `asked` algorithms for a product, fastest first by the library's estimate. Of at most [`CANDIDATES`], keeps those that need no
+/// more than `room` bytes of scratch.
 fn ranked(
     library: &Library,
     (descriptor, [a, b, d], wishes): (&Descriptor, &[Layout; 3], &Wishes),
     (asked, room): (usize, usize),
     name: &str,
 ) -> Result<Vec<Algorithm>, Error> {
-    // SAFETY: zeros are a valid value of it: numbers, and a status that has a 0.
+    // SAFETY: all zeros is a valid value: the fields are numbers, and a status that has a 0.
     let mut found = [unsafe { std::mem::zeroed::<sys::cublasLtMatmulHeuristicResult_t>() }; CANDIDATES];
     let mut count = 0;
-    // SAFETY: handle, descriptor, layouts and preferences are alive; C has the layout of D; there is room for as many results as are asked
-    // for. The pointers in the descriptor are looked at for their alignment only.
+    // SAFETY: handle, descriptor, layouts and preferences are alive; C has the layout of D; there is space for as many results as are requested. Of
+    // the pointers in the descriptor only the alignment is used.
     let code = unsafe {
         sys::cublasLtMatmulAlgoGetHeuristic(
             library.0.handle,
@@ -498,7 +497,7 @@ fn ranked(
     };
     match code.result() {
         Ok(()) => {}
-        // What some combinations of types and epilogues get.
+        // Some combinations of types and epilogues return this status.
         Err(CublasError(Status::CUBLAS_STATUS_INVALID_VALUE)) => return Ok(Vec::new()),
         Err(error) if is_unsupported(error) => {
             library.note(error);
@@ -513,7 +512,7 @@ fn ranked(
         .collect())
 }
 
-/// The settings of an algorithm, with their bytes.
+/// The settings of an algorithm, with their sizes in bytes.
 const SETTINGS: [(&str, Config, usize); 8] = [
     ("tile", Config::CUBLASLT_ALGO_CONFIG_TILE_ID, 4),
     ("split_k", Config::CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 4),
@@ -525,10 +524,10 @@ const SETTINGS: [(&str, Config, usize); 8] = [
     ("cluster_shape", Config::CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, 2),
 ];
 
-/// A number of an algorithm, of at most 4 bytes.
+/// Returns a setting of an algorithm, of at most 4 bytes; `None` if the library does not know it.
 fn setting(algorithm: &sys::cublasLtMatmulAlgo_t, attribute: Config, bytes: usize) -> Option<i64> {
     let (mut value, mut written) = ([0u8; 4], 0);
-    // SAFETY: the algorithm came from the library; there are as many bytes as are said, at most 4.
+    // SAFETY: the algorithm came from the library; the buffer has the stated number of bytes, at most 4.
     let code = unsafe {
         let to = value.as_mut_ptr().cast();
         sys::cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, to, bytes.min(4), &mut written)
@@ -540,7 +539,7 @@ impl Planned for Product {
     type Library = Library;
     type Plan = Plan;
 
-    // Its tensors hold nothing yet: a new product is tried.
+    // The tensors hold no data yet, so a new product is run once.
     fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         Plan::new(library, self, address)
     }
