@@ -33,13 +33,13 @@ impl Cuda {
     /// Opens the card with this number, counted from 0 as CUDA counts: the fastest first (as `nvidia-smi` counts with
     /// `CUDA_DEVICE_ORDER=PCI_BUS_ID`), and only those that `CUDA_VISIBLE_DEVICES` leaves.
     ///
-    /// The context is the primary one, which the whole process shares. If it is made here, a thread's stack, the heap of
-    /// `malloc` and the buffer of `printf` on the card become as small as the driver allows. If your own kernels need them, make the context first.
+    /// The context is the primary one, which the whole process shares. If it is made here, a thread's stack, the heap of `malloc` and the buffer of
+    /// `printf` on the card become as small as the driver allows. If your own kernels need them, make the context first.
     ///
     /// # Errors
-    /// [`Error::Library`] if the driver, NVRTC or cuBLASLt is missing or too old ([`Error::Several`] for more than one of
-    /// them); [`Error::Device`] if there is no such card; [`Error::Unsupported`] if the card is older than compute capability
-    /// 6.0, or if this version of NVRTC cannot compile for it.
+    /// [`Error::Library`] if the driver, NVRTC or cuBLASLt is missing or too old ([`Error::Several`] for more than one of them); [`Error::Device`]
+    /// if there is no such card; [`Error::Unsupported`] if the card is older than compute capability 6.0, or if this version of NVRTC cannot
+    /// compile for it.
     pub fn new(ordinal: usize) -> Result<Cuda, Error> {
         preflight::check()?;
         let count = result::device::get_count().map_err(failure("counting the cards"))?;

@@ -4,8 +4,8 @@ use super::launch::Argument;
 use super::product::{Element, Scratch};
 use std::fmt;
 
-/// The tensor that a convolution computes from the other two. A transposed convolution is a convolution run backwards:
-/// `BackwardData` computes its output, and `Forward` the gradient of its input.
+/// The tensor that a convolution computes from the other two. A transposed convolution is a convolution run backwards: `BackwardData` computes its
+/// output, and `Forward` the gradient of its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
     /// Computes the output from input and weight.
@@ -49,8 +49,8 @@ pub struct Convolution {
     pub w: Argument,
     /// Output or its gradient: `[batch, out_channels, output]`.
     pub y: Argument,
-    /// A number added to each channel of the result; `None` without a bias. Forward it is `[out_channels]`. For
-    /// `BackwardData`, which computes the output of a transposed convolution, it is `[in_channels]`.
+    /// A number added to each channel of the result; `None` without a bias. Forward it is `[out_channels]`. For `BackwardData`, which computes the
+    /// output of a transposed convolution, it is `[in_channels]`.
     pub bias: Option<Argument>,
     /// A map added after the bias: `[batch, out_channels, output]`; `None` without one. It is another tensor than the result. It requires a bias,
     /// the forward pass and a 16-bit format.

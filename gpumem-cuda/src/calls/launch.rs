@@ -201,8 +201,8 @@ impl Kernel {
     }
 }
 
-/// A tensor whose address a call receives, by its number in the program. With `count` tensors in the program, `count +
-/// n` is the f32 master copy of tensor `n`, and `2 * count + n` is its [second half](second_half).
+/// A tensor whose address a call receives, by its number in the program. With `count` tensors in the program, `count + n` is the f32 master copy of
+/// tensor `n`, and `2 * count + n` is its [second half](second_half).
 pub type Argument = TensorId;
 
 /// Alignment of the second half of a tensor within the tensor, in bytes.

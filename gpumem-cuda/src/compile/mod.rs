@@ -36,8 +36,7 @@ pub fn options(kernel: &Kernel, (major, minor): (i32, i32)) -> Vec<String> {
 /// as well.
 ///
 /// # Errors
-/// [`Error::Library`] if NVRTC is missing; [`Error::Unsupported`] if NVRTC cannot compile for the card, with the version of
-/// NVRTC that can.
+/// [`Error::Library`] if NVRTC is missing; [`Error::Unsupported`] if NVRTC cannot compile for the card, with the version of NVRTC that can.
 pub fn target(capability: (i32, i32)) -> Result<(i32, i32), Error> {
     let nvrtc = Nvrtc::get()?;
     choose(capability, &nvrtc.architectures, nvrtc.version)
@@ -89,8 +88,7 @@ pub fn compile(kernel: &Kernel, capability: (i32, i32), cache: &Cache) -> Result
 /// many threads as the machine has cores, and stored.
 ///
 /// # Errors
-/// [`Error::Device`] with the compiler's log for a kernel that does not compile; as [`target`] if NVRTC is missing or cannot
-/// compile for the card.
+/// [`Error::Device`] with the compiler's log for a kernel that does not compile; as [`target`] if NVRTC is missing or cannot compile for the card.
 pub fn compile_all(
     kernels: &[Kernel],
     capability: (i32, i32),

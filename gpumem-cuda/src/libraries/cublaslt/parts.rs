@@ -1,26 +1,26 @@
-//! Large products whose sizes the library has no wide kernels for, as two that it has some for.
+//! Large products for whose sizes the library lacks wide kernels, split into two for which it has them.
 //!
-//! In 16 bits it wants what is contiguous in a factor or in the result to be whole pieces of 16 bytes, as its documentation says of
-//! tensor cores: a leading dimension that is padded is not enough. On an H100 the products of 50,257 logits ran at a tenth of the
-//! card's speed without that.
+//! In 16 bits the library requires the contiguous dimension of each factor and of the result to be a multiple of 16 bytes, as its documentation
+//! says of tensor cores; a padded leading dimension is not enough. On an H100, products with 50,257 logits ran at a tenth of the card's speed
+//! without the split.
 
 use crate::calls::product::{Element, Epilogue, Product};
 
-/// Elements of a piece.
+/// Elements in 16 bytes of a 16-bit format.
 const PIECE: u64 = 8;
 
-/// Terms of all sums from which on the time of a second launch is not seen.
+/// The number of multiplications above which the time of a second launch is negligible.
 const LARGE: u64 = 1 << 33;
 
-/// A product of parts of matrices: where each begins, in elements behind its tensor's first.
+/// A product of parts of matrices. `a`, `b`, `d` and `vector` are the offsets of the parts from their tensors' first elements, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) product: Product,
     pub(super) a: u64,
     pub(super) b: u64,
-    /// Of C, too.
+    /// The offset in C as well.
     pub(super) d: u64,
-    /// The epilogue's vector.
+    /// The offset in the epilogue's vector.
     pub(super) vector: u64,
 }
 
@@ -30,7 +30,7 @@ impl From<Product> for Part {
     }
 }
 
-/// What a product is computed as: itself, or the parts that it is made of, in this order.
+/// Returns the products that compute `product`, in order: itself, or two parts.
 pub(super) fn parts(product: &Product) -> Vec<Part> {
     if product.terms() >= LARGE { split(product) } else { vec![Part::from(*product)] }
 }
@@ -43,8 +43,8 @@ fn split(product: &Product) -> Vec<Part> {
         return vec![whole];
     }
     let (m_left, n_left, k_left) = (m % PIECE, n % PIECE, k % PIECE);
-    // Where a factor has the terms of a sum one after the other. Sums in parts are rounded in between: the few terms come first, so that it
-    // is their sum that is rounded.
+    // Splits k, if a factor is contiguous along it. The sum of the first part is rounded when it is stored, so the part with the few terms comes
+    // first.
     if k_left > 0 && k > k_left && (a.transposed || !b.transposed) && epilogue == Epilogue::None {
         let from = k - k_left;
         let few = Part {
@@ -56,7 +56,7 @@ fn split(product: &Product) -> Vec<Part> {
         let many = Part { product: Product { k: from, c: Some(product.d), ..*product }, ..whole };
         return vec![few, many];
     }
-    // The result always has its rows one after the other.
+    // Splits m: the result is always contiguous along it.
     if m_left > 0 && m > m_left && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = m - m_left;
         let few = Part {
@@ -68,7 +68,7 @@ fn split(product: &Product) -> Vec<Part> {
         };
         return vec![Part { product: Product { m: from, ..*product }, ..whole }, few];
     }
-    // Those of B, where it is transposed.
+    // Splits n, along which B is contiguous if it is transposed.
     if n_left > 0 && n > n_left && b.transposed && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = n - n_left;
         let few = Part { product: Product { n: n_left, ..*product }, b: from, d: from * ldd, ..whole };
@@ -107,7 +107,7 @@ mod tests {
         }
     }
 
-    /// Adds a part to D, or sets it, with whole numbers: a bias is the number of its element.
+    /// Adds a part to D, or writes it, with integers. A bias is the index of its element.
     fn run(part: &Part, d: &mut [i64]) {
         let Product { m, n, k, a, b, c, ldd, epilogue, .. } = part.product;
         let at = |ld: u64, transposed: bool, row: u64, column: u64| {

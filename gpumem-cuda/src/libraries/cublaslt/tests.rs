@@ -6,7 +6,7 @@ fn product(element: Element, epilogue: Epilogue) -> Product {
     Product { epilogue, workspace: Some(Scratch { tensor: 5, bytes: 4 << 20 }), ..product }
 }
 
-/// Every epilogue, with its vector in tensor 3 and its matrix in tensor 4.
+/// Returns every epilogue, with its vector in tensor 3 and its matrix in tensor 4.
 fn epilogues() -> [Epilogue; 12] {
     let matrix = Auxiliary { tensor: 4, ld: 16 };
     let [with, without] = [Some(3), None];
@@ -26,7 +26,7 @@ fn epilogues() -> [Epilogue; 12] {
     ]
 }
 
-/// Each tensor a MiB after the one before.
+/// Returns an address for a tensor, a MiB above that of the tensor before.
 fn address(tensor: Argument) -> Result<CUdeviceptr, Error> {
     Ok(0x7f00_0000_0000 + (u64::from(tensor) << 20))
 }
@@ -42,7 +42,7 @@ fn epilogues_have_the_names_that_the_library_gives_them() {
 fn what_a_product_has_not_has_no_address() {
     let plain = Product { workspace: None, ..product(Element::F32, Epilogue::None) };
     let [a, b, d] = [0, 1, 2].map(|tensor| address(tensor).unwrap());
-    // A of the library's is our second factor.
+    // The library's A is our second factor.
     let expected = Places { matrices: [b, a, d, d], vector: 0, auxiliary: 0, workspace: (0, 0) };
     assert_eq!(Places::of(&plain.into(), &address), Ok(expected));
     let full = Product { c: Some(6), ..product(Element::F32, epilogues()[7]) };
@@ -85,7 +85,7 @@ fn failures_name_the_product_and_the_status() {
     );
 }
 
-/// Fails where the library is not found.
+/// Fails if the library is not found.
 fn library_is_there() {
     let libraries = crate::libraries::preflight::libraries();
     let library = libraries.iter().find(|library| library.name.contains("cuBLASLt")).unwrap();
@@ -103,7 +103,7 @@ fn written<T: Copy + Default>(
 
 impl Descriptor {
     fn get<T: Copy + Default>(&self, attribute: Attribute) -> T {
-        // SAFETY: the descriptor is alive; `written` gives a valid place of the size that it says.
+        // SAFETY: the descriptor is alive; `written` gives a valid place of the stated size.
         written(|at, size, bytes| unsafe { sys::cublasLtMatmulDescGetAttribute(self.0, attribute, at, size, bytes) })
             .unwrap()
     }
@@ -127,7 +127,7 @@ impl Layout {
     }
 }
 
-/// Attributes of a wrong size or value are refused by the library, which needs no card for that.
+/// Checks that the library accepts each attribute. It refuses attributes of a wrong size or value, which needs no card.
 #[test]
 #[ignore = "needs libcublasLt: GPUMEM_CUDA=.../nvidia/cublas/lib cargo test -p gpumem-cuda --lib -- --ignored cublaslt"]
 fn the_library_takes_every_description() {

@@ -1,7 +1,7 @@
-//! What of cuDNN is called. Preflight takes no library that lacks any of it: cudarc panics at the first call of what is not
-//! there.
+//! The functions of cuDNN that are called. Preflight refuses a library that lacks any of them, since cudarc panics when a missing function is
+//! called.
 
-/// By their names, in order.
+/// The names of the functions, in order.
 pub(crate) const FUNCTIONS: &[&str] = &[
     "cudnnAddTensor",
     "cudnnBackendCreateDescriptor",

@@ -1,19 +1,19 @@
-//! Convolutions through cuDNN: what it needs to know of each is made once, when a network is loaded; a step only hands it
-//! over. Those in f32 are asked for by algorithm ([`legacy`], as NVIDIA calls these functions), those in 16 bits by engine
-//! ([`graph`]): only there does the library say which of them use the tensor cores of images with channels last.
+//! Convolutions, attention and recurrent layers by cuDNN. Descriptors and algorithms are made once, when a network is loaded; a step only enqueues
+//! them.
 //!
-//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An
-//! algorithm is chosen by the library's heuristics among those that this is enough for, and tried once on the network's own
-//! memory while there is nothing in it yet, since the library says only then what it does not support after all. Each trial
-//! is waited for before anything else is decided. Unless it is asked for, nothing is timed ([`Race`](super::race::Race)): the same network
-//! gets the same algorithms on the same card.
+//! f32 convolutions are chosen by algorithm ([`legacy`], NVIDIA's word for these functions), 16-bit ones by engine ([`graph`]): only there does the
+//! library report which engines use tensor cores on images with channels last.
+//!
+//! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An algorithm is chosen by
+//! the library's heuristics among those that need no more. It is run once on the network's own memory, which holds nothing yet, because only then
+//! does the library report what it does not support. Each trial is waited for before the next decision. Unless autotuning is on, nothing is timed
+//! ([`Race`](super::race::Race)), so that a network always gets the same algorithms on a card.
 //!
 //! Recurrent layers ([`recurrence`]) have one algorithm, and the memory that the network has planned for it.
 //!
-//! The handle works on the session's stream from the start, so that a step makes no call but those that enqueue work, and can
-//! be captured into a graph. NVIDIA's documentation promises that for these functions in no single place: PyTorch captures the
-//! same ones, and the library's header says that graphs captured from it must not outlive what they were captured from,
-//! which the order of a session's fields sees to.
+//! The handle uses the session's stream from the start, so that a step makes only calls that enqueue work, and can be captured into a graph.
+//! NVIDIA's documentation does not promise this for these functions in any one place. PyTorch captures these functions too, and the library's
+//! header says that graphs captured from it must not outlive what they were captured from. The order of a session's fields ensures that.
 
 pub(crate) mod functions;
 pub(crate) mod graph;
@@ -34,15 +34,15 @@ use legacy::Choice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
-/// Bytes that the start of a workspace must be a multiple of.
+/// Alignment of the start of a workspace, in bytes.
 const ALIGNMENT: u64 = 256;
 
-/// A failure of the library as an error.
+/// Returns a conversion of the library's failure to an error that names the failed call, `what`.
 fn failure(what: String) -> impl Fn(CudnnError) -> Error {
     move |error| Error::failed_because("CUDA", format!("cuDNN: {what}: {:?}", error.0), error)
 }
 
-/// Whether the library says that it has no such thing, rather than that something went wrong: 3000 and up, but not 4000.
+/// True if the library does not support a request: statuses from 3000 to 3999. False if something went wrong.
 fn is_unsupported(error: CudnnError) -> bool {
     (3000..4000).contains(&(error.0 as u32))
 }
@@ -62,41 +62,42 @@ pub(crate) struct Library(Arc<Handle>);
 #[derive(Debug)]
 struct Handle {
     handle: sys::cudnnHandle_t,
-    /// How convolutions of any tensors are computed, with `None` for those that there is no algorithm for.
+    /// The algorithm of each f32 convolution without its tensors; `None` if there is none.
     choices: Mutex<BTreeMap<Convolution, Option<Choice>>>,
-    /// The same of those in 16 bits.
+    /// The engine of each 16-bit convolution.
     engines: graph::Known<Convolution>,
-    /// Which passes of recurrent layers it computes, of any tensors, forward and backward.
+    /// True for each pass of a recurrent layer that the library can compute. The key is the layer without its tensors, and true for the backward
+    /// pass.
     recurrences: Mutex<BTreeMap<(Recurrence, bool), bool>>,
-    /// Those for attention.
+    /// The engine of each attention.
     attentions: graph::Known<Attention>,
-    /// The stream that the handle works on.
+    /// The stream of the handle.
     stream: Arc<CudaStream>,
-    /// Whether algorithms are timed.
+    /// True if algorithms are timed.
     autotune: bool,
-    /// Said once: it does not support the card.
+    /// Guards the notice that the library does not support the card, which is printed once.
     told: Once,
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         if bind(self.stream.context()).is_ok() {
-            // SAFETY: made in `Library::new`; every plan that uses it holds it, and is gone therefore. A failure to free it
-            // leaves nothing to do.
+            // SAFETY: made in `Library::new`; every plan that uses it owns a reference to it, so all plans are gone. A failure to free it leaves
+            // nothing to do.
             let _ = unsafe { result::destroy_handle(self.handle) };
         }
     }
 }
 
-// SAFETY: a handle may be used by any thread whose context is bound, by one at a time. Only the session that it was made for
-// has it: when it is loaded, and to launch, for which it must be borrowed mutably.
+// SAFETY: a handle may be used by any thread whose context is bound, by one at a time. Only the session that it was made for uses it: when it is
+// loaded, and to launch, for which it must be borrowed mutably.
 unsafe impl Send for Handle {}
 // SAFETY: as above.
 unsafe impl Sync for Handle {}
 
 impl Library {
-    /// Readies the library, which [`preflight`](super::preflight) has found, for a network whose work is on `stream`. With `autotune`,
-    /// algorithms are timed. `None` if it does not support the card, which is said on stderr.
+    /// Prepares the library, which [`preflight`](super::preflight) has found, for a network on `stream`. With `autotune`, algorithms are timed.
+    /// Returns `None` if the library does not support the card, and says so on stderr.
     ///
     /// # Errors
     /// [`Error::Device`] if it does not start.
@@ -113,7 +114,7 @@ impl Library {
             autotune,
             told: Once::new(),
         };
-        // SAFETY: both were made for this context, and the handle holds the stream.
+        // SAFETY: both were made for this context, and the handle keeps the stream alive.
         unsafe { result::set_stream(handle.handle, stream.cu_stream().cast()) }
             .map_err(failure("taking a stream".into()))?;
         Ok(Some(Library(Arc::new(handle))))
@@ -127,12 +128,12 @@ impl Library {
         self.0.recurrences.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the trial of a convolution.
+    /// Waits for a trial to end.
     fn wait(&self, name: &str) -> Result<(), Error> {
         self.0.stream.synchronize().map_err(crate::error::failure(&format!("cuDNN: trying {name}")))
     }
 
-    /// Says it if it is the card that the library does not support.
+    /// Prints a notice if the library does not support the card.
     fn note(&self, error: CudnnError) {
         if error.0 == Status::CUDNN_STATUS_NOT_SUPPORTED_ARCH_MISMATCH {
             self.0.told.call_once(|| refused_card(error));
@@ -140,7 +141,7 @@ impl Library {
     }
 }
 
-/// A handle for the current context, if the library supports its card. The library must have been found.
+/// Returns a handle for the current context; `None` if the library does not support its card. The library must have been found.
 fn handle() -> Result<Option<sys::cudnnHandle_t>, Error> {
     match result::create_handle() {
         Ok(handle) => Ok(Some(handle)),
@@ -155,7 +156,7 @@ fn handle() -> Result<Option<sys::cudnnHandle_t>, Error> {
     }
 }
 
-/// Where everything is that a convolution works on; 0 for what it has not.
+/// Addresses of the tensors of a convolution; 0 for those that it lacks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Places {
     x: CUdeviceptr,
@@ -182,8 +183,8 @@ impl Places {
     }
 }
 
-/// Whether another way may do where this one failed: the library knows no such thing, or takes a parameter for wrong, which is
-/// what it says of some combinations that it does not support.
+/// True if another algorithm may still work: the library does not support this one, or calls a parameter wrong, which it also does for some
+/// unsupported combinations.
 fn is_refused(error: CudnnError) -> bool {
     is_unsupported(error) || (2000..3000).contains(&(error.0 as u32))
 }
@@ -204,7 +205,7 @@ pub(crate) enum Plan {
 }
 
 impl Plan {
-    /// How the library computes it.
+    /// Returns the algorithm and its settings.
     pub(crate) fn choice(&self) -> crate::profile::Choice {
         match self {
             Plan::Legacy(plan) => plan.choice(),
@@ -215,7 +216,7 @@ impl Plan {
     /// Enqueues the convolution on the session's stream.
     ///
     /// # Errors
-    /// [`Error::Device`] with the convolution and what the library said.
+    /// [`Error::Device`] with the convolution and the library's error.
     pub(crate) fn launch(&self) -> Result<(), Error> {
         match self {
             Plan::Legacy(plan) => plan.launch(),
@@ -228,7 +229,7 @@ impl Planned for Convolution {
     type Library = Library;
     type Plan = Plan;
 
-    // Its tensors hold nothing yet: a new convolution is tried.
+    // The tensors hold no data yet, so a new convolution is run once.
     fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         Ok(match self.element {
             Element::F32 => legacy::Plan::new(library, self, address)?.map(Plan::Legacy),
@@ -241,7 +242,7 @@ impl Planned for Attention {
     type Library = Library;
     type Plan = Plan;
 
-    // As for convolutions.
+    // As for convolutions, a new one is run once.
     fn plan(&self, library: &Library, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         Ok(graph::Plan::of_attention(library, self, address)?.map(Plan::Graph))
     }

@@ -1,9 +1,9 @@
-//! Recurrent layers: one call of the library's forward, two of its gradients, around which weights are copied into one piece, as it wants them,
-//! and their gradients out of one ([`pieces`]).
+//! Recurrent layers by cuDNN: one call forward, two for the gradients. Before the calls, weights are copied into the one buffer that the library
+//! requires; after them, gradients are copied out of one ([`pieces`]).
 //!
-//! The layer has the reserve and the workspace that were planned for it. What the library asks for on this card is compared with that when a
-//! network is loaded, and each pass is tried once, as convolutions are. What the forward pass keeps is the library's own, so that it decides for
-//! the gradients: where it needs more memory, or is refused, the own kernels run in both.
+//! The layer has the reserve and the workspace that were planned for it. When a network is loaded, the sizes that the library asks for on this card
+//! are compared with them, and each pass is run once, as convolutions are. The library defines the format in which the forward pass saves values,
+//! so forward and backward must be computed by the same side: if the library needs more memory or refuses, gpumem's own kernels compute both.
 
 mod absent;
 mod descriptors;
@@ -26,7 +26,7 @@ use pieces::Piece;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
-/// Why a layer could not be enqueued.
+/// The reason why a layer could not be enqueued.
 enum Failed {
     Library(CudnnError),
     Driver(Error),
@@ -56,12 +56,12 @@ impl Failed {
 /// A layer that is ready to run.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    // Fields are dropped in this order: the handle last.
+    // Fields are dropped in this order, so that the handle is last.
     description: Description,
     call: Recurrence,
     pieces: Vec<Piece>,
     parts: Parts,
-    /// Bytes of all weights, of the workspace and the reserve, as the library says.
+    /// Bytes of all weights, of the workspace and of the reserve, as the library reports them.
     weights: usize,
     workspace: usize,
     reserve: usize,
@@ -70,7 +70,7 @@ pub(crate) struct Plan {
     library: Library,
 }
 
-/// Where everything is; 0 for what there is not.
+/// Addresses of the tensors; 0 for those that are absent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Places {
     x: CUdeviceptr,
@@ -80,7 +80,7 @@ struct Places {
     workspace: CUdeviceptr,
     dy: CUdeviceptr,
     dx: CUdeviceptr,
-    /// With whether each is added to.
+    /// The gradients of the weights, each with true if it is added to its tensor.
     sums: Each<(CUdeviceptr, bool)>,
 }
 
@@ -106,14 +106,14 @@ impl Places {
     }
 }
 
-// SAFETY: descriptors are memory of the library's that belongs to this plan and is not changed after `new`; the addresses are
-// numbers to the host.
+// SAFETY: descriptors are the library's memory that belongs to this plan and is not changed after `new`; the addresses are only numbers to the
+// host.
 unsafe impl Send for Plan {}
-// SAFETY: as above; what a launch does with the handle, it does for the one who has the session mutably.
+// SAFETY: as above; a launch uses the handle only on behalf of the one owner that has borrowed the session mutably.
 unsafe impl Sync for Plan {}
 
 impl Plan {
-    /// `None` if the library has no such layer, or wants more memory for it than is planned, which the forward pass finds.
+    /// Returns a plan; `None` if the library has no such layer, or needs more memory than is planned, which the forward pass finds out.
     fn new(library: &Library, call: &Recurrence, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         let is_backward = call.pass != Pass::Forward;
         let known = |is_backward| library.recurrences().get(&(call.of_any(), is_backward)).copied();
@@ -135,8 +135,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Tries it while there is nothing of worth in the tensors: the library says only then what it does not support after all, and loads its
-    /// kernels, which it cannot while a graph is captured.
+    /// True if a trial run succeeds. It must run while the tensors hold nothing yet: only then does the library report what it does not support,
+    /// and load its kernels, which it cannot do while a graph is captured.
     fn is_possible(&self) -> Result<bool, Error> {
         let stream = self.library.0.stream.clone();
         let tried = self.launch_on(&stream);
@@ -151,7 +151,7 @@ impl Plan {
         }
     }
 
-    /// The layer as the library describes it, if it has one, in the memory that is planned.
+    /// Describes the layer in the planned memory; `None` if the library has no such layer, or if the memory is too small.
     fn described(library: &Library, call: &Recurrence, address: &Address<'_>) -> Result<Option<Plan>, Error> {
         let (name, handle) = (call.to_string(), library.0.handle);
         let describing = || failure(format!("describing {name}"));
@@ -190,7 +190,7 @@ impl Plan {
         Ok(Some(Plan { description, call: *call, pieces, parts, weights, workspace, reserve, places, name, library }))
     }
 
-    /// How the library computes it.
+    /// Returns the algorithm and its scratch memory.
     pub(crate) fn choice(&self) -> crate::profile::Choice {
         crate::profile::Choice {
             library: "cuDNN",
@@ -203,7 +203,7 @@ impl Plan {
     /// Enqueues the layer on the session's stream.
     ///
     /// # Errors
-    /// [`Error::Device`] with the layer and what the library said.
+    /// [`Error::Device`] with the layer and the library's error.
     pub(crate) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         self.launch_on(stream).map_err(|failed| failed.named(&self.name))
     }
@@ -215,7 +215,7 @@ impl Plan {
             copy(all + piece.packed, *piece.among(&places.weights) + piece.at, piece.bytes, stream)?;
         }
         let (lengths, steps) = (places.workspace + parts.lengths, self.call.steps as u32);
-        // SAFETY: the lengths have their place in the workspace, one word for each sample.
+        // SAFETY: the workspace has space for the lengths, one word for each sample.
         unsafe { driver::cuMemsetD32Async(lengths, steps, self.call.batch as usize, stream.cu_stream()) }
             .result()
             .map_err(driver_failure("writing the lengths of sequences"))?;
@@ -226,8 +226,7 @@ impl Plan {
         if places.sums.iter().flatten().all(Option::is_none) {
             return Ok(());
         }
-        // The library adds.
-        // SAFETY: the gradients have their place in the workspace.
+        // SAFETY: the workspace has space for the gradients. They are cleared because the library adds to them.
         unsafe { driver::cuMemsetD8Async(sums, 0, *weights, stream.cu_stream()) }
             .result()
             .map_err(driver_failure("clearing gradients"))?;
@@ -246,10 +245,10 @@ impl Plan {
         let (Plan { description, places, parts, .. }, at) = (self, |part: u64| self.at(part));
         let [outputs, cells] = description.states.each_ref().map(|state| state.0);
         let training = sys::cudnnForwardMode_t::CUDNN_FWD_MODE_TRAINING;
-        // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives every plan,
-        // each of the length that its descriptor says, because `Session` binds a call to the tensors of the program that it was made from;
-        // reserve, weights and workspace have the bytes that the library asked for, as `new` has seen. What is null is a state before
-        // the first step, which is 0 then, or one behind the last, which nobody wants.
+        // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives every plan, each of
+        // the length that its descriptor says, because `Session` binds a call to the tensors of the program that it was made from; reserve, weights
+        // and workspace have the bytes that the library asked for, which `new` has checked. A null pointer is a state before the first time step,
+        // which is then 0, or one after the last, which is not wanted.
         unsafe {
             sys::cudnnRNNForward(
                 self.library.0.handle,
@@ -280,7 +279,7 @@ impl Plan {
     fn backward_data(&self) -> Result<(), CudnnError> {
         let (Plan { description, places, parts, .. }, at) = (self, |part: u64| self.at(part));
         let [outputs, cells] = description.states.each_ref().map(|state| state.0);
-        // SAFETY: as in `forward`; the gradient of what arrives has a tensor, or its place at the start of the workspace.
+        // SAFETY: as in `forward`; the gradient of the input has a tensor, or its place at the start of the workspace.
         unsafe {
             sys::cudnnRNNBackwardData_v8(
                 self.library.0.handle,
@@ -341,9 +340,9 @@ impl Plan {
     }
 }
 
-/// Copies from one place in the arena to another.
+/// Copies bytes within the arena.
 fn copy(to: CUdeviceptr, from: CUdeviceptr, bytes: usize, stream: &CudaStream) -> Result<(), Error> {
-    // SAFETY: both are pieces of tensors in the arena, or of their place in the workspace, as `pieces` has seen.
+    // SAFETY: both are parts of tensors in the arena, or of the workspace, which `pieces` has checked.
     unsafe { driver::cuMemcpyDtoDAsync_v2(to, from, bytes, stream.cu_stream()) }
         .result()
         .map_err(driver_failure("copying weights of a recurrence"))
@@ -364,7 +363,7 @@ mod tests {
     use crate::calls::Argument;
     use crate::calls::recurrence::tests::example;
 
-    /// Each tensor a MiB after the one before.
+    /// Returns an address for a tensor, a MiB above that of the tensor before.
     fn address(tensor: Argument) -> Result<CUdeviceptr, Error> {
         Ok(0x7f00_0000_0000 + (u64::from(tensor) << 20))
     }

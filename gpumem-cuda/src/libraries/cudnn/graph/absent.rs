@@ -1,4 +1,4 @@
-//! What the library answers for a card that is not in this machine.
+//! The library's choices for a card that is not in this machine.
 
 use super::backend::Descriptor;
 use super::{Executable, Kind, Name, Question, Target, choose};
@@ -7,27 +7,27 @@ use crate::libraries::cudnn::failure;
 use crate::libraries::preflight;
 use gpumem_core::error::Error;
 
-/// An engine of cuDNN's for a convolution.
+/// An engine of cuDNN for a convolution or for attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Answer {
     /// Its number in the library.
     pub engine: i64,
-    /// Whether it runs on tensor cores.
+    /// True if it runs on tensor cores.
     pub tensor_cores: bool,
-    /// Bytes of scratch memory that it takes.
+    /// Bytes of scratch memory that it needs.
     pub workspace: u64,
 }
 
-/// A card by what it says of itself: cuDNN from 9.8 on makes plans for it without a driver.
+/// A card that is given by its properties. From 9.8 on, cuDNN makes plans for it without a driver.
 #[derive(Debug)]
 pub struct AbsentCard(Descriptor);
 
 impl AbsentCard {
-    /// A card with these properties: cuDNN's serialised device property, in JSON.
+    /// Makes a card with these properties: cuDNN's serialised device property, in JSON.
     ///
     /// # Errors
-    /// [`Error::Device`] if cuDNN is not there, is older than 9.8, or lacks a property.
+    /// [`Error::Device`] if cuDNN is missing, is older than 9.8, or lacks a property.
     pub fn new(properties: &str) -> Result<AbsentCard, Error> {
         if preflight::cudnn().is_none() {
             return Err(Error::failed("CUDA", "cuDNN is not installed: GPUMEM_CUDA names the folder that it is in"));
@@ -40,8 +40,8 @@ impl AbsentCard {
         card().map(AbsentCard).map_err(failure("describing a card".into()))
     }
 
-    /// The engine that a session takes for a convolution in 16 bits if none is refused when it runs: the fastest, as the
-    /// library's heuristics have it, of those that do with the convolution's scratch memory.
+    /// Returns the engine that a session uses for a 16-bit convolution, if no engine is refused when it runs. By the library's heuristics it is the
+    /// fastest that needs no more than the convolution's scratch memory. `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.
@@ -50,7 +50,7 @@ impl AbsentCard {
         self.fastest(convolution, room)
     }
 
-    /// The same with `room` bytes of scratch memory.
+    /// Returns the engine for a convolution as [`AbsentCard::engine`] does, but with `room` bytes of scratch memory.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.
@@ -58,7 +58,7 @@ impl AbsentCard {
         self.answer(convolution, room)
     }
 
-    /// The engine that a session takes for attention if none is refused when it runs, with `room` bytes of scratch memory.
+    /// Returns the engine that a session uses for attention with `room` bytes of scratch memory, if no engine is refused when it runs.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.

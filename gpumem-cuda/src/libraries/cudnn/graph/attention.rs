@@ -1,5 +1,5 @@
-//! Attention by the library's one operation for it, which cuDNN has from 9.21 on: scores are made, masked by a graph of their own,
-//! and weighed without ever being in memory.
+//! Attention by cuDNN's fused operation, available from 9.21 on. Scores are computed, masked by a graph of their own, and multiplied with the
+//! values without being stored in memory.
 
 use super::{
     ALIGNED, Engine, Kept, Known, Library, Numbers, Plan, Pointer, Question, Reference, Target, data_type, pack, signed,
@@ -18,7 +18,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
 use std::ffi::c_void;
 
-/// Names of tensors, in the library's sense.
+/// Identifiers of tensors for the library.
 const QUERIES: i64 = 1;
 const KEYS: i64 = 2;
 const VALUES: i64 = 3;
@@ -28,15 +28,15 @@ const OUTPUT_GRADIENT: i64 = 6;
 const QUERIES_GRADIENT: i64 = 7;
 const KEYS_GRADIENT: i64 = 8;
 const VALUES_GRADIENT: i64 = 9;
-/// Numbers of the host's.
+/// Identifiers of numbers that are read from the host.
 const SCALE: i64 = 10;
 const BOUND: i64 = 11;
 const FILL: i64 = 12;
-/// Scores before and behind the mask, which exist in registers only.
+/// Scores before and after the mask, which exist in registers only.
 const SCORES: i64 = 13;
 const MASKED: i64 = 14;
 
-/// What a tensor is beside its sizes.
+/// The memory that holds a tensor.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     Card,
@@ -68,14 +68,14 @@ fn number(name: i64, data: DataType) -> Result<Descriptor, CudnnError> {
 }
 
 impl Attention {
-    /// Heads of so many elements a step, `row` elements apart.
+    /// Returns a tensor of `heads` heads; time steps are `row` elements apart.
     fn heads_of(&self, name: i64, heads: u64, row: u64) -> Result<Descriptor, CudnnError> {
         let Attention { batch, steps, width, element, .. } = *self;
         let strides = [steps.saturating_mul(row), width, row, 1];
         tensor(name, data_type(element), [batch, heads, steps, width], strides, Place::Card)
     }
 
-    /// Scores of all queries and keys.
+    /// Returns the tensor of the scores of all queries and keys.
     fn scores(&self, name: i64) -> Result<Descriptor, CudnnError> {
         let Attention { batch, heads, steps, .. } = *self;
         let square = steps.saturating_mul(steps);
@@ -83,7 +83,7 @@ impl Attention {
         tensor(name, DataType::CUDNN_DATA_FLOAT, [batch, heads, steps, steps], strides, Place::Registers)
     }
 
-    /// The graph that leaves a query the keys of its own step and those before it.
+    /// Describes the mask's graph: a query attends to the keys of its own time step and earlier ones.
     fn mask(&self, kept: &mut Kept, target: Target<'_>) -> Result<Reference, CudnnError> {
         let scores = kept.keep(self.scores(SCORES)?);
         let masked = kept.keep(self.scores(MASKED)?);
@@ -109,7 +109,7 @@ impl Attention {
         tensor(LOGS, DataType::CUDNN_DATA_FLOAT, [batch, heads, steps, 1], strides, Place::Card)
     }
 
-    /// The operation with all that it works on.
+    /// Describes the operation with all its tensors.
     fn operation(&self, kept: &mut Kept, target: Target<'_>) -> Result<Reference, CudnnError> {
         let (row, features) = (self.row(), self.heads.saturating_mul(self.width));
         let queries = kept.keep(self.heads_of(QUERIES, self.heads, row)?);
@@ -174,7 +174,7 @@ impl Question for Attention {
         Ok((kept, graph))
     }
 
-    // Where runs must be equal, the own kernels compute it.
+    // Deterministic attention never gets here: gpumem's own kernels compute it.
     fn accepts(&self, engine: Engine) -> bool {
         engine.tensor_cores && !engine.rounds
     }
@@ -188,7 +188,7 @@ impl Question for Attention {
     }
 }
 
-/// Where everything is; 0 for what is not there.
+/// Addresses of the tensors; 0 for those that are absent.
 struct Places {
     x: CUdeviceptr,
     y: CUdeviceptr,
@@ -237,7 +237,7 @@ impl Places {
 }
 
 impl Plan {
-    /// `None` if the library has no engine for it. One that is asked for the first time is tried.
+    /// Returns a plan; `None` if the library has no engine for it. The first plan for a kind of attention is run once.
     pub(in crate::libraries::cudnn) fn of_attention(
         library: &Library,
         attention: &Attention,

@@ -1,4 +1,4 @@
-//! Descriptors of cuDNN's backend: attributes are set, the descriptor is finalised, answers are asked of it.
+//! Descriptors of cuDNN's backend: attributes are set, the descriptor is finalised, then attributes can be read.
 
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys::{
@@ -13,30 +13,30 @@ owned!(
     destroy
 );
 
-/// cudarc has the bare function only.
+/// Destroys a descriptor; cudarc has only the bare function.
 ///
 /// # Safety
 /// The descriptor was made by the library, and is destroyed once.
 // SAFETY: `owned!` calls it, once for each value, with what the value was made of.
 unsafe fn destroy(descriptor: sys::cudnnBackendDescriptor_t) -> Result<(), CudnnError> {
-    // SAFETY: the caller has made the descriptor, and destroys it once.
+    // SAFETY: by contract the library made the descriptor, and it is destroyed once.
     unsafe { sys::cudnnBackendDestroyDescriptor(descriptor) }.result()
 }
 
-/// What an attribute is made of, as the library reads it.
+/// A type of values that attributes consist of.
 ///
 /// # Safety
-/// `TYPE` stands for exactly this type in the library's header.
+/// `TYPE` denotes exactly this type in the library's header.
 pub(super) unsafe trait Attribute: Copy {
     const TYPE: Type;
 }
 
-/// An address of the card, or none.
+/// An address on the card, or null.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[repr(transparent)]
 pub(super) struct Pointer(pub(super) *mut c_void);
 
-/// Another descriptor. The one that it is given to keeps what it needs of it; it is kept alive all the same.
+/// A reference to another descriptor. The library copies what it needs of it; it is kept alive nevertheless.
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]
 pub(super) struct Reference(sys::cudnnBackendDescriptor_t);
@@ -67,8 +67,8 @@ attributes! {
     sys::cudnnNanPropagation_t => CUDNN_TYPE_NAN_PROPOGATION,
 }
 
-/// What the library says when it makes a descriptor, as what it means: one that is older than a kind says that the host has no memory
-/// for it, as cuDNN 9.14 does of those of attention's gradient and mask.
+/// Translates an error from making a descriptor. For a kind that it does not know, an older version reports that host memory could not be
+/// allocated, as cuDNN 9.14 does for attention's gradient and mask.
 pub(super) fn of_kind(error: CudnnError) -> CudnnError {
     match error.0 {
         Status::CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED => CudnnError(Status::CUDNN_STATUS_NOT_SUPPORTED),
@@ -92,35 +92,34 @@ impl Descriptor {
         Reference(self.0)
     }
 
-    /// Sets an attribute to so many values.
+    /// Sets an attribute to these values.
     pub(super) fn set<T: Attribute>(&self, name: Name, values: &[T]) -> Result<&Descriptor, CudnnError> {
         let (count, from) = (values.len() as i64, values.as_ptr().cast());
-        // SAFETY: the descriptor is alive; there are as many values as are said, of the type that is said, and the library
-        // copies them.
+        // SAFETY: the descriptor is alive; count and type are those of `values`, and the library copies them.
         unsafe { sys::cudnnBackendSetAttribute(self.0, name, T::TYPE, count, from) }.result()?;
         Ok(self)
     }
 
-    /// Says that all attributes are set: nothing is asked of a descriptor before.
+    /// Finalises the descriptor: all attributes are set, and attributes can be read from now on.
     pub(super) fn finalize(self) -> Result<Descriptor, CudnnError> {
         // SAFETY: the descriptor is alive.
         unsafe { sys::cudnnBackendFinalize(self.0) }.result()?;
         Ok(self)
     }
 
-    /// Reads an attribute of at most `room` values into `to`: how many there are.
+    /// Reads an attribute of at most `room` values into `to`, and returns their number.
     ///
     /// # Safety
-    /// There is room for so many values of the type at `to`.
+    /// `to` has space for `room` values of the type.
     // SAFETY: each caller has a vector of that length and type.
     unsafe fn get(&self, name: Name, kind: Type, room: usize, to: *mut c_void) -> Result<usize, CudnnError> {
         let mut count = 0;
-        // SAFETY: the descriptor is alive; the caller has the room.
+        // SAFETY: the descriptor is alive; by contract `to` has the space.
         unsafe { sys::cudnnBackendGetAttribute(self.0, name, kind, room as i64, &mut count, to) }.result()?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// A number of 64 bits.
+    /// Reads a number of 64 bits.
     pub(super) fn number(&self, name: Name) -> Result<i64, CudnnError> {
         let mut number = 0i64;
         // SAFETY: it is one number of 64 bits.
@@ -128,7 +127,7 @@ impl Descriptor {
         Ok(number)
     }
 
-    /// What an engine's arithmetic is noted for. As numbers: newer versions of the library know more of them.
+    /// Reads the numerical notes of an engine. They are plain numbers, because newer versions of the library know more of them.
     pub(super) fn notes(&self) -> Result<Vec<u32>, CudnnError> {
         const ROOM: usize = 32;
         let mut notes = vec![0u32; ROOM];
@@ -139,7 +138,7 @@ impl Descriptor {
         Ok(notes)
     }
 
-    /// The kind of an engine's setting. As a number: newer versions of the library know more of them.
+    /// Reads the kind of an engine's setting (knob). It is a plain number, because newer versions of the library know more of them.
     pub(super) fn knob(&self) -> Result<u32, CudnnError> {
         let mut kind = 0u32;
         let (name, of) = (Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, Type::CUDNN_TYPE_KNOB_TYPE);
@@ -148,23 +147,23 @@ impl Descriptor {
         Ok(kind)
     }
 
-    /// A text, in bytes.
+    /// Reads a text, in bytes.
     pub(super) fn text(&self, name: Name) -> Result<Vec<u8>, CudnnError> {
-        // SAFETY: without room the library says how much it takes.
+        // SAFETY: with no space given, the library only returns the length.
         let length = unsafe { self.get(name, Type::CUDNN_TYPE_CHAR, 0, std::ptr::null_mut()) }?;
         let mut text = vec![0u8; length];
-        // SAFETY: there is room for so many bytes.
+        // SAFETY: the buffer has this many bytes.
         let count = unsafe { self.get(name, Type::CUDNN_TYPE_CHAR, length, text.as_mut_ptr().cast()) }?;
         text.truncate(count);
         Ok(text)
     }
 
-    /// Descriptors of one kind, at most `room`.
+    /// Reads descriptors of one kind, at most `room`.
     pub(super) fn descriptors(&self, name: Name, kind: Kind, room: usize) -> Result<Vec<Descriptor>, CudnnError> {
         let mut all = (0..room).map(|_| Descriptor::new(kind)).collect::<Result<Vec<_>, _>>()?;
-        // The library fills descriptors that exist, and is told of them in an array of their handles.
+        // The library fills existing descriptors, given as an array of their handles.
         let mut raw: Vec<_> = all.iter().map(|descriptor| descriptor.0).collect();
-        // SAFETY: there are so many handles.
+        // SAFETY: the array has `room` handles.
         let count = unsafe { self.get(name, Type::CUDNN_TYPE_BACKEND_DESCRIPTOR, room, raw.as_mut_ptr().cast()) }?;
         all.truncate(count);
         Ok(all)

@@ -1,8 +1,8 @@
-//! Convolutions and [attention] in 16 bits, through cuDNN's graphs: the library names its engines, says of each what it computes with and how
-//! much scratch memory it takes, and makes a plan of the one that is chosen.
+//! Convolutions and [attention] in 16 bits, by cuDNN's graphs. The library lists its engines, reports the arithmetic and the scratch memory of
+//! each, and makes a plan of the chosen one.
 //!
-//! Only engines on tensor cores will do where the project's own kernels have them, and none that sums in less than f32. The
-//! same questions can be asked for a card that is not there, by what a card says of itself: see [`Target::Card`].
+//! If gpumem's own kernels could run on tensor cores, only engines on tensor cores are accepted, and never one that sums in less than f32. Engines
+//! can also be listed for a card that is absent, given its properties: see [`Target::Card`].
 
 pub(crate) mod absent;
 mod attention;
@@ -29,39 +29,40 @@ use std::ffi::c_void;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Engines with their settings that a heuristic is asked for at most.
+/// The most engines, with their settings, that a heuristic is asked for.
 const ASKED: usize = 64;
-/// Engines that plans are made of before a convolution is given up. A plan may be compiled for it, which takes a second.
+/// The most engines for which a plan is made before a convolution is left to gpumem's own kernels. Making a plan may compile it, which takes a
+/// second.
 const TRIED: usize = 16;
-/// Settings that an engine has at most: more than there are kinds of them.
+/// The most settings of an engine: more than there are kinds of them.
 const KNOBS: usize = 64;
-/// Those that are asked, in this order.
+/// The heuristics that are asked, in this order.
 const HEURISTICS: [Heuristic; 2] = [Heuristic::CUDNN_HEUR_MODE_A, Heuristic::CUDNN_HEUR_MODE_FALLBACK];
-/// Bytes that every tensor begins at a multiple of, as far as engines want to know.
+/// Alignment of tensors that is promised to engines, in bytes.
 const ALIGNED: i64 = 16;
 
-/// Names of tensors, in the library's sense.
+/// Identifiers of tensors for the library.
 const X: i64 = 1;
 const W: i64 = 2;
 const Y: i64 = 3;
 const BIAS: i64 = 4;
-/// Sums before the bias, with it, and with what is added after it: they exist in registers only.
+/// Sums before the bias, with it, and with the addend after it. They exist in registers only.
 const SUMS: i64 = 5;
 const BIASED: i64 = 6;
 const ADDEND: i64 = 7;
 const ADDED: i64 = 8;
 
-/// What answers are for.
+/// The card that answers are for.
 #[derive(Clone, Copy)]
 enum Target<'a> {
     /// The card of this handle.
     Handle(sys::cudnnHandle_t),
-    /// A card that is described: [`absent`].
+    /// A card given by its properties: [`absent`].
     Card(&'a Descriptor),
 }
 
 impl Target<'_> {
-    /// Says it to a heuristic or a plan, whichever names these are.
+    /// Sets the target on a heuristic or a plan, under the attribute names `handle` and `card`. `None` if it has no such attribute.
     fn tell(self, to: &Descriptor, handle: Option<Name>, card: Option<Name>) -> Result<(), CudnnError> {
         match self {
             Target::Handle(raw) => handle.map_or(Ok(()), |name| to.set(name, &[raw]).map(|_| ())),
@@ -74,7 +75,7 @@ fn signed(size: u64) -> Result<i64, CudnnError> {
     i64::try_from(size).map_err(|_| CudnnError(Status::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))
 }
 
-/// Sizes of a tensor of four axes, and elements between neighbours along each.
+/// Returns the sizes of a tensor of four axes, and its strides in elements.
 fn lie([n, c, h, w]: [u64; 4], channels_last: bool) -> Result<[[i64; 4]; 2], CudnnError> {
     let [row, area, map] = [w.saturating_mul(c), h.saturating_mul(w), h.saturating_mul(w).saturating_mul(c)];
     let strides = if channels_last { [map, 1, row, c] } else { [map, area, w, 1] };
@@ -109,7 +110,7 @@ fn windows(convolution: &Convolution) -> Result<Descriptor, CudnnError> {
     windows.finalize()
 }
 
-/// How the attributes of a pass are called.
+/// The attribute names of a pass.
 struct Names {
     kind: Kind,
     windows: Name,
@@ -152,11 +153,11 @@ fn names(pass: Pass) -> Names {
     }
 }
 
-/// Descriptors that belong together, for as long as anything that was made of them.
+/// Descriptors that belong together. They live as long as anything that was made from them.
 #[derive(Debug, Default)]
 struct Kept(Vec<Descriptor>);
 
-// SAFETY: descriptors are memory of the library's that belongs to this value and is not changed once it is finalised.
+// SAFETY: descriptors are the library's memory that belongs to this value and is not changed once it is finalised.
 unsafe impl Send for Kept {}
 // SAFETY: as above.
 unsafe impl Sync for Kept {}
@@ -168,7 +169,7 @@ impl Kept {
         reference
     }
 
-    /// Adds a function of `x`, and of `b` if there is one, that writes `y`: of tensors that are kept.
+    /// Adds an elementwise function of `x`, and of `b` if there is one, that writes `y`. All are tensors of this collection.
     fn pointwise(
         &mut self,
         mode: Pointwise,
@@ -195,7 +196,7 @@ impl Kept {
     }
 }
 
-/// A convolution as the library describes it: the graph of its operations is the last of what is kept.
+/// Describes a convolution for the library. The last of the descriptors is the graph of its operations.
 fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
     let Convolution { batch, in_channels, out_channels, groups, element, channels_last, .. } = *convolution;
     let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
@@ -211,7 +212,7 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     let windows = kept.keep(windows(convolution)?);
     let mut operations = Vec::new();
     if convolution.bias.is_some() {
-        // What the convolution writes is not what is written.
+        // With a bias, the convolution writes sums in registers, and the last function writes the result.
         let (last, channels, size) = match convolution.pass {
             Pass::BackwardData => (&mut x, in_channels, of_x),
             Pass::Forward => (&mut y, out_channels, of_y),
@@ -246,7 +247,7 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     Ok((kept, graph))
 }
 
-/// The engines that a heuristic names for a graph, the fastest first, each with its settings.
+/// Returns the engines that a heuristic lists for a graph, the fastest first, each with its settings.
 fn ranked(graph: Reference, target: Target<'_>, heuristic: Heuristic) -> Result<Vec<Descriptor>, CudnnError> {
     let asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?;
     asked.set(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph])?;
@@ -256,13 +257,13 @@ fn ranked(graph: Reference, target: Target<'_>, heuristic: Heuristic) -> Result<
     asked.descriptors(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, ASKED)
 }
 
-/// What the library says of an engine.
+/// Properties of an engine that the library reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Engine {
-    /// In the library.
+    /// Its number in the library.
     number: i64,
     tensor_cores: bool,
-    /// It rounds its operands, or sums in the format of the tensors.
+    /// True if it rounds its operands, or sums in the format of the tensors.
     rounds: bool,
     deterministic: bool,
 }
@@ -292,25 +293,25 @@ impl Engine {
     }
 }
 
-/// A convolution that the library can run, on tensors anywhere.
+/// A call that the library can run on any tensors.
 #[derive(Debug)]
 pub(super) struct Executable {
-    // Fields are dropped in this order: what a plan was made of, last.
+    // Fields are dropped in this order, so that what the plan was made from is last.
     plan: Descriptor,
     engine: Engine,
-    /// Bytes of scratch memory that it takes.
+    /// Bytes of scratch memory that it needs.
     memory: usize,
     settings: Descriptor,
     _graph: Arc<Kept>,
 }
 
-// SAFETY: descriptors are memory of the library's that belongs to this value and is not changed once it is finalised.
+// SAFETY: descriptors are the library's memory that belongs to this value and is not changed once it is finalised.
 unsafe impl Send for Executable {}
 // SAFETY: as above.
 unsafe impl Sync for Executable {}
 
 impl Executable {
-    /// The plan of an engine with its settings, if the library can make one.
+    /// Returns the plan of an engine with its settings, or the library's error if it cannot make one.
     fn new(
         graph: &Arc<Kept>,
         engine: Engine,
@@ -327,7 +328,7 @@ impl Executable {
         Ok(Executable { plan, engine, memory, settings, _graph: graph.clone() })
     }
 
-    /// The settings of the engine: kinds by the library's numbers, and their values.
+    /// Returns the settings of the engine: kinds by the library's numbers, and their values.
     fn knobs(&self) -> Result<Vec<(u32, i64)>, CudnnError> {
         let (name, kind) = (Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
         let knobs = self.settings.descriptors(name, kind, KNOBS)?;
@@ -335,18 +336,18 @@ impl Executable {
     }
 }
 
-/// Something that the library is asked for.
+/// A call that the library is asked to choose an engine for.
 trait Question: Copy + Ord + Display {
-    /// As the library describes it: the graph of its operations is the last of what is kept.
+    /// Describes the call for the library. The last of the descriptors is the graph of its operations.
     fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError>;
 
-    /// Whether an engine will do.
+    /// True if an engine may be used.
     fn accepts(&self, engine: Engine) -> bool;
 
-    /// Bytes of scratch memory that there are.
+    /// Returns the bytes of scratch memory that are available.
     fn room(&self) -> u64;
 
-    /// Whether every run must give the same bits, and so every choice of an engine the same one.
+    /// True if every run must give the same bits, so that the choice of an engine must never differ.
     fn is_deterministic(&self) -> bool;
 }
 
@@ -368,8 +369,8 @@ impl Question for Convolution {
     }
 }
 
-/// Plans of the engines that may be used and do with `room` bytes of scratch memory, the fastest first; `first` says which of them is
-/// taken, or fails.
+/// Makes plans of the accepted engines that need no more than `room` bytes of scratch, the fastest first, until `first` accepts one. Returns what
+/// `first` made of it; `None` if it accepted none.
 fn choose<T>(
     question: &impl Question,
     room: u64,
@@ -413,7 +414,7 @@ fn choose<T>(
     Ok(None)
 }
 
-/// What a library knows of questions that were asked before: `None` for those that it has no engine for.
+/// Results of earlier choices; `None` for calls that the library has no engine for.
 pub(super) type Known<Q> = Mutex<BTreeMap<Q, Option<Arc<Executable>>>>;
 
 /// Numbers that the library reads from the host when it is launched.
@@ -424,10 +425,10 @@ struct Numbers {
     fill: f32,
 }
 
-/// What is computed, with its addresses.
+/// A call with its engine and its addresses.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    // Fields are dropped in this order: the handle last.
+    // Fields are dropped in this order, so that the handle is last.
     addresses: Descriptor,
     _numbers: Box<Numbers>,
     executable: Arc<Executable>,
@@ -435,13 +436,13 @@ pub(crate) struct Plan {
     library: Library,
 }
 
-// SAFETY: descriptors are memory of the library's that belongs to this plan and is not changed after `new`.
+// SAFETY: descriptors are the library's memory that belongs to this plan and is not changed after `new`.
 unsafe impl Send for Plan {}
-// SAFETY: as above; what a launch does with the handle, it does for the one who has the session mutably.
+// SAFETY: as above; a launch uses the handle only on behalf of the one owner that has borrowed the session mutably.
 unsafe impl Sync for Plan {}
 
 impl Plan {
-    /// `None` if the library has no engine for the convolution. One that is asked for the first time is tried.
+    /// Returns a plan; `None` if the library has no engine for the convolution. The first plan for a kind of convolution is run once.
     pub(super) fn new(
         library: &Library,
         convolution: &Convolution,
@@ -452,7 +453,8 @@ impl Plan {
         Plan::of(library, (convolution, convolution.of_any()), &library.0.engines, Numbers::default, bind)
     }
 
-    /// The plan of something, known by what it is of any tensors: `numbers` and `bind` make what its addresses are.
+    /// Returns the plan of a call. Earlier choices are looked up by `of_any`, the call without its tensors. `numbers` and `bind` make its
+    /// addresses.
     fn of<Q: Question>(
         library: &Library,
         (question, of_any): (&Q, Q),
@@ -477,7 +479,7 @@ impl Plan {
         let first = choose(question, question.room(), target, |executable| {
             let plan = bound(Arc::new(executable))?;
             match plan.run() {
-                // A kernel that fails has broken the context: there is no other engine to try.
+                // A kernel that fails has broken the context, so no other engine can be tried.
                 Ok(()) => library.wait(&plan.name).and_then(|()| race.enter(plan, Plan::launch)),
                 Err(error) if is_refused(error) => {
                     library.note(error);
@@ -491,7 +493,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// How the library computes it: without the engine's settings if it does not tell them.
+    /// Returns the engine, without its settings if the library does not report them.
     pub(super) fn choice(&self) -> Choice {
         let Engine { number, tensor_cores, deterministic, .. } = self.executable.engine;
         let mut settings = vec![
@@ -504,24 +506,24 @@ impl Plan {
         Choice { library: "cuDNN", algorithm, settings, workspace }
     }
 
-    /// Enqueues it on the session's stream.
+    /// Enqueues the call on the session's stream.
     ///
     /// # Errors
-    /// [`Error::Device`] with what it is and what the library said.
+    /// [`Error::Device`] with the call and the library's error.
     pub(crate) fn launch(&self) -> Result<(), Error> {
         self.run().map_err(|error| failure(self.name.clone())(error))
     }
 
     fn run(&self) -> Result<(), CudnnError> {
         let Plan { addresses, executable, library, .. } = self;
-        // SAFETY: handle, plan, addresses and the numbers that are read from the host live as long as this. The other addresses are of
-        // tensors in the arena, which outlives every plan, each of the length that its descriptor says, because `Session` binds a call
-        // to the tensors of the program that it was made from; the workspace has the bytes that the plan takes.
+        // SAFETY: handle, plan, addresses and the numbers that are read from the host live as long as this. The other addresses are of tensors in
+        // the arena, which outlives every plan, each of the length that its descriptor says, because `Session` binds a call to the tensors of the
+        // program that it was made from; the workspace has the bytes that the plan needs.
         unsafe { sys::cudnnBackendExecute(library.0.handle, executable.plan.raw(), addresses.raw()) }.result()
     }
 }
 
-/// Where everything is, as the library takes it.
+/// Returns the addresses of all tensors, as a descriptor.
 fn addresses(places: &Places) -> Result<Descriptor, CudnnError> {
     let Places { x, w, y, bias, addend, workspace } = *places;
     let mut all = vec![(X, x), (W, w), (Y, y)];
@@ -531,7 +533,7 @@ fn addresses(places: &Places) -> Result<Descriptor, CudnnError> {
     pack(&all.collect::<Vec<_>>(), workspace)
 }
 
-/// Tensors by their names, and the workspace with its bytes.
+/// Returns a descriptor of tensors by their identifiers, and of the workspace with its bytes.
 fn pack(all: &[(i64, Pointer)], (scratch, bytes): (CUdeviceptr, usize)) -> Result<Descriptor, CudnnError> {
     let (names, pointers): (Vec<i64>, Vec<Pointer>) = all.iter().copied().unzip();
     let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?;

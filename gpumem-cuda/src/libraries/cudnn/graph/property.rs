@@ -1,11 +1,11 @@
-//! What the library knows of the card that is here: the text that [`AbsentCard`](super::absent::AbsentCard) is made of.
+//! The library's description of the card in this machine: the text from which [`AbsentCard`](super::absent::AbsentCard) is made.
 
 use super::{Descriptor, Kind, Name};
 use crate::libraries::cudnn::{Library, failure, is_refused};
 use cudarc::cudnn::result::CudnnError;
 use gpumem_core::error::Error;
 
-/// The serialised device property of the handle's card, in JSON; `None` from a version that has none, before 9.8.
+/// Returns the serialised device property of the handle's card, in JSON; `None` before cuDNN 9.8, which has none.
 ///
 /// # Errors
 /// [`Error::Device`] if the library fails.
@@ -22,7 +22,7 @@ pub(crate) fn device_property(library: &Library) -> Result<Option<String>, Error
     }
 }
 
-/// The text of a device property.
+/// Reads the text of a device property.
 pub(super) fn text(card: &Descriptor) -> Result<String, CudnnError> {
     let text = card.text(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION)?;
     Ok(String::from_utf8_lossy(&text).trim_end_matches('\0').to_string())

@@ -24,7 +24,7 @@ fn engines_keep_to_what_is_asked() {
         let rounds = engine(&[Note::CUDNN_NUMERICAL_NOTE_TENSOR_CORE, rounds]);
         assert_eq!([plain, fast, deterministic].map(|it| rounds.is_usable(&it)), [false; 3]);
     }
-    // Newer versions of the library have notes that this one does not know.
+    // Newer versions of the library have notes that this code does not know.
     assert_eq!(Engine::noted(7, &[0, 77]), on_tensor_cores);
 }
 
@@ -42,7 +42,7 @@ fn tensors_lie_as_they_are_said_to() {
     assert_eq!(lie([1 << 63, 1, 1, 1], true), Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND)));
 }
 
-/// What it is told of a card that is not here it tells again, and of an engine its settings.
+/// Checks that the properties of an absent card, and an engine's settings, are read back as they were set.
 #[test]
 #[ignore = "needs libcudnn, as above, and a driver that answers its version, as scripts/cudnn-check has one"]
 fn the_library_tells_what_it_knows() {

@@ -1,4 +1,4 @@
-//! What cuDNN's heuristics say of its algorithms, and which of them may be used.
+//! The algorithms that cuDNN's heuristics list, and which of them may be used.
 
 use super::descriptors::{Description, math};
 use crate::calls::convolution::{Convolution, Pass};
@@ -9,7 +9,7 @@ use cudarc::cudnn::sys::{
 };
 use std::ffi::c_int;
 
-/// Algorithms that the library is asked for at most: more than there are, each with several kinds of arithmetic.
+/// The most algorithms that the library is asked for: more than there are, each with several kinds of arithmetic.
 const ASKED: usize = 32;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,18 +19,18 @@ pub(super) enum Algorithm {
     Filter(FilterAlgorithm),
 }
 
-/// How a forward pass adds its bias.
+/// The way in which a forward pass adds its bias.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Tail {
-    /// There is none.
+    /// There is no bias.
     None,
-    /// In the same pass, with what follows.
+    /// In the pass of the convolution, with the activation.
     Fused,
     /// In a pass of its own.
     Apart,
 }
 
-/// What the library's heuristics say of an algorithm.
+/// Properties of an algorithm that the library's heuristics report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) algorithm: Algorithm,
@@ -41,38 +41,38 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The arithmetic that the algorithm is used with, if it may be used with `bytes` of scratch memory.
+    /// Returns the arithmetic that the algorithm is used with; `None` if it may not be used, or needs more than `bytes` bytes of scratch memory.
     pub(super) fn usable(&self, convolution: &Convolution, bytes: usize) -> Option<Math> {
         let is_deterministic = self.determinism == sys::cudnnDeterminism_t::CUDNN_DETERMINISTIC;
-        // It would round f32 to f16.
+        // This arithmetic would round f32 to f16.
         let converts = self.math == Math::CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION;
         let fits = self.status == Status::CUDNN_STATUS_SUCCESS && self.memory <= bytes;
         if !fits || converts || (convolution.deterministic && !is_deterministic) {
             return None;
         }
-        // Whatever comes back: f32 is not rounded to TensorFloat-32 unasked.
+        // For whatever arithmetic the heuristics return, f32 must not be rounded to TensorFloat-32 unless the convolution allows it.
         let is_strict = math(convolution) == Math::CUDNN_FMA_MATH;
         Some(if is_strict { Math::CUDNN_FMA_MATH } else { self.math })
     }
 }
 
-/// How the library computes a convolution.
+/// The library's algorithm for a convolution, with its arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::libraries::cudnn) struct Choice {
     pub(super) algorithm: Algorithm,
     pub(super) math: Math,
     pub(super) tail: Tail,
-    /// Bytes of scratch memory that it takes.
+    /// Bytes of scratch memory that it needs.
     pub(super) memory: usize,
 }
 
-/// Asks one of the three heuristics: what it says of each algorithm, the fastest first.
+/// Asks one of the three heuristics for its candidates, the fastest first.
 macro_rules! candidates {
     ($ask:path, $perf:ty, $kind:path, $($argument:expr),+) => {{
-        // SAFETY: zeros are a valid value of it: it has numbers, and enumerations that have a 0.
+        // SAFETY: all zeros is a valid value: the fields are numbers, and enumerations that have a 0.
         let mut found = [unsafe { std::mem::zeroed::<$perf>() }; ASKED];
         let mut count = 0;
-        // SAFETY: handle and descriptors are alive; there is room for as many results as are asked for.
+        // SAFETY: handle and descriptors are alive; there is space for as many results as are requested.
         unsafe { $ask($($argument),+, ASKED as c_int, &mut count, found.as_mut_ptr()) }?;
         let candidate = |perf: &$perf| Candidate {
             algorithm: $kind(perf.algo),
@@ -85,7 +85,7 @@ macro_rules! candidates {
     }};
 }
 
-/// What the heuristics say of every algorithm for a convolution, the fastest first.
+/// Returns the heuristics' candidates for a convolution, the fastest first.
 pub(super) fn ranked(handle: sys::cudnnHandle_t, pass: Pass, it: &Description) -> Result<Vec<Candidate>, CudnnError> {
     let (x, w, y, windows) = (it.x.0, it.w.0, it.y.0, it.windows.0);
     Ok(match pass {
@@ -122,7 +122,7 @@ pub(super) fn ranked(handle: sys::cudnnHandle_t, pass: Pass, it: &Description) -
     })
 }
 
-/// Bytes of scratch memory that an algorithm takes with the arithmetic that the description has now.
+/// Returns the bytes of scratch memory that an algorithm needs with the description's current arithmetic.
 pub(super) fn workspace(
     handle: sys::cudnnHandle_t,
     algorithm: Algorithm,
@@ -145,7 +145,7 @@ pub(super) fn workspace(
     }
 }
 
-/// The ways to add a bias with an algorithm, the better first.
+/// Returns the ways to add a bias with an algorithm, the better first.
 pub(super) fn tails(convolution: &Convolution, algorithm: Algorithm) -> &'static [Tail] {
     // Without a Relu this is the only algorithm that the library fuses a bias with.
     const FUSED: Algorithm = Algorithm::Forward(ForwardAlgorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM);

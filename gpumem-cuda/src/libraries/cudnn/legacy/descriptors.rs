@@ -1,4 +1,4 @@
-//! Convolutions as cuDNN describes them.
+//! Descriptors of a convolution for cuDNN.
 
 use crate::calls::Convolution;
 use crate::calls::product::Element;
@@ -11,37 +11,38 @@ use cudarc::cudnn::sys::{
 use std::ffi::c_int;
 
 owned!(
-    /// Sizes and element of a tensor.
+    /// Sizes and number format of a tensor.
     Tensor(sys::cudnnTensorDescriptor_t),
     result::destroy_tensor_descriptor
 );
 owned!(
-    /// Sizes and element of a weight.
+    /// Sizes and number format of a weight.
     Filter(sys::cudnnFilterDescriptor_t),
     result::destroy_filter_descriptor
 );
 owned!(
-    /// How windows lie, and with what arithmetic they are summed.
+    /// Padding, stride and dilation of windows, and the arithmetic of their sums.
     Windows(sys::cudnnConvolutionDescriptor_t),
     result::destroy_convolution_descriptor
 );
 owned!(
-    /// What follows the bias.
+    /// The activation after the bias.
     Following(sys::cudnnActivationDescriptor_t),
     destroy_activation
 );
 
-/// cudarc has no such function.
+/// Destroys an activation descriptor; cudarc has no such function.
 ///
 /// # Safety
 /// The descriptor was made by the library, and is destroyed once.
 // SAFETY: `owned!` calls it, once for each value, with what the value was made of.
 unsafe fn destroy_activation(descriptor: sys::cudnnActivationDescriptor_t) -> Result<(), CudnnError> {
-    // SAFETY: the caller has made the descriptor, and destroys it once.
+    // SAFETY: by contract the library made the descriptor, and it is destroyed once.
     unsafe { sys::cudnnDestroyActivationDescriptor(descriptor) }.result()
 }
 
-/// Sizes as the library counts them. What it cannot count is not asked of it: see `operations/convolutions.rs`.
+/// Converts sizes to the library's integers; an error if one is too large. Convolutions with such sizes are not given to the library: see
+/// `operations/convolution/library.rs`.
 pub(super) fn counted<const N: usize>(sizes: [u64; N]) -> Result<[c_int; N], CudnnError> {
     let mut counted = [0; N];
     for (to, from) in counted.iter_mut().zip(sizes) {
@@ -50,10 +51,10 @@ pub(super) fn counted<const N: usize>(sizes: [u64; N]) -> Result<[c_int; N], Cud
     Ok(counted)
 }
 
-/// The arithmetic that algorithms are asked for.
+/// Returns the arithmetic that algorithms are requested for.
 pub(super) fn math(convolution: &Convolution) -> Math {
     match convolution.element {
-        // The default of the library takes TensorFloat-32 where a card has it.
+        // The library's default is TensorFloat-32 on cards that have it.
         Element::F32 if convolution.tf32 => Math::CUDNN_DEFAULT_MATH,
         Element::F32 => Math::CUDNN_FMA_MATH,
         Element::Bf16 | Element::F16 => Math::CUDNN_TENSOR_OP_MATH,
@@ -128,14 +129,14 @@ impl Following {
     }
 }
 
-/// A convolution as the library describes it.
+/// Descriptors of a convolution.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) x: Tensor,
     pub(super) w: Filter,
     pub(super) y: Tensor,
     pub(super) windows: Windows,
-    /// The bias, and what follows it.
+    /// The bias, and the activation after it; `None` without a bias.
     pub(super) bias: Option<(Tensor, Following)>,
 }
 
@@ -156,14 +157,14 @@ impl Description {
             windows: Windows::new(convolution)?,
             bias: bias.transpose()?,
         };
-        // Both must mean the same by these numbers.
+        // The library must compute the output size that the program has.
         if description.output()? != counted([batch, out_channels, y_height, y_width])? {
             return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH));
         }
         Ok(description)
     }
 
-    /// The size of the output, as the library sees it.
+    /// Returns the size of the output as the library computes it.
     pub(super) fn output(&self) -> Result<[c_int; 4], CudnnError> {
         let [mut n, mut c, mut h, mut w] = [0; 4];
         // SAFETY: the descriptors are alive; each number is a valid place for what is written.

@@ -1,4 +1,4 @@
-//! Convolutions in f32: the library names its algorithms for a convolution, and runs the one that it is told.
+//! Convolutions in f32: the library lists its algorithms for a convolution and runs the chosen one.
 
 mod algorithms;
 mod descriptors;
@@ -18,24 +18,24 @@ use std::ffi::c_void;
 /// A convolution with its addresses and its algorithm.
 #[derive(Debug)]
 pub(crate) struct Plan {
-    // Fields are dropped in this order: the handle last.
+    // Fields are dropped in this order, so that the handle is last.
     description: Description,
     choice: Choice,
     places: Places,
-    /// What the result's former contents are multiplied with.
+    /// The factor of the result's previous contents.
     beta: f32,
     name: String,
     library: Library,
 }
 
-// SAFETY: descriptors are memory of the library's that belongs to this plan and is not changed after `new`; the addresses are
-// numbers to the host.
+// SAFETY: descriptors are the library's memory that belongs to this plan and is not changed after `new`; the addresses are only numbers to the
+// host.
 unsafe impl Send for Plan {}
-// SAFETY: as above; what a launch does with the handle, it does for the one who has the session mutably.
+// SAFETY: as above; a launch uses the handle only on behalf of the one owner that has borrowed the session mutably.
 unsafe impl Sync for Plan {}
 
 impl Plan {
-    /// `None` if the library has no algorithm for the convolution.
+    /// Returns a plan; `None` if the library has no algorithm for the convolution.
     pub(super) fn new(
         library: &Library,
         convolution: &Convolution,
@@ -52,7 +52,7 @@ impl Plan {
             Err(error) if is_unsupported(error) => return Ok(None),
             Err(error) => return Err(failure(format!("describing {name}"))(error)),
         };
-        // Every step of a choice replaces it.
+        // A placeholder: each trial replaces it.
         let nothing = Choice {
             algorithm: Algorithm::Forward(ForwardAlgorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM),
             math: math(convolution),
@@ -79,8 +79,8 @@ impl Plan {
         self.description.windows.set_math(choice.math)
     }
 
-    /// The first way to compute the convolution, in the order of the library's heuristics, or the fastest of them, that keeps within the
-    /// workspace and that the library does not refuse when it is tried. What is tried leaves nothing of worth in the tensors.
+    /// Returns the first algorithm in the order of the library's heuristics, or with autotuning the fastest. It must keep within the workspace and
+    /// not be refused when it is tried. Trials leave arbitrary values in the tensors. `None` if there is no such algorithm.
     fn choose(&mut self, convolution: &Convolution) -> Result<Option<Choice>, Error> {
         let failure = |name: &str| failure(format!("choosing an algorithm for {name}"));
         let handle = self.library.0.handle;
@@ -102,12 +102,12 @@ impl Plan {
                 let choice = Choice { algorithm, math, tail, memory: 0 };
                 match self.attempt(choice) {
                     Ok(Some(choice)) => {
-                        // A kernel that fails has broken the context: there is no other algorithm to try.
+                        // A kernel that fails has broken the context, so no other algorithm can be tried.
                         self.library.wait(&self.name)?;
                         if let Some(choice) = race.enter(choice, |_| self.launch())? {
                             return Ok(Some(choice));
                         }
-                        // What differs in how it adds the bias alone is slower.
+                        // The remaining choices only add the bias in a slower way.
                         break;
                     }
                     Ok(None) => {}
@@ -119,7 +119,7 @@ impl Plan {
         Ok(race.winner())
     }
 
-    /// Tries a choice, with the scratch memory that the library says it takes; `None` if there is less.
+    /// Runs a choice once, and records the scratch memory that the library says it needs; `None` if that is more than the workspace.
     fn attempt(&mut self, choice: Choice) -> Result<Option<Choice>, CudnnError> {
         self.take(choice)?;
         let memory = workspace(self.library.0.handle, choice.algorithm, &self.description)?;
@@ -131,7 +131,7 @@ impl Plan {
         Ok(Some(self.choice))
     }
 
-    /// How the library computes it.
+    /// Returns the algorithm and its settings.
     pub(super) fn choice(&self) -> crate::profile::Choice {
         let Choice { algorithm, math, tail, memory } = self.choice;
         let algorithm = match algorithm {
@@ -150,7 +150,7 @@ impl Plan {
     /// Enqueues the convolution on the session's stream.
     ///
     /// # Errors
-    /// [`Error::Device`] with the convolution and what the library said.
+    /// [`Error::Device`] with the convolution and the library's error.
     pub(crate) fn launch(&self) -> Result<(), Error> {
         self.run().map_err(|error| failure(self.name.clone())(error))
     }
@@ -165,10 +165,10 @@ impl Plan {
         let (x, w, y) = (x as *mut c_void, w as *mut c_void, y as *mut c_void);
         let memory = choice.memory;
         let scratch = if memory == 0 { std::ptr::null_mut() } else { self.places.workspace.0 as *mut c_void };
-        // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives
-        // every plan, each of the length that its descriptor says, because `Session` binds a convolution to the tensors of
-        // the program that it was made from; the workspace has the bytes that the algorithm takes. Alpha and beta are f32 on
-        // the host, as the library wants it for all of these formats, and are read before the call returns.
+        // SAFETY: handle and descriptors live as long as this plan. The addresses are of tensors in the arena, which outlives every plan, each of
+        // the length that its descriptor says, because `Session` binds a convolution to the tensors of the program that it was made from; the
+        // workspace has the bytes that the algorithm needs. Alpha and beta are f32 on the host, as the library requires for all of these formats,
+        // and are read before the call returns.
         unsafe {
             match choice.algorithm {
                 Algorithm::Forward(algorithm) if choice.tail == Tail::Fused => self.fused(algorithm, one, scratch),
@@ -188,10 +188,10 @@ impl Plan {
         }
     }
 
-    /// The forward pass with its bias and what follows.
+    /// Enqueues the forward pass with its bias and activation.
     ///
     /// # Safety
-    /// As in `run`, whose `one` and workspace are given.
+    /// As in `run`, which passes `one` and the workspace.
     unsafe fn fused(
         &self,
         algorithm: ForwardAlgorithm,
@@ -202,7 +202,7 @@ impl Plan {
         let Some((bias, following)) = bias else { return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)) };
         let Places { x: x_at, w: w_at, y: y_at, bias: bias_at, .. } = self.places;
         let none = 0f32;
-        // SAFETY: as in `run`. What is added is the result's former contents times zero: the library wants a tensor for it.
+        // SAFETY: as in `run`. The addend is the result's previous contents times zero, because the library requires a tensor for it.
         unsafe {
             result::convolution_bias_activation_forward(
                 self.library.0.handle,
@@ -230,7 +230,7 @@ impl Plan {
     /// Adds the bias to the output.
     ///
     /// # Safety
-    /// As in `run`, whose `one` is given.
+    /// As in `run`, which passes `one`.
     unsafe fn add_bias(&self, one: *const c_void) -> Result<(), CudnnError> {
         let Description { y, bias, .. } = &self.description;
         let Some((bias, _)) = bias else { return Err(CudnnError(Status::CUDNN_STATUS_BAD_PARAM)) };

@@ -33,7 +33,7 @@ fn algorithms_keep_within_the_workspace_and_to_what_is_asked() {
     assert_eq!(good.usable(&plain, 4095), None);
     let failed = Candidate { status: Status::CUDNN_STATUS_NOT_SUPPORTED, ..good };
     assert_eq!(failed.usable(&plain, 4096), None);
-    // The default may be TensorFloat-32, which nobody asked for.
+    // The default may be TensorFloat-32, which this convolution does not allow.
     assert_eq!(good.usable(&plain, 4096), Some(Math::CUDNN_FMA_MATH));
     let tf32 = Convolution { tf32: true, ..plain };
     assert_eq!(good.usable(&tf32, 4096), Some(Math::CUDNN_DEFAULT_MATH));
@@ -70,11 +70,11 @@ fn arithmetic_is_what_was_asked_for() {
 }
 
 impl Tensor {
-    /// Element, sizes and strides.
+    /// Returns element, sizes and strides.
     fn get(&self) -> (DataType, [c_int; 4], [c_int; 4]) {
         let (mut element, mut size, mut stride) = (DataType::CUDNN_DATA_INT8, [0; 4], [0; 4]);
         let ([n, c, h, w], [ns, cs, hs, ws]) = (&mut size, &mut stride);
-        // SAFETY: the descriptor is alive; each is a valid place for what is written.
+        // SAFETY: the descriptor is alive; each argument is a valid place for the value that is written.
         unsafe { sys::cudnnGetTensor4dDescriptor(self.0, &mut element, n, c, h, w, ns, cs, hs, ws) }.result().unwrap();
         (element, size, stride)
     }
@@ -92,7 +92,7 @@ impl Filter {
 }
 
 impl Windows {
-    /// Padding, stride and dilation, mode, type of the sums, groups and arithmetic.
+    /// Returns padding, stride and dilation, mode, type of the sums, groups and arithmetic.
     fn get(&self) -> ([c_int; 6], sys::cudnnConvolutionMode_t, DataType, c_int, Math) {
         let (mut numbers, mut sums, mut groups) = ([0; 6], DataType::CUDNN_DATA_INT8, 0);
         let (mut mode, mut math) = (sys::cudnnConvolutionMode_t::CUDNN_CONVOLUTION, Math::CUDNN_DEFAULT_MATH);
@@ -119,7 +119,7 @@ impl Following {
     }
 }
 
-/// What is set is there afterwards, and the library finds the output as large as the program does. It needs no card for that.
+/// Checks that the library keeps what is set, and computes the output size that the program has. It needs no card for that.
 #[test]
 #[ignore = "needs libcudnn: GPUMEM_CUDA=.../nvidia/cudnn/lib cargo test -p gpumem-cuda --lib -- --ignored cudnn"]
 fn the_library_takes_every_description() {
@@ -156,7 +156,7 @@ fn the_library_sees_the_output_as_the_program_does() {
     let error = |it: Convolution| Description::new(&it).unwrap_err();
     let wrong = Convolution { output: [5, 13], ..example(Pass::Forward) };
     assert_eq!(error(wrong), CudnnError(Status::CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH));
-    // Sizes that are no multiple of anything, as the program counts them.
+    // Checks sizes that are no multiple of anything against the program's.
     for (input, kernel, stride, padding, dilation) in [
         ([7, 5], [3, 3], [1, 1], [0, 0], [1, 1]),
         ([9, 8], [3, 2], [2, 1], [1, 2], [2, 3]),
@@ -171,7 +171,7 @@ fn the_library_sees_the_output_as_the_program_does() {
         let it = Convolution { input, output, kernel, stride, padding, dilation, ..example(Pass::Forward) };
         Description::new(&it).unwrap();
     }
-    // The library's own complaint reaches us.
+    // The library's own error is returned.
     let groups = Convolution { stride: [0, 1], ..example(Pass::Forward) };
     assert!(is_refused(error(groups)), "{:?}", error(groups));
 }
