@@ -1,18 +1,18 @@
 //! The CUDA backend of gpumem.
 //!
-//! | part | what it is |
+//! | part | contents |
 //! | --- | --- |
 //! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
-//! | [`calibrate`], [`Stages`] | what loading a network takes of the card beside its arena |
-//! | [`operations`] | what each operation of a program calls |
-//! | `fuse` | operations that follow each other and run as one; those that are element by element, in a generated kernel |
-//! | [`steps`] | what a whole program calls |
-//! | [`launches`] | what that moves and multiplies, launch by launch |
-//! | [`profile`] | how a card computes it, and how long each launch takes |
+//! | [`calibrate`], [`Stages`] | bytes that loading a network takes of the card outside its arena |
+//! | [`operations`] | the calls of each operation of a program |
+//! | `fuse` | fusion: consecutive operations that run as one; elementwise ones run in a generated kernel |
+//! | [`steps`] | the calls of a whole program |
+//! | [`launches`] | the bytes and floating-point operations of each launch |
+//! | [`profile`] | the algorithm and the time of each launch on a card |
 //! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |
-//! | [`compile`] | kernels to machine code, kept on disk |
-//! | `libraries` | NVIDIA's libraries: [`preflight`] says which are there, the rest how they are asked |
+//! | [`compile`] | compiles kernels to machine code, and stores it on disk |
+//! | `libraries` | NVIDIA's libraries: [`preflight`] checks that they are installed, the rest calls them |
 //!
 //! Tests compile the kernels' files as C++, too, and compare them with the CPU backend.
 

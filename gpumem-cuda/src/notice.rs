@@ -1,22 +1,22 @@
-//! What is said on stderr where something goes another way than it should, and works all the same.
+//! Notices on stderr about fallbacks: something works, but not in the expected way.
 
 use gpumem_core::error::Error;
 use std::io::Write;
 
-/// Whether `GPUMEM_QUIET=1` silences everything.
+/// True if `GPUMEM_QUIET=1` silences all notices.
 pub(crate) fn is_quiet() -> bool {
     std::env::var_os("GPUMEM_QUIET").is_some_and(|value| value == "1")
 }
 
-/// Why another device is used where a card was looked for.
+/// Returns a notice that says why another device is used instead of a card.
 pub fn instead_of_a_card(device: &str, error: &Error) -> String {
     format!("{device} is used, for no card can be: {}", error.to_string().replace('\n', "; "))
 }
 
-/// One line on stderr.
+/// Writes one line to stderr.
 pub fn notice(text: &str) {
     if !is_quiet() {
-        // A line that cannot be written is no reason to stop.
+        // A failure to write a notice must not stop the program.
         let _ = writeln!(std::io::stderr(), "gpumem: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! What of the driver is called by hand.
+//! Functions of the driver that are called directly, not through cudarc.
 
 use super::preflight::{function, open_driver};
 use crate::error::failure;
@@ -7,8 +7,8 @@ use cudarc::driver::{CudaEvent, DriverError};
 use gpumem_core::error::Error;
 use libloading::{Library, Symbol};
 
-/// Microseconds between two events that were made to be timed, of one stream: waits for the second. cudarc asks for this function by a
-/// name that only drivers of CUDA 12.8 and newer have.
+/// Returns the microseconds between two timing events of one stream, after waiting for the second. cudarc looks this function up by a name that
+/// only drivers of CUDA 12.8 and newer have.
 pub(crate) fn elapsed_us(start: &CudaEvent, end: &CudaEvent) -> Result<f64, Error> {
     let doing = "timing a launch";
     end.synchronize().map_err(failure(doing))?;
@@ -26,31 +26,31 @@ fn elapsed(driver: &Library) -> Result<Symbol<'_, Elapsed>, Error> {
     function(driver, "cuEventElapsedTime").map_err(|what| Error::failed("CUDA", format!("the driver {what}")))
 }
 
-/// The kinds of a graph's nodes, in no order, as numbers: newer drivers know more of them.
+/// Returns the kinds of a graph's nodes, in no order. They are numbers, because newer drivers know more of them.
 ///
 /// # Safety
 /// The graph is alive.
-// SAFETY: the one caller has the graph, which is destroyed with it.
+// SAFETY: the only caller owns the graph, which is destroyed with it.
 pub(crate) unsafe fn node_types(graph: CUgraph) -> Result<Vec<u32>, Error> {
     let failure = |error: DriverError| failure("looking at a graph")(error);
     let mut count = 0;
-    // SAFETY: the caller has the graph; without a place for nodes the driver counts them.
+    // SAFETY: by contract the graph is alive; with no array given, the driver counts the nodes.
     unsafe { cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }.result().map_err(failure)?;
     let mut nodes: Vec<CUgraphNode> = vec![std::ptr::null_mut(); count];
     if count > 0 {
-        // SAFETY: as above; there is room for so many.
+        // SAFETY: as above; the array has `count` places.
         unsafe { cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }.result().map_err(failure)?;
     }
     let kind = |&node: &CUgraphNode| {
         let mut kind = 0u32;
-        // SAFETY: the node belongs to the graph; the driver's enumeration is C's, of 32 bits.
+        // SAFETY: the node belongs to the graph; the driver's enumeration is a C one, of 32 bits.
         unsafe { cuGraphNodeGetType(node, (&raw mut kind).cast()) }.result().map_err(failure)?;
         Ok(kind)
     };
     nodes.iter().take(count).map(kind).collect()
 }
 
-/// What a kind of node is called: `CU_GRAPH_NODE_TYPE_..` of the driver's header.
+/// Returns the name of a kind of node: `CU_GRAPH_NODE_TYPE_..` of the driver's header.
 pub(crate) fn node_name(kind: u32) -> &'static str {
     const NAMES: [&str; 14] = [
         "kernel",

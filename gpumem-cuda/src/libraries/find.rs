@@ -1,4 +1,4 @@
-//! Opening a library of CUDA: from the folders that the user names, by the loader, from Python's packages, from the toolkit.
+//! Finding and opening a library of CUDA: in folders that the user names, by the loader, in Python's packages, in the toolkit.
 
 use libloading::Library;
 use std::error::Error;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Version {
     /// Major and minor version of the library itself.
     pub number: (i32, i32),
-    /// The major version of CUDA that it is built for: a driver runs its own and older ones. 0 for the driver.
+    /// The major version of CUDA that it is built for; 0 for the driver. A driver runs libraries of its own major version and older ones.
     pub cuda: i32,
 }
 
@@ -18,22 +18,22 @@ impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Version { number: (major, minor), cuda } = self;
         write!(f, "version {major}.{minor}")?;
-        // The numbers of cuDNN are not those of CUDA.
+        // cuDNN's version numbers differ from CUDA's.
         if ![0, *major].contains(cuda) { write!(f, " for CUDA {cuda}") } else { Ok(()) }
     }
 }
 
-/// How a library is found and asked for its version.
+/// A description of a library: its names, and a function that reads its version.
 pub(crate) struct Kind {
-    /// Its file is `lib{stem}.so` and a number.
+    /// Stems of its file names, which are `lib{stem}.so` with a number.
     pub stems: &'static [&'static str],
-    /// Stems of the libraries beside it that it opens by name: the loader does not look into its folder for them.
+    /// Stems of the libraries in its folder that it opens by name: the loader does not look into that folder for them.
     pub companions: &'static [&'static str],
-    /// The oldest version that is used.
+    /// The oldest accepted version.
     pub oldest: (i32, i32),
-    /// cudarc opens it once more by its name, so what the loader finds under that name must fit as well.
+    /// True if cudarc opens it again by name. The library that the loader finds under that name must then be acceptable as well.
     pub by_name: bool,
-    /// Its version, or what is missing in it.
+    /// Returns the version, or a text that says what the library lacks.
     pub version: fn(&Library) -> Result<Version, String>,
 }
 
@@ -42,16 +42,16 @@ impl Kind {
         version.number >= self.oldest && driver.is_none_or(|driver| version.cuda <= driver)
     }
 
-    /// The names that cudarc tries, in its order.
+    /// Returns the names that cudarc tries, in its order.
     fn names(&self) -> impl Iterator<Item = String> + '_ {
         self.stems.iter().flat_map(|stem| cudarc::get_lib_name_candidates(stem))
     }
 }
 
-/// A library that is open and fits.
+/// A library that is open and has an accepted version.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The library. Whoever keeps functions of it keeps it open.
+    /// The library. It must stay open while its functions are in use.
     pub library: Library,
     /// Its version.
     pub version: Version,
@@ -59,17 +59,17 @@ pub(crate) struct Found {
     pub place: String,
 }
 
-/// Where libraries are looked for.
+/// Folders in which libraries are searched.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    /// Folders that come before the loader's, the first first.
+    /// Folders that are searched before the loader's, in order.
     pub named: Vec<PathBuf>,
-    /// Groups of folders that come after the loader's. Within a group the newest library is taken.
+    /// Groups of folders that are searched after the loader's. Within a group the newest library is used.
     pub known: Vec<Vec<PathBuf>>,
 }
 
 impl Places {
-    /// What `GPUMEM_CUDA` names, Python's packages and the toolkit's folders.
+    /// Returns the folders that `GPUMEM_CUDA` names, those of Python's packages, and the toolkit's.
     pub fn of_this_machine() -> Places {
         let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         let named = variable("GPUMEM_CUDA").map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
@@ -80,12 +80,12 @@ impl Places {
     }
 }
 
-/// Finds a library that fits, opens it and keeps it findable by its name.
+/// Finds a library of an accepted version and opens it in such a way that it can be found by its name.
 ///
 /// `driver` is the major version of CUDA that the driver runs, if it is known.
 ///
 /// # Errors
-/// What was found instead and why it does not fit; `None` if there was nothing.
+/// A text about the library that was found instead and why it is not accepted; `None` if there was none.
 pub(crate) fn find(kind: &Kind, driver: Option<i32>, places: &Places) -> Result<Found, Option<String>> {
     let files = |folders: &[PathBuf]| files(kind, driver, folders);
     let named = places.named.iter().flat_map(|folder| files(std::slice::from_ref(folder)));
@@ -106,8 +106,8 @@ pub(crate) fn find(kind: &Kind, driver: Option<i32>, places: &Places) -> Result<
     if !kind.by_name {
         return Ok(found);
     }
-    // What was opened by its path answers to its own name only; the loader may find another one under a name that comes
-    // earlier in the list, and that one would be used.
+    // A library that was opened by its path can be found by its own name only. The loader may find another one under a name that is earlier in the
+    // list, and cudarc would use that one.
     let first = kind.names().find_map(|name| open(Path::new(&name)).ok().map(|library| (name, library)));
     let (name, library) = first.ok_or_else(|| Some(format!("only {}, whose name is unknown", found.place)))?;
     let version = (kind.version)(&library).map_err(|what| Some(format!("{name}, which {what}")))?;
@@ -120,7 +120,7 @@ pub(crate) fn find(kind: &Kind, driver: Option<i32>, places: &Places) -> Result<
     Ok(Found { library, version, place: name })
 }
 
-/// Opens one file or name. `Err(None)` if there is no such file.
+/// Opens a file by its path or name. `Err(None)` if there is no such file.
 fn open_fitting(kind: &Kind, driver: Option<i32>, path: &Path) -> Result<Found, Option<String>> {
     let place = path.display().to_string();
     let beside: Vec<Library> = match path.parent() {
@@ -129,7 +129,7 @@ fn open_fitting(kind: &Kind, driver: Option<i32>, path: &Path) -> Result<Found, 
     };
     let library = open(path).map_err(|error| {
         let error = error.source().map_or_else(|| error.to_string(), ToString::to_string);
-        // The loader's words for a name that it does not find; the same words about another library are worth telling.
+        // The loader uses these words for a name that it does not find. About any other library they are worth reporting.
         let is_missing =
             if cfg!(unix) { error.starts_with(&place) && error.contains("No such file") } else { !path.is_file() };
         (!is_missing).then(|| format!("{place}, which cannot be opened ({error}),"))
@@ -138,7 +138,7 @@ fn open_fitting(kind: &Kind, driver: Option<i32>, path: &Path) -> Result<Found, 
     if !kind.fits(version, driver) {
         return Err(Some(format!("{version} ({place})")));
     }
-    // They are opened by name when the library works, which may be at any time.
+    // The library may open them by name at any time, so they are never closed.
     beside.into_iter().for_each(std::mem::forget);
     Ok(Found { library, version, place })
 }
@@ -148,21 +148,22 @@ fn companions(kind: &Kind, folder: &Path) -> Vec<Library> {
     paths.filter_map(|(_, path)| open(&path).ok()).collect()
 }
 
-/// Opens a library for everyone, so that its name finds it from now on.
+/// Opens a library with global visibility, so that it can be found by name from now on.
 #[cfg(unix)]
 fn open(path: &Path) -> Result<Library, libloading::Error> {
     use libloading::os::unix;
-    // SAFETY: it is a library of CUDA by its name, and running its initialisers is what using it means.
+    // SAFETY: by its name it is a library of CUDA, and using it means to run its initialisers.
     unsafe { unix::Library::open(Some(path), unix::RTLD_NOW | unix::RTLD_GLOBAL) }.map(Library::from)
 }
 
 #[cfg(not(unix))]
 fn open(path: &Path) -> Result<Library, libloading::Error> {
-    // SAFETY: as above. Windows finds a library that is open by its name.
+    // SAFETY: as above. Windows finds an open library by its name.
     unsafe { Library::new(path) }
 }
 
-/// The library's files in these folders, the best first: those that the driver can run by their number, the newest of them.
+/// Returns the library's files in these folders, the best first. Files that the driver can run by their number come first, and among them the
+/// newest.
 fn files(kind: &Kind, driver: Option<i32>, folders: &[PathBuf]) -> Vec<PathBuf> {
     let mut files: Vec<(Vec<u32>, PathBuf)> =
         kind.stems.iter().flat_map(|stem| folders.iter().flat_map(move |folder| files_of(stem, folder))).collect();
@@ -173,7 +174,7 @@ fn files(kind: &Kind, driver: Option<i32>, folders: &[PathBuf]) -> Vec<PathBuf> 
     files.into_iter().map(|(_, path)| path).collect()
 }
 
-/// `lib{stem}.so` with any number in a folder, and that number.
+/// Returns the files `lib{stem}.so` of a folder, with any number, and that number.
 fn files_of(stem: &str, folder: &Path) -> Vec<(Vec<u32>, PathBuf)> {
     let prefix = format!("lib{stem}.so");
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
@@ -184,13 +185,13 @@ fn files_of(stem: &str, folder: &Path) -> Vec<(Vec<u32>, PathBuf)> {
     entries.map(|entry| entry.path()).filter_map(|path| Some((number(&path)?, path))).collect()
 }
 
-/// `nvidia/*/lib` of a site-packages folder.
+/// Returns the folders `nvidia/*/lib` of a site-packages folder.
 fn wheel_folders(site: &Path) -> Vec<PathBuf> {
     let folders = subfolders(&site.join("nvidia")).into_iter().map(|folder| folder.join("lib"));
     folders.filter(|folder| folder.is_dir()).collect()
 }
 
-/// Folders where Python keeps packages: of the active environment, of the user, of the system.
+/// Returns the folders in which Python keeps packages: of the active environment, of the user, of the system.
 fn site_packages() -> Vec<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = variable("HOME").map(|home| home.join(".local"));
@@ -223,7 +224,7 @@ mod tests {
         version: |_| Err("is only a test".into()),
     };
 
-    /// A folder of its own for each test, with these empty files.
+    /// Makes a separate folder for each test, with these empty files.
     fn folder(name: &str, files: &[&str]) -> PathBuf {
         let root = std::env::temp_dir().join(format!("gpumem-library-{name}-{}", std::process::id()));
         for file in files {

@@ -1,13 +1,13 @@
-//! NVIDIA's libraries: what is there, how it is opened, and how it is asked.
+//! NVIDIA's libraries: finding them, opening them, and calling them.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! | --- | --- |
-//! | `find` | a library among the folders where it may be |
-//! | [`preflight`] | which libraries are there, before anything is called |
-//! | `driver` | what of the driver is called by hand |
-//! | `nvrtc`, `nvml` | functions that are looked up by hand: the compiler, and who holds memory of a card |
-//! | `cublaslt`, `cudnn` | how matrix products and convolutions are asked for |
-//! | `plans`, `race`, `owned` | what both have in common: what is made ready once a program, which of several algorithms is taken, and what is to be destroyed |
+//! | `find` | finds a library among the folders where it may be |
+//! | [`preflight`] | checks that the libraries are installed, before any is called |
+//! | `driver` | functions of the driver that are called directly |
+//! | `nvrtc`, `nvml` | the compiler, and the processes that hold memory of a card; their functions are looked up by name |
+//! | `cublaslt`, `cudnn` | matrix products; convolutions, attention and recurrent layers |
+//! | `plans`, `race`, `owned` | shared by both: calls prepared once for a program, autotuning, and types that own what a library makes |
 
 #[macro_use]
 mod owned;

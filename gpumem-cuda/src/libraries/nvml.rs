@@ -1,4 +1,4 @@
-//! Who holds memory of a card: through NVML, which comes with the driver. Without it nothing is said.
+//! Processes that hold memory of a card, by NVML, which comes with the driver. Without NVML nothing is reported.
 //!
 //! Half a dozen functions, looked up by hand: a wrapper of the whole library would be larger than this backend.
 
@@ -34,17 +34,17 @@ struct Process {
     _instances: [c_uint; 2],
 }
 
-/// What NVML writes where a figure is not known.
+/// The value that NVML writes for an unknown figure.
 const UNKNOWN: u64 = u64::MAX;
 const INSUFFICIENT_SIZE: c_int = 7;
 
 type Processes = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
 
 impl Nvml {
-    /// NVML, if it is there and starts.
+    /// Opens NVML; `None` if it is missing or does not start.
     pub fn open() -> Option<Nvml> {
         let names = if cfg!(windows) { ["nvml.dll", "nvml"] } else { ["libnvidia-ml.so.1", "libnvidia-ml.so"] };
-        // SAFETY: NVIDIA's library by its name, and running its initialisers is what using it means.
+        // SAFETY: by its name it is NVIDIA's library, and using it means to run its initialisers.
         let library = names.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())?;
         let code = {
             let init = function::<unsafe extern "C" fn() -> c_int>(&library, "nvmlInit_v2").ok()?;
@@ -54,7 +54,7 @@ impl Nvml {
         (code == 0).then_some(Nvml { library })
     }
 
-    /// The card with this UUID, or the part of one: numbers differ from CUDA's where `CUDA_VISIBLE_DEVICES` is set.
+    /// Returns the card, or the MIG part of one, with this UUID. Indices would differ from CUDA's if `CUDA_VISIBLE_DEVICES` is set.
     pub fn card(&self, uuid: [u8; 16]) -> Option<Card<'_>> {
         type ByUuid = unsafe extern "C" fn(*const c_char, *mut Handle) -> c_int;
         let find = function::<ByUuid>(&self.library, "nvmlDeviceGetHandleByUUID").ok()?;
@@ -67,23 +67,23 @@ impl Nvml {
         })
     }
 
-    /// The driver's version as the driver's package has it: `580.95.05`.
+    /// Returns the driver's version in its package's spelling: `580.95.05`. `None` if NVML does not report it.
     pub fn driver(&self) -> Option<String> {
         type Version = unsafe extern "C" fn(*mut c_char, c_uint) -> c_int;
         let version = function::<Version>(&self.library, "nvmlSystemGetDriverVersion").ok()?;
         let mut text = [0u8; 96];
-        // SAFETY: the buffer has the length that is said, and NVML is initialised.
+        // SAFETY: the buffer has the stated length, and NVML is initialised.
         let code = unsafe { version(text.as_mut_ptr().cast(), text.len() as c_uint) };
         let text = CStr::from_bytes_until_nul(&text).ok()?.to_string_lossy();
         (code == 0 && !text.is_empty()).then(|| text.into_owned())
     }
 
-    /// The file name of a process's program.
+    /// Returns the file name of a process's program; `None` if NVML does not report it.
     fn program(&self, id: c_uint) -> Option<String> {
         type NameOf = unsafe extern "C" fn(c_uint, *mut c_char, c_uint) -> c_int;
         let name_of = function::<NameOf>(&self.library, "nvmlSystemGetProcessName").ok()?;
         let mut name = [0u8; 1024];
-        // SAFETY: the buffer has the length that is said, and NVML is initialised.
+        // SAFETY: the buffer has the stated length, and NVML is initialised.
         let code = unsafe { name_of(id, name.as_mut_ptr().cast(), name.len() as c_uint) };
         let text = CStr::from_bytes_until_nul(&name).ok()?.to_string_lossy();
         (code == 0).then(|| file_name(&text)).flatten()
@@ -99,7 +99,7 @@ impl Drop for Nvml {
     }
 }
 
-/// A card as NVML knows it.
+/// A card, by NVML's handle.
 #[derive(Debug)]
 pub(crate) struct Card<'a> {
     nvml: &'a Nvml,
@@ -107,7 +107,7 @@ pub(crate) struct Card<'a> {
 }
 
 impl Card<'_> {
-    /// Bytes in use, of everyone.
+    /// Returns the bytes in use by all processes; `None` if NVML does not report them.
     pub fn used(&self) -> Option<u64> {
         type MemoryInfo = unsafe extern "C" fn(Handle, *mut Memory) -> c_int;
         let get = function::<MemoryInfo>(&self.nvml.library, "nvmlDeviceGetMemoryInfo").ok()?;
@@ -117,23 +117,23 @@ impl Card<'_> {
         (code == 0).then_some(memory.used)
     }
 
-    /// Bytes that this process holds, of which no other process's are part. `None` where NVML does not list it: it holds nothing
-    /// yet, or NVML sees other process numbers than the process, as in some containers.
+    /// Returns the bytes that this process holds, without those of other processes. `None` if NVML does not list it: it holds nothing yet, or NVML
+    /// sees other process numbers, as in some containers.
     pub fn own(&self) -> Option<u64> {
         self.shares().remove(&std::process::id()).flatten()
     }
 
-    /// The processes that hold memory, the largest first. In a container those outside may be missing.
+    /// Returns the processes that hold memory, the largest first. In a container, processes outside it may be missing.
     pub fn holders(&self) -> Vec<Holder> {
         let own = std::process::id();
         let shares = self.shares().into_iter();
         holders(shares.map(|(id, bytes)| (name(id, own, self.nvml.program(id)), bytes)).collect())
     }
 
-    /// Processes and the bytes that they hold, if known.
+    /// Returns the processes and the bytes that each holds, `None` if unknown.
     fn shares(&self) -> BTreeMap<c_uint, Option<u64>> {
         let mut bytes: BTreeMap<c_uint, Option<u64>> = BTreeMap::new();
-        // A process that computes and draws is on both lists, with the same figure.
+        // A process that both computes and draws is on both lists, with equal figures.
         for kind in ["Compute", "Graphics"] {
             for process in self.processes(kind) {
                 let known = (process.bytes != UNKNOWN).then_some(process.bytes);
@@ -145,17 +145,17 @@ impl Card<'_> {
     }
 
     fn processes(&self, kind: &str) -> Vec<Process> {
-        // Version 3 had another layout in some drivers; version 2 has always had this one.
+        // Version 3 has another layout in some drivers; version 2 always has this one.
         let names = ["v2", "v3"].map(|version| format!("nvmlDeviceGet{kind}RunningProcesses_{version}"));
         let Some(get) = names.iter().find_map(|name| function::<Processes>(&self.nvml.library, name).ok()) else {
             return Vec::new();
         };
         let mut list = vec![Process::default(); 64];
-        // Processes come and go between two calls.
+        // Try again: processes may start and end between two calls.
         for _ in 0..4 {
-            // Half of the list stays out of what NVML is told of, against a layout with longer entries.
+            // NVML is given half of the list's length, in case a layout has longer entries.
             let mut count = (list.len() / 2) as c_uint;
-            // SAFETY: the handle is of this NVML, and the list has more places than `count` says.
+            // SAFETY: the handle belongs to this NVML, and the list has more places than `count`.
             let code = unsafe { get(self.handle, &mut count, list.as_mut_ptr()) };
             match code {
                 0 => {
@@ -170,7 +170,7 @@ impl Card<'_> {
     }
 }
 
-/// The largest first; those whose share is not known last.
+/// Sorts holders by bytes, the largest first and unknown ones last.
 fn holders(processes: Vec<(String, Option<u64>)>) -> Vec<Holder> {
     let mut holders: Vec<Holder> = processes.into_iter().map(|(name, bytes)| Holder { name, bytes }).collect();
     holders.sort_by_key(|holder| std::cmp::Reverse(holder.bytes));
@@ -185,13 +185,13 @@ fn name(id: c_uint, own: u32, program: Option<String>) -> String {
     }
 }
 
-/// `/usr/bin/python3` and `C:\python.exe` without their folders.
+/// Returns `/usr/bin/python3` or `C:\python.exe` without the folders; `None` if nothing is left.
 fn file_name(path: &str) -> Option<String> {
     let name = path.rsplit(['/', '\\']).next().unwrap_or_default().trim();
     (!name.is_empty()).then(|| name.to_string())
 }
 
-/// `GPU-8f3b7a52-...` as NVML writes it.
+/// Returns the UUID in NVML's spelling: `GPU-8f3b7a52-...`.
 fn uuid_text(kind: &str, uuid: [u8; 16]) -> String {
     let hex: String = uuid.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];

@@ -1,7 +1,7 @@
 //! NVRTC's functions, looked up in the one library that the preflight chose.
 //!
-//! Not through cudarc, which opens NVRTC by its name again: with a toolkit of CUDA 13 installed it would take that one even
-//! where the driver is of CUDA 12, or where the card is too old for it.
+//! cudarc is not used for this, because it opens NVRTC by its name again. If a toolkit of CUDA 13 is installed, it would use that one even if the
+//! driver is of CUDA 12, or if the card is too old for it.
 
 use super::preflight::{damaged_compiler, function, open_compiler};
 use gpumem_core::error::Error;
@@ -13,12 +13,12 @@ type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
 type Bytes = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
 type Texts = *const *const c_char;
 
-/// NVRTC.
+/// NVRTC with its functions.
 #[derive(Debug)]
 pub(crate) struct Nvrtc {
-    /// Its version.
+    /// The library's version.
     pub version: (i32, i32),
-    /// What `-arch=sm_` can name: 90 for compute capability 9.0. In ascending order.
+    /// The architectures that `-arch=sm_` accepts, in ascending order: 90 for compute capability 9.0.
     pub architectures: Vec<i32>,
     create: unsafe extern "C" fn(*mut Handle, *const c_char, *const c_char, c_int, Texts, Texts) -> c_int,
     destroy: unsafe extern "C" fn(*mut Handle) -> c_int,
@@ -31,7 +31,7 @@ pub(crate) struct Nvrtc {
 }
 
 impl Nvrtc {
-    /// NVRTC of this process.
+    /// Returns the NVRTC of this process, and opens it the first time.
     ///
     /// # Errors
     /// [`Error::Library`] if it is missing, too old or damaged.
@@ -59,10 +59,10 @@ impl Nvrtc {
         })
     }
 
-    /// A program of one source. It finds `headers` (name, text) by their names.
+    /// Returns a program of one source, which can include `headers`, given as name and text.
     ///
     /// # Errors
-    /// What NVRTC says.
+    /// NVRTC's message.
     pub fn program(&self, name: &str, source: &str, headers: &[(&str, &str)]) -> Result<Program<'_>, String> {
         let text = |text: &str| CString::new(text).map_err(|_| "a source contains a zero byte".to_string());
         let (name, source) = (text(name)?, text(source)?);
@@ -70,8 +70,7 @@ impl Nvrtc {
         let names: Vec<CString> = headers.iter().map(|(name, _)| text(name)).collect::<Result<_, _>>()?;
         let (contents_at, names_at) = (pointers(&contents), pointers(&names));
         let mut handle = std::ptr::null_mut();
-        // SAFETY: all texts end with a zero byte and outlive the call, which copies them; both lists have as many entries as
-        // is said.
+        // SAFETY: all texts end with a zero byte and outlive the call, which copies them; both lists have the stated number of entries.
         let code = unsafe {
             (self.create)(
                 &mut handle,
@@ -95,12 +94,12 @@ impl Nvrtc {
         if text.is_null() {
             return Err(format!("error {code}"));
         }
-        // SAFETY: not null, and a text that ends with a zero byte.
+        // SAFETY: the text is not null, and ends with a zero byte.
         Err(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
     }
 }
 
-/// The architectures that NVRTC knows.
+/// Returns the architectures that NVRTC can compile for.
 fn architectures(library: &libloading::Library) -> Result<Vec<i32>, String> {
     let count_of = function::<unsafe extern "C" fn(*mut c_int) -> c_int>(library, "nvrtcGetNumSupportedArchs")?;
     let list = function::<unsafe extern "C" fn(*mut c_int) -> c_int>(library, "nvrtcGetSupportedArchs")?;
@@ -108,7 +107,7 @@ fn architectures(library: &libloading::Library) -> Result<Vec<i32>, String> {
     // SAFETY: `count` is a valid place for the one integer that is written.
     let code = unsafe { count_of(&mut count) };
     let mut architectures: Vec<c_int> = vec![0; usize::try_from(count).unwrap_or(0)];
-    // SAFETY: the list has as many places as NVRTC says that it writes.
+    // SAFETY: the list has as many places as NVRTC reported.
     if code != 0 || architectures.is_empty() || unsafe { list(architectures.as_mut_ptr()) } != 0 {
         return Err("does not tell the architectures that it knows".into());
     }
@@ -120,7 +119,7 @@ fn pointers(texts: &[CString]) -> Vec<*const c_char> {
     texts.iter().map(|text| text.as_ptr()).collect()
 }
 
-/// A source that NVRTC holds.
+/// A source in NVRTC's memory.
 #[derive(Debug)]
 pub(crate) struct Program<'a> {
     nvrtc: &'a Nvrtc,
@@ -128,10 +127,10 @@ pub(crate) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// Compiles to a cubin.
+    /// Compiles the program to a cubin.
     ///
     /// # Errors
-    /// What NVRTC says, with its log.
+    /// NVRTC's message, with its log.
     pub fn compile(&self, options: &[String]) -> Result<Vec<u8>, String> {
         let options: Vec<CString> = options
             .iter()
@@ -145,7 +144,7 @@ impl Program<'_> {
         self.read(self.nvrtc.code_size, self.nvrtc.code)
     }
 
-    /// What the compiler said.
+    /// Returns the compiler's log.
     pub fn log(&self) -> String {
         let bytes = self.read(self.nvrtc.log_size, self.nvrtc.log).unwrap_or_default();
         CStr::from_bytes_until_nul(&bytes).map_or_else(|_| String::new(), |log| log.to_string_lossy().into_owned())
@@ -157,7 +156,7 @@ impl Program<'_> {
         // integer.
         self.nvrtc.check(unsafe { size_of(self.handle, &mut size) })?;
         let mut bytes = vec![0u8; size];
-        // SAFETY: the buffer has the size that NVRTC gave for the same contents.
+        // SAFETY: the buffer has the size that NVRTC reported for the contents.
         self.nvrtc.check(unsafe { get(self.handle, bytes.as_mut_ptr().cast()) })?;
         Ok(bytes)
     }

@@ -1,6 +1,6 @@
-//! What a library makes and is to destroy.
+//! Types that own what a library makes.
 
-/// A type that owns something of a library's: made, filled with attributes, and destroyed with the value.
+/// Defines a type that owns an object of a library, and destroys it when dropped.
 macro_rules! owned {
     ($(#[$doc:meta])* $name:ident($raw:ty), $destroy:path) => {
         $(#[$doc])*
@@ -9,8 +9,7 @@ macro_rules! owned {
 
         impl Drop for $name {
             fn drop(&mut self) {
-                // SAFETY: made by whoever made this value, which is the only one to hold it. A failure to free it leaves
-                // nothing to do.
+                // SAFETY: the object was made for this value, which is its only owner. A failure to free it leaves nothing to do.
                 let _ = unsafe { $destroy(self.0) };
             }
         }

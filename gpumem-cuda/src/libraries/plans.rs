@@ -1,4 +1,4 @@
-//! What a library was made ready for, once a program.
+//! Plans: library calls that are prepared once for a program.
 
 use crate::calls::Argument;
 use cudarc::driver::sys::CUdeviceptr;
@@ -6,38 +6,38 @@ use gpumem_core::error::Error;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Where a tensor is on the card.
+/// Returns the address of a tensor on the card.
 pub(crate) type Address<'a> = dyn Fn(Argument) -> Result<CUdeviceptr, Error> + 'a;
 
-/// A call that a library makes a plan for.
+/// A call for which a library makes a plan.
 pub(crate) trait Planned: Copy + Ord {
     /// The library.
     type Library;
-    /// What it made ready.
+    /// The prepared call.
     type Plan;
 
-    /// Makes the plan; `None` if the library has no algorithm for it.
+    /// Makes the plan; `None` if the library has no algorithm for the call.
     ///
     /// # Errors
-    /// [`Error::Device`] with the call and what the library said.
+    /// [`Error::Device`] with the call and the library's error.
     fn plan(&self, library: &Self::Library, address: &Address<'_>) -> Result<Option<Self::Plan>, Error>;
 }
 
-/// The plans of one program, made as they are asked for.
+/// The plans of one program, each made when it is first requested.
 pub(crate) struct Plans<'a, C: Planned> {
     library: Option<&'a C::Library>,
     address: &'a Address<'a>,
-    /// With `None` for calls that there is no algorithm for.
+    /// The plan of each call; `None` if there is no algorithm for it.
     made: BTreeMap<C, Option<Arc<C::Plan>>>,
 }
 
 impl<'a, C: Planned> Plans<'a, C> {
-    /// Without the library there is no algorithm for anything.
+    /// Returns an empty collection. Without a library, no call gets a plan.
     pub(crate) fn new(library: Option<&'a C::Library>, address: &'a Address<'a>) -> Plans<'a, C> {
         Plans { library, address, made: BTreeMap::new() }
     }
 
-    /// The plan of a call; `None` if the library has no algorithm for it.
+    /// Returns the plan of a call; `None` if the library has no algorithm for it.
     ///
     /// # Errors
     /// As for [`Planned::plan`].

@@ -1,8 +1,8 @@
-//! Which libraries are there, before anything is called: a missing one is an error that says what to install.
+//! Checks that the libraries of CUDA are installed, before any is called. A missing library is an error that says what to install.
 //!
-//! All of CUDA is loaded at run time. The driver's library comes with the driver; the others come with the toolkit or in
-//! Python wheels, whose folders the loader does not know: they are opened by their path first, and found by their name
-//! afterwards. A folder that `GPUMEM_CUDA` names (several, separated as in `PATH`) comes before what the loader finds.
+//! All libraries are loaded at run time. The driver's library comes with the driver. The others come with the toolkit or in Python wheels, whose
+//! folders the loader does not know: they are opened by path first, and found by name afterwards. Folders that `GPUMEM_CUDA` names (separated as in
+//! `PATH`) are searched before the loader.
 //!
 //! | library | is needed for |
 //! | --- | --- |
@@ -20,12 +20,12 @@ use libloading::{Library, Symbol};
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-/// A library of CUDA: what it is called, what brings it, and what was found in this process.
+/// A library of CUDA: its description, the packages that install it, and the result of opening it.
 struct Entry {
     name: &'static str,
     required: bool,
     kind: Kind,
-    /// What brings it for CUDA 12 and for CUDA 13.
+    /// The packages that install it, for CUDA 12 and for CUDA 13.
     packages: [&'static str; 2],
     found: OnceLock<Result<Found, Error>>,
 }
@@ -81,22 +81,22 @@ static CONVOLUTIONS: Entry = Entry {
     found: OnceLock::new(),
 };
 
-/// What is known of one library.
+/// The state of one library on this machine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Status {
-    /// The library.
+    /// The library's name.
     pub name: &'static str,
-    /// Nothing runs without it.
+    /// True if nothing runs without it.
     pub required: bool,
-    /// Its version and where it is, or what is missing and what brings it.
+    /// Its version and its path, or an error that says what is missing and how to install it.
     pub found: Result<(String, String), Error>,
 }
 
-/// Checks that the driver, NVRTC and cuBLASLt are there and new enough, and initialises the driver.
+/// Checks that the driver, NVRTC and cuBLASLt are installed and new enough, and initialises the driver.
 ///
 /// # Errors
-/// [`Error::Library`] with what was found and what brings the library, [`Error::Several`] if that is true of more than one;
+/// [`Error::Library`] with the version that was found and how to install the library; [`Error::Several`] for more than one of them;
 /// [`Error::Device`] if the driver does not start.
 pub fn check() -> Result<(), Error> {
     let required = [&DRIVER, &COMPILER, &PRODUCTS];
@@ -108,7 +108,7 @@ pub fn check() -> Result<(), Error> {
     }
 }
 
-/// All libraries, those that are optional as well.
+/// Returns the state of all libraries, including optional ones.
 pub fn libraries() -> Vec<Status> {
     let all = [&DRIVER, &COMPILER, &PRODUCTS, &CONVOLUTIONS];
     let status = |entry: &&'static Entry| {
@@ -118,21 +118,21 @@ pub fn libraries() -> Vec<Status> {
     all.iter().map(status).collect()
 }
 
-/// Version of NVRTC, if it is there.
+/// Returns the version of NVRTC; `None` if it is missing.
 pub fn compiler() -> Option<(i32, i32)> {
     COMPILER.open().ok().map(|found| found.version.number)
 }
 
-/// Version of cuDNN, if it is there: [`libraries`] says why not.
+/// Returns the version of cuDNN; `None` if it is missing, in which case [`libraries`] says why.
 pub fn cudnn() -> Option<(i32, i32)> {
     CONVOLUTIONS.open().ok().map(|found| found.version.number)
 }
 
-/// Versions of the libraries, major and minor; `None` for one that is not there.
+/// Versions of the libraries, major and minor; `None` for a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Versions {
-    /// The newest CUDA that the driver runs.
+    /// The newest version of CUDA that the driver runs.
     pub cuda: Option<(i32, i32)>,
     /// NVRTC.
     pub compiler: Option<(i32, i32)>,
@@ -143,7 +143,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// Those that this process uses.
+    /// Returns the versions that this process uses.
     pub fn found() -> Versions {
         let version = |entry: &'static Entry| entry.open().ok().map(|found| found.version.number);
         Versions {
@@ -155,22 +155,22 @@ impl Versions {
     }
 }
 
-/// The driver's library, open.
+/// Opens the driver's library.
 pub(crate) fn open_driver() -> Result<&'static Library, Error> {
     DRIVER.open().map(|found| &found.library)
 }
 
-/// NVRTC, open, with its version.
+/// Opens NVRTC, and returns it with its version.
 pub(crate) fn open_compiler() -> Result<(&'static Library, (i32, i32)), Error> {
     COMPILER.open().map(|found| (&found.library, found.version.number))
 }
 
-/// NVRTC lacks something that its version should have.
+/// Returns the error that NVRTC lacks a function that its version should have.
 pub(crate) fn damaged_compiler(what: &str) -> Error {
     COMPILER.error(Some(format!("one that {what}")))
 }
 
-/// What `CUDA_VISIBLE_DEVICES` says, for messages about cards that are not there.
+/// Returns the value of `CUDA_VISIBLE_DEVICES`, for messages about missing cards.
 pub(crate) fn visible_devices() -> Option<String> {
     std::env::var_os("CUDA_VISIBLE_DEVICES").map(|value| value.to_string_lossy().into_owned())
 }
@@ -187,7 +187,7 @@ impl Entry {
         std::ptr::eq(self, &raw const DRIVER)
     }
 
-    /// The major version of CUDA that the driver runs, if there is a driver.
+    /// Returns the major version of CUDA that the driver runs; `None` without a driver.
     fn driver(&self) -> Option<i32> {
         if self.is_driver() { None } else { DRIVER.open().ok().map(|found| found.version.number.0) }
     }
@@ -197,7 +197,7 @@ impl Entry {
         Error::Library { name: self.name, found, wanted, package }
     }
 
-    /// The version that is wanted and what brings it, for a driver of this major version of CUDA.
+    /// Returns the wanted version and the package that installs it, for a driver of this major version of CUDA.
     fn needs(&self, driver: Option<i32>) -> (String, String) {
         let oldest = text(self.kind.oldest);
         let is_12 = driver.is_some_and(|driver| driver <= 12);
@@ -230,9 +230,9 @@ fn no_start(error: DriverError, visible: Option<String>) -> String {
     }
 }
 
-/// A function of a library, or what to say of a library without it.
+/// Returns a function of a library, or a text that says the library lacks it.
 pub(crate) fn function<'a, T>(library: &'a Library, name: &str) -> Result<Symbol<'a, T>, String> {
-    // SAFETY: callers ask for functions of NVIDIA's headers, with the types that stand there.
+    // SAFETY: callers ask for functions of NVIDIA's headers, with the types that are declared there.
     unsafe { library.get::<T>(name) }.map_err(|_| format!("has no function {name}"))
 }
 
@@ -265,7 +265,7 @@ fn products_version(library: &Library) -> Result<Version, String> {
     Ok(Version { number, cuda: number.0 })
 }
 
-/// cuBLASLt's version is that of its CUDA: 120904 is 12.9.4.
+/// Converts cuBLASLt's version, which is that of its CUDA: 120904 is 12.9.4.
 fn products_number(version: usize) -> (i32, i32) {
     (integer(version / 10_000), integer(version % 10_000 / 100))
 }
@@ -274,7 +274,7 @@ fn convolutions_version(library: &Library) -> Result<Version, String> {
     let get = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetVersion")?;
     let built_for = function::<unsafe extern "C" fn() -> usize>(library, "cudnnGetCudartVersion")?;
     for name in FUNCTIONS {
-        // Only asked for, never called with this type.
+        // It is only looked up, never called with this type.
         function::<unsafe extern "C" fn()>(library, name)?;
     }
     // SAFETY: neither has arguments or needs a handle.
@@ -282,7 +282,7 @@ fn convolutions_version(library: &Library) -> Result<Version, String> {
     Ok(Version { number: convolutions_number(version), cuda: integer(cuda / 1000) })
 }
 
-/// 8907 is cuDNN 8.9.7; from 9 on there is one more digit for each part: 91002 is 9.10.2.
+/// Converts cuDNN's version: 8907 is 8.9.7. From 9 on each part has one more digit: 91002 is 9.10.2.
 fn convolutions_number(version: usize) -> (i32, i32) {
     match version {
         0..10_000 => (integer(version / 1000), integer(version % 1000 / 100)),
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn a_machine_without_cuda_gets_an_error_that_says_what_to_install() {
-        // On a machine with a driver and all libraries there is nothing to complain about.
+        // On a machine with a driver and all libraries there is no error.
         if let Err(error) = check() {
             let text = error.to_string();
             assert!(text.contains("install") || text.contains("nvidia-smi") || text.contains("CUDA_VISIBLE"), "{text}");

@@ -1,4 +1,4 @@
-//! Algorithms that a library has for a call, timed on the card.
+//! Autotuning: timing the algorithms that a library has for a call.
 
 use super::driver::elapsed_us;
 use crate::error::failure;
@@ -8,16 +8,16 @@ use gpumem_core::error::Error;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Candidates that are timed for a call, at most.
+/// The most candidates that are timed for a call.
 pub(crate) const CANDIDATES: usize = 8;
-/// Time after which no further candidate is tried: a plan may be compiled for it.
+/// Time after which no further candidate is tried, since a plan may be compiled for each.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Runs that are timed together.
+/// Runs that are timed as one.
 const RUNS: usize = 10;
-/// What a candidate's time must be below, as a share of the best one's: closer ones stay in the library's order.
+/// A candidate wins only if its time is below this share of the best time so far. Closer ones keep the library's order.
 const BETTER: f64 = 0.97;
 
-/// The best of the candidates of a library that have been seen.
+/// The best candidate so far.
 pub(crate) struct Race<'s, T> {
     stream: &'s Arc<CudaStream>,
     most: usize,
@@ -27,16 +27,17 @@ pub(crate) struct Race<'s, T> {
 }
 
 impl<'s, T> Race<'s, T> {
-    /// Without `autotune` it ends with the first candidate: the library's own order decides.
+    /// Starts a race. Without `autotune` it ends with the first candidate: the library's own order decides.
     pub(crate) fn new(stream: &'s Arc<CudaStream>, autotune: bool) -> Race<'s, T> {
         let most = if autotune { CANDIDATES } else { 1 };
         Race { stream, most, seen: 0, since: Instant::now(), best: None }
     }
 
-    /// Takes a candidate, which has run once and can run again on what it finds. The winner, if no further one is to be tried.
+    /// Times a candidate, which has run once already and can run again on the current contents of its tensors. Returns the winner if no further
+    /// candidate is to be tried; else `None`.
     ///
     /// # Errors
-    /// [`Error::Device`] if a run fails, which breaks the context: there is nothing else to try.
+    /// [`Error::Device`] if a run fails, which breaks the context: no other candidate can be tried.
     pub(crate) fn enter(&mut self, candidate: T, run: impl Fn(&T) -> Result<(), Error>) -> Result<Option<T>, Error> {
         if self.most == 1 {
             return Ok(Some(candidate));
@@ -50,13 +51,13 @@ impl<'s, T> Race<'s, T> {
         Ok(if is_over { self.best.take().map(|(_, best)| best) } else { None })
     }
 
-    /// The best of those that have been seen.
+    /// Returns the best candidate so far; `None` if there was none.
     pub(crate) fn winner(self) -> Option<T> {
         self.best.map(|(_, best)| best)
     }
 
-    /// Microseconds of some runs. They are replayed from a graph, so that the time of the host's calls is not theirs; one by one where
-    /// they cannot be captured.
+    /// Returns the microseconds of [`RUNS`] runs. They are replayed from a graph, so that the host's calls are not timed; if they cannot be
+    /// captured, they run one by one.
     fn time(&self, run: impl Fn() -> Result<(), Error>) -> Result<f64, Error> {
         let all = || (0..RUNS).try_for_each(|_| run());
         let graph = self.captured(&all)?;
@@ -74,12 +75,12 @@ impl<'s, T> Race<'s, T> {
         elapsed_us(&start, &event()?)
     }
 
-    /// The runs as a graph, if they can be one.
+    /// Returns the runs as a graph; `None` if they cannot be captured.
     fn captured(&self, run: &dyn Fn() -> Result<(), Error>) -> Result<Option<CudaGraph>, Error> {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream.begin_capture(mode).map_err(failure("capturing an algorithm"))?;
         let launched = run();
-        // The capture ends even if a launch failed: the stream is of no use otherwise.
+        // The capture ends even if a launch failed, since the stream would be unusable otherwise.
         let graph = self.stream.end_capture(CUgraphInstantiate_flags(0));
         Ok(graph.ok().flatten().filter(|_| launched.is_ok()))
     }

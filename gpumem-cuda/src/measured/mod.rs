@@ -1,18 +1,17 @@
-//! Bytes that loading a network took of a card, stage by stage, and what is kept of them on disk.
+//! Measurements of the bytes that loading a network takes of a card, stage by stage, and their record on disk.
 //!
-//! Free memory is asked for before and after each stage. It is everybody's: what a neighbour takes or gives back meanwhile
-//! counts too. Therefore
+//! Free memory is read before and after each stage. Other processes take and free memory of the same card meanwhile, which counts too. Therefore
 //!
-//! * a measurement is thrown away where memory became free in one of the stages, or where the arena does not show as its own
-//!   size to a page of the driver: somebody else was at work;
-//! * where NVML lists this process, its own bytes are taken for the sum, in which nobody else has a part;
-//! * of several measurements the smaller one is kept, since a neighbour that takes memory is only seen by what it adds.
+//! * a measurement is discarded if memory became free in one of the stages, or if the arena's measured size is wrong by more than a page of the
+//!   driver: another process was active;
+//! * if NVML lists this process, the sum is NVML's bytes of this process, which exclude those of others;
+//! * of several measurements the smallest is kept, since another process that takes memory makes a measurement larger.
 //!
-//! A neighbour that gives back a little while a stage takes more is not seen without NVML. The figure is then too small, and
-//! loading may fail where it would have been refused; a figure with which that happened is forgotten.
+//! Without NVML, another process that frees a little while a stage takes more is not detected. The figure is then too small, and loading may fail
+//! instead of being refused. A figure with which that happened is removed.
 //!
-//! Only the first network of a process is measured, and only where the context was made here: what the libraries load for one
-//! network stays for the next, which seems to take less.
+//! Only the first network of a process is measured, and only if the context was made here. The libraries keep what they load for one network, so a
+//! later network would seem to take less.
 
 mod record;
 
@@ -23,10 +22,10 @@ use gpumem_core::error::Error;
 pub use record::reread;
 pub(crate) use record::{ContextBytes, Records, network};
 
-/// The driver gives out memory in pages of this many bytes.
+/// The size of the driver's memory pages, in bytes.
 const PAGE: u64 = 2 << 20;
 
-/// Bytes that the stages of loading a network took of a card, in their order. The context is there before the first.
+/// Bytes that the stages of loading a network took of a card, in order. The context exists before the first stage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stages {
@@ -45,13 +44,13 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Bytes beside the arena and the context.
+    /// Returns the bytes outside the arena and the context.
     pub fn beside(&self) -> u64 {
         let stages = [self.trials, self.modules, self.graphs].into_iter().fold(self.handles, u64::saturating_add);
         self.process.map_or(stages, |process| process.saturating_sub(self.arena))
     }
 
-    /// The better one of two measurements of the same network: see the head of this file.
+    /// Returns the better of two measurements of one network: see the head of this file.
     pub(crate) fn better(self, other: Stages) -> Stages {
         match (self.process, other.process) {
             (Some(_), None) => self,
@@ -72,16 +71,16 @@ pub(crate) enum Stage {
     Graphs,
 }
 
-/// Measures stages as they end.
+/// A meter that measures each stage when it ends.
 #[derive(Debug)]
 pub(crate) struct Meter<'a> {
     card: &'a Card,
     nvml: Option<Nvml>,
-    /// Bytes of this process before the first stage.
+    /// Bytes of this process before the first stage; `None` if NVML does not list it.
     own: Option<u64>,
     /// Bytes that were free when the last stage ended.
     free: u64,
-    /// Bytes that became less free in each stage.
+    /// Bytes by which free memory shrank in each stage.
     taken: [i64; 5],
 }
 
@@ -92,7 +91,7 @@ impl<'a> Meter<'a> {
         Ok(Meter { card, nvml, own, free: card.memory()?.0, taken: [0; 5] })
     }
 
-    /// What has been taken since the last one ended belongs to this stage.
+    /// Assigns the bytes taken since the previous stage ended to this stage.
     pub(crate) fn ended(&mut self, stage: Stage) -> Result<(), Error> {
         let (free, _) = self.card.memory()?;
         self.taken[stage as usize] += self.free.cast_signed().wrapping_sub(free.cast_signed());
@@ -100,7 +99,7 @@ impl<'a> Meter<'a> {
         Ok(())
     }
 
-    /// All stages of a network with an arena of so many bytes; `None` if somebody else was at work meanwhile.
+    /// Returns the stages of a network with an arena of `arena` bytes; `None` if another process was active meanwhile.
     pub(crate) fn stages(&self, arena: u64) -> Option<Stages> {
         let now = own(self.nvml.as_ref(), self.card);
         let process = self.own.zip(now).map(|(before, now)| now.saturating_sub(before));
@@ -122,7 +121,7 @@ fn plausible(taken: [i64; 5], process: Option<u64>, arena: u64) -> Option<Stages
         graphs: bytes(Stage::Graphs)?,
         process,
     };
-    // Less than a page may come from one that is there already.
+    // Less than a page may come from one that was allocated before.
     let is_alone = stages.arena.abs_diff(arena) <= PAGE && process.is_none_or(|process| process >= stages.arena);
     is_alone.then_some(stages)
 }

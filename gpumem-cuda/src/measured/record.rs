@@ -1,4 +1,4 @@
-//! What has been measured on a card with its driver and libraries, as a small file beside the compiled kernels.
+//! Records of measurements of a card, its driver and its libraries, as a small file in the folder of the compiled kernels.
 //!
 //! ```text
 //! card NVIDIA H200
@@ -8,8 +8,8 @@
 //! network 5f0c... 104857600 20971520 31457280 5242880 4194304 -
 //! ```
 //!
-//! Two processes that store at the same time leave the record of one of them, whole: what the other one measured is measured
-//! again. A file with a line that is not understood is no record.
+//! If two processes store at the same time, the complete record of one of them remains; the other's measurements are made again. A file with an
+//! invalid line is not a record.
 
 use super::Stages;
 use crate::card::Card;
@@ -19,34 +19,34 @@ use gpumem_core::error::Error;
 use gpumem_core::run::device::Job;
 use std::fmt::Write as _;
 
-/// Networks that a record keeps: those that were measured last.
+/// The most networks in a record: those that were measured last.
 const KEPT: usize = 64;
 
 /// Bytes of a bare context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContextBytes {
-    /// With the least limits.
+    /// The context's bytes with the smallest limits.
     pub(crate) bytes: u64,
-    /// That lowering the limits gave back.
+    /// The bytes that lowering the limits freed.
     pub(crate) given_back: u64,
 }
 
-/// What has been measured.
+/// The measurements of a card.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Record {
-    /// The smallest context that was seen.
+    /// The smallest context that was measured; `None` if there was none.
     pub(crate) context: Option<ContextBytes>,
-    /// By network, the last one measured last.
+    /// Measurements by the network's key, the latest one last.
     networks: Vec<(String, Stages)>,
 }
 
 impl Record {
-    /// What this network took.
+    /// Returns the measurement of this network; `None` if there is none.
     pub(crate) fn of(&self, network: &str) -> Option<Stages> {
         self.networks.iter().find(|(name, _)| name == network).map(|(_, stages)| *stages)
     }
 
-    /// Adds a measurement.
+    /// Adds a measurement, or replaces an earlier one if it is better.
     pub(crate) fn add(&mut self, network: &str, stages: Stages) {
         let best = self.of(network).map_or(stages, |before| before.better(stages));
         self.forget(network);
@@ -60,14 +60,14 @@ impl Record {
         self.networks.retain(|(name, _)| name != network);
     }
 
-    /// Adds what a context took.
+    /// Records the size of a context, if it is the smallest so far.
     pub(crate) fn add_context(&mut self, context: ContextBytes) {
         if self.context.is_none_or(|before| context.bytes < before.bytes) {
             self.context = Some(context);
         }
     }
 
-    /// The most that any network took beside arena and context, in bytes.
+    /// Returns the most bytes that any network took outside arena and context; `None` if no network was measured.
     pub(crate) fn most_beside(&self) -> Option<u64> {
         self.networks.iter().map(|(_, stages)| stages.beside()).max()
     }
@@ -84,7 +84,7 @@ impl Record {
         text
     }
 
-    /// Reads what `write` wrote about the same card.
+    /// Reads the text that `write` wrote about this card; `None` if it is invalid or about another card.
     fn read(text: &str, about: &str) -> Option<Record> {
         let mut record = Record::default();
         for line in text.strip_prefix(about)?.lines() {
@@ -109,8 +109,8 @@ impl Record {
     }
 }
 
-/// Reads a record, asks it everything that loading a network asks, and returns it as it is written after that. `None` if `text` is not
-/// a record. A heading of one line is put before `text` first.
+/// Reads a record, makes all the queries and additions that loading a network makes, and returns it in written form. `None` if `text` is not a
+/// record. A heading of one line is put before `text` first.
 #[doc(hidden)]
 pub fn reread(text: &str) -> Option<String> {
     let about = "card\n";
@@ -126,7 +126,7 @@ pub fn reread(text: &str) -> Option<String> {
     Some(record.write(""))
 }
 
-/// The record of a card on disk.
+/// The record of a card, stored on disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     cache: Cache,
@@ -134,20 +134,20 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Of this card with its driver and these libraries.
+    /// Returns the records of this card with its driver and these libraries.
     pub(crate) fn of(card: &Card) -> Result<Records, Error> {
         let about = about(&card.name()?, card.driver.as_deref(), &Versions::found());
         Ok(Records { cache: card.cache.clone(), about })
     }
 
-    /// What is known; nothing of a file that is damaged.
+    /// Returns the stored record; an empty one if the file is missing or damaged.
     pub(crate) fn get(&self) -> Record {
         let bytes = self.cache.record(&self.key());
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         text.and_then(|text| Record::read(&text, &self.about)).unwrap_or_default()
     }
 
-    /// Changes what is known.
+    /// Changes the stored record.
     pub(crate) fn update(&self, change: impl FnOnce(&mut Record)) {
         let before = self.get();
         let mut record = before.clone();
@@ -162,7 +162,7 @@ impl Records {
     }
 }
 
-/// All that the figures depend on beside the network, a line each.
+/// Returns everything but the network that the figures depend on, one item a line.
 fn about(card: &str, driver: Option<&str>, versions: &Versions) -> String {
     let unknown = "-";
     let line = |text: &str| text.replace(['\n', '\r'], " ");
@@ -180,7 +180,7 @@ fn about(card: &str, driver: Option<&str>, versions: &Versions) -> String {
     )
 }
 
-/// A name for a network: equal for those that take the same of a card.
+/// Returns the key of a network: equal for networks that take the same bytes of a card.
 pub(crate) fn network(job: &Job, card: &Card) -> String {
     let served = job.served.as_ref().map(|served| served.batch);
     let others = job.others.iter().flat_map(|other| [&other.train, &other.evaluation]);
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(record.of("c"), None);
         records.update(|record| record.forget("a"));
         assert_eq!(records.get().of("a"), None);
-        // Another driver is another card.
+        // A record of another driver does not apply.
         let other = about("NVIDIA H200", Some("590.1"), &versions());
         assert_eq!(Records { about: other, ..records.clone() }.get(), Record::default());
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing unfinished is left");

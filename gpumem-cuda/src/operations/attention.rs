@@ -1,4 +1,4 @@
-//! Scaled dot-product attention: `kernels/attention.cu`, or cuDNN.
+//! Launches of scaled dot-product attention: `kernels/attention.cu`, or cuDNN.
 
 use super::context::{Context, Setting};
 use super::mask::{with_draws, with_parts};
@@ -12,22 +12,22 @@ use gpumem_core::program::ops::{Attention, Seen};
 use gpumem_core::program::{Action, Op, Operation, Slot, TensorId};
 use gpumem_core::{Format, Precision};
 
-/// Queries and keys of a tile, and elements of a head in it: SIDE of the kernel.
+/// Queries and keys of a tile, and elements of a head in it: `SIDE` of the kernel.
 const SIDE: u64 = 64;
 
-/// Chunks of a head that one block puts out at most.
+/// The most slices of [`SIDE`] elements of a head that one block writes.
 const CHUNKS_OF_A_BLOCK: u64 = 2;
 
-/// Heads that tensor cores work on: a multiple of the first number of elements, and no more than the second.
+/// Head sizes that the kernels on tensor cores support: multiples of the first number of elements, up to the second.
 const TENSOR_CORE_WIDTHS: [u64; 2] = [16, 128];
 
-/// An operation on all heads of all sequences.
+/// An attention operation with its context and sizes.
 struct Heads<'a> {
     context: &'a Context<'a>,
     op: &'a Attention,
     samples: u64,
     saves: bool,
-    /// Whether the gradients of queries, keys, values and what is added are added to what is there.
+    /// 1 for each gradient, of queries, keys, values and bias, that is added to its tensor; 0 if it overwrites it.
     adds: [u8; 4],
 }
 
@@ -52,7 +52,7 @@ impl<'a> Heads<'a> {
         Ok(heads)
     }
 
-    /// Checks that a tensor has as many elements as the kernels go through.
+    /// Checks that a tensor has the number of elements that the kernels process.
     fn check(&self, tensor: TensorId, sizes: &[u64]) -> Result<(), Error> {
         let all = sizes.iter().try_fold(1u64, |product, &size| product.checked_mul(size));
         if all == Some(self.context.elements(tensor)) {
@@ -61,7 +61,7 @@ impl<'a> Heads<'a> {
         Err(Error::Damaged("attention has an input of another size"))
     }
 
-    /// The constant `TENSOR_CORES`.
+    /// Returns the value of the constant `TENSOR_CORES`.
     fn terms(&self) -> u8 {
         let [step, most] = TENSOR_CORE_WIDTHS;
         let Attention { width, values, .. } = *self.op;
@@ -69,7 +69,7 @@ impl<'a> Heads<'a> {
         if fits { self.context.tensor_core_terms() } else { 0 }
     }
 
-    /// The inputs as the kernels take them: queries, keys, values and what is added.
+    /// Returns the inputs in the kernels' order: queries, keys, values and the bias that is added to scores.
     fn inputs(&self) -> Result<[Option<TensorId>; 4], Error> {
         let input = |index| self.context.read(Slot::Input(index)).map(Some);
         let parts = if self.op.apart { [input(0)?, input(1)?, input(2)?] } else { [input(0)?; 3] };
@@ -77,17 +77,17 @@ impl<'a> Heads<'a> {
         Ok([q, k, v, self.op.added().map(|index| self.context.read(Slot::Input(index))).transpose()?])
     }
 
-    /// The numbers that say which keys are seen, if there are any.
+    /// Returns the input that says which keys each query may attend to; `None` if there is none.
     fn seen(&self) -> Result<Option<TensorId>, Error> {
         self.op.seen_by().map(|index| self.context.read(Slot::Input(index))).transpose()
     }
 
-    /// The gradients of the inputs, as far as they are wanted.
+    /// Returns the gradients of the inputs; `None` for those that are not wanted.
     fn gradients(&self) -> [Option<TensorId>; 4] {
         self.slots().map(|slot| self.context.operation.written(slot?))
     }
 
-    /// Where each gradient is written.
+    /// Returns the slot to which each gradient is written.
     fn slots(&self) -> [Option<Slot>; 4] {
         let parts = if self.op.apart { [0, 1, 2] } else { [0; 3] };
         let [q, k, v] = parts.map(|index| Some(Slot::InputGradient(index)));
@@ -126,7 +126,7 @@ impl<'a> Heads<'a> {
         names.into_iter().zip(self.adds).fold(kernel, |kernel, (name, add)| kernel.with(name, add))
     }
 
-    /// A block for each tile of so many steps of each of so many heads of each sequence, and for each slice of wide heads.
+    /// Returns a launch with a block for each tile of [`SIDE`] time steps, of each head of each sequence, and for each slice of wide heads.
     fn launch(
         &self,
         entry: &'static str,
@@ -145,7 +145,7 @@ impl<'a> Heads<'a> {
         })
     }
 
-    /// A block for each tile of each matrix or row that is added.
+    /// Returns a launch with a block for each tile of each bias matrix or row.
     fn launch_bias(&self, bias: TensorId, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let Attention { keys, bias: [matrices, _], bias_rows, .. } = *self.op;
         let blocks = [self.context.samples(bias), matrices, bias_rows.div_ceil(SIDE), keys.div_ceil(SIDE)];
@@ -161,38 +161,38 @@ impl<'a> Heads<'a> {
 
 const MANY: Error = Error::Damaged("attention has more tiles than a grid has blocks");
 
-/// The product of these as a number of blocks.
+/// Returns the product of these factors as a number of blocks.
 pub(super) fn grid(factors: &[u64]) -> Result<u32, Error> {
     let blocks = factors.iter().try_fold(1u64, |product, &factor| product.checked_mul(factor));
     blocks.and_then(|blocks| i32::try_from(blocks).ok()).map(i32::unsigned_abs).ok_or(MANY)
 }
 
-/// Elements that a head is a multiple of for the library, and the most that it has.
+/// Head sizes that the library supports: multiples of the first number of elements, up to the second.
 const LIBRARY_WIDTHS: [u64; 2] = [8, 128];
 
-/// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
+/// The most elements of a tensor for the library, whose offsets are signed 32-bit integers.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// Whether the library has such attention: in 16 bits, causal, and nothing is dropped.
+/// True if the library supports such attention: in 16 bits, causal, without dropout.
 fn is_for_the_library(op: &Attention, draws: bool) -> bool {
     let [step, most] = LIBRARY_WIDTHS;
     let undropped = Attention { dropout: if draws { op.dropout } else { 0.0 }, ..op.clone() };
     op.is_sound() && undropped.is_for_the_library() && op.width.is_multiple_of(step) && op.width <= most
 }
 
-/// Whether there is any for the library in a program of this number format, on a card of this compute capability.
+/// True if a program has attention for the library, at this precision and compute capability.
 pub(crate) fn any(placed: &Placed, precision: Precision, capability: (i32, i32)) -> bool {
     let training = placed.program.training;
     let is_attention = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::Attention(op), .. } if is_for_the_library(op, training && op.draws()));
     has_engines(precision, capability) && placed.program.operations.iter().any(is_attention)
 }
 
-/// The library's engines have tensor cores of Ampere or later.
+/// True if the library has engines: they need tensor cores of Ampere or later.
 fn has_engines(precision: Precision, capability: (i32, i32)) -> bool {
     precision.narrow() != Format::F32 && capability >= (8, 0)
 }
 
-/// The operation by the library, if that is to be asked.
+/// Returns the library's call for the operation; `None` if gpumem's own kernels are to compute it.
 fn library(context: &Context<'_>, op: &Attention, pass: Pass, logs: Option<TensorId>) -> Result<Option<Call>, Error> {
     let Setting { precision, capability, cudnn, deterministic, .. } = context.setting;
     let draws = context.placed.program.training && op.draws();
@@ -231,7 +231,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>
 
 pub(super) fn backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Call>, Error> {
     let (dy, logs) = (context.read(Slot::Gradient)?, context.read(Slot::Saved(0))?);
-    // Nobody may want the gradient of the queries, and the library does not add.
+    // The gradient of the queries may not be wanted, and the library cannot add to an existing one.
     let dx = context.operation.written(Slot::InputGradient(0)).filter(|_| context.adds(Slot::InputGradient(0)) == 0);
     let call = dx.map(|dx| library(context, op, Pass::Backward { dy, dx }, Some(logs))).transpose()?;
     match call.flatten() {
@@ -261,7 +261,7 @@ fn own_backward(context: &Context<'_>, op: &Attention) -> Result<Vec<Launch>, Er
         return Err(Error::Damaged("a backward operation writes no gradient"));
     }
     let seen = attention.seen()?;
-    // It leaves what the others read, also where the gradient of the queries is not wanted.
+    // This launch also writes `delta`, which the others read, so it runs even if the gradient of the queries is not wanted.
     let of_queries = vec![dy, q, k, v, bias, seen, y, lse, state, delta, dq];
     let mut launches = vec![attention.launch("attention_backward_queries", [op.heads, op.steps()], of_queries)?];
     if dk.is_some() || dv.is_some() {

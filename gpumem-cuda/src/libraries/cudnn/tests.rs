@@ -5,8 +5,8 @@ use crate::calls::convolution::Pass;
 use crate::calls::convolution::tests::example;
 use crate::calls::product::Scratch;
 
-/// Sessions run with a stand-in for the library, and cudarc would panic at the first call of what is missing in it. So what is
-/// called is there; and preflight asks for all of that.
+/// Checks that the stand-in for the library, with which sessions run in tests, has every function that is called, and that preflight asks for all
+/// of them. cudarc would panic at the first call of a missing function.
 #[test]
 fn preflight_asks_for_every_function_that_is_called() {
     let stand_ins = [
@@ -25,7 +25,7 @@ fn preflight_asks_for_every_function_that_is_called() {
     assert_eq!(there, FUNCTIONS);
 }
 
-/// Each tensor a MiB after the one before.
+/// Returns an address for a tensor, a MiB above that of the tensor before.
 fn address(tensor: Argument) -> Result<CUdeviceptr, Error> {
     Ok(0x7f00_0000_0000 + (u64::from(tensor) << 20))
 }
@@ -98,7 +98,7 @@ fn without_a_driver_there_is_no_handle_and_no_panic() {
     assert!(error.contains("CUDNN_STATUS_"), "{error}");
 }
 
-/// Fails where the library is not found.
+/// Fails if the library is not found.
 pub(super) fn library_is_there() {
     let libraries = crate::libraries::preflight::libraries();
     libraries.iter().find(|library| library.name.contains("cuDNN")).unwrap().found.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! What the library says of recurrent layers without a card.
+//! Sizes that cuDNN needs for recurrent layers, found without a card.
 
 use super::descriptors::Description;
 use super::pieces;
@@ -10,13 +10,13 @@ use cudarc::cudnn::sys;
 use gpumem_core::error::Error;
 use std::sync::OnceLock;
 
-/// Words in place of what a handle points to.
+/// Words of the zeroed memory that is passed in place of what a handle points to.
 const WORDS: usize = 1 << 17;
 
-/// Words among which the compute capability is.
+/// The compute capability is among this many first words.
 const FIRST: usize = 256;
 
-/// Asks the library something with the handle of a card that is not there.
+/// Calls the library with the handle of an imaginary card.
 fn asked<T>(it: &Recurrence, ask: impl FnOnce(sys::cudnnHandle_t) -> Result<T, Error>) -> Result<T, Error> {
     if preflight::cudnn().is_none() {
         return Err(Error::failed("CUDA", "cuDNN is not installed: GPUMEM_CUDA names the folder that it is in"));
@@ -28,12 +28,12 @@ fn asked<T>(it: &Recurrence, ask: impl FnOnce(sys::cudnnHandle_t) -> Result<T, E
     ask(nothing.as_mut_ptr().cast())
 }
 
-/// Makes it a handle of compute capability 9.0, which is in a word of 32 bits.
+/// Makes the memory a handle of compute capability 9.0, which is in a word of 32 bits.
 fn tell_capability(handle: &mut [u64], word: usize) {
     handle[word / 2] = 900 << (32 * (word % 2));
 }
 
-/// Which word of a handle has the compute capability: the one without which the library knows no sizes of layers in Bf16.
+/// Returns the index of the word that has the compute capability. It is found by trial: without it the library reports no sizes for layers in Bf16.
 fn capability_at(it: &Recurrence) -> Result<usize, Error> {
     static WORD: OnceLock<Option<usize>> = OnceLock::new();
     let is_it = |word: usize| {
@@ -46,11 +46,13 @@ fn capability_at(it: &Recurrence) -> Result<usize, Error> {
     word.ok_or_else(|| Error::failed("CUDA", "cuDNN has the compute capability nowhere in its handle that is known"))
 }
 
-/// What the library answers without a card: bytes of workspace, reserve and weights. It fills in both sizes before it finds that there is no
-/// card, and does not look at the handle before that but for the compute capability, without which it has no Bf16.
+/// Returns the bytes of workspace, reserve and weights that the library reports without a card.
+///
+/// The library fills in both sizes before it notices that there is no card. Of the handle it reads only the compute capability before that, without
+/// which it has no Bf16.
 ///
 /// # Errors
-/// [`Error::Device`] for a layer that it does not know.
+/// [`Error::Device`] for a layer that the library does not support.
 #[doc(hidden)]
 pub fn absent_sizes(it: &Recurrence) -> Result<[u64; 3], Error> {
     asked(it, |handle| {
@@ -62,18 +64,18 @@ pub fn absent_sizes(it: &Recurrence) -> Result<[u64; 3], Error> {
     })
 }
 
-/// Where the library has all weights in one piece, without a card: of each piece its direction, which of
-/// [`Each`](crate::calls::recurrence::Each) it is of, bytes in front of it there, bytes in front of it in all weights, and its bytes.
+/// Returns the pieces of the library's single weight buffer, found without a card. Each piece has its direction, the index of its weight in
+/// [`Each`](crate::calls::recurrence::Each), its offset in that weight, its offset in the buffer, and its length, all in bytes.
 ///
 /// # Errors
-/// [`Error::Device`] for a layer that it does not know, or if it has them elsewhere.
+/// [`Error::Device`] for a layer that the library does not support, or if a piece is outside the buffer.
 #[doc(hidden)]
 pub fn absent_pieces(it: &Recurrence) -> Result<Vec<[u64; 5]>, Error> {
     asked(it, |handle| {
         let failure = || failure(format!("describing {it}"));
         let description = Description::new(handle, it).map_err(failure())?;
         let bytes = description.weights(handle).map_err(failure())?;
-        // Any address of the card's: nothing is read there.
+        // Any address of the card will do: nothing is read there.
         let pieces = pieces::of(&description, handle, it, bytes, 1 << 40).map_err(failure())?;
         let pieces = pieces.ok_or_else(|| Error::failed("CUDA", format!("{it} has weights outside of all")))?;
         Ok(pieces.iter().map(|it| [it.of[0] as u64, it.of[1] as u64, it.at, it.packed, it.bytes as u64]).collect())

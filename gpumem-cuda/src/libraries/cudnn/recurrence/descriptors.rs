@@ -1,4 +1,4 @@
-//! Recurrent layers as cuDNN describes them, and the memory that it asks for.
+//! Descriptors of a recurrent layer for cuDNN, and the memory that it needs.
 
 use crate::calls::Recurrence;
 use crate::calls::product::Element;
@@ -15,7 +15,7 @@ owned!(
     sys::cudnnDestroyRNNDescriptor
 );
 owned!(
-    /// That nothing is dropped.
+    /// A dropout of nothing.
     Dropout(sys::cudnnDropoutDescriptor_t),
     sys::cudnnDestroyDropoutDescriptor
 );
@@ -33,7 +33,7 @@ owned!(
 /// `CUDNN_RNN_PADDED_IO_ENABLED`, which cudarc lacks: sequences need not be packed, so that samples may be outermost.
 const PADDED: u32 = 1;
 
-/// What a constructor of the library's makes.
+/// Returns the descriptor that a constructor of the library makes.
 fn made<T>(make: impl FnOnce(*mut *mut T) -> sys::cudnnStatus_t) -> Result<*mut T, CudnnError> {
     let mut raw = null_mut();
     make(&raw mut raw).result()?;
@@ -44,15 +44,15 @@ fn counted(size: u64) -> Result<c_int, CudnnError> {
     c_int::try_from(size).map_err(|_| CudnnError(sys::cudnnStatus_t::CUDNN_STATUS_BAD_PARAM_OUT_OF_BOUND))
 }
 
-/// A layer as the library describes it.
+/// Descriptors of a recurrent layer.
 #[derive(Debug)]
 pub(super) struct Description {
     pub(super) layer: Layer,
-    /// The layer refers to it.
+    /// The layer refers to this descriptor.
     _dropout: Dropout,
     pub(super) x: Sequences,
     pub(super) y: Sequences,
-    /// What goes from step to step of all directions: what they put out, and an LSTM's cells.
+    /// States between time steps, of all directions: the outputs, and an LSTM's cells.
     pub(super) states: [Tensor; 2],
 }
 
@@ -63,8 +63,8 @@ impl Sequences {
         let [steps, batch, features] = [counted(it.steps)?, counted(it.batch)?, counted(features)?];
         let (lengths, mut fill) = (vec![steps; batch as usize], 0f32);
         let layout = sys::cudnnRNNDataLayout_t::CUDNN_RNN_DATA_LAYOUT_BATCH_MAJOR_UNPACKED;
-        // SAFETY: the descriptor is alive; there is a length for each sample, and a number to fill with that is no narrower than the
-        // tensors'; both are read before the call returns.
+        // SAFETY: the descriptor is alive; there is a length for each sample, and a fill value at least as wide as the tensors' numbers; both are
+        // read before the call returns.
         unsafe {
             sys::cudnnSetRNNDataDescriptor(
                 sequences.0,
@@ -88,7 +88,7 @@ impl Tensor {
         Ok(Tensor(made(|raw| unsafe { sys::cudnnCreateTensorDescriptor(raw) })?))
     }
 
-    /// States of all samples: so many numbers of a direction.
+    /// Returns the tensor of the states of all samples, with `units` numbers for each direction.
     fn of_states(it: &Recurrence, units: u64) -> Result<Tensor, CudnnError> {
         let each = counted(it.batch.saturating_mul(units))?;
         let (tensor, [directions, batch, units]) =
@@ -129,7 +129,7 @@ impl Description {
             Element::F32 => Math::CUDNN_FMA_MATH,
             Element::Bf16 | Element::F16 => Math::CUDNN_TENSOR_OP_MATH,
         };
-        // SAFETY: descriptors are alive. Where nothing is dropped there is no state, and the handle is not used.
+        // SAFETY: descriptors are alive. Without dropout there is no state, and the handle is not used.
         unsafe {
             sys::cudnnSetDropoutDescriptor(dropout.0, handle, 0.0, null_mut(), 0, 0).result()?;
             sys::cudnnSetRNNDescriptor_v8(
@@ -157,7 +157,7 @@ impl Description {
         Ok(Description { layer, _dropout: dropout, x, y, states })
     }
 
-    /// Bytes of workspace and reserve in training, and what the library says of them.
+    /// Returns the bytes of workspace and reserve in training, and the library's status.
     pub(super) fn temporary(&self, handle: sys::cudnnHandle_t) -> ([usize; 2], Result<(), CudnnError>) {
         let (mut workspace, mut reserve) = (0, 0);
         let training = sys::cudnnForwardMode_t::CUDNN_FWD_MODE_TRAINING;
@@ -175,7 +175,7 @@ impl Description {
         ([workspace, reserve], status.result())
     }
 
-    /// Bytes of all weights in one piece.
+    /// Returns the bytes of all weights in one buffer.
     pub(super) fn weights(&self, handle: sys::cudnnHandle_t) -> Result<usize, CudnnError> {
         let mut bytes = 0;
         // SAFETY: as above.

@@ -1,4 +1,4 @@
-//! Where in one piece the library has each weight.
+//! The places of weights and biases in the library's single weight buffer.
 
 use super::descriptors::{Description, Tensor};
 use crate::calls::Recurrence;
@@ -9,26 +9,26 @@ use gpumem_core::program::ops::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// A piece of a weight or a bias: where it is, where in all weights it goes, and its bytes.
+/// A contiguous piece of a weight or a bias: its place in the tensor, its place in the buffer, and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Piece {
-    /// Which direction, which of its weights as in [`Each`](crate::calls::recurrence::Each), and bytes in front of it there.
+    /// The direction and the index of the weight in [`Each`](crate::calls::recurrence::Each); `at` is the offset in that tensor, in bytes.
     pub(super) of: [usize; 2],
     pub(super) at: u64,
-    /// Bytes in front of it where all are in one piece.
+    /// Offset in the buffer of all weights, in bytes.
     pub(super) packed: u64,
     pub(super) bytes: usize,
 }
 
 impl Piece {
-    /// What there is of its weight.
+    /// Returns the entry of `all` for this piece's weight.
     pub(super) fn among<'a, T>(&self, all: &'a [[T; 5]; 2]) -> &'a T {
         &all[self.of[0]][self.of[1]]
     }
 }
 
-/// Where the library has the weights and biases of each gate of each direction, of all weights at an address: those of the map, then those of
-/// the steps. The gates have the order that they have in the network. `None` if it has them elsewhere than between there and the end.
+/// Returns the pieces of the weights and biases of each gate of each direction, for a buffer of `bytes` bytes at `start`. Gates have the network's
+/// order. Input weights come first, then recurrent weights. `None` if the library has one outside the buffer.
 pub(super) fn of(
     description: &Description,
     handle: sys::cudnnHandle_t,
@@ -42,7 +42,7 @@ pub(super) fn of(
         for number in 0..2 * gates + u64::from(call.cell == Cell::Lstm) {
             let [matrix_at, bias_at] = find(description, handle, [direction, number], (start, bytes))?;
             let (side, gate) = ((number / gates) as usize, number % gates);
-            // Behind the gates of both sides is the projection, which has no bias.
+            // After the gates of both weights comes the projection, which has no bias.
             let found = match side {
                 0 | 1 => [Some((side, matrix_at, [of_map, of_steps][side])), Some((2 + side, bias_at, of_bias))],
                 _ => [Some((4, matrix_at, of_steps)), None],
@@ -59,7 +59,7 @@ pub(super) fn of(
     Ok(Some(joined(pieces)))
 }
 
-/// Where the library has a direction's matrix by its number, and its bias; 0 where there is none.
+/// Returns the addresses at which the library has matrix `number` of a direction, and its bias; 0 for an absent one.
 fn find(
     description: &Description,
     handle: sys::cudnnHandle_t,
@@ -68,7 +68,7 @@ fn find(
 ) -> Result<[CUdeviceptr; 2], CudnnError> {
     let [matrix, bias] = [Tensor::empty()?, Tensor::empty()?];
     let (mut matrix_at, mut bias_at) = (null_mut(), null_mut());
-    // SAFETY: handle and descriptors are alive, and both are valid places for an address. The library counts from the address of the
+    // SAFETY: handle and descriptors are alive, and both are valid places for an address. The library only adds offsets to the address of the
     // weights and reads nothing there.
     unsafe {
         sys::cudnnGetRNNWeightParams(
@@ -88,7 +88,7 @@ fn find(
     Ok([matrix_at, bias_at].map(|address| address as CUdeviceptr))
 }
 
-/// The same with those as one that follow each other on both sides.
+/// Joins pieces that are adjacent both in their tensor and in the buffer.
 fn joined(mut pieces: Vec<Piece>) -> Vec<Piece> {
     pieces.sort_by_key(|piece| (piece.of, piece.at));
     let mut all: Vec<Piece> = Vec::new();
@@ -114,14 +114,14 @@ mod tests {
     #[test]
     fn pieces_that_follow_each_other_are_one() {
         let piece = |of, at, packed, bytes| Piece { of: [0, of], at, packed, bytes };
-        // Gates in the order in which the library is asked for them: a weight and a bias each.
+        // Gates are in the order in which the library is asked for them: a weight and a bias each.
         let asked =
             vec![piece(0, 0, 0, 8), piece(2, 0, 32, 4), piece(0, 8, 8, 8), piece(2, 4, 36, 4), piece(1, 0, 16, 8)];
         assert_eq!(joined(asked), [piece(0, 0, 0, 16), piece(1, 0, 16, 8), piece(2, 0, 32, 8)]);
-        // Another order of the library's is kept.
+        // A different order in the library's buffer is kept.
         let turned = vec![piece(0, 0, 8, 8), piece(0, 8, 0, 8)];
         assert_eq!(joined(turned.clone()), turned);
-        // So is what follows in another direction.
+        // Pieces of different directions are not joined.
         let other = Piece { of: [1, 0], ..piece(0, 8, 8, 8) };
         assert_eq!(joined(vec![other, piece(0, 0, 0, 8)]), [piece(0, 0, 0, 8), other]);
     }
