@@ -1,4 +1,4 @@
-//! Moving averages of parameters: `kernels/average.cu`.
+//! Launches of moving averages of parameters: `kernels/average.cu`.
 
 use super::context::{Context, Setting};
 use super::optimizer::{FEW, NONE, Work, distances, following, many, most, spread};
@@ -9,18 +9,18 @@ use gpumem_core::program::{Action, Operation, Piece, Slot, TensorId};
 use gpumem_core::train::Ema;
 use gpumem_core::{Format, Precision};
 
-/// Pointers of a launch, and its words of each parameter without those of master copies.
+/// Pointers of a launch, and its words for each parameter, not counting those of master copies.
 const POINTERS: usize = 4;
 const FIELDS: usize = 3;
 
 const FILE: &str = "average.cu";
 
-/// The launch of one parameter.
+/// Returns the launch for one parameter.
 pub(super) fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     launch(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
 }
 
-/// The averages from operation `first` on, as many as a launch takes: how many, and their launch. `None` where that is a single operation.
+/// Fuses the averages from operation `first` on, as many as a launch takes. Returns their number and the launch; `None` if there is only one.
 ///
 /// # Errors
 /// As for [`launches`].
@@ -40,12 +40,12 @@ fn is_mixed(context: &Context<'_>) -> bool {
     matches!(context.setting.precision, Precision::Mixed(_))
 }
 
-/// The averages that the program has.
+/// Returns the settings of the program's moving averages.
 fn ema(context: &Context<'_>) -> Result<Ema, Error> {
     context.placed.program.descent.ema.ok_or(Error::Damaged("a program without moving averages computes some"))
 }
 
-/// A kernel with the numbers of the averages.
+/// Adds the constants of the averages to a kernel.
 fn averaging(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
     let ema = ema(context)?;
     let kernel = kernel.with_float("DECAY", ema.decay).with("EVERY", format!("{}ull", ema.every.max(1)));
@@ -53,7 +53,7 @@ fn averaging(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
     Ok(if ema.warmup { kernel.with("WARMUP", 1) } else { kernel })
 }
 
-/// The end of a step, which counts averages.
+/// Adds the constants to the kernel that ends a step, which counts averages.
 pub(super) fn counting(kernel: Kernel, context: &Context<'_>) -> Kernel {
     match context.placed.program.descent.ema {
         Some(ema) => kernel.with("EVERY", format!("{}ull", ema.every.max(1))),
@@ -61,18 +61,19 @@ pub(super) fn counting(kernel: Kernel, context: &Context<'_>) -> Kernel {
     }
 }
 
-/// A parameter and its average.
+/// Returns a parameter and its average.
 fn pair(operation: &Operation) -> Result<[TensorId; 2], Error> {
     let pair = operation.read(Slot::Parameter).zip(operation.written(Slot::Average));
     pair.map(|(parameter, average)| [parameter, average]).ok_or(Error::Damaged("an average lacks a tensor"))
 }
 
-/// True if a parameter has f32 elements itself.
+/// True if the parameter's own elements are f32.
 fn is_whole(context: &Context<'_>, parameter: TensorId) -> bool {
     context.tensor(parameter).role.format(context.setting.precision) == Format::F32
 }
 
-/// One launch for many parameters. The kernel is given the first tensor of each kind in the arena, and how far after it the others are.
+/// Returns one launch for many parameters. The kernel gets the tensor of each kind with the lowest address, and the distances of the others from
+/// it.
 fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
     let placed = context.placed;
     let pairs = all.iter().map(pair).collect::<Result<Vec<[TensorId; 2]>, Error>>()?;
@@ -97,10 +98,10 @@ fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
     Ok(launch)
 }
 
-/// The launch of a piece of a parameter, whose master copy is at the beginning of a staging buffer.
+/// Returns the launch for a piece of a parameter whose master copy is at the start of a staging buffer.
 ///
 /// # Errors
-/// As for [`launches`], and a piece that begins at no multiple of 256 bytes.
+/// As for [`launches`], and an error for a piece that does not begin at a multiple of 256 bytes.
 pub(super) fn piece(context: &Context<'_>, piece: Piece) -> Result<Vec<Launch>, Error> {
     let [parameter, average] = pair(context.operation)?;
     let outside = Error::Damaged("a piece of an average is none of its elements");

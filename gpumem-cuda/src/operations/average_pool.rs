@@ -1,5 +1,4 @@
-//! Means over windows: `kernels/average_pool.cu`, and over as many windows as the output has elements:
-//! `kernels/average_pool_adaptive.cu`.
+//! Launches of average pooling: `kernels/average_pool.cu`, and `kernels/average_pool_adaptive.cu` for adaptive pooling.
 
 use super::context::Context;
 use super::grid::planes;
@@ -10,13 +9,14 @@ use gpumem_core::program::ops::{AveragePool, Window, Windows};
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
 
-/// Adaptive windows of at least this many elements are added up by a warp each: then most of its lanes have something to do.
+/// Elements of an adaptive window from which on a warp sums each window: then most of its lanes have work.
 const LARGE: u64 = 24;
 
-/// Windows from which on a warp for each is worth its while where threads take packs of channels: below it, the packs keep a card busy.
+/// Elements of a window from which on a warp for each window pays off even if threads work on packs of channels. In smaller windows, the packs keep
+/// a card busy.
 const VERY_LARGE: u64 = 256;
 
-/// Height and width of the planes of x and y.
+/// Adds height and width of the planes of x and y to a kernel.
 fn sizes(kernel: Kernel, op: &AveragePool, count: u64) -> Kernel {
     let kernel = kernel.with("COUNT", format!("{count}ull"));
     let kernel = kernel.with("HEIGHT", op.input[0]).with("WIDTH", op.input[1]);
@@ -41,7 +41,7 @@ fn adaptive(context: &Context<'_>, entry: &'static str, op: &AveragePool, (count
     sizes(context.kernel("average_pool_adaptive.cu", entry), op, count).with("ADD", add)
 }
 
-/// The kernel with where the maps lie, and the channels that a thread takes.
+/// Adds the layouts of the maps to a kernel. Also returns the number of channels that a thread works on.
 fn lie(
     context: &Context<'_>,
     op: &AveragePool,
@@ -53,12 +53,12 @@ fn lie(
     planes(context, kernel, op.channels, &[("X_STRIDES", x, input), ("Y_STRIDES", y, op.output())])
 }
 
-/// Threads that add up an adaptive window, if each takes `pack` channels.
+/// Returns the number of threads that sum an adaptive window, if each works on `pack` channels.
 fn lanes(op: &AveragePool, pack: u64) -> u64 {
     let side = |axis: usize| op.input[axis].div_ceil(op.output[axis].max(1));
     match side(0).saturating_mul(side(1)) {
         ..LARGE => 1,
-        // Such threads have enough to read elsewhere.
+        // Threads with packs have enough other elements to read.
         ..VERY_LARGE if pack > 1 => 4,
         _ => 32,
     }

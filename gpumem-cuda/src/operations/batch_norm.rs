@@ -1,4 +1,4 @@
-//! Batch normalisation: `kernels/batch_norm.cu`, and `kernels/batch_norm_last.cu` where channels lie side by side.
+//! Launches of batch normalisation: `kernels/batch_norm.cu`, and `kernels/batch_norm_last.cu` for channels last.
 
 use super::context::Context;
 use super::grid::{channel_pack, norm_real, pack, parts, threads};
@@ -11,39 +11,39 @@ use gpumem_core::program::ops::BatchNorm;
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
 
-/// What a pass over the output does beside normalising it.
+/// The operations that a pass over the output does after normalising it.
 #[derive(Clone, Copy)]
 pub(crate) struct Tail {
-    /// A map that is added.
+    /// A map that is added; `None` if there is none.
     pub(crate) residual: Option<TensorId>,
-    /// What follows after that: `RECTIFIER` of `rectify.cuh`.
+    /// The function applied after that: `RECTIFIER` of `rectify.cuh`.
     pub(crate) rectifier: Rectifier,
-    /// Where the result goes.
+    /// The tensor of the result.
     pub(crate) output: TensorId,
-    /// Dropout behind all that.
+    /// Dropout after all that; `None` if there is none.
     pub(crate) dropped: Option<Dropped>,
 }
 
 impl Tail {
-    /// Nothing but the output.
+    /// Returns a tail that only writes the output.
     pub(crate) fn new(output: TensorId) -> Tail {
         Tail { residual: None, rectifier: Rectifier::NONE, output, dropped: None }
     }
 }
 
-/// Dropout in the same pass.
+/// Dropout in the pass of the normalisation.
 #[derive(Clone, Copy)]
 pub(crate) struct Drop {
-    /// The share of elements that are dropped.
+    /// The probability that an element is dropped.
     pub(crate) p: f64,
-    /// The row of the layer that draws, and the state that it draws from.
+    /// The row of the layer that draws, and the state of the random generator.
     pub(crate) row: u32,
     pub(crate) state: TensorId,
 }
 
 impl Drop {
-    /// The same launch with dropout of the elements of `map`: the normalisation's own output or its gradient. Its input may lie inside a
-    /// larger map.
+    /// Returns `launch` with dropout of the elements of `map`: the normalisation's own output or its gradient. Its input may be part of a larger
+    /// map.
     fn add_to(self, launch: Launch, context: &Context<'_>, map: TensorId) -> Launch {
         let kernel = with_parts(launch.kernel.clone(), context, map, context.count(map));
         let kernel = with_draws(kernel, "SCALE", self.p);
@@ -51,54 +51,55 @@ impl Drop {
     }
 }
 
-/// What dropout gives behind a pass over the output.
+/// Dropout after the pass over the output.
 #[derive(Clone, Copy)]
 pub(crate) struct Dropped {
     pub(crate) drop: Drop,
-    /// Where its result goes.
+    /// The tensor of its result.
     pub(crate) output: TensorId,
-    /// Whether somebody needs what it was made of, too.
+    /// True if another operation needs dropout's input too, so that it is written as well.
     pub(crate) keeps_input: bool,
 }
 
-/// Where the gradient of the output comes from.
+/// The gradient with which a backward pass starts, and the operations that it passes through first.
 #[derive(Clone, Copy)]
 pub(crate) struct Incoming {
-    /// The gradient of what the rectifier behind it gives.
+    /// The gradient of the output of the rectifier after the normalisation.
     pub(crate) dy: TensorId,
     pub(crate) rectifier: Rectifier,
-    /// The rectifier's output and where the gradient goes that comes through it, if others have that gradient too.
+    /// The rectifier's output, and the tensor for the gradient after the rectifier, if other operations need that gradient too; else `None`.
     pub(crate) masked: Option<[TensorId; 2]>,
-    /// Dropout that it comes through before all that.
+    /// Dropout that the gradient passes through before the rectifier; `None` if there is none.
     pub(crate) drop: Option<Drop>,
-    /// Where the output goes that is made again beside the gradient of the input. It lies as `dy` does.
+    /// The tensor for the recomputed output, which is written with the gradient of the input. Its layout is that of `dy`. `None` if the output is
+    /// not recomputed.
     pub(crate) again: Option<TensorId>,
 }
 
-/// Channels from which on a block for each is enough: of 1024 threads, with four loads of 16 bytes each on their way, one a
-/// multiprocessor asks for more than memory can give.
+/// Channels from which on a block for each is enough. A block of 1024 threads, each with four 16-byte loads in flight, on each multiprocessor
+/// requests more than memory can deliver.
 const MANY: u64 = 128;
 
-/// Threads of a block that takes several channels. Two such blocks have all registers of a multiprocessor, and ask for enough.
+/// Threads of a block that works on several channels. Two such blocks use all registers of a multiprocessor, and request enough.
 const THREADS: u64 = 384;
 
 /// Such blocks that a multiprocessor runs at once.
 const AT_ONCE: u64 = 2;
 
-/// Packs side by side of a block that has its channels to itself: the 32 bytes that memory moves at least. It has twice the threads.
+/// Adjacent packs of a block that has its channels to itself: 32 bytes, the least that memory moves. Such a block has twice the threads.
 const NARROW: u64 = 2;
 
-/// How blocks and threads go through the maps.
+/// The division of the maps among blocks and threads.
 #[derive(Clone, Copy)]
 enum Way {
-    /// A block for a channel, plane by plane, so many elements a thread at a time; packs of a channel, over all samples.
+    /// A block for each channel. It goes through the planes, `pack` elements a thread at a time; a channel has `packs` packs over all samples.
     Planes { pack: u64, packs: u64 },
-    /// A block for `wide` packs of channels side by side, and `rows` pixels at a time.
+    /// A block for `wide` adjacent packs of channels, and `rows` pixels at a time.
     Pixels { pack: u64, wide: u64, rows: u64 },
 }
 
-/// Packs of channels that a block has side by side, of `packs`: 128 bytes and more in a row where there are as many, and as few threads
-/// as possible without a channel.
+/// Returns the adjacent packs of channels of a block, out of `packs`. A row of them has 128 bytes or more if there are as many, and as few threads
+/// as possible are left without a channel.
 fn side_by_side(packs: u64) -> u64 {
     if packs <= 16 {
         return packs.max(1);
@@ -107,30 +108,30 @@ fn side_by_side(packs: u64) -> u64 {
     (8..=16).min_by_key(idle).unwrap_or(8)
 }
 
-/// What the launches of an operation share.
+/// Sizes and choices that the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
     op: &'a BatchNorm,
     samples: u64,
-    /// H * W.
+    /// Elements of a plane: H * W.
     area: u64,
     way: Way,
     parts: u64,
-    /// The state, which has a word for it, if there are parts and all blocks run at once.
+    /// The state tensor, which has a word for the grid barrier, if there are parts and all blocks are resident at once; else `None`.
     together: Option<TensorId>,
     rectifier: Rectifier,
     residual: bool,
     masked: bool,
-    /// Whether the backward pass writes y as well.
+    /// True if the backward pass writes y as well.
     renormalises: bool,
-    /// Whether mean and deviation of each channel are known.
+    /// True if mean and deviation of each channel are already known.
     is_again: bool,
-    /// x, y or its gradient, and the gradient of x or x.
+    /// The maps x; y or its gradient; and the gradient of x, or x again without one.
     maps: [TensorId; 3],
 }
 
 impl Way {
-    /// Blocks that one part of the pixels takes.
+    /// Returns the blocks that one part of the pixels needs.
     fn blocks(self, channels: u64) -> u64 {
         match self {
             Way::Planes { .. } => channels,
@@ -138,25 +139,27 @@ impl Way {
         }
     }
 
-    /// Whether a block for all pixels of its channels takes less time than two launches for parts of them: half of the multiprocessors
-    /// have one, or a quarter where the map is small enough to be in the cache still. One launch for parts takes less than either: on an
-    /// H100, 64 such blocks move 1.3 to 2.1 TB/s, and 256 for parts of pixels 2.7.
+    /// True if one block for all pixels of its channels is faster than two launches for parts of the pixels.
+    ///
+    /// That holds if half of the multiprocessors have a block, or a quarter if the map is small enough to be in the cache still. A single launch
+    /// for parts, with a grid barrier, is faster than both: on an H100, 64 such blocks move 1.3 to 2.1 TB/s, and 256 blocks for parts of pixels 2.7
+    /// TB/s.
     fn is_enough(self, pixels: u64, channels: u64) -> bool {
         let elements = pixels.saturating_mul(channels);
         self.blocks(channels) >= if elements <= 8 << 20 { 32 } else { 64 }
     }
 
-    /// Parts of so many pixels, at most `most`: a thread has four pixels or more.
+    /// Returns the number of parts that the pixels are split into, at most `most`. A thread has four pixels or more.
     fn parts_of_pixels(self, pixels: u64, channels: u64, most: u64) -> u64 {
         match self {
             Way::Planes { .. } => 1,
-            // Half as many blocks as elsewhere.
+            // Half as many blocks as other operations have.
             Way::Pixels { rows, .. } => parts(pixels, 2 * self.blocks(channels), most, 4 * rows),
         }
     }
 }
 
-/// Where x, y and dx lie, and which shapes they have. What takes the place of a dx that is not there is x.
+/// Returns the names, tensors and shapes of x, y and dx, for their strides. If there is no dx, x takes its place.
 fn lying(op: &BatchNorm, [x, y, dx]: [TensorId; 3]) -> [(&'static str, TensorId, Shape); 3] {
     let shape = |id: TensorId| if id == x { op.input() } else { op.output() };
     [("X_STRIDES", x, op.input()), ("Y_STRIDES", y, shape(y)), ("D_STRIDES", dx, shape(dx))]
@@ -165,7 +168,7 @@ fn lying(op: &BatchNorm, [x, y, dx]: [TensorId; 3]) -> [(&'static str, TensorId,
 impl<'a> Plan<'a> {
     fn new(context: &'a Context<'a>, op: &'a BatchNorm, maps: [TensorId; 3], rectifier: Rectifier) -> Plan<'a> {
         let (samples, area) = (context.samples(maps[0]), op.size[0] * op.size[1]);
-        // Two f32 for each part of each channel.
+        // Two f32 numbers for each part of each channel.
         let room = context.workspace_bytes() / 8 / op.channels.max(1);
         let pack = channel_pack(context, op.channels, &lying(op, maps));
         let pack = if op.input_channels().is_multiple_of(pack) { pack } else { 1 };
@@ -192,7 +195,7 @@ impl<'a> Plan<'a> {
             let fits = |pack: &u64| is_dense && *pack <= widest && area.is_multiple_of(*pack);
             let pack = [8, 4, 2].into_iter().find(fits).unwrap_or(1);
             let packs = samples * area / pack;
-            // A warp joins the parts, one a lane.
+            // A warp joins the parts, one in each lane.
             let most = if op.channels >= MANY { 1 } else { room.clamp(1, 32) };
             (Way::Planes { pack, packs }, parts(packs, op.channels, most, 512))
         };
@@ -253,7 +256,7 @@ impl<'a> Plan<'a> {
         Ok(if dense { kernel } else { kernel.with("HEIGHT", op.size[0]).with("WIDTH", op.size[1]) })
     }
 
-    /// A block for each channel, or some of them, and part.
+    /// Returns a launch with a block for each channel, or group of channels, and each part.
     fn channels(&self, entry: &'static str, add: [u8; 3], arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let (blocks, block) = match self.way {
             Way::Planes { packs, .. } => (self.op.channels, threads(packs.div_ceil(self.parts))),
@@ -267,12 +270,12 @@ impl<'a> Plan<'a> {
         Ok(Launch { kernel: self.kernel(entry, add)?, grid, block: [block, 1, 1], arguments, numbers: Vec::new() })
     }
 
-    /// The launch of inference, or of the same from the batch's own statistics.
+    /// Returns the launch of inference, or of recomputing the output from the batch's own statistics.
     fn inference(self, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         self.elementwise("batch_norm_apply", [0; 3], arguments)
     }
 
-    /// A launch in which no element depends on another one.
+    /// Returns a launch in which elements do not depend on each other.
     fn elementwise(
         mut self,
         entry: &'static str,
@@ -287,20 +290,20 @@ impl<'a> Plan<'a> {
                 Ok(Launch::elementwise(kernel, self.op.channels * packs, arguments))
             }
             Way::Pixels { .. } => {
-                // Blocks along y that a grid has.
+                // The most blocks along y of a grid.
                 self.parts = self.way.parts_of_pixels(self.samples * self.area, self.op.channels, 65_535);
                 self.channels(entry, add, arguments)
             }
         }
     }
 
-    /// The workspace, if there are partial results.
+    /// Returns the workspace for partial results; `None` if there are none.
     fn partial(&self) -> Option<TensorId> {
         if self.parts > 1 { self.context.operation.written(Slot::Workspace) } else { None }
     }
 }
 
-/// Scale and shift, where there are any.
+/// Returns scale and shift; `None` for those that the layer lacks.
 pub(crate) fn parameters(context: &Context<'_>, op: &BatchNorm) -> Result<[Option<TensorId>; 2], Error> {
     if !op.affine {
         return Ok([None; 2]);
@@ -327,7 +330,7 @@ pub(crate) fn forward_with(context: &Context<'_>, op: &BatchNorm, tail: Tail) ->
     }
     if context.placed.program.training && !op.eval {
         let saved = Some(context.written(Slot::Saved(0))?);
-        // In training there may be no running statistics that anybody keeps.
+        // In training the running statistics may not be kept.
         let [mean, variance] = match context.operation.written(Slot::Buffer(0)) {
             Some(mean) => [Some(mean), Some(context.written(Slot::Buffer(1))?)],
             None => [None; 2],
@@ -367,34 +370,34 @@ pub(super) fn backward(context: &Context<'_>, op: &BatchNorm) -> Result<Vec<Laun
     backward_through(context, op, Incoming { dy, rectifier: follower(op)?, masked: None, drop: None, again: None })
 }
 
-/// The function behind it that its gradient comes through, if it is part of the operation.
+/// Returns the function after the normalisation that is part of the operation, so that its gradient passes through it.
 pub(crate) fn follower(op: &BatchNorm) -> Result<Rectifier, Error> {
     let Some(function) = op.activation else { return Ok(Rectifier::NONE) };
     Rectifier::behind_norm(function)
         .ok_or(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"))
 }
 
-/// The statistics from which the output is computed a second time, if it is.
+/// Returns the saved statistics, if the operation recomputes the output; else `None`.
 pub(crate) fn kept(context: &Context<'_>) -> Option<TensorId> {
     context.operation.forward().and(context.operation.read(Slot::Saved(0)))
 }
 
-/// Whether the sums that the backward pass needs are a launch of their own.
+/// True if the sums of the backward pass are a launch of their own.
 pub(crate) fn sums_first(context: &Context<'_>, op: &BatchNorm, dy: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
     let dx = context.operation.written(Slot::InputGradient(0)).unwrap_or(x);
     Ok(Plan::new(context, op, [x, dy, dx], Rectifier::NONE).parts > 1)
 }
 
-/// Whether the statistics that the forward pass needs are a launch of their own.
+/// True if the statistics of the forward pass are a launch of their own.
 pub(crate) fn statistics_first(context: &Context<'_>, op: &BatchNorm, output: TensorId) -> Result<bool, Error> {
     let x = context.read(Slot::Input(0))?;
     let observes = kept(context).is_none() && !op.eval;
     Ok(observes && Plan::new(context, op, [x, output, x], Rectifier::NONE).parts > 1)
 }
 
-/// Whether dropout may be in the pass from the input to this tensor, or back: maps are dense, and each channel has one block, plane by
-/// plane.
+/// True if dropout may be fused into the pass from the input to `other`, or back. All maps must be dense, and each channel must have one block,
+/// which goes plane by plane.
 pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -> Result<bool, Error> {
     if op.eval {
         return Ok(false);
@@ -406,16 +409,16 @@ pub(crate) fn may_drop(context: &Context<'_>, op: &BatchNorm, other: TensorId) -
     Ok(matches!(plan.way, Way::Planes { .. }) && plan.parts == 1 && is_dense && kept(context).is_none())
 }
 
-/// The backward pass from the gradient that comes in.
+/// Returns the launches of the backward pass from the incoming gradient.
 pub(crate) fn backward_through(
     context: &Context<'_>,
     op: &BatchNorm,
     incoming: Incoming,
 ) -> Result<Vec<Launch>, Error> {
     let Incoming { dy, rectifier, masked, drop, again } = incoming;
-    // What is undone is undone from the output.
+    // If the function after it is inverted, that is done from the output.
     let kept = if rectifier.slope().is_some() { Slot::Output } else { Slot::Input(0) };
-    // By running statistics, the gradients of input and bias read no x: dy stands in its place.
+    // With running statistics, the gradients of input and bias read no x, so dy takes its place.
     let x = if op.eval { context.operation.read(kept).unwrap_or(dy) } else { context.read(kept)? };
     let saved = context.read(Slot::Saved(0))?;
     let slots = [Slot::InputGradient(0), Slot::InputGradient(1), Slot::InputGradient(2)];
@@ -446,7 +449,7 @@ pub(crate) fn backward_through(
     let arguments = [read(through.unwrap_or(dy)), vec![Some(partial), dx, dweight, dbias, again]].concat();
     let mut input = plan.channels("batch_norm_input", add, arguments)?;
     if dx.is_none() {
-        // Only the sums of each channel are left to be added up.
+        // The launch only has to add up the sums of each channel.
         input.grid[1] = 1;
         if let Way::Planes { .. } = plan.way {
             input.block = [32, 1, 1];

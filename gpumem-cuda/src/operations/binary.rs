@@ -1,4 +1,4 @@
-//! Functions of two numbers with broadcasting: `kernels/binary.cu`.
+//! Launches of binary functions with broadcasting: `kernels/binary.cu`.
 
 use super::context::Context;
 use super::grid::threads;
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::{Axis, Binary, BinaryFunction};
 use gpumem_core::program::{Slot, TensorId};
 
-/// The function's name in the kernel.
+/// Returns the function's name in the kernel.
 pub(super) fn name(function: BinaryFunction) -> &'static str {
     match function {
         BinaryFunction::Add => "Add",
@@ -24,7 +24,7 @@ fn length(axes: &[Axis], is: impl Fn(&Axis) -> bool) -> u64 {
     axes.iter().filter(|axis| is(axis)).fold(1, |product: u64, axis| product.saturating_mul(axis.length))
 }
 
-/// How far apart neighbours along each axis are in an input.
+/// Returns the stride of an input along each axis, in elements; 0 if it is broadcast along it.
 pub(super) fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
     let stride = |at: usize| {
         let inside = length(&axes[at + 1..], |axis| axis.has[input]);
@@ -33,20 +33,20 @@ pub(super) fn strides(axes: &[Axis], input: usize) -> Vec<u64> {
     (0..axes.len()).map(stride).collect()
 }
 
-/// What the launches of an operation share.
+/// Sizes and choices that the launches of an operation share.
 pub(super) struct Plan<'a> {
     pub(super) context: &'a Context<'a>,
     function: BinaryFunction,
     pub(super) axes: Vec<Axis>,
     /// Elements of the output.
     count: u64,
-    /// Elements of a row that a thread takes at a time: `TOGETHER` of the kernel.
+    /// Elements of a row that a thread works on at a time: `TOGETHER` of the kernel.
     together: u64,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(context: &'a Context<'a>, op: &Binary, output: TensorId) -> Result<Plan<'a>, Error> {
-        // An input that a gradient does not read may be anything; its own is written.
+        // An input that a gradient does not read may be absent; its gradient, which is written, has its size.
         let batched = [0, 1].map(|input| {
             let gradient = context.operation.written(Slot::InputGradient(input));
             let tensor = context.operation.read(Slot::Input(input)).or(gradient);
@@ -55,7 +55,7 @@ impl<'a> Plan<'a> {
         let axes = op.axes(context.samples(output), batched);
         let mut axes = axes.ok_or(Error::Damaged("two values do not fit each other"))?;
         if !context.tensor(output).layout.is_dense() {
-            // All lie alike, gaps included: they are gone through as they are stored.
+            // All have one layout, including pitches, so elements are processed as they are stored.
             axes = vec![Axis { length: context.elements(output), has: [true; 2] }];
         }
         let count = length(&axes, |_| true);
@@ -63,12 +63,12 @@ impl<'a> Plan<'a> {
         Ok(Plan { context, function: op.function, axes, count, together })
     }
 
-    /// Whether an input has an element for each of the output.
+    /// True if an input has an element for each of the output, so that it is not broadcast.
     pub(super) fn is_whole(&self, input: usize) -> bool {
         self.axes.iter().all(|axis| axis.has[input])
     }
 
-    /// Whether it is a product of values of one size, which have a kernel of their own.
+    /// True if the function multiplies values of one size, for which there is a separate kernel.
     fn is_plain_product(&self) -> bool {
         self.function == BinaryFunction::Multiply && self.is_whole(0) && self.is_whole(1)
     }
@@ -87,13 +87,13 @@ impl<'a> Plan<'a> {
         kernel.with("LANES", lanes).with("COLUMNS", columns).with("ADD", add)
     }
 
-    /// `y = a b`, or the same with the gradient of one in the place of y.
+    /// Returns the launch of `y = a b`. For a gradient, y is the gradient of one factor.
     fn multiply(&self, [a, b, y]: [TensorId; 3], add: u8) -> Vec<Launch> {
         let kernel = self.kernel("multiply", 0, [32, 32], add);
         vec![Launch::elementwise(kernel, self.count.div_ceil(4), vec![Some(a), Some(b), Some(y)])]
     }
 
-    /// The gradient of an input that is repeated: sums over the repetitions.
+    /// Returns the launch of the gradient of a broadcast input, which sums over the repetitions.
     fn sums(&self, input: usize, add: u8, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let elements = length(&self.axes, |axis| axis.has[input]);
         let repeated = length(&self.axes, |axis| !axis.has[input]);
@@ -103,7 +103,7 @@ impl<'a> Plan<'a> {
             Ok(Launch { kernel, grid: [blocks, 1, 1], block: [threads, 1, 1], arguments, numbers: Vec::new() })
         };
         if self.axes[self.axes.len() - 1].has[input] {
-            // As many slices as there is work for, up to 32, and then as many columns as make 256 threads or more.
+            // As many slices as there is work for, up to 32, and then enough columns for 256 threads or more.
             let slices = repeated.next_power_of_two().clamp(1, 32);
             let columns = (256 / slices).max(32);
             let kernel = self.kernel("binary_columns", input, [32, columns], add);

@@ -1,4 +1,4 @@
-//! Attention of the steps at hand of a sequence over all steps before: `kernels/cached_attention.cu`.
+//! Launches of attention of a sequence's current time steps over all earlier ones: `kernels/cached_attention.cu`.
 
 use super::attention::grid;
 use super::context::Context;
@@ -8,10 +8,10 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CachedAttention;
 
-/// The most heads of queries that a block works on, where they share one of keys.
+/// The most query heads that a block works on, if they share a key head.
 const MOST_HEADS: u64 = 4;
 
-/// Elements of a head from which on a block has one head alone: its sums would not stay in registers.
+/// Elements of a head from which on a block has only one head: the sums of more would not fit in registers.
 const WIDE: u64 = 256;
 
 pub(super) fn forward(context: &Context<'_>, op: &CachedAttention) -> Result<Vec<Launch>, Error> {

@@ -1,4 +1,4 @@
-//! Convolution of the steps at hand of a signal behind those before: `kernels/cached_convolution.cu`.
+//! Launches of a causal convolution of a sequence's current time steps, with the earlier ones in a cache: `kernels/cached_convolution.cu`.
 
 use super::context::Context;
 use super::grid::small;

@@ -1,4 +1,4 @@
-//! Operations that are element by element, as one launch: `kernels/chain.cu`.
+//! The launch of a chain of elementwise operations: `kernels/chain.cu`.
 
 use super::binary::Plan;
 use super::context::{Context, Setting};
@@ -13,39 +13,39 @@ use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;
 use std::collections::BTreeMap;
 
-/// Tensors that the kernel has pointers for: those that it only reads, and those that it writes.
+/// The most pointers of the kernel, to tensors that it only reads and to tensors that it writes.
 const POINTERS: [usize; 2] = [8, 6];
 
-/// The most tensors of a launch: a piece of each is in registers.
+/// The most tensors of a launch: 16 bytes of each are in registers.
 const MOST: usize = 12;
 
 /// A tensor that is loaded.
 #[derive(Clone)]
 struct Load {
     tensor: TensorId,
-    /// Where the elements are that belong to those of the output from `at` on, if the tensor is repeated, and whether that is
-    /// one element for all of them.
+    /// For a broadcast tensor, an expression for the index of the element that belongs to output element `at`, and true if one element serves all
+    /// elements of a thread. `None` for a tensor that is not broadcast.
     repeated: Option<(String, bool)>,
     /// The number of its value.
     value: usize,
 }
 
-/// Operations that follow each other, each element by element over as many elements.
+/// Consecutive elementwise operations over equally many elements.
 ///
-/// Every value has a number: what memory would have kept of it is `r[number]` in the kernel.
+/// Every value has a number: `r[number]` in the kernel is the value as memory would have stored it, rounded.
 #[derive(Clone)]
 pub(crate) struct Chain<'a> {
     placed: &'a Placed,
     setting: Setting,
-    /// Elements of every tensor that is not repeated, and how they lie.
+    /// Elements of every tensor that is not broadcast, and their shape and layout.
     elements: u64,
     lies: (Shape, Layout),
     loads: Vec<Load>,
-    /// The latest value of each tensor that is not repeated.
+    /// The number of the latest value of each tensor that is not broadcast.
     held: BTreeMap<TensorId, usize>,
-    /// Tensors of bits, whose number is where the kernel has a piece's: those that are loaded, then those that are written.
+    /// Activation masks, in the order of the kernel's words for them: those that are loaded, then those that are written.
     sides: Vec<TensorId>,
-    /// Whether what is repeated is so for eight elements at a time, as bits want it.
+    /// True if broadcast elements are the same for eight elements at a time, as masks require.
     in_eights: bool,
     written: Vec<TensorId>,
     values: usize,
@@ -53,14 +53,14 @@ pub(crate) struct Chain<'a> {
     work: Vec<String>,
     state: Option<TensorId>,
     rows: Vec<u32>,
-    /// Of how many neighbours the words of each of them are.
+    /// For each random stream, the number of neighbouring elements that share a draw.
     shares: Vec<u64>,
-    /// How many draws a part of a batch that is split has; the same for all of them.
+    /// Draws of a micro-batch, if the batch is split: one number for all streams. `None` if nothing is drawn yet.
     drawn: Option<u64>,
 }
 
 impl<'a> Chain<'a> {
-    /// A chain without operations, over the elements of what `first` writes.
+    /// Returns a chain without operations, over the elements of the tensor that `first` writes; `None` if it writes none.
     pub(crate) fn like(placed: &'a Placed, first: &Operation, setting: Setting) -> Option<Chain<'a>> {
         let tensor = placed.program.tensor(first.writes.first()?.tensor);
         Some(Chain {
@@ -83,10 +83,10 @@ impl<'a> Chain<'a> {
         })
     }
 
-    /// One more operation; `None` if it is not of this kind, and the chain is then of no use.
+    /// Adds an operation; `None` if it is not elementwise or does not match the others. The chain cannot be used after that.
     pub(crate) fn add(&mut self, operation: &'a Operation) -> Option<()> {
         let keeps_sides = matches!(operation.forward(), Some(Op::Rectifier(_)));
-        // Scratch memory is for a pass with what follows, which it did not become.
+        // Scratch memory is ignored: it is for a fusion with a later operation, which was not possible.
         if operation.writes.iter().filter(|written| !written.slot.is_scratch()).count() != 1 && !keeps_sides {
             return None;
         }
@@ -124,30 +124,30 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Whether a tensor is one of those that are read or written.
+    /// True if the chain reads or writes the tensor.
     pub(crate) fn has(&self, tensor: TensorId) -> bool {
         self.held.contains_key(&tensor)
             || self.sides.contains(&tensor)
             || self.loads.iter().any(|load| load.tensor == tensor)
     }
 
-    /// Whether a tensor is one of those that are written.
+    /// True if the chain writes the tensor.
     pub(crate) fn writes(&self, tensor: TensorId) -> bool {
         self.written.contains(&tensor)
     }
 
-    /// The tensors that are loaded, each with whether it is repeated.
+    /// Returns the tensors that are loaded, each with true if it is broadcast.
     pub(crate) fn loaded(&self) -> impl Iterator<Item = (TensorId, bool)> + '_ {
         let bits = self.sides.iter().filter(|id| !self.written.contains(id)).map(|&id| (id, false));
         self.loads.iter().map(|load| (load.tensor, load.repeated.is_some())).chain(bits)
     }
 
-    /// The tensors that are written.
+    /// Returns the tensors that are written.
     pub(crate) fn written(&self) -> &[TensorId] {
         &self.written
     }
 
-    /// The launch, with these tensors stored; `None` if there are too many tensors, or none.
+    /// Returns the launch, with these tensors stored; `None` if there are too many tensors, or none.
     pub(crate) fn launch(&self, stored: &[TensorId]) -> Option<Launch> {
         let mut read: Vec<TensorId> = Vec::new();
         for (tensor, _) in self.loaded() {
@@ -155,12 +155,12 @@ impl<'a> Chain<'a> {
                 read.push(tensor);
             }
         }
-        // A byte of bits is one thread's.
+        // One thread must own whole bytes of a mask.
         if !self.sides.is_empty() && !self.in_eights {
             return None;
         }
         let [reads, writes] = [read.len(), stored.len()];
-        // Pieces of eight elements in f32 are twice as long.
+        // Eight elements in f32 take twice the registers.
         let most = if self.sides.is_empty() || pieces_are_eights(self.setting) { MOST } else { MOST / 2 };
         if writes == 0 || reads > POINTERS[0] || writes > POINTERS[1] || reads + writes > most {
             return None;
@@ -269,7 +269,7 @@ impl<'a> Chain<'a> {
         Some(format!("{}*{}::slope({kept},{})", self.value(dy)?, op.function.name(), arguments(op)))
     }
 
-    /// The output, and its bits where they are kept.
+    /// Adds a rectifier: its output, and its activation mask if that is saved.
     fn rectify(&mut self, context: &Context<'_>, op: &Rectifier, [x, y]: [TensorId; 2]) -> Option<()> {
         let (name, arguments) = (op.of.function.name(), arguments(&op.of));
         let text = format!("{name}::value({},{arguments})", self.value(x)?);
@@ -287,7 +287,7 @@ impl<'a> Chain<'a> {
         Some(format!("{}*slope_of<{name}>(sides[{number}],e,{inside},{arguments})", self.value(dy)?))
     }
 
-    /// The number of the bits in a tensor, if it has one for each element, where the others have theirs.
+    /// Returns the number of the activation mask in a tensor; `None` unless it has a bit for each element in the layout of the other tensors.
     fn bits(&mut self, tensor: TensorId) -> Option<usize> {
         let bits = self.placed.program.tensor(tensor);
         let each = bits.layout.elements(bits.shape)?;
@@ -313,7 +313,7 @@ impl<'a> Chain<'a> {
         Some(format!("{}*{slope}", self.value(dy)?))
     }
 
-    /// The input and its gradient. One that is repeated has the sum of many.
+    /// Returns the input and the expression of its gradient; `None` for a broadcast input, whose gradient is a sum.
     fn binary_gradient(&mut self, context: &Context<'_>, op: &Binary, dy: TensorId) -> Option<(u8, String)> {
         let (input, _) = context.gradient_of_branch(2).ok()?;
         let plan = Plan::new(context, op, dy).ok()?;
@@ -325,7 +325,7 @@ impl<'a> Chain<'a> {
         Some((input, format!("{}*{function}::slope({input},{a},{b})", self.value(dy)?)))
     }
 
-    /// As `kernels/sum.cu` adds up: the output's own share, then all else, in their order.
+    /// Returns the expression of a sum. Terms are added in the order of `kernels/sum.cu`: the output's own share, then the others.
     fn sum(&mut self, context: &Context<'_>, op: &Sum, y: TensorId) -> Option<String> {
         let sample = context.tensor(y).layout.elements(op.shape)?;
         let axes = [Axis { length: context.samples(y), has: [false; 2] }, Axis { length: sample, has: [true; 2] }];
@@ -342,14 +342,14 @@ impl<'a> Chain<'a> {
     }
 
     fn dropped(&mut self, context: &Context<'_>, op: &Mask, x: TensorId) -> Option<String> {
-        // An element is drawn by its place in the order of the shape; whole samples lie one behind the other in any order.
+        // An element is drawn by its index in the order of the shape. Whole samples are consecutive in any layout.
         let share = match op.shared {
             _ if op.drops_samples() => self.lies.1.elements(op.shape)?,
             shared if self.is_dense() => shared,
             _ => return None,
         };
         if self.placed.program.descent.accumulates() {
-            // What is there once for all samples is drawn once for all parts.
+            // A value that exists once for all samples is drawn once for all micro-batches.
             let drawn = if context.tensor(x).batched { context.count(x) / op.shared.max(1) } else { 0 };
             if *self.drawn.get_or_insert(drawn) != drawn {
                 return None;
@@ -362,14 +362,14 @@ impl<'a> Chain<'a> {
         Some(format!("drop(words[{}][e],{threshold}u,{},{scale:e})", self.rows.len() - 1, self.value(x)?))
     }
 
-    /// Computes the terms of a formula; the last one is its value.
+    /// Adds the terms of a formula, and returns the last one, which is its value.
     fn formula(&mut self, formula: &gpumem_core::program::formula::Formula) -> Option<String> {
         self.work.push(formula::terms(formula).ok()?);
         self.terms = self.terms.max(formula.terms.len());
         Some(format!("t[{}]", formula.terms.len() - 1))
     }
 
-    /// Both inputs of a function of two numbers; one that is not read may be anything.
+    /// Returns the expressions of both inputs of a binary function. An input that is not read may be any number.
     fn operands(&mut self, plan: &Plan<'_>) -> Option<[String; 2]> {
         let mut operand = |input: u8| match plan.context.operation.read(Slot::Input(input)) {
             None => Some("0.0f".into()),
@@ -383,25 +383,25 @@ impl<'a> Chain<'a> {
         self.lies.1.is_dense()
     }
 
-    /// Whether elements of a tensor are those of the network's activations.
+    /// True if a tensor has the number format of activations.
     fn is_real(&self, tensor: TensorId) -> bool {
         let format = |role: Role| role.format(self.setting.precision);
         format(self.placed.program.tensor(tensor).role) == format(Role::Activation)
     }
 
-    /// Whether a tensor has an element for each, where the others have theirs.
+    /// True if a tensor has as many elements as the others, with their format and layout.
     fn is_alike(&self, id: TensorId) -> bool {
         let stored = self.placed.program.tensor(id).stored(self.setting.batch);
         self.is_laid_out(id) && self.is_real(id) && stored == Some(self.elements)
     }
 
-    /// Whether the elements of a tensor follow each other as those of the others do.
+    /// True if the elements of a tensor are in the order of the others.
     fn is_laid_out(&self, id: TensorId) -> bool {
         let tensor = self.placed.program.tensor(id);
         tensor.layout == self.lies.1 && (self.is_dense() || tensor.shape == self.lies.0)
     }
 
-    /// The number of a tensor's value, which is loaded if no operation before has read or written it.
+    /// Returns the number of a tensor's value. The tensor is loaded if no earlier operation has read or written it.
     fn number(&mut self, tensor: TensorId) -> Option<usize> {
         if let Some(&number) = self.held.get(&tensor) {
             return Some(number);
@@ -412,15 +412,15 @@ impl<'a> Chain<'a> {
         self.is_alike(tensor).then_some(value)
     }
 
-    /// The same as an expression.
+    /// Returns the value of a tensor as an expression.
     fn value(&mut self, tensor: TensorId) -> Option<String> {
         Some(widened(self.number(tensor)?))
     }
 
-    /// What is repeated along some of these axes of the output, as input number `input` is.
+    /// Returns the value of a tensor that is broadcast along some axes of the output, as an expression. `input` is its index in the operation.
     fn repeated(&mut self, tensor: TensorId, axes: &[Axis], input: usize) -> Option<String> {
         let last = axes.last()?;
-        // A thread's elements are then neighbours along the last axis.
+        // Then a thread's elements are neighbours along the last axis.
         let fits = last.length.is_multiple_of(16 / Role::Activation.bytes(self.setting.precision));
         if !(fits && self.is_dense() && self.is_real(tensor) && self.placed.program.tensor(tensor).layout.is_dense()) {
             return None;
@@ -441,7 +441,7 @@ impl<'a> Chain<'a> {
         self.values - 1
     }
 
-    /// Makes what an expression gives, rounded, the value of a tensor.
+    /// Makes an expression, rounded, the value of a tensor.
     fn put(&mut self, tensor: TensorId, text: &str) -> Option<()> {
         let value = self.next();
         self.work.push(format!("put({text},r[{value}])"));
@@ -457,7 +457,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// Whether 16 bytes have eight elements in any case.
+/// True if 16 bytes always hold eight elements.
 fn pieces_are_eights(setting: Setting) -> bool {
     16 / Role::Activation.bytes(setting.precision) == rectifier::EIGHT
 }
@@ -466,12 +466,12 @@ fn widened(value: usize) -> String {
     format!("widen(r[{value}])")
 }
 
-/// The numbers that a function has beside its input, as an expression.
+/// Returns a function's parameters as an expression.
 fn arguments(op: &Pointwise) -> String {
     format!("Arguments{}", pointwise::arguments(op))
 }
 
-/// Where input number `input` has what belongs to element `at` of the output, as an expression.
+/// Returns the index in input number `input` that belongs to element `at` of the output, as an expression.
 fn place(axes: &[Axis], input: usize, elements: u64) -> String {
     // As wide as the kernel's `Index`.
     let number = |value: u64| if elements < 1 << 31 { format!("{value}u") } else { format!("{value}ull") };

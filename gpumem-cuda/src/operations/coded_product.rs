@@ -1,4 +1,4 @@
-//! Products with a weight that is kept in codes: `kernels/coded_product.cu`, whatever the sizes.
+//! Launches of products with a quantized weight: `kernels/coded_product.cu`, for all sizes.
 
 use super::context::Context;
 use super::product::{rows, tiles, with_pitch};
@@ -10,7 +10,8 @@ use gpumem_core::number::{Coding, double};
 use gpumem_core::program::ops::CodedProduct;
 use gpumem_core::program::{Slot, TensorId};
 
-/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, where b is the weight, stored as `[columns, depth]` if `transposed`.
+/// Returns the launch of `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, where b is the quantized weight, stored as
+/// `[columns, depth]` if `transposed`.
 fn launch(
     context: &Context<'_>,
     op: &CodedProduct,
@@ -32,7 +33,7 @@ fn launch(
     Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
 }
 
-/// A kernel that knows what codes say.
+/// Adds the constants of a quantization to a kernel.
 fn with_coding(kernel: Kernel, coding: Coding) -> Kernel {
     let kernel = kernel.with("PACKED", coding.packed()).with("BLOCK", format!("{}ull", coding.block()));
     let kernel = match coding {
@@ -46,7 +47,7 @@ fn with_coding(kernel: Kernel, coding: Coding) -> Kernel {
     kernel.with("SCALES", format!("{}ull", double::BLOCK)).with("SCALE_WORDS", format!("{}ull", double::WORDS))
 }
 
-/// Numbers of a map, as the bits of f32 in braces.
+/// Returns the numbers of a table as the bits of f32 in braces.
 fn table(entries: &[f32]) -> String {
     let entries: Vec<String> = entries.iter().map(|entry| format!("{}u", entry.to_bits())).collect();
     format!("{{{}}}", entries.join(","))
@@ -60,7 +61,7 @@ pub(super) fn forward(context: &Context<'_>, op: &CodedProduct) -> Result<Vec<La
     launch(context, op, sizes, (x, !product.transposed), bias, (y, 0))
 }
 
-/// The gradient of x.
+/// Returns the launch of the gradient of x.
 pub(super) fn backward(context: &Context<'_>, op: &CodedProduct) -> Result<Vec<Launch>, Error> {
     let product = &op.product;
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);

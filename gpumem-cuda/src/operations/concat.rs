@@ -1,4 +1,4 @@
-//! Values side by side: `kernels/concat.cu`.
+//! Launches of concatenation: `kernels/concat.cu`.
 
 use super::context::{Context, branch, other_layout};
 use super::grid::{is_last, pack};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Concat;
 use gpumem_core::program::{Slot, TensorId};
 
-/// A launch that moves one branch's part of the rows between the branch, of `count` elements, and all branches together.
+/// Returns a launch that moves one branch's part of the rows between the branch, of `count` elements, and the concatenation.
 fn move_part(
     context: &Context<'_>,
     op: &Concat,
@@ -17,16 +17,16 @@ fn move_part(
     arguments: [TensorId; 2],
 ) -> Result<Launch, Error> {
     let sum = |parts: &[u64]| parts.iter().fold(0u64, |sum, &part| sum.saturating_add(part));
-    // Along the channels of maps: the operation takes no other layouts elsewhere.
+    // Layouts other than dense are supported for concatenation along channels only.
     let channels = op.lengths[branch];
     let own = op.shape.with(0, channels);
     let [x, y] = if entry == "concat" { arguments } else { [arguments[1], arguments[0]] };
     let maps = [("X_STRIDES", x, own), ("Y_STRIDES", y, op.shape)];
-    // Where channels lie side by side, those of a pixel are a row.
+    // With channels last, the channels of a pixel form a row.
     let are_pixels = is_last(context, &maps);
     let parts = if are_pixels { &op.lengths } else { parts };
     let (part, whole, start) = (parts[branch], sum(parts), sum(&parts[..branch]));
-    // What a thread moves: MOVED of the kernel.
+    // Elements that a thread moves: MOVED of the kernel.
     let fits = |piece: &u64| [part, whole, start].iter().all(|number| number.is_multiple_of(*piece));
     let piece = [pack(context, 0), 4].into_iter().find(fits).unwrap_or(1);
     let kernel = context.kernel("concat.cu", entry).with("COUNT", format!("{count}ull"));

@@ -1,4 +1,4 @@
-//! Numbers that are written in the network: `kernels/constant.cu`.
+//! The launch that fills a tensor with a constant of the network: `kernels/constant.cu`.
 
 use super::context::Context;
 use crate::calls::Launch;

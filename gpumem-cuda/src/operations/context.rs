@@ -1,4 +1,4 @@
-//! What the launches of an operation depend on.
+//! Facts that an operation's calls depend on.
 
 use crate::calls::{Argument, Kernel, type_name};
 use gpumem_core::error::Error;
@@ -10,44 +10,44 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Optimizer;
 use gpumem_core::{Format, Precision};
 
-/// What the calls of a whole network depend on.
+/// Facts that the calls of a whole network depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// Samples in a step.
+    /// Samples of a batch.
     pub batch: u64,
-    /// Number format.
+    /// The network's precision.
     pub precision: Precision,
-    /// The optimizer with its hyperparameters. Its learning rate is read from the state tensor instead.
+    /// The optimizer with its hyperparameters, except the learning rate, which is read from the state tensor.
     pub optimizer: Optimizer,
     /// Compute capability of the card, major and minor.
     pub capability: (i32, i32),
-    /// Multiprocessors of the card, if it takes launches whose blocks wait for each other, else 0.
+    /// Multiprocessors of the card; 0 if it does not take cooperative launches, which a grid barrier needs.
     pub multiprocessors: u32,
-    /// Whether f32 products may run in TensorFloat-32.
+    /// True if f32 products may run in TensorFloat-32.
     pub tf32: bool,
-    /// Whether only algorithms may be chosen that give the same bits in every run.
+    /// True if only algorithms may be chosen that give the same bits in every run.
     pub deterministic: bool,
-    /// Whether matrix products go to cuBLASLt. The project's own kernel computes them otherwise.
+    /// True if matrix products are computed by cuBLASLt, false if by gpumem's own kernels.
     pub library: bool,
-    /// Whether convolutions go to cuDNN. The project's own kernels compute them otherwise.
+    /// True if convolutions are computed by cuDNN, false if by gpumem's own kernels.
     pub cudnn: bool,
-    /// The functions of the operations that the user declared.
+    /// The functions of the operations that users have declared.
     pub operations: &'static Operations,
 }
 
-/// An operation with what its calls depend on.
+/// An operation, with everything that its calls depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The program and where its tensors are.
+    /// The program and the places of its tensors.
     pub placed: &'a Placed,
     /// The operation.
     pub operation: &'a Operation,
-    /// The network's.
+    /// The facts of the network.
     pub setting: Setting,
 }
 
 impl Context<'_> {
-    /// The tensor read as `slot`.
+    /// Returns the tensor read as `slot`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if there is none.
@@ -55,7 +55,7 @@ impl Context<'_> {
         self.operation.read(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel reads"))
     }
 
-    /// The tensor written as `slot`.
+    /// Returns the tensor written as `slot`.
     ///
     /// # Errors
     /// [`Error::Damaged`] if there is none.
@@ -63,31 +63,31 @@ impl Context<'_> {
         self.operation.written(slot).ok_or(Error::Damaged("an operation lacks a tensor that its kernel writes"))
     }
 
-    /// A tensor by its number.
+    /// Returns a tensor by its number.
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         self.placed.program.tensor(id)
     }
 
-    /// Elements of a tensor as it is stored, gaps included: what an operation counts that takes each by itself.
+    /// Returns the stored elements of a tensor, including gaps between rows. Operations that treat each element by itself process all of them.
     pub fn elements(&self, id: TensorId) -> u64 {
         self.tensor(id).stored(self.setting.batch).unwrap_or(u64::MAX)
     }
 
-    /// Elements of a tensor, without gaps.
+    /// Returns the elements of a tensor, without gaps.
     pub fn count(&self, id: TensorId) -> u64 {
         self.tensor(id).elements(self.setting.batch).unwrap_or(u64::MAX)
     }
 
-    /// Elements from one row of an argument to the next, where rows have gaps. What is but a part of a tensor has none.
+    /// Returns the pitch of an argument, in elements from one row to the next; `None` without gaps. Second halves and master copies have none.
     pub fn pitch(&self, id: Argument) -> Option<u64> {
         let pitch = self.placed.program.tensors.get(id as usize)?.layout.pitch;
         Some(pitch).filter(|&pitch| pitch > 0)
     }
 
-    /// A kernel with the strides of maps, if they are not all dense: see `kernels/layout.cuh`.
+    /// Adds the strides of maps to a kernel, if they are not all dense: see `kernels/layout.cuh`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if a map that is not dense has another shape than the operation says.
+    /// [`Error::Unsupported`] if a map that is not dense has another shape than that of the operation.
     pub fn with_strides(&self, kernel: Kernel, maps: &[(&'static str, TensorId, Shape)]) -> Result<Kernel, Error> {
         if maps.iter().all(|(_, id, _)| self.tensor(*id).layout.is_dense()) {
             return Ok(kernel);
@@ -100,38 +100,38 @@ impl Context<'_> {
         })
     }
 
-    /// Samples in a tensor: the batch, or 1 for what is there once for the whole batch.
+    /// Returns the samples in a tensor: the batch, or 1 for a tensor that exists once for the whole batch.
     pub fn samples(&self, id: TensorId) -> u64 {
         if self.tensor(id).batched { self.setting.batch } else { 1 }
     }
 
-    /// Whether a gradient is added to what is in its tensor: 1 or 0, for a constant.
+    /// Returns 1 if a gradient is added to its tensor and 0 if it overwrites it, for a constant.
     pub fn adds(&self, slot: Slot) -> u8 {
         u8::from(self.operation.accumulate && self.operation.read(slot).is_some())
     }
 
-    /// Bytes of the operation's workspace, 0 if it has none.
+    /// Returns the bytes of the operation's workspace; 0 if it has none.
     pub fn workspace_bytes(&self) -> u64 {
         let workspace = self.operation.written(Slot::Workspace);
         workspace.map_or(0, |id| self.placed.bytes[id as usize])
     }
 
-    /// A kernel of `file` for this network's number format.
+    /// Returns a kernel of `file` for this network's number format.
     pub fn kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
         Kernel::new(file, entry).with("REAL", type_name(self.setting.precision.narrow()))
     }
 
-    /// The same for a file whose products can be computed by tensor cores.
+    /// Returns a kernel of a file whose products can be computed by tensor cores.
     pub fn product_kernel(&self, file: &'static str, entry: &'static str) -> Kernel {
         self.kernel(file, entry).with("TENSOR_CORES", self.tensor_core_terms())
     }
 
-    /// What the tensor cores of the card do for this network's number format: [`tensor_core_terms`].
+    /// Returns [`tensor_core_terms`] for this network's number format and the card.
     pub fn tensor_core_terms(&self) -> u8 {
         tensor_core_terms(self.setting.precision.narrow(), self.setting.capability)
     }
 
-    /// The branch whose gradient the operation writes, of so many, and that gradient.
+    /// Returns the branch whose gradient the operation writes, and that gradient.
     ///
     /// # Errors
     /// [`Error::Damaged`] if there is none.
@@ -146,15 +146,15 @@ impl Context<'_> {
     }
 }
 
-/// The number of a branch, as slots have it.
+/// Returns the index of a branch as a slot's number.
 pub(super) fn branch(index: usize) -> Result<u8, Error> {
     u8::try_from(index).map_err(|_| Error::Damaged("a join has over 256 branches"))
 }
 
-/// The constant `TENSOR_CORES` of the kernels: how many terms one instruction of the tensor cores multiplies for a number format at
-/// this compute capability, 0 where the kernels do without them.
+/// Returns the constant `TENSOR_CORES` of the kernels: the number of terms that one tensor-core instruction sums, for a number format at this
+/// compute capability. It is 0 if the kernels do not use tensor cores.
 ///
-/// Volta's tensor cores have instructions of their own and are left idle.
+/// Volta's tensor cores have different instructions and are not used.
 pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
     match format {
         Format::Bf16 | Format::F16 if capability >= (8, 0) => 16,
@@ -163,20 +163,20 @@ pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
     }
 }
 
-/// Stores maps and weights of a network's programs as the tensor cores of the card read them, where it has some for the format:
-/// see [`channels_last`]. Before anything is asked for a program's calls.
+/// Stores the maps and weights of a network's programs with channels last, if the card has tensor cores for the format: see [`channels_last`]. Must
+/// be called before a program's calls are requested.
 pub fn order(programs: &mut [&mut Placed], precision: Precision, capability: (i32, i32)) {
     if tensor_core_terms(precision.narrow(), capability) > 0 {
         channels_last(programs);
     }
 }
 
-/// The strides as the kernels read them.
+/// Returns strides in the syntax of the kernels' constants.
 pub(super) fn in_braces(Strides { sample, channel, row, column }: Strides) -> String {
     format!("{{{sample}ull,{channel}ull,{row}ull,{column}ull}}")
 }
 
-/// What an operation says to a layout that it does not take.
+/// Returns the error of an operation that does not support a tensor's layout.
 pub(super) fn other_layout() -> Error {
     let what = "a tensor in another layout than its shape is written in, for this operation".into();
     Error::Unsupported { device: "CUDA", what }

@@ -1,4 +1,4 @@
-//! Losses of all vectors of a batch: `kernels/contrastive.cu`.
+//! Launches of losses that compare all vectors of a batch: `kernels/contrastive.cu`.
 
 use super::context::Context;
 use super::loss::{gradient, kernel};
@@ -9,10 +9,10 @@ use gpumem_core::program::{Criterion, Measure, Slot, TensorId};
 /// Threads of a block: those of a tile of a product.
 const THREADS: u32 = 256;
 
-/// The most tiles of a row of a gradient that a block has registers for.
+/// The most tiles of a row of a gradient that fit in a block's registers.
 const CHUNKS: u64 = 4;
 
-/// A learned number and its gradient, with whether that is added to.
+/// A learned number and its gradient. `add` is 1 if that is added to its tensor.
 struct Learned {
     value: TensorId,
     gradient: Option<TensorId>,
@@ -28,7 +28,7 @@ impl Learned {
     }
 }
 
-/// The kernel with what is said of a number: its value, or of what it is made where it is learned.
+/// Adds the constants of a number to a kernel: its value, or the tensor's format if it is learned.
 fn with_number(
     kernel: Kernel,
     context: &Context<'_>,
@@ -41,7 +41,7 @@ fn with_number(
     if gradient.is_some() { kernel.with(add, adds) } else { kernel }
 }
 
-/// All launches but the one that adds up the terms, of which there are [two](terms) for each sample.
+/// Returns all launches except the one that sums the terms, of which there are [two](terms) for each sample.
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
     let (samples, length) = (context.setting.batch, criterion.classes);
     let small = |size: u64| {
@@ -68,7 +68,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         _ => Some(context.written(criterion.own_saved())?),
     };
     let state = context.placed.program.state();
-    // Learned numbers have gradients from the rows of both sides.
+    // Gradients of learned numbers come from the rows of both sides.
     let has_numbers = slope(&scale).or(slope(&bias)).is_some();
     let sides = [dx.is_some() || has_numbers, dy.is_some() || has_numbers];
     let of_loss = |entry: &'static str| {
@@ -112,7 +112,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     Ok(launches)
 }
 
-/// Terms that are added up: one for each vector of both sides.
+/// Returns the number of terms that are summed: one for each vector of both sides.
 pub(super) fn terms(context: &Context<'_>) -> u64 {
     context.setting.batch.saturating_mul(2)
 }

@@ -1,4 +1,4 @@
-//! Windows that slide over images, as implicit matrix products: `kernels/correlation.cuh`.
+//! Launches of convolutions as implicit matrix products over sliding windows: `kernels/correlation.cuh`.
 
 use crate::calls::{Kernel, Launch, type_name};
 use crate::operations::context::{Context, in_braces, other_layout};
@@ -12,18 +12,18 @@ use gpumem_core::shape::Shape as Dimensions;
 /// A kernel file and its entry points.
 pub(super) struct Kernels {
     pub(super) file: &'static str,
-    /// Whether it makes images of positions.
+    /// True for a transposed convolution, which computes images from positions.
     pub(super) transposed: bool,
     pub(super) forward: &'static str,
-    /// The gradient of the input.
+    /// Computes the gradient of the input.
     pub(super) data: &'static str,
-    /// The gradient of the weight, and what adds up the parts that it is computed in.
+    /// Computes the gradient of the weight, and adds up its parts.
     pub(super) filter: [&'static str; 2],
-    /// The gradient of the bias, and what adds up its parts.
+    /// Computes the gradient of the bias, and adds up its parts.
     pub(super) bias: [&'static str; 2],
 }
 
-/// What `correlation.cuh` computes: windows that slide over images and have a position each.
+/// Sizes of a `correlation.cuh` computation: windows slide over images, and each window has a position.
 pub(super) struct Correlation {
     /// The kernels that are compiled with these sizes.
     pub(super) kernels: &'static Kernels,
@@ -45,7 +45,7 @@ fn area(size: [u64; 2]) -> u64 {
     size[0].saturating_mul(size[1])
 }
 
-/// Whether the channels of a map lie side by side.
+/// True if a map has its channels last.
 fn is_last(context: &Context<'_>, map: TensorId) -> bool {
     context.tensor(map).layout.order == Order::ChannelsLast
 }
@@ -54,15 +54,15 @@ fn too_large() -> Error {
     Error::Unsupported { device: "CUDA", what: "a convolution whose sample or kernel has 2^28 elements or more".into() }
 }
 
-/// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
+/// Blocks that the products of a weight's gradient are split among: two for each of 132 multiprocessors.
 pub(super) const FILTER_BLOCKS: u64 = 264;
-/// Products of a part, at least, and parts, at most.
+/// The fewest products of a part, and the most parts.
 const LEAST_PART: u64 = 1024;
 const MOST_PARTS: u64 = 64;
-/// The same of the sums of channels, which are small.
+/// The most parts of the sums of channels, which are small.
 const MOST_CHANNEL_PARTS: u64 = 128;
 
-/// How the products of a filter's gradient are split, and the products of a part: a multiple of 64.
+/// A split of the products of a weight's gradient into `count` parts of `length` products, a multiple of 64.
 #[derive(Clone, Copy)]
 pub(super) struct Parts {
     pub(super) count: u64,
@@ -70,44 +70,44 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// What launches have that sum everything at once.
+    /// The split of launches that sum everything at once.
     pub(super) const ONE: Parts = Parts { count: 1, length: 0 };
 
-    /// `products` products in `count` parts or fewer, none of them empty.
+    /// Splits `products` products into `count` parts or fewer, none of them empty.
     fn new(products: u64, count: u64) -> Parts {
         let length = products.div_ceil(count.max(1)).next_multiple_of(64);
         Parts { count: products.div_ceil(length.max(1)).max(1), length }
     }
 }
 
-/// What a forward pass adds to the sums, and where they go.
+/// The bias and the function that a forward pass adds to the sums, and the tensor of the result.
 #[derive(Clone, Copy)]
 pub(super) struct Tail {
     pub(super) bias: Option<TensorId>,
-    /// `RECTIFIER` of `rectify.cuh`.
+    /// The function applied in the end: `RECTIFIER` of `rectify.cuh`.
     pub(super) rectifier: Rectifier,
     pub(super) to: TensorId,
-    /// Whether the result is added to what is there.
+    /// 1 if the result is added to its tensor, 0 if it overwrites it.
     pub(super) add: u8,
 }
 
 impl Tail {
-    /// Just the sums.
+    /// Returns a tail that only stores the sums.
     pub(super) fn plain(to: TensorId, add: u8) -> Tail {
         Tail { bias: None, rectifier: Rectifier::NONE, to, add }
     }
 }
 
-/// Pixels of an image that are a stride apart, and the taps that reach them.
+/// A phase of the strides: pixels of an image that are a stride apart, and the taps that reach them.
 #[derive(Clone, Copy)]
 pub(super) struct Phase {
     first: [u64; 2],
-    /// The first tap, or the size of the kernel if there is none.
+    /// The first tap, or the size of the kernel if no tap reaches them.
     tap: [u64; 2],
     step: [u64; 2],
 }
 
-/// Phases that the gradient of the input has a launch and a kernel each for.
+/// The most phases for which the gradient of the input has a launch and a kernel each.
 const MOST_PHASES: u64 = 4;
 
 /// The shape of a launch: tile, blocks along x, y, z and threads.
@@ -120,13 +120,13 @@ pub(super) struct Shape {
     pub(super) threads: u32,
 }
 
-/// Which variant of a kernel is meant.
+/// A variant of a kernel.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Plain,
-    /// The rows of the product are pixels, not channels.
+    /// Rows of the product are pixels, not channels.
     Exchanged,
-    /// That of `narrow.cuh`.
+    /// The kernels of `narrow.cuh`.
     Narrow,
 }
 
@@ -145,7 +145,7 @@ impl Kind {
 }
 
 impl Correlation {
-    /// The same if the kernels can count in it.
+    /// Returns these sizes, if the kernels' integers are wide enough for them.
     ///
     /// # Errors
     /// [`Error::Unsupported`] otherwise; [`Error::Damaged`] if there are no groups.
@@ -172,22 +172,22 @@ impl Correlation {
         Ok(self)
     }
 
-    /// Elements of the weight of an output channel.
+    /// Returns the elements of the weight of an output channel.
     pub(super) fn filter(&self) -> u64 {
         self.images.saturating_mul(area(self.kernel))
     }
 
-    /// Whether the kernels sum element by element instead of in tiles.
+    /// True if the kernels sum element by element instead of in tiles: for one image channel a group, as in depthwise convolutions.
     fn is_direct(&self) -> bool {
         self.images == 1
     }
 
-    /// Whether images are what a forward pass makes.
+    /// True if a forward pass computes images: for a transposed convolution.
     pub(super) fn is_transposed(&self) -> bool {
         self.kernels.transposed
     }
 
-    /// The kernel with all its constants.
+    /// Adds all constants to a kernel.
     fn constants(&self, kernel: Kernel, pass: &'static str, shape: &Shape, tail: &Tail) -> Kernel {
         let kernel = kernel.with("BATCH", self.batch).with("GROUPS", self.groups);
         let kernel = kernel.with("IMAGE_CHANNELS", self.images).with("POSITION_CHANNELS", self.positions);
@@ -208,7 +208,7 @@ impl Correlation {
         kernel.with("PASS", pass).with("TILE_M", shape.tile[0]).with("TILE_N", shape.tile[1])
     }
 
-    /// The kernel with where images and positions lie, of those that it touches.
+    /// Adds the strides of images and positions to a kernel, for those that it touches.
     fn lie(&self, context: &Context<'_>, kernel: Kernel, sides: [Option<TensorId>; 2]) -> Result<Kernel, Error> {
         let layout = |side: Option<TensorId>| side.map_or(Layout::DENSE, |id| context.tensor(id).layout);
         if sides.iter().all(|&side| layout(side).is_dense()) {
@@ -220,7 +220,7 @@ impl Correlation {
             let shape = Dimensions::new(&[channels.saturating_mul(self.groups), size[0], size[1]]);
             let fits = layout(side).is_dense() || side.is_some_and(|id| context.tensor(id).shape == shape);
             let (_, strides) = layout(side).places(shape).filter(|_| fits).ok_or_else(other_layout)?;
-            // As what `checked` looks at.
+            // The limit that `checked` applies to sizes.
             if strides.sample >= 1 << 28 {
                 return Err(too_large());
             }
@@ -228,8 +228,8 @@ impl Correlation {
         })
     }
 
-    /// Channels of a group and pixels of a map that is written: if its channels lie side by side they are columns, so that
-    /// neighbouring threads write neighbours.
+    /// Returns the launch shape that writes a map, by channels of a group and pixels. With channels last, channels are the columns, so that
+    /// neighbouring threads write neighbouring elements.
     fn tiled(&self, context: &Context<'_>, to: TensorId, channels: u64, pixels: u64) -> Shape {
         let exchanged = is_last(context, to);
         let [rows, columns] = if exchanged { [pixels, channels] } else { [channels, pixels] };
@@ -239,7 +239,7 @@ impl Correlation {
         Shape { tile, kind: Kind::exchanged_if(exchanged), parts: Parts::ONE, phase: None, grid, threads: 256 }
     }
 
-    /// A thread for each of `count` elements.
+    /// Returns a launch shape with a thread for each of `count` elements.
     fn each(&self, count: u64) -> Shape {
         Shape {
             tile: [32, 32],
@@ -251,15 +251,15 @@ impl Correlation {
         }
     }
 
-    /// So many sums of parts.
+    /// Returns the launch shape that adds up the parts of `count` sums.
     fn sums(&self, count: u64, parts: Parts) -> Shape {
         Shape { parts, grid: [count.div_ceil(SUMS_OF_BLOCK), 1, 1], ..self.each(count) }
     }
 
-    /// The gradient of the weight, with the operation's workspace for sums of parts.
+    /// Returns the launch shape of the gradient of the weight, in as many parts as the operation's workspace has space for.
     fn split(&self, context: &Context<'_>, sides: [TensorId; 2]) -> Shape {
         let workspace = context.workspace_bytes();
-        // A block of the sums that are no product has many channels, then.
+        // With channels last, a block of sums that are not a product works on many channels.
         let exchanged = self.is_direct() && sides.iter().all(|&side| is_last(context, side));
         let weights = self.groups.saturating_mul(self.positions).saturating_mul(self.filter());
         let products = self.batch * area(self.position);
@@ -269,7 +269,7 @@ impl Correlation {
             let channels = self.groups * self.positions;
             ([32, 32], [if exchanged { channels.div_ceil(32) } else { channels }, self.kernel[0], 1])
         } else {
-            // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
+            // Two sets of sums are in registers, so tiles are no larger than 64. With parts they need not be smaller either.
             let (rows, columns) = (self.positions, self.filter());
             let tile = tile(rows, columns, self.groups.saturating_mul(most), 64);
             (tile, [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), self.groups])
@@ -281,7 +281,7 @@ impl Correlation {
         Shape { tile, kind: Kind::exchanged_if(exchanged), parts, phase: None, grid, threads: 256 }
     }
 
-    /// Whether the weight that a pass reads or writes lies channels last and that makes a difference.
+    /// True if the weight that a pass reads or writes is stored channels last, and that differs from channels first.
     fn is_turned(&self, context: &Context<'_>, pass: &str) -> bool {
         let weight = match pass {
             "GATHER" | "SCATTER" => context.operation.read(Slot::Input(1)),
@@ -322,7 +322,7 @@ impl Correlation {
         })
     }
 
-    /// Positions from `images` and the weight.
+    /// Returns the launch that computes positions from `images` and the weight.
     pub(super) fn gather(
         &self,
         context: &Context<'_>,
@@ -343,7 +343,7 @@ impl Correlation {
         self.launch(context, (entry, "GATHER"), &shape, &tail, sides, arguments)
     }
 
-    /// Images from `positions` and the weight: a launch, or one for each phase of the strides.
+    /// Returns the launches that compute images from `positions` and the weight: one, or one for each phase of the strides.
     pub(super) fn scatter(
         &self,
         context: &Context<'_>,
@@ -366,7 +366,7 @@ impl Correlation {
         for (y, x) in (0..self.stride[0]).flat_map(|y| (0..self.stride[1]).map(move |x| (y, x))) {
             let Some(phase) = self.phase([y, x]) else { continue };
             let is_reached = phase.tap[0] < self.kernel[0] && phase.tap[1] < self.kernel[1];
-            // Nothing is to be added to what is there.
+            // No tap reaches these pixels, so nothing is added to them.
             if !is_reached && tail.add == 1 {
                 continue;
             }
@@ -377,7 +377,8 @@ impl Correlation {
         Ok(launches)
     }
 
-    /// The pixels whose taps `r` have a remainder of `r * dilation` by the stride of `remainders`, if there are any.
+    /// Returns the phase of the pixels whose taps `r` have a remainder of `r * dilation` by the stride of `remainders`; `None` if there are no such
+    /// pixels.
     fn phase(&self, remainders: [u64; 2]) -> Option<Phase> {
         let mut phase = Phase { first: [0; 2], tap: [0; 2], step: [1; 2] };
         for (axis, remainder) in remainders.into_iter().enumerate() {
@@ -393,7 +394,7 @@ impl Correlation {
         Some(phase)
     }
 
-    /// A forward pass has a parameter for the bias, a backward pass has none.
+    /// Returns the arguments of a kernel. A forward pass has a parameter for the bias, a backward pass has none.
     fn operands(&self, context: &Context<'_>, from: TensorId, tail: &Tail) -> Result<Vec<Option<TensorId>>, Error> {
         let weight = context.read(Slot::Input(1))?;
         let forward = context.operation.written(Slot::Output).is_some();
@@ -404,7 +405,7 @@ impl Correlation {
         })
     }
 
-    /// The gradients of weight and bias that the operation writes.
+    /// Returns the launches of the gradients of weight and bias that the operation writes.
     pub(super) fn parameters(&self, context: &Context<'_>) -> Result<Vec<Launch>, Error> {
         let dy = context.read(Slot::Gradient)?;
         let [filter, sum] = self.kernels.filter;
@@ -417,7 +418,7 @@ impl Correlation {
             if shape.parts.count > 1 || shape.kind == Kind::Narrow {
                 let partial = Some(context.written(Slot::Workspace)?);
                 let arguments = vec![Some(x), Some(dy), partial, None];
-                // Added to what is there when the parts are added up.
+                // Parts overwrite the workspace; `add` applies when they are added up.
                 let part = Tail::plain(dw, 0);
                 launches.push(self.launch(context, (filter, "WEIGH"), &shape, &part, sides, arguments)?);
                 let weights = self.groups * self.positions * self.filter();
@@ -433,7 +434,7 @@ impl Correlation {
         Ok(launches)
     }
 
-    /// The gradient of the bias, if the operation writes it.
+    /// Returns the launches of the gradient of the bias, if the operation writes it.
     pub(super) fn bias_gradient(&self, context: &Context<'_>) -> Result<Vec<Launch>, Error> {
         let Some(db) = context.operation.written(Slot::InputGradient(2)) else { return Ok(Vec::new()) };
         let [entry, sum] = self.kernels.bias;
@@ -446,7 +447,7 @@ impl Correlation {
             return Ok(vec![self.launch(context, (entry, "CHANNEL_SUMS"), &shape, &tail, sides, arguments)?]);
         }
         let partial = Some(context.written(Slot::Workspace)?);
-        // Added to what is there when the parts are added up.
+        // Parts overwrite the workspace; `add` applies when they are added up.
         let part = Tail::plain(db, 0);
         let sums = self.launch(context, (entry, "CHANNEL_SUMS"), &shape, &part, sides, vec![Some(dy), partial])?;
         let each = self.sums(context.elements(db), shape.parts);
@@ -454,7 +455,8 @@ impl Correlation {
         Ok(vec![sums, self.launch(context, (sum, "SUM_CHANNEL_PARTS"), &each, &tail, [None; 2], arguments)?])
     }
 
-    /// Sums of the channels of a map: a block for each, or where they lie side by side for many, and for parts of the pixels.
+    /// Returns the launch shape that sums the channels of a map: a block for each channel. With channels last, a block for many channels and a part
+    /// of the pixels.
     fn channel_sums(&self, context: &Context<'_>, map: TensorId, channels: u64) -> Shape {
         let whole =
             |grid| Shape { tile: [32, 32], kind: Kind::Plain, parts: Parts::ONE, phase: None, grid, threads: 512 };
@@ -467,7 +469,7 @@ impl Correlation {
         let room = context.workspace_bytes() / 4 / channels.max(1);
         let most = room.min(pixels / LEAST_PART).clamp(1, MOST_CHANNEL_PARTS);
         let parts = Parts::new(pixels, FILTER_BLOCKS.div_ceil(blocks.max(1)).min(most));
-        // Of one part the length is that of the map.
+        // A single part has the length of the map.
         let parts = if parts.count == 1 { Parts::ONE } else { parts };
         Shape { tile: [32, wide], kind: Kind::Exchanged, parts, ..whole([blocks, parts.count, 1]) }
     }
