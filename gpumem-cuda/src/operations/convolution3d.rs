@@ -1,8 +1,8 @@
-//! Convolutions of volumes and their transposes, as implicit matrix products: `kernels/convolution3d.cu` and
+//! Launches of 3-D convolutions and transposed convolutions as implicit matrix products: `kernels/convolution3d.cu` and
 //! `kernels/convolution3d_transposed.cu`.
 //!
-//! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
-//! of positions.
+//! Both slide windows over images; each window has a position. A convolution computes positions from images, a transposed convolution images from
+//! positions.
 
 use super::context::Context;
 use super::grid::{SUMS_OF_BLOCK, small, tile};
@@ -15,11 +15,11 @@ use gpumem_core::program::{Slot, TensorId};
 struct Kernels {
     file: &'static str,
     forward: &'static str,
-    /// The gradient of the input.
+    /// Computes the gradient of the input.
     data: &'static str,
-    /// The gradient of the weight, and what adds up the parts that it is computed in.
+    /// Computes the gradient of the weight, and adds up its parts.
     filter: [&'static str; 2],
-    /// The gradient of the bias.
+    /// Computes the gradient of the bias.
     bias: &'static str,
 }
 
@@ -39,40 +39,40 @@ const TRANSPOSED: Kernels = Kernels {
     bias: "convolution3d_transposed_backward_bias",
 };
 
-/// Blocks among which the products of a filter's gradient are split: two for each of 132 multiprocessors.
+/// Blocks that the products of a weight's gradient are split among: two for each of 132 multiprocessors.
 const FILTER_BLOCKS: u64 = 264;
-/// Products of a part, at least.
+/// The fewest products of a part.
 const LEAST_PART: u64 = 1024;
 
-/// Phases that the gradient of the input has a launch and a kernel each for: those of strides of 2.
+/// The most phases for which the gradient of the input has a launch and a kernel each: those of strides of 2.
 const MOST_PHASES: u64 = 8;
 
-/// Pixels of an image that are a stride apart along each axis, and the taps that reach them.
+/// A phase of the strides: pixels of an image that are a stride apart along each axis, and the taps that reach them.
 #[derive(Clone, Copy)]
 struct Phase {
     first: [u64; 3],
-    /// The first tap, or the size of the kernel if there is none.
+    /// The first tap, or the size of the kernel if no tap reaches them.
     tap: [u64; 3],
     step: [u64; 3],
 }
 
 impl Phase {
-    /// All pixels.
+    /// The phase of all pixels.
     const ALL: Phase = Phase { first: [0; 3], tap: [0; 3], step: [1; 3] };
 }
 
-/// What `correlation3d.cuh` computes: windows that slide over images and have a position each.
+/// Sizes of a `correlation3d.cuh` computation: windows slide over images, and each window has a position.
 struct Correlation {
     kernels: &'static Kernels,
     batch: u64,
     groups: u64,
-    /// Channels of a group, and the size of a channel.
+    /// Channels of a group, and the sizes of a channel.
     images: (u64, [u64; 3]),
     positions: (u64, [u64; 3]),
     window: Window<3>,
 }
 
-/// The shape of a launch: tile, parts with the products of each, blocks along x, y, z and threads.
+/// The shape of a launch: tile, number of parts and products of each, blocks along x, y, z and threads.
 struct Shape {
     tile: [u64; 2],
     parts: [u64; 2],
@@ -82,14 +82,14 @@ struct Shape {
 }
 
 impl Shape {
-    /// A launch of whole sums, in tiles of `rows` x `columns` for each group.
+    /// Returns the shape of a launch of whole sums, in tiles of `rows` x `columns` for each group.
     fn tiled(rows: u64, columns: u64, groups: u64, largest: u64) -> Shape {
         let tile = tile(rows, columns, groups, largest);
         let grid = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0]), groups];
         Shape { tile, parts: [1, 0], phase: None, grid, threads: 256 }
     }
 
-    /// So many blocks along x.
+    /// Returns a shape with `count` blocks along x.
     fn blocks(count: u64, threads: u32) -> Shape {
         Shape { tile: [32, 32], parts: [1, 0], phase: None, grid: [count, 1, 1], threads }
     }
@@ -104,10 +104,10 @@ fn volume(size: [u64; 3]) -> u64 {
 }
 
 impl Correlation {
-    /// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
+    /// Returns the sizes of an operation on as many samples as `y`, the output or its gradient, has.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for sizes that the kernels cannot count in; [`Error::Damaged`] for one without channels.
+    /// [`Error::Unsupported`] for sizes that are too large for the kernels; [`Error::Damaged`] for a group without channels.
     fn new(context: &Context<'_>, op: &Convolution3d, y: TensorId) -> Result<Correlation, Error> {
         let of_group = |(channels, size): (u64, [u64; 3])| (channels.checked_div(op.groups).unwrap_or(0), size);
         let [images, positions] = op.sides().map(of_group);
@@ -134,7 +134,7 @@ impl Correlation {
         Ok(it)
     }
 
-    /// Elements of the weight of an output channel.
+    /// Returns the elements of the weight of an output channel.
     fn filter(&self) -> u64 {
         self.images.0.saturating_mul(self.window.area())
     }
@@ -143,7 +143,7 @@ impl Correlation {
         self.groups.saturating_mul(self.positions.0).saturating_mul(self.filter())
     }
 
-    /// A launch of an entry point for a pass of `correlation3d.cuh`, which adds to what is there if `add` is 1.
+    /// Returns a launch of an entry point for a pass of `correlation3d.cuh`. It adds to its tensor if `add` is 1.
     fn launch(
         &self,
         context: &Context<'_>,
@@ -182,7 +182,7 @@ impl Correlation {
         Ok(Launch { kernel, grid, block: [shape.threads, 1, 1], arguments, numbers: Vec::new() })
     }
 
-    /// Positions from images and the weight.
+    /// Returns the launch that computes positions from images and the weight.
     fn gather(
         &self,
         context: &Context<'_>,
@@ -195,7 +195,7 @@ impl Correlation {
         Ok(vec![self.launch(context, (entry, "GATHER"), &shape, (bias, add), arguments)?])
     }
 
-    /// Images from positions and the weight: a launch, or one for each phase of the strides.
+    /// Returns the launches that compute images from positions and the weight: one, or one for each phase of the strides.
     fn scatter(
         &self,
         context: &Context<'_>,
@@ -214,7 +214,7 @@ impl Correlation {
             (0..volume(stride)).map(|it| [it / stride[2] / stride[1], it / stride[2] % stride[1], it % stride[2]]);
         for phase in remainders.filter_map(|remainders| self.phase(remainders)) {
             let is_reached = (0..3).all(|axis| phase.tap[axis] < self.window.kernel_size[axis]);
-            // Nothing is to be added to what is there.
+            // No tap reaches these pixels, so nothing is added to them.
             if !is_reached && add == 1 {
                 continue;
             }
@@ -224,7 +224,8 @@ impl Correlation {
         Ok(launches)
     }
 
-    /// The pixels whose taps `t` have a remainder of `t * dilation` by the stride of `remainders`, if there are any.
+    /// Returns the phase of the pixels whose taps `t` have a remainder of `t * dilation` by the stride of `remainders`; `None` if there are no such
+    /// pixels.
     fn phase(&self, remainders: [u64; 3]) -> Option<Phase> {
         let Window { kernel_size, stride, padding, dilation } = self.window;
         let mut phase = Phase::ALL;
@@ -241,14 +242,14 @@ impl Correlation {
         Some(phase)
     }
 
-    /// The gradient of the weight, with the operation's workspace for sums of parts.
+    /// Returns the launches of the gradient of the weight, in as many parts as the operation's workspace has space for.
     fn weigh(&self, context: &Context<'_>, dw: TensorId) -> Result<Vec<Launch>, Error> {
         let (x, dy) = (Some(context.read(Slot::Input(0))?), Some(context.read(Slot::Gradient)?));
         let ([entry, sum], add) = (self.kernels.filter, context.adds(Slot::InputGradient(1)));
         let products = self.batch * volume(self.positions.1);
         let room = context.workspace_bytes() / 4 / self.weights().max(1);
         let most = room.min(products / LEAST_PART).max(1);
-        // Sums are held twice, so tiles are no larger than 64. With parts they need not be smaller either.
+        // Two sets of sums are in registers, so tiles are no larger than 64. With parts they need not be smaller either.
         let (rows, columns) = (self.positions.0, self.filter());
         let tile = tile(rows, columns, self.groups.saturating_mul(most), 64);
         let [wide, tall] = [columns.div_ceil(tile[1]), rows.div_ceil(tile[0])];
@@ -268,7 +269,7 @@ impl Correlation {
             return Ok(vec![self.launch(context, (entry, "WEIGH"), &shape, (false, add), arguments)?]);
         }
         let partial = Some(context.written(Slot::Workspace)?);
-        // Added to what is there when the parts are added up.
+        // Parts overwrite the workspace; `add` applies when they are added up.
         let weighed = self.launch(context, (entry, "WEIGH"), &shape, (false, 0), vec![x, dy, partial, None])?;
         let each = Shape { parts: shape.parts, ..Shape::blocks(self.weights().div_ceil(SUMS_OF_BLOCK), 256) };
         let summed = self.launch(context, (sum, "SUM_PARTS"), &each, (false, add), vec![partial, Some(dw)])?;
@@ -286,7 +287,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<L
     launch(&correlation, context, entry, (op.bias, 0), arguments)
 }
 
-/// What the operation writes: the gradients of weight and bias, then that of the input.
+/// Returns the launches of the gradients of weight and bias, then of the input, as far as the operation writes them.
 pub(super) fn backward(context: &Context<'_>, op: &Convolution3d) -> Result<Vec<Launch>, Error> {
     let dy = context.read(Slot::Gradient)?;
     let correlation = Correlation::new(context, op, dy)?;

@@ -1,4 +1,4 @@
-//! Operations that the user declared: the kernels of the user's own file, behind `kernels/operation.cuh`.
+//! Launches of operations that users have declared: kernels of the user's own file, which follows `kernels/operation.cuh`.
 
 use super::context::Context;
 use super::grid::pieces;
@@ -10,7 +10,7 @@ use gpumem_core::program::ops::Declared;
 use gpumem_core::shape::Shape;
 use std::fmt::Write as _;
 
-/// The user's file, behind the constants of one layer.
+/// Returns the source of a layer's kernels: its constants, then the user's file.
 fn text(op: &Declared, file: &CudaFile, batch: u64) -> String {
     let mut text = format!("#include \"operation.cuh\"\nstatic constexpr u64 batch = {batch}ull;\n");
     for (name, value) in &op.sizes {
@@ -29,13 +29,13 @@ fn kernel(context: &Context<'_>, op: &Declared, entry: &'static str, batch: u64)
     Ok(context.kernel(file.name, entry).of(text(op, &file, batch)))
 }
 
-/// As many threads as an operation asks for a sample, or one for each element.
+/// Returns as many threads as the operation requests for a sample, or one for each element.
 fn threads(asked: u64, shape: Shape, batch: u64) -> u64 {
     let each = if asked > 0 { asked } else { shape.elements().unwrap_or(u64::MAX) };
     each.saturating_mul(batch)
 }
 
-/// The slots that are numbered from `first` on, one for each shape.
+/// Returns the slots numbered from `first` on, one for each shape.
 fn slots(shapes: &[Shape], slot: fn(u8) -> Slot, first: u8) -> impl Iterator<Item = Slot> {
     (first..).take(shapes.len()).map(slot)
 }
@@ -75,7 +75,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Declared) -> Result<Vec<Launc
     for slot in gradients {
         let gradient = context.operation.written(slot);
         arguments.push(gradient);
-        // What is added to begins at 0.
+        // A gradient that kernels add to must begin at 0.
         if let Some(gradient) = gradient.filter(|_| context.adds(slot) == 0) {
             let count = context.elements(gradient);
             let kernel = context.kernel("movement.cu", "clear").with("COUNT", format!("{count}ull"));

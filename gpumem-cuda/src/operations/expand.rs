@@ -1,4 +1,4 @@
-//! What is the same for all samples, for each of them: `kernels/expand.cu`.
+//! The launch that repeats one sample for the whole batch: `kernels/expand.cu`.
 
 use super::context::Context;
 use crate::calls::Launch;

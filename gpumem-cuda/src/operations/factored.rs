@@ -1,4 +1,4 @@
-//! Updates of parameters of which the optimizer keeps the means of rows and columns: `kernels/factored.cu`.
+//! Launches of updates with factored second moments, the means of rows and columns (Adafactor): `kernels/factored.cu`.
 
 use super::context::Context;
 use super::grid::{norm_real, small};
@@ -15,12 +15,12 @@ use gpumem_core::train::optim::{Sums, scratch};
 const THREADS: u64 = 256;
 /// Pointers of a launch.
 const POINTERS: usize = 7;
-/// The most threads that work on a column in a strip: with more, those beside each other read less that lies together.
+/// The most threads that work on a column in a strip. With more, neighbouring threads would read fewer adjacent elements.
 const OF_COLUMN: u64 = 8;
 
 const MISSING: Error = Error::Damaged("an update lacks a tensor");
 
-/// A parameter as its kernels see it: `[outer, height, width, inner]`.
+/// The sizes of a parameter for its kernels: `[outer, height, width, inner]`.
 #[derive(Clone, Copy)]
 struct Sizes {
     outer: u64,
@@ -54,19 +54,19 @@ impl Sizes {
         self.outer * self.width * self.inner
     }
 
-    /// How many threads work on a row, on a column in a strip, and on the mean of a matrix, as logarithms.
+    /// Returns the numbers of threads that work on a row, on a column in a strip, and on the mean of a matrix, as logarithms to base 2.
     fn lanes(self) -> [u32; 3] {
-        // Where rows take turns, a thread for each reads what lies beside what the next one reads.
+        // If rows are interleaved, one thread works on each row, and neighbouring threads read adjacent elements.
         let row = if self.inner > 1 { 1 } else { self.width };
         [row, self.height.min(OF_COLUMN), self.height].map(|count| count.clamp(1, THREADS).ilog2())
     }
 
-    /// Blocks of these threads for so many things.
+    /// Returns the blocks that `count` items need, with 2 to the power of `lanes` threads for each item.
     fn blocks(count: u64, lanes: u32) -> u64 {
         count.div_ceil(THREADS >> lanes)
     }
 
-    /// The blocks of each launch but the last one, in their order.
+    /// Returns the blocks of each launch but the last, in order.
     fn works(self) -> [Work; 5] {
         let [row, column, matrix] = self.lanes();
         let strips = self.height.div_ceil(Sums::STRIP);
@@ -82,14 +82,14 @@ impl Sizes {
         [work(rows), work(columns), work(means), self.pieces(), work(1)]
     }
 
-    /// The elements, in pieces.
+    /// Returns the blocks that work on the elements in packs.
     fn pieces(self) -> Work {
         Work::of_elements(self.outer * self.height * self.width * self.inner)
     }
 }
 
-/// The updates from the first one on, as many as launches take, and behind the last of a step its end, if they have few blocks: how many
-/// operations, and their launches.
+/// Fuses the updates from the first one on, as many as the launches take. If they are the step's last and have few blocks, the end of the step is
+/// fused too. Returns the number of operations and their launches.
 pub(super) fn updates(context: &Context<'_>, rest: &[Operation]) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let count = following(rest, &Action::Update).min(most(POINTERS, fields(context)));
     if rest.get(count).is_some_and(|next| next.action == Action::Advance) {
@@ -105,12 +105,12 @@ fn is_mixed(context: &Context<'_>) -> bool {
     matches!(context.setting.precision, Precision::Mixed(_))
 }
 
-/// Words of each parameter: `Field` of `factored.cu`, and those of groups.
+/// Returns the words of each parameter: `Field` of `factored.cu`, and those of parameter groups.
 fn fields(context: &Context<'_>) -> usize {
     11 + usize::from(is_mixed(context)) + 2 * usize::from(is_grouped(context))
 }
 
-/// How many numbers of the scratch memory of an update belong to those before it.
+/// Returns how many numbers of an update's scratch memory belong to updates before it.
 fn before(context: &Context<'_>, update: &Operation) -> Result<u32, Error> {
     let program = &context.placed.program;
     let memory = update.written(Slot::Workspace).ok_or(MISSING)?;
@@ -129,7 +129,7 @@ fn own_scratch(context: &Context<'_>, parameter: TensorId) -> u64 {
     scratch(context.placed.program.moments, context.tensor(parameter).shape, false)
 }
 
-/// The launches of updates, of which the last one may be the end of the step as well.
+/// Returns the launches of updates. If `ends`, the last launch also ends the step.
 pub(super) fn launches(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<Vec<Launch>, Error> {
     let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
     let parameters = all(&|update| update.written(Slot::Parameter));

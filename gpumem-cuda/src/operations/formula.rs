@@ -1,4 +1,4 @@
-//! Formulas of the user's: `kernels/formula.cu`.
+//! Launches of a user's formula: `kernels/formula.cu`.
 
 use super::context::Context;
 use super::grid::pieces;
@@ -8,7 +8,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, UnaryOperator};
 use gpumem_core::program::ops;
 
-/// The terms as C++, `t[0]=x;t[1]=expf(t[0])`, without spaces: constants are listed with spaces between them.
+/// Returns the terms as C++ without spaces, `t[0]=x;t[1]=expf(t[0])`, since constants are listed with spaces between them.
 pub(super) fn terms(formula: &Formula) -> Result<String, Error> {
     if !formula.is_sound() {
         return Err(Error::Damaged("a formula names terms that do not exist"));
@@ -58,7 +58,7 @@ fn text(term: Term) -> String {
     }
 }
 
-/// A float to the last bit. C++ has no literal for what is no number.
+/// Returns a float as C++, exact to the last bit. C++ has no literals for infinities and NaN.
 fn number(value: f32) -> String {
     if value.is_finite() { format!("{value:e}f") } else { format!("from_bits({}u)", value.to_bits()) }
 }

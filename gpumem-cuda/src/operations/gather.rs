@@ -1,4 +1,4 @@
-//! Rows of a table, one for each token: `kernels/gather.cu`.
+//! Launches of an embedding, which gathers a row of a table for each token: `kernels/gather.cu`.
 
 use super::context::Context;
 use super::grid::pack;
@@ -35,7 +35,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Gather) -> Result<Vec<Launch>
     // The kernel counts tokens in 32 bits.
     u32::try_from(tokens).map_err(|_| Error::Damaged("a table is read by more than 2^32 indices"))?;
     let slabs = op.width.div_ceil(u64::from(THREADS));
-    // Every block reads all tokens: few blocks for large tables, many for small ones.
+    // Every block reads all tokens, so large tables have few blocks and small ones many.
     let rows = (op.rows * slabs / BUSY).clamp(1, 32);
     let too_large = |_| Error::Damaged("a table has more rows than a grid has blocks");
     let blocks = u32::try_from(op.rows.div_ceil(rows)).map_err(too_large)?;

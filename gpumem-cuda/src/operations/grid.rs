@@ -1,4 +1,4 @@
-//! How work is shared out among blocks and threads.
+//! Division of work among blocks and threads.
 
 use super::context::Context;
 use crate::calls::{Kernel, type_name};
@@ -7,35 +7,35 @@ use gpumem_core::error::Error;
 use gpumem_core::program::{Layout, Order, TensorId};
 use gpumem_core::shape::Shape;
 
-/// What parameters of normalisation layers are made of, for a constant: as `REAL`, but f32 under mixed precision.
+/// Returns the number format of the parameters of normalisation layers, for a constant: that of `REAL`, but f32 under mixed precision.
 pub(super) fn norm_real(context: &Context<'_>) -> &'static str {
     type_name(Role::Norm.format(context.setting.precision))
 }
 
-/// Elements that a thread takes at a time: 16 bytes of them, if rows of `length` elements are whole numbers of that.
+/// Returns the elements that a thread works on at a time: a pack of 16 bytes if rows of `length` elements consist of whole packs, else 1.
 pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
     let wide = 16 / Role::Activation.bytes(context.setting.precision);
     if length.is_multiple_of(wide) { wide } else { 1 }
 }
 
-/// Whether in all these maps channels lie side by side, without gaps; some do so in either order.
+/// True if all these maps have channels last, without gaps. Maps that are the same in both orders count as either.
 pub(super) fn is_last(context: &Context<'_>, maps: &[(&'static str, TensorId, Shape)]) -> bool {
     let last = Layout { order: Order::ChannelsLast, pitch: 0 };
     let lies = |id: TensorId, shape: Shape| {
         let tensor = context.tensor(id);
-        // What is dense may have the shape of a vector.
+        // A dense tensor may have the shape of a vector.
         (tensor.layout == last && tensor.shape == shape) || (tensor.layout.is_dense() && shape.is_same_in_both_orders())
     };
     let has_last = maps.iter().any(|&(_, id, _)| context.tensor(id).layout == last);
     has_last && maps.iter().all(|&(_, id, shape)| lies(id, shape))
 }
 
-/// Channels that a thread takes at a time: 16 bytes of them, if in all these maps they lie side by side and are whole numbers of that.
+/// Returns the channels that a thread works on at a time: a pack of 16 bytes if all these maps have channels last and whole packs, else 1.
 pub(super) fn channel_pack(context: &Context<'_>, channels: u64, maps: &[(&'static str, TensorId, Shape)]) -> u64 {
     if is_last(context, maps) { pack(context, channels) } else { 1 }
 }
 
-/// A kernel that includes `planes.cuh` with where its maps lie, and the channels that a thread takes at a time.
+/// Adds the layouts of its maps to a kernel that includes `planes.cuh`. Also returns the channels that a thread works on at a time.
 pub(super) fn planes(
     context: &Context<'_>,
     kernel: Kernel,
@@ -50,12 +50,12 @@ pub(super) fn planes(
     Ok((if dense { kernel } else { kernel.with("CHANNELS", channels) }, pack))
 }
 
-/// Pieces of 16 bytes that `count` elements are: threads of a kernel that includes `piece.cuh`.
+/// Returns the packs of 16 bytes in `count` elements: the threads of a kernel that includes `piece.cuh`.
 pub(super) fn pieces(context: &Context<'_>, count: u64) -> u64 {
     count.div_ceil(16 / Role::Activation.bytes(context.setting.precision))
 }
 
-/// Threads of a block that goes through `items` items, about four each.
+/// Returns the threads of a block that processes `items` items, about four each.
 pub(super) fn threads(items: u64) -> u32 {
     items.div_ceil(4).next_multiple_of(32).clamp(64, 1024) as u32
 }
@@ -63,30 +63,30 @@ pub(super) fn threads(items: u64) -> u32 {
 /// Blocks that keep the largest cards busy: four on each of 132 multiprocessors.
 pub(super) const BLOCKS: u64 = 528;
 
-/// Sums that a block of 256 threads makes of parts: `SUMS_OF_BLOCK` of `parts.cuh`.
+/// Sums of parts that a block of 256 threads adds up: `SUMS_OF_BLOCK` of `parts.cuh`.
 pub(super) const SUMS_OF_BLOCK: u64 = 32;
 
-/// Parts that `items` items are split into so that about [`BLOCKS`] blocks run where each part needs `blocks` of them: at
-/// most `most`, each with `least` items or more, none empty.
+/// Returns the number of parts to split `items` items into, so that about [`BLOCKS`] blocks run if each part needs `blocks` blocks. It is at most
+/// `most`, and each part has `least` items or more.
 pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {
     let parts = BLOCKS.div_ceil(blocks.max(1)).min(items / least).clamp(1, most);
     items.div_ceil(items.div_ceil(parts).max(1)).max(1)
 }
 
-/// How rows are shared out among warps or blocks.
+/// A division of rows among warps or blocks.
 #[derive(Clone, Copy)]
 pub(super) struct Rows {
-    /// Whether a warp works on a row, rather than a block: 1 or 0, for a constant.
+    /// 1 if a warp works on a row, 0 if a block does; for a constant.
     pub(super) warp: u8,
     pub(super) grid: [u32; 3],
     pub(super) block: [u32; 3],
 }
 
 impl Rows {
-    /// `rows` rows of `length` elements: a warp for each row of up to 1024 elements, else a block.
+    /// Divides `rows` rows of `length` elements: a warp for each row of up to 1024 elements, else a block.
     pub(super) fn new(context: &Context<'_>, rows: u64, length: u64) -> Result<Rows, Error> {
         let warp = length <= 1024;
-        // Eight warps a block.
+        // A block has eight warps.
         let blocks = if warp { rows.div_ceil(8) } else { rows };
         let block = if warp { 256 } else { threads(length / pack(context, length)) };
         let blocks = u32::try_from(blocks).map_err(|_| Error::Damaged("there are more rows than a grid has blocks"))?;
@@ -94,10 +94,10 @@ impl Rows {
     }
 }
 
-/// Blocks that a device of today runs at once. Tiles are made smaller until a product has as many.
+/// Blocks that a present-day card runs at once. Tiles are made smaller until a product has as many.
 const ENOUGH_BLOCKS: u64 = 128;
-/// Rows and columns of the tile that a block computes, for `count` products with results of `rows` x `columns`. Large tiles
-/// read less, small ones leave fewer multiprocessors idle.
+/// Returns the rows and columns of the tile that a block computes, for `count` products with results of `rows` x `columns`. Large tiles read less;
+/// small ones leave fewer multiprocessors idle.
 pub(super) fn tile(rows: u64, columns: u64, count: u64, largest: u64) -> [u64; 2] {
     let around = |extent: u64| extent.clamp(32, largest).next_power_of_two();
     let [mut tall, mut wide] = [around(rows), around(columns)];
@@ -113,10 +113,10 @@ pub(super) fn tile(rows: u64, columns: u64, count: u64, largest: u64) -> [u64; 2
     [tall, wide]
 }
 
-/// A number that the kernels count in 31 bits.
+/// Converts a number to the 31 bits that the kernels have for it.
 ///
 /// # Errors
-/// [`Error::Unsupported`] if it has more.
+/// [`Error::Unsupported`] if it needs more.
 pub(super) fn small(number: u64) -> Result<u32, Error> {
     match u32::try_from(number) {
         Ok(number) if number < 1 << 31 => Ok(number),

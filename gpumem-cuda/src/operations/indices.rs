@@ -7,7 +7,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{ArgMax, AsStrided, PaddedPositions, SegmentPositions};
 use gpumem_core::shape::Shape;
 
-/// A warp for each sample.
+/// Returns a launch with a warp for each sample.
 fn launch(context: &Context<'_>, kernel: Kernel, steps: u64) -> Result<Vec<Launch>, Error> {
     let (token, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let samples = context.samples(y);

@@ -1,4 +1,5 @@
-//! Batch normalisation with a rectifier that the backward pass undoes: `kernels/batch_norm.cu` and `kernels/batch_norm_last.cu` with `SLOPE`.
+//! Launches of batch normalisation with an invertible rectifier: `kernels/batch_norm.cu` and `kernels/batch_norm_last.cu` with `SLOPE`. The
+//! backward pass recovers the normalised values from the output.
 
 use super::batch_norm::{Incoming, Tail, backward_through, forward_with};
 use super::context::Context;

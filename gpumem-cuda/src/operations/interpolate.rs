@@ -1,4 +1,4 @@
-//! Maps of another size, of what lies between their elements: `kernels/interpolate.cu`.
+//! Launches of interpolation between the elements of maps: `kernels/interpolate.cu`.
 
 use super::context::Context;
 use super::grid::planes;
@@ -9,13 +9,13 @@ use gpumem_core::program::ops::{Interpolate, Interpolation};
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
 
-/// The longest axis: places along it, and beyond its end, are whole numbers of 31 bits in the kernel.
+/// The longest axis. The kernel has 31-bit integers for places along it and beyond its end.
 const LONGEST: u64 = 1 << 30;
 
-/// The kernel with where the rows and the columns of the output are in the input.
+/// Adds the places of the output's rows and columns in the input to a kernel.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for an axis that is too long, [`Error::Damaged`] for places that no map has.
+/// [`Error::Unsupported`] for an axis that is too long, [`Error::Damaged`] for places outside every map.
 fn with_places(mut kernel: Kernel, op: &Interpolate) -> Result<Kernel, Error> {
     if [op.input, op.output].as_flattened().iter().any(|&side| side > LONGEST) {
         let what = "interpolation along an axis of more than 2^30 elements".into();
@@ -24,12 +24,12 @@ fn with_places(mut kernel: Kernel, op: &Interpolate) -> Result<Kernel, Error> {
     for (axis, names) in [["START_H", "STEP_H"], ["START_W", "STEP_W"]].into_iter().enumerate() {
         let (start, step) = (op.start[axis], op.step[axis]);
         let last = start.abs() + op.output[axis] as f64 * step;
-        // What is no number is not within it either.
+        // NaN is not within the limits either.
         let is_within = step >= 0.0 && last <= (2 * LONGEST - 1) as f64;
         if !is_within || (op.interpolation == Interpolation::Nearest && step == 0.0) {
             return Err(Error::Damaged("an interpolation reads what no map has"));
         }
-        // Nearest elements are those of the numbers of rows, or of their middles.
+        // Nearest elements are found from the row numbers, or from the middles of the rows.
         let start = match op.interpolation {
             Interpolation::Nearest if start > 0.0 => 0.5,
             _ => start,
@@ -46,7 +46,7 @@ fn with_places(mut kernel: Kernel, op: &Interpolate) -> Result<Kernel, Error> {
     Ok(kernel)
 }
 
-/// The launch of an entry point that writes `count` elements.
+/// Returns the launch of an entry point that writes `count` elements.
 fn launch(
     context: &Context<'_>,
     entry: &'static str,

@@ -1,4 +1,4 @@
-//! Elements along an axis over their norm: `kernels/l2_norm.cu`.
+//! Launches of L2 normalisation, elements along an axis divided by their norm: `kernels/l2_norm.cu`.
 
 use super::context::Context;
 use super::grid::Rows;
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::L2Norm;
 use gpumem_core::program::{Slot, TensorId};
 
-/// One launch over what `whole` holds: `entries` are the kernels for elements that lie side by side, and for others.
+/// Returns one launch over the elements of `whole`. `entries` are the kernel for an axis with adjacent elements and the kernel for other axes.
 fn launch(
     context: &Context<'_>,
     op: &L2Norm,

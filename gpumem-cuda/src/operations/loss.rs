@@ -1,5 +1,6 @@
-//! Losses and the gradient that they start from: `kernels/loss.cu` and `kernels/ctc.cu`. Those of several vectors are in `triplet.rs`, and
-//! those of all vectors of a batch in `contrastive.rs`.
+//! Launches of losses and of the gradient that the backward pass starts with: `kernels/loss.cu` and `kernels/ctc.cu`.
+//!
+//! Losses of several vectors are in `triplet.rs`, and those of all vectors of a batch in `contrastive.rs`.
 
 use super::context::Context;
 use super::contrastive;
@@ -14,18 +15,18 @@ use gpumem_core::program::{Action, Criterion, Measure, Slot, TensorId};
 
 const FILE: &str = "loss.cu";
 
-/// Threads of the blocks that add up.
+/// Threads of the blocks that add up terms.
 const THREADS: u32 = 256;
-/// Threads of one block that does all.
+/// Threads of a single block that does everything.
 const ALL: u64 = 1024;
-/// Bytes of a row from which on as many threads work on it: on an H100, 50,257 logits of 16 bits took a sixth less time than with 256.
+/// Bytes of a row from which on [`ALL`] threads work on it. On an H100, 50,257 logits of 16 bits took a sixth less time than with 256.
 const LONG_ROW: u64 = 32 << 10;
 
-/// The argument of a launch that ends a loss for the words in the host's memory that it is sent to: a null pointer, unless a session
-/// puts their address there.
+/// The argument of a loss's last launch for words in host memory, to which the loss is sent: a null pointer, unless a session puts their address
+/// there.
 const RING: Option<Argument> = None;
 
-/// The place of that argument, if a launch has it.
+/// Returns the index of that argument; `None` if the launch has none.
 pub(crate) fn ring(launch: &Launch) -> Option<usize> {
     let last = launch.arguments.len().checked_sub(1)?;
     (launch.kernel.file == FILE && launch.arguments[last] == RING).then_some(last)
@@ -42,13 +43,13 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let state = context.placed.program.state();
     let rows = match criterion.over() {
         Over::Batch => contrastive::terms(context),
-        // Terms are followed by which of them count.
+        // The terms are followed by flags that say which of them count.
         Over::Mined => context.setting.batch,
         _ => context.elements(terms),
     };
     let count = context.elements(x);
     let divisor = criterion.divisor(context.setting.batch);
-    // What all parts of a batch come to is there before the first.
+    // With micro-batches, the divisor of the whole batch is known before the first of them.
     let given = context.operation.read(Slot::Saved(0)).filter(|_| criterion.counts());
     let counted = match given {
         None if criterion.counts() => Some(context.written(Slot::Saved(0))?),
@@ -102,7 +103,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         } else {
             own
         };
-        // The sum of a mask is known before the first gradient.
+        // The sum of a mask must be known before the first gradient.
         let summed = weights.zip(counted).filter(|_| given.is_none());
         let before = summed.map(|(weights, divisor)| {
             let mut sum = launch("sum_of_numbers", 1, ALL as u32, vec![Some(weights), Some(divisor)]);
@@ -134,7 +135,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
         let arguments = vec![Some(x), target, state, gradient, Some(terms), Some(loss), RING];
         return Ok(vec![launch(alone, 1, threads, arguments)]);
     }
-    // What the positions are divided by is known before the first gradient.
+    // The divisor of the positions must be known before the first gradient.
     let [entry, total] = match counted {
         Some(_) if lengths.is_some() => [entry, "loss_total_counted"],
         Some(_) => ["cross_entropy_rows_counted", "loss_total_counted"],
@@ -153,7 +154,7 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let row_threads = if is_long(context, criterion) { ALL as u32 } else { THREADS };
     let mut measured = also(vec![Some(x), target, state, gradient, Some(terms)]);
     if lengths.is_some() {
-        // A null pointer at the end is that of the host's words.
+        // The null pointer at the end is the one for the words in host memory.
         measured.truncate(5);
         measured.extend([counted, lengths]);
     }
@@ -167,7 +168,7 @@ fn is_long(context: &Context<'_>, criterion: &Criterion) -> bool {
     criterion.over() == Over::Positions && row >= LONG_ROW
 }
 
-/// The constants of a loss beside those that all have.
+/// Adds the constants of a particular loss to a kernel.
 fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
     let LossOptions { weights, ignored, probabilities, log_target, .. } = &criterion.options;
     if criterion.is_part() {
@@ -206,7 +207,7 @@ fn with_options(mut kernel: Kernel, criterion: &Criterion) -> Kernel {
     flags.into_iter().filter(|(_, is_set)| *is_set).fold(kernel, |kernel, (name, _)| kernel.with(name, 1))
 }
 
-/// Whether one block goes through all elements in less time than a second launch takes: four rows a warp, each in a few looks, or eight
+/// True if one block processes all elements in less time than a second launch takes: up to four rows a warp, each in a few passes, or eight
 /// elements a thread.
 fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
     match criterion.over() {
@@ -215,7 +216,7 @@ fn is_small(criterion: &Criterion, rows: u64, count: u64) -> bool {
     }
 }
 
-/// The gradient of an input, if it is wanted, and whether it is added to what is there.
+/// Returns the gradient of an input, `None` if it is not wanted, and 1 if it is added to its tensor.
 pub(super) fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<TensorId>, u8), Error> {
     let slot = Slot::InputGradient(number);
     let (gradient, add) = (context.operation.written(slot), context.adds(slot));
@@ -225,7 +226,7 @@ pub(super) fn gradient(context: &Context<'_>, number: u8) -> Result<(Option<Tens
     Ok((gradient, add))
 }
 
-/// A kernel with the constants that all losses have.
+/// Returns a kernel with the constants that all losses have.
 pub(super) fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'static str, entry: &'static str) -> Kernel {
     let divisor = criterion.divisor(context.setting.batch);
     let kernel =
@@ -236,7 +237,7 @@ pub(super) fn kernel(context: &Context<'_>, criterion: &Criterion, file: &'stati
     }
 }
 
-/// Arguments of a kernel whose terms are multiplied with numbers of their own: these, and what a mask comes to.
+/// Returns the arguments of a kernel whose terms are weighted: the weights, and the sum of a mask. Empty if they are not weighted.
 pub(super) fn weights(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Option<Argument>>, Error> {
     if criterion.weighted().is_none() {
         return Ok(Vec::new());
@@ -249,12 +250,12 @@ pub(super) fn weights(context: &Context<'_>, criterion: &Criterion) -> Result<Ve
     Ok(vec![Some(context.read(WEIGHTS)?), divisor])
 }
 
-/// Whole warps of a block for so many numbers.
+/// Returns the threads of a block for `count` numbers, in whole warps.
 pub(super) fn threads(count: u64, most: u64) -> u32 {
     count.clamp(1, most).next_multiple_of(32) as u32
 }
 
-/// A block for each sequence.
+/// Returns a launch with a block for each sequence.
 fn ctc(context: &Context<'_>, criterion: &Criterion, samples: u32) -> Result<Launch, Error> {
     let (dx, add) = gradient(context, 0)?;
     let lengths = context.operation.read(Slot::Input(1));

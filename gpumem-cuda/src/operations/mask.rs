@@ -1,4 +1,4 @@
-//! Random zeros: `kernels/mask.cu`.
+//! Launches of dropout: `kernels/mask.cu`.
 
 use super::context::Context;
 use super::grid::pieces;
@@ -8,23 +8,23 @@ use gpumem_core::number::random::threshold;
 use gpumem_core::program::ops::Mask;
 use gpumem_core::program::{Slot, TensorId};
 
-/// The constants of an operation that draws: the threshold of a share `p` of dropped elements, and as `scale` what the others are
-/// multiplied with. Its row is a number of the launch: layers that differ in it alone are compiled once.
+/// Adds the constants of an operation that draws: the threshold for a share `p` of dropped elements, and as `scale` the factor of the others.
+///
+/// Its row is a number of the launch, so that layers that differ only in their row are compiled once.
 pub(super) fn with_draws(kernel: Kernel, scale: &'static str, p: f64) -> Kernel {
     let (threshold, factor) = threshold_and_scale(p);
     kernel.with("THRESHOLD", format!("{threshold}u")).with_float(scale, factor)
 }
 
-/// With how many draws each part of a batch has, where it is split: so many of an operation on `x` at once. What is the same for all samples is
-/// drawn once.
+/// Adds the number of draws of each micro-batch, `count`, if the batch is split. A tensor that exists once for all samples is drawn once.
 pub(super) fn with_parts(kernel: Kernel, context: &Context<'_>, x: TensorId, count: u64) -> Kernel {
     let is_split = context.placed.program.descent.accumulates() && context.tensor(x).batched;
     if is_split { kernel.with("DRAWN", format!("{count}ull")) } else { kernel }
 }
 
-/// Below which random word an element is dropped, and what the others are multiplied with: an f32.
+/// Returns the random word below which an element is dropped, and the factor of the others, an f32.
 pub(super) fn threshold_and_scale(p: f64) -> (u32, f64) {
-    // A share of 1 keeps next to nothing; what is kept must be finite all the same.
+    // A share of 1 keeps almost nothing, but the elements that it keeps must be finite.
     let factor = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
     (threshold(p), f64::from(factor))
 }

@@ -1,4 +1,4 @@
-//! Products of matrices that are both values: `kernels/mat_mul.cu`.
+//! Launches of matrix products of two values: `kernels/mat_mul.cu`.
 
 use super::context::Context;
 use super::product::tiles;
@@ -8,7 +8,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::MatMul;
 use gpumem_core::program::{Slot, TensorId};
 
-/// `c = a b` for all products of an operation, with matrices of `sizes` rows, columns and terms.
+/// Returns the launch of `c = a b` for all products of an operation. `sizes` are the rows, columns and terms of each.
 fn launch(
     context: &Context<'_>,
     op: &MatMul,
@@ -30,7 +30,7 @@ fn launch(
     Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
 }
 
-/// A value, taken transposed or not.
+/// Returns a value as a factor, transposed or not.
 fn factor(tensor: TensorId, transposed: bool) -> Factor {
     Factor { tensor, transposed }
 }
@@ -42,7 +42,7 @@ pub(super) fn forward(context: &Context<'_>, op: &MatMul) -> Result<Vec<Launch>,
     Ok(vec![launch(context, op, sizes, factors, (context.written(Slot::Output)?, 0))?])
 }
 
-/// The gradients that the operation writes.
+/// Returns the launches of the gradients that the operation writes.
 pub(super) fn backward(context: &Context<'_>, op: &MatMul) -> Result<Vec<Launch>, Error> {
     let MatMul { rows, depth, columns, transpose_b, .. } = *op;
     let dy = context.read(Slot::Gradient)?;

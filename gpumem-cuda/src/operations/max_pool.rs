@@ -1,4 +1,4 @@
-//! Maxima over windows: `kernels/max_pool.cu`.
+//! Launches of max pooling: `kernels/max_pool.cu`.
 
 use super::context::Context;
 use super::grid::planes;
@@ -24,7 +24,7 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &MaxPool, count: u64, 
     kernel.with("ADAPTIVE", u8::from(op.adaptive)).with("ADD", add)
 }
 
-/// The kernel with where the maps lie, and the channels that a thread takes.
+/// Adds the layouts of the maps to a kernel. Also returns the number of channels that a thread works on.
 fn lie(
     context: &Context<'_>,
     op: &MaxPool,
@@ -42,7 +42,7 @@ pub(super) fn forward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch>
     forward_to(context, op, context.written(Slot::Output)?, Rectifier::NONE)
 }
 
-/// The maxima to `y`, after a rectifier.
+/// Returns the launch of the maxima, with a rectifier, to `y`.
 pub(crate) fn forward_to(
     context: &Context<'_>,
     op: &MaxPool,
@@ -57,11 +57,11 @@ pub(crate) fn forward_to(
     Ok(vec![Launch::elementwise(kernel, count / pack, vec![Some(x), Some(y), places])])
 }
 
-/// Elements of a block that a thread has sums for, at most.
+/// The most elements for which a thread has sums.
 const MOST_SUMS: u64 = 4;
 
-/// Blocks of elements between the beginnings of two windows, along each axis, if a thread may take one: several elements, so that no
-/// window is read for each of them.
+/// Returns the blocks of elements along each axis, if a thread may work on one; else `None`. A block has the elements between the beginnings of two
+/// windows, so that a window is not read again for each of them.
 fn blocks(op: &MaxPool) -> Option<[u64; 2]> {
     let window = &op.window;
     let elements = window.stride[0].saturating_mul(window.stride[1]);
@@ -77,7 +77,8 @@ pub(super) fn backward(context: &Context<'_>, op: &MaxPool) -> Result<Vec<Launch
     backward_through(context, op, context.read(Slot::Gradient)?, None)
 }
 
-/// The backward pass from the gradient of what a rectifier behind the maxima gives, and that: the rectifier's output.
+/// Returns the launch of the backward pass from `dy`. With `behind`, the rectifier after the maxima and its output, `dy` is the gradient of that
+/// output.
 pub(crate) fn backward_through(
     context: &Context<'_>,
     op: &MaxPool,

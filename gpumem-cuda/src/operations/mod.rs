@@ -1,4 +1,4 @@
-//! What each operation of a program makes the card do: one file an operation.
+//! Calls of each operation of a program, one operation a file.
 
 pub(crate) mod attention;
 pub(crate) mod average;
@@ -72,10 +72,10 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Op, Operation, Order, Pass};
 
-/// The calls of one operation by itself, in order.
+/// Returns the calls of one operation that is not fused with others, in order.
 ///
 /// # Errors
-/// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] for what has no kernel.
+/// [`Error::Damaged`] if the operation lacks a tensor, [`Error::Unsupported`] if there is no kernel for it.
 pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
     if !context.placed.program.takes_layouts(context.operation) {
         return Err(context::other_layout());
@@ -104,12 +104,12 @@ pub fn calls(context: &Context<'_>) -> Result<Vec<Call>, Error> {
     }
 }
 
-/// Whether all tensors of an operation are stored in the order that their shapes are written in, without gaps.
+/// True if all tensors of an operation are dense: stored in the order of their shapes, without gaps.
 pub(crate) fn is_dense(placed: &Placed, operation: &Operation) -> bool {
     operation.tensors().all(|id| placed.program.tensor(id).layout.is_dense())
 }
 
-/// Whether all maps and weights of an operation have their channels last, without gaps.
+/// True if all maps and weights of an operation have their channels last, without gaps.
 pub(crate) fn is_channels_last(placed: &Placed, operation: &Operation) -> bool {
     let mut tensors = operation.tensors().map(|id| placed.program.tensor(id));
     tensors.all(|tensor| {
@@ -119,7 +119,7 @@ pub(crate) fn is_channels_last(placed: &Placed, operation: &Operation) -> bool {
     })
 }
 
-/// Launches of own kernels, as calls.
+/// Converts launches of gpumem's own kernels to calls.
 fn own(launches: Result<Vec<Launch>, Error>) -> Result<Vec<Call>, Error> {
     Ok(launches?.into_iter().map(Call::from).collect())
 }
@@ -186,8 +186,8 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
     }
 }
 
-/// Backward passes look at what the operation writes, so that one function serves the gradient of each input, and of all at
-/// once.
+/// Returns the calls of a backward pass. Each function looks at the gradients that the operation writes, so it serves the gradient of one input as
+/// well as all gradients at once.
 fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
     match op {
         Op::Product(op) => product::backward(context, op),

@@ -1,4 +1,4 @@
-//! Sums and copies of gradients: `kernels/movement.cu`.
+//! Launches that add and copy gradients: `kernels/movement.cu`.
 
 use super::context::Context;
 use super::grid::{pack, pieces};
@@ -26,12 +26,13 @@ pub(super) fn accumulate(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     elementwise(context, "accumulate")
 }
 
-/// Adds to a gradient what lies at the start of scratch memory.
+/// Returns the launch that adds a gradient at the start of scratch memory to another gradient.
 pub(super) fn add(context: &Context<'_>, from: TensorId, to: TensorId) -> Launch {
     launch(context, "accumulate", from, to)
 }
 
-/// The gradient of a parameter in a part of a batch, which has the format of weights, and the sum of all, which has f32.
+/// Returns the launch that adds a micro-batch's gradient of a parameter to the sum over micro-batches. The gradient has the format of weights, the
+/// sum f32.
 pub(super) fn collect(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let (part, sum) = (context.read(Slot::Gradient)?, context.written(Slot::ParameterGradient)?);
     let formats = [part, sum].map(|id| context.tensor(id).role.format(context.setting.precision));

@@ -1,4 +1,4 @@
-//! Updates of matrices that are made orthogonal: `kernels/muon.cu`.
+//! Launches of updates of matrices that are made orthogonal (Muon): `kernels/muon.cu`.
 
 use super::context::Context;
 use super::grid::{norm_real, small};
@@ -9,17 +9,17 @@ use gpumem_core::program::{Operation, Slot};
 use gpumem_core::train::optim::{Iteration, Muon, Optimizer, matrix};
 
 const FILE: &str = "muon.cu";
-/// Rows and columns of a block of products.
+/// Rows and columns of a tile of a product.
 const TILE: u64 = 64;
 
-/// Whether an update is that of a matrix, in a program that has some.
+/// True if an update is that of a matrix. Asked only in programs whose optimizer updates matrices this way.
 pub(super) fn is_of_matrix(update: &Operation) -> bool {
     update.written(Slot::Moment(1)).is_none()
 }
 
-/// Where the parts of the scratch memory are.
+/// Offsets of the parts of the scratch memory, in elements.
 struct Places {
-    /// The matrix, and the next one.
+    /// The matrix of the current iteration, and that of the next.
     x: [u32; 2],
     gram: u32,
     polynomial: u32,
@@ -42,13 +42,13 @@ impl Places {
     }
 }
 
-/// The matrix as its kernels see it, with the numbers of its rule.
+/// The update of a matrix, with its sizes and hyperparameters.
 struct Update<'a> {
     context: &'a Context<'a>,
     muon: Muon,
-    /// What a step is multiplied with beside the learning rate.
+    /// The factor of an update besides the learning rate.
     ratio: f64,
-    /// The group's: what the learning rate is multiplied with, and the weight decay.
+    /// The parameter group's factor of the learning rate, and its weight decay.
     own: (f64, f64),
     rows: u32,
     columns: u32,
@@ -62,7 +62,7 @@ fn bits(number: f64) -> u32 {
     (number as f32).to_bits()
 }
 
-/// The launches of one update.
+/// Returns the launches of one update.
 pub(super) fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let Optimizer::Muon(muon) = context.setting.optimizer else {
         return Err(Error::Damaged("the update of a matrix by a rule that has none"));
@@ -113,7 +113,7 @@ impl Update<'_> {
         self.rows > self.columns
     }
 
-    /// A launch with `Given` of the kernels, where X is number `at`.
+    /// Returns a launch with the kernels' `Given`, where X is matrix number `at`.
     fn launch(
         &self,
         entry: &'static str,
@@ -150,7 +150,7 @@ impl Update<'_> {
         ])
     }
 
-    /// A step of the iteration, from matrix number `at` to the other one.
+    /// Returns the launches of one Newton-Schulz iteration, from matrix number `at` to the other one.
     fn iterate(&self, at: usize) -> Result<[Launch; 3], Error> {
         let (a, b, c) = self.muon.ns_coefficients;
         let Places { x, gram, polynomial, .. } = self.places;

@@ -1,4 +1,4 @@
-//! The norm of all gradients, by which they may be clipped: `kernels/norm.cu`.
+//! Launches of the norm of all gradients, by which they may be clipped: `kernels/norm.cu`.
 
 use super::context::{Context, Setting, other_layout};
 use super::grid::small;
@@ -10,20 +10,20 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
 use gpumem_core::train::Clip;
 
-/// Pointers of a launch that squares, and its words of each gradient.
+/// Pointers of a launch that squares, and its words for each gradient.
 const POINTERS: usize = 3;
 const FIELDS: usize = 2;
 
-/// Threads of the block that adds up.
+/// Threads of the block that adds up sums.
 const THREADS: u32 = 1024;
 
-/// The squares of one gradient, whose sums are those from number `first` on.
+/// Returns the launch of the squares of one gradient, whose sums are stored from number `first` on.
 pub(super) fn squares(context: &Context<'_>, first: u64) -> Result<Vec<Launch>, Error> {
     square(context, std::slice::from_ref(context.operation), first).map(|launch| vec![launch])
 }
 
-/// Those of the gradients from operation `first` on, as many as a launch takes: how many operations, and their launch. `None` where that is
-/// a single operation.
+/// Fuses the squares of the gradients from operation `first` on, as many as a launch takes. Returns the number of operations and the launch; `None`
+/// if there is only one.
 ///
 /// # Errors
 /// As for [`squares`].
@@ -44,8 +44,8 @@ pub(crate) fn all_squares(
     Ok(Some((count, vec![square(&context, &rest[..count], at)?])))
 }
 
-/// One launch that squares gradients. The kernel is given the first of them in the arena, and how far behind it the others are; their sums
-/// lie one behind the other.
+/// Returns one launch that squares gradients. The kernel gets the gradient with the lowest address, and the distances of the others from it. Their
+/// sums are consecutive.
 fn square(context: &Context<'_>, all: &[Operation], first: u64) -> Result<Launch, Error> {
     let sums = context.written(Slot::Workspace)?;
     let mut next = first;
@@ -77,7 +77,7 @@ fn square(context: &Context<'_>, all: &[Operation], first: u64) -> Result<Launch
     Ok(launch)
 }
 
-/// What updates multiply gradients with.
+/// Returns the launch that computes the norm, and the factor that updates multiply gradients with.
 pub(super) fn total(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     let sums = context.read(Slot::Workspace)?;
     let numbers = vec![small(context.elements(sums))?];
@@ -87,7 +87,7 @@ pub(super) fn total(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     Ok(vec![Launch { kernel, grid: [1, 1, 1], block: [THREADS, 1, 1], arguments, numbers }])
 }
 
-/// The kernel, with what follows from the norm.
+/// Adds the constants of clipping to a kernel.
 fn clipping(kernel: Kernel, context: &Context<'_>) -> Result<Kernel, Error> {
     let descent = context.placed.program.descent;
     if !descent.needs_norm() {

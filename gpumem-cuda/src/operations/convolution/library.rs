@@ -1,4 +1,4 @@
-//! Convolutions through cuDNN, and their transposes as what they are for it: the gradients of convolutions whose images they make.
+//! Calls of convolutions by cuDNN. The library has no transposed convolution: its passes are the gradients of a convolution.
 
 use crate::calls::Call;
 use crate::calls::convolution::{Convolution, Pass};
@@ -9,15 +9,16 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Op, Operation, Order, Slot, Tensor, TensorId, ops};
 use gpumem_core::{Format, Precision};
 
-/// Elements of a tensor that the library can count: its offsets are of 32 bits, with a sign.
+/// The most elements of a tensor for the library, whose offsets are signed 32-bit integers.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// Whether the library adds the bias in a transpose's pass, if it has one: it compiles such engines, in 16 bits and for Ampere or later.
+/// True if the library can add the bias, if there is one. For transposed convolutions it compiles engines that do so, in 16 bits and for Ampere or
+/// later.
 fn adds_bias(op: &ops::Convolution, precision: Precision, capability: (i32, i32)) -> bool {
     !op.transposed || !op.bias || precision.narrow() != Format::F32 && capability >= (8, 0)
 }
 
-/// `y = x * w + b`; `None` if the library cannot count in it, or has no such convolution.
+/// Returns the convolution `y = x * w + b`; `None` if sizes are too large for the library, or if it has no such convolution.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Convolution>, Error> {
     if !adds_bias(op, context.setting.precision, context.setting.capability) {
         return Ok(None);
@@ -28,8 +29,8 @@ pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution) -> Result<Op
     Ok(convolution.map(|convolution| Convolution { bias, ..convolution }))
 }
 
-/// The gradients that the operation writes, that of the bias by an own kernel: one pass over the gradient of the output, sums in
-/// a fixed order.
+/// Returns the calls of the gradients that the operation writes; `None` if the library cannot compute them. The gradient of the bias is gpumem's
+/// own kernel: one pass over the gradient of the output, with sums in a fixed order.
 pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Vec<Call>>, Error> {
     let dy = context.read(Slot::Gradient)?;
     let mut calls: Vec<Call> = Vec::new();
@@ -47,8 +48,8 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<O
     Ok(Some(calls))
 }
 
-/// What a pass of an operation on x, w and y is to the library, which knows convolutions only: with the roles of x and y exchanged, a
-/// transpose makes of the positions of one what its images would be the gradient of.
+/// Returns the library's pass and tensors for a pass of an operation on x, w and y. A transposed convolution is a convolution with x and y
+/// exchanged: its output is that convolution's gradient of the input.
 fn in_its_terms(op: &ops::Convolution, pass: Pass, [x, w, y]: [TensorId; 3]) -> (Pass, [TensorId; 3]) {
     match pass {
         _ if !op.transposed => (pass, [x, w, y]),
@@ -58,7 +59,8 @@ fn in_its_terms(op: &ops::Convolution, pass: Pass, [x, w, y]: [TensorId; 3]) -> 
     }
 }
 
-/// A convolution for an operation: in its number format and with its workspace; without bias, and nothing is added to.
+/// Returns the library's convolution for an operation, in its number format and with its workspace. It has no bias and overwrites its result.
+/// `None` if the library does not support it.
 fn convolution(
     context: &Context<'_>,
     op: &ops::Convolution,
@@ -68,11 +70,11 @@ fn convolution(
     let (pass, [x, w, y]) = in_its_terms(op, pass, tensors);
     let [images, positions] = op.sides();
     let last = channels_last(context, [x, w, y]).filter(|_| is_for_the_library(op));
-    // Of f32, the library is told nothing of orders.
+    // f32 convolutions are described to the library without a layout, so they must have channels first.
     let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
     let Some(channels_last) = last.filter(is_known) else { return Ok(None) };
     let Setting { precision, tf32, deterministic, .. } = context.setting;
-    // Gradients of weights in f32 of maps in 16 bits: the library has them for some cards alone.
+    // Gradients of weights in f32 for maps in 16 bits are supported on some cards only.
     if context.tensor(w).role.format(precision) != precision.narrow() {
         return Ok(None);
     }
@@ -106,7 +108,7 @@ fn convolution(
         accumulate: false,
         element: Element::of(precision),
         tf32: tf32 && precision == Precision::F32,
-        // Of groups, the own kernels compute one after the other.
+        // For groups, gpumem's own kernels do not use tensor cores well: they compute one group after the other.
         tensor_cores: context.tensor_core_terms() > 0 && op.groups == 1,
         channels_last,
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),
@@ -117,7 +119,7 @@ fn convolution(
     Ok((most <= MOST_ELEMENTS).then_some(convolution))
 }
 
-/// Whether tensors have their channels last; `None` if only some of them have, or if one has gaps.
+/// Returns true if the tensors have channels last, false if channels first; `None` if they differ, or if one has gaps.
 pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Option<bool> {
     let all = |order: Order| {
         tensors.iter().all(|&id| {
@@ -128,7 +130,7 @@ pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Op
     if all(Order::ChannelsFirst) { Some(false) } else { all(Order::ChannelsLast).then_some(true) }
 }
 
-/// Whether the library has such a convolution: it pads with as much at the end as in front.
+/// True if the library can express the convolution: it pads as much at the end as at the beginning.
 fn is_for_the_library(op: &ops::Convolution) -> bool {
     let ops::Window { kernel_size, stride, padding, dilation } = op.window;
     let [(_, images), (_, positions)] = op.sides();
@@ -140,7 +142,7 @@ fn is_for_the_library(op: &ops::Convolution) -> bool {
     [0, 1].map(windows) == positions.map(Some)
 }
 
-/// Whether there is anything for the library in a program: of a transpose whose bias it does not add, the gradients.
+/// True if a program has a pass for the library. Of a transposed convolution whose bias the library cannot add, only the gradients count.
 pub(crate) fn any(placed: &Placed, precision: Precision, capability: (i32, i32)) -> bool {
     let training = placed.program.training;
     let has_pass = |op: &ops::Convolution| is_for_the_library(op) && (training || adds_bias(op, precision, capability));

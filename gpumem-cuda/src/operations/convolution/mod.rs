@@ -1,8 +1,8 @@
-//! Convolutions and their transposes: `kernels/convolution.cu` and `kernels/convolution_transposed.cu`, or cuDNN ([`library`]), or
-//! cuBLASLt for those of one pixel ([`product`]).
+//! Calls of convolutions and transposed convolutions: `kernels/convolution.cu` and `kernels/convolution_transposed.cu`, or cuDNN ([`library`]), or
+//! cuBLASLt for 1x1 convolutions ([`product`]).
 //!
-//! Both slide windows over images and have a position for each. A convolution makes positions of images, its transpose images
-//! of positions.
+//! Both slide windows over images; each window has a position. A convolution computes positions from images, a transposed convolution images from
+//! positions.
 
 mod correlation;
 pub(crate) mod library;
@@ -35,7 +35,7 @@ const TRANSPOSED: Kernels = Kernels {
     bias: ["convolution_transposed_backward_bias", "convolution_transposed_backward_bias_sum"],
 };
 
-/// The sizes of an operation on as many samples as `y`, the output or its gradient, has.
+/// Returns the sizes of an operation on as many samples as `y`, the output or its gradient, has.
 fn correlation(context: &Context<'_>, op: &Convolution, y: TensorId) -> Result<Correlation, Error> {
     let of_group = |channels: u64| channels.checked_div(op.groups).unwrap_or(0);
     let [(images, image), (positions, position)] = op.sides();
@@ -68,7 +68,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Convolution) -> Result<Vec<Cal
     Ok(launches.into_iter().map(Call::from).collect())
 }
 
-/// The forward pass by own kernels, through a rectifier, to `y`.
+/// Returns the launches of the forward pass by gpumem's own kernels, with a rectifier, to `y`.
 pub(crate) fn forward_to(
     context: &Context<'_>,
     op: &Convolution,
@@ -86,7 +86,8 @@ pub(crate) fn forward_to(
     }
 }
 
-/// The forward pass of a convolution with a bias, added to what is there: by the own kernels, for libraries overwrite that.
+/// Returns the launch of a forward pass with a bias whose result is added to its tensor. It is gpumem's own kernel, because the libraries overwrite
+/// the tensor.
 pub(super) fn forward_added(context: &Context<'_>, op: &Convolution) -> Result<Launch, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let correlation = correlation(context, op, y)?;

@@ -1,31 +1,32 @@
-//! Convolutions of images of few channels on tensor cores: `kernels/narrow.cuh`.
+//! Launches of convolutions of images with few channels on tensor cores: `kernels/narrow.cuh`.
 
 use super::correlation::{Correlation, FILTER_BLOCKS, Kind, Parts, Shape};
 use crate::operations::context::Context;
 use crate::operations::grid::BLOCKS;
 use gpumem_core::program::{Order, TensorId};
 
-/// Channels of the image, at most.
+/// The most channels of the image.
 const MOST_CHANNELS: u64 = 4;
-/// Elements of the weight of an output channel, at most: the sums of more have no registers.
+/// The most elements of the weight of an output channel: the sums of more would not fit in registers.
 const MOST_TAPS: u64 = 160;
-/// Positions of a tile, along each axis, that there have to be for it to be worth its while.
+/// Positions along each axis from which on these kernels pay off.
 const LEAST_POSITIONS: u64 = 8;
-/// Columns and lines of positions of a tile.
+/// Columns and lines of positions in a tile.
 const COLUMNS: u64 = 16;
 const LINES: u64 = 8;
 /// Blocks of the forward pass: three for each of 132 multiprocessors.
 const FORWARD_BLOCKS: u64 = 396;
-/// Taps of a weight whose gradient has registers for four blocks on a multiprocessor, rather than two: see `WANTED` of `narrow.cuh`.
+/// The most taps of a weight for whose gradient the registers suffice for four blocks on a multiprocessor; with more, for two. See `WANTED` of
+/// `narrow.cuh`.
 const FEW_TAPS: u64 = 64;
-/// Words of the image that a tile sees, at most: a thread holds 24 of them.
+/// The most words of the image that a tile reads: a thread holds 24 of them.
 const MOST_SEEN: u64 = 24 * 256;
-/// Bytes of shared memory that a kernel has without asking for more.
+/// Bytes of shared memory that a kernel has without requesting more.
 const SHARED: u64 = 48 << 10;
 
 impl Correlation {
-    /// Whether these kernels know the convolution: its positions lie channels last, in pieces of 16 bytes. The sizes of windows and strides are
-    /// less than those of images then.
+    /// True if these kernels support the convolution. Positions must have channels last, with rows of whole 16-byte packs. Sizes of windows and
+    /// strides are then smaller than those of images.
     fn is_narrow(&self, context: &Context<'_>, positions: TensorId) -> bool {
         let tensor = context.tensor(positions);
         let lies = tensor.layout.order == Order::ChannelsLast && tensor.layout.pitch.is_multiple_of(8);
@@ -37,7 +38,7 @@ impl Correlation {
         is_known && self.seen(LINES) <= MOST_SEEN
     }
 
-    /// Words of the part of the image that a tile of so many lines sees.
+    /// Returns the words of the image that a tile of `lines` lines reads.
     fn seen(&self, lines: u64) -> u64 {
         let span = |axis: usize, positions: u64| {
             (positions - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
@@ -49,12 +50,12 @@ impl Correlation {
         self.batch * self.position[0].div_ceil(LINES) * self.position[1].div_ceil(COLUMNS)
     }
 
-    /// Channels of positions that a block computes.
+    /// Returns the position channels that a block computes.
     fn narrow_channels(&self) -> u64 {
         if self.positions > 32 { 64 } else { 32 }
     }
 
-    /// The launch that computes positions, if these kernels do.
+    /// Returns the launch shape that computes positions; `None` if these kernels do not support the convolution.
     pub(super) fn narrow_gather(&self, context: &Context<'_>, positions: TensorId) -> Option<Shape> {
         if !self.is_narrow(context, positions) {
             return None;
@@ -69,7 +70,8 @@ impl Correlation {
         Some(Shape { tile: [32, channels], kind: Kind::Narrow, parts: Parts::ONE, phase: None, grid, threads: 256 })
     }
 
-    /// The launch that computes the gradient of the weight, in as many parts as the operation's workspace has room for: at least one.
+    /// Returns the launch shape of the gradient of the weight, in as many parts as the operation's workspace has space for. `None` if there is no
+    /// space for one, or if these kernels do not support the convolution.
     pub(super) fn narrow_weigh(&self, context: &Context<'_>, positions: TensorId) -> Option<Shape> {
         if !self.is_narrow(context, positions) {
             return None;

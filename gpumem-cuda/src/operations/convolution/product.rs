@@ -1,10 +1,10 @@
-//! Convolutions of one pixel through cuBLASLt: a matrix product for each sample.
+//! Calls of 1x1 convolutions by cuBLASLt: a matrix product for each sample.
 //!
-//! With channels first, a sample of x is a matrix `[in, pixels]` and one of y `[out, pixels]`, both without gaps, and the weight
-//! `[out, in]` is shared: `y = W x` and `dx = W^T dy`. All samples are one call. The gradient of the weight, `dW = dy x^T`, is a sum
-//! over samples, which such a call has no way to say: it is the own kernels', but for one sample.
+//! With channels first, a sample of x is a matrix `[in, pixels]` and one of y `[out, pixels]`, both without gaps, and the weight `[out, in]` is
+//! shared: `y = W x` and `dx = W^T dy`. All samples are one call. The gradient of the weight, `dW = dy x^T`, is a sum over samples, which such a
+//! call cannot express. Unless there is only one sample, gpumem's own kernels compute it.
 //!
-//! So is a forward pass with a bias. Rows of the library's D are pixels here, and its bias has an element for each row.
+//! They also compute a forward pass with a bias. The library's bias has an element for each row of D, and its rows are pixels here.
 
 use super::library::channels_last;
 use crate::calls::Call;
@@ -15,17 +15,18 @@ use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, TensorId, ops};
 use gpumem_core::{Format, Precision};
 
-/// A convolution of one pixel, sample by sample.
+/// A 1x1 convolution as one product a sample.
 struct Samples<'a> {
     context: &'a Context<'a>,
     count: u64,
-    /// Of x and y, which are matrices `[channels, pixels]`.
+    /// Pixels of x and y, which are matrices `[channels, pixels]`.
     pixels: u64,
     channels: [u64; 2],
 }
 
 impl<'a> Samples<'a> {
-    /// `None` if the convolution of x with w to y, or the gradient of one of them, is no such product, or goes to cuDNN.
+    /// Returns the products of the convolution of x with w to y, or of one of its gradients. `None` if it is not such a product, or if cuDNN
+    /// computes it.
     fn of(
         context: &'a Context<'a>,
         op: &ops::Convolution,
@@ -47,8 +48,8 @@ impl<'a> Samples<'a> {
         Ok(Some(Samples { context, count, pixels, channels }))
     }
 
-    /// The product `d[rows, columns] = a[rows, depth] b[depth, columns]` of each sample, with the channels of those that are maps: the
-    /// others are shared.
+    /// Returns the product `d[rows, columns] = a[rows, depth] b[depth, columns]` of each sample. Factors that are maps come with their channels; a
+    /// factor with `None` is shared by all samples.
     fn product(
         &self,
         sizes: [u64; 3],
@@ -59,7 +60,7 @@ impl<'a> Samples<'a> {
         let Setting { precision, tf32, deterministic, .. } = self.context.setting;
         let bytes = self.context.workspace_bytes();
         let scratch = |tensor: TensorId| (bytes > 0).then_some(Scratch { tensor, bytes });
-        // Sizes are of 32 bits.
+        // Sizes have 32 bits, so the product does not overflow.
         let distance = |channels: Option<u64>| channels.unwrap_or(0) * self.pixels;
         Product {
             c: (added == 1).then_some(d),
@@ -72,7 +73,7 @@ impl<'a> Samples<'a> {
     }
 }
 
-/// `y = W x`, or `y = max(W x, 0)` with a Relu behind it.
+/// Returns `y = W x`, or `y = max(W x, 0)` with a Relu after it; `None` if it is not such a product, or has a bias.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution, relu: bool) -> Result<Option<Product>, Error> {
     let (x, w, y) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?);
     let Some(samples) = Samples::of(context, op, [x, w, y])?.filter(|_| !op.bias) else { return Ok(None) };
@@ -83,7 +84,8 @@ pub(crate) fn forward(context: &Context<'_>, op: &ops::Convolution, relu: bool) 
     Ok(Some(Product { epilogue, ..product }))
 }
 
-/// The gradients that the operation writes, as far as they are products, and all others by the own kernels; `None` if none is one.
+/// Returns the calls of the gradients that the operation writes: products where possible, else gpumem's own kernels. `None` if none of them is a
+/// product.
 pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<Option<Vec<Call>>, Error> {
     let dy = context.read(Slot::Gradient)?;
     let (filter, data) = (filter(context, op, dy)?, data(context, op, dy)?);
@@ -97,7 +99,7 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Convolution) -> Result<O
     Ok(Some(filter.into_iter().chain(own).chain(data.map(Call::from)).collect()))
 }
 
-/// `dx = W^T dy`, added to what is there if the operation says so.
+/// Returns `dx = W^T dy`, added to its tensor if the operation says so; `None` if it is not wanted or not such a product.
 fn data(context: &Context<'_>, op: &ops::Convolution, dy: TensorId) -> Result<Option<Product>, Error> {
     let Some(dx) = context.operation.written(Slot::InputGradient(0)) else { return Ok(None) };
     let w = context.read(Slot::Input(1))?;
@@ -108,7 +110,7 @@ fn data(context: &Context<'_>, op: &ops::Convolution, dy: TensorId) -> Result<Op
     Ok(Some(samples.product([inputs, samples.pixels, outputs], factors, (dx, inputs), added)))
 }
 
-/// `dW = dy x^T` of one sample.
+/// Returns `dW = dy x^T` for a batch of one sample; `None` if it is not wanted or not such a product.
 fn filter(context: &Context<'_>, op: &ops::Convolution, dy: TensorId) -> Result<Option<Product>, Error> {
     let Some(dw) = context.operation.written(Slot::InputGradient(1)) else { return Ok(None) };
     let x = context.read(Slot::Input(0))?;
