@@ -12,7 +12,7 @@ const FILE: &str = "muon.cu";
 /// Rows and columns of a tile of a product.
 const TILE: u64 = 64;
 
-/// True if an update is that of a matrix. Asked only in programs whose optimizer updates matrices this way.
+/// True if an update is that of a matrix. Valid only in a program whose optimizer has updates of matrices.
 pub(super) fn is_of_matrix(update: &Operation) -> bool {
     update.written(Slot::Moment(1)).is_none()
 }

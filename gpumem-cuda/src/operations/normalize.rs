@@ -1,4 +1,4 @@
-//! Rows normalised by their own statistics: `kernels/normalize.cu`.
+//! Launches of row norms, LayerNorm and the like: `kernels/normalize.cu`.
 
 use super::context::Context;
 use super::grid::{Rows, SUMS_OF_BLOCK, norm_real, pack, parts, threads};
@@ -7,33 +7,33 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Normalize;
 use gpumem_core::program::{Slot, TensorId};
 
-/// Columns of a block that sums over all rows: 32 bytes, the least that memory gives, so that there are many blocks; more
-/// where there are many all the same.
+/// Returns the columns of a block that sums over all rows. The least is 32 bytes, which is what memory delivers at least, so that there are many
+/// blocks; it is more if there are many blocks even so.
 fn columns(context: &Context<'_>, features: u64) -> u64 {
     let least = if pack(context, 0) == 4 { 8 } else { 16 };
     if features >= WIDE_COLUMNS * 256 { WIDE_COLUMNS } else { least }
 }
 
-/// Columns of a block where there are enough blocks.
+/// Columns of a block if there are enough blocks.
 const WIDE_COLUMNS: u64 = 32;
 
-/// What the launches of an operation share.
+/// Sizes and choices that the launches of an operation share.
 #[derive(Clone, Copy)]
 struct Plan<'a> {
     context: &'a Context<'a>,
     op: &'a Normalize,
-    /// Rows in all samples.
+    /// Number of rows in all samples.
     count: u64,
     rows: Rows,
-    /// Parts of the rows, where gradients of parameters are summed.
+    /// Parts that the rows are split into for the gradients of parameters.
     parts: u64,
     columns: u64,
     residual: bool,
-    /// Whether one pass computes all gradients.
+    /// True if one pass computes all gradients.
     together: bool,
 }
 
-/// Threads of a block that computes all gradients, and the rows that it has at least.
+/// Threads of a block that computes all gradients, and the fewest rows of such a block.
 const TOGETHER: u32 = 512;
 const LEAST_ROWS: u64 = 32;
 
@@ -44,7 +44,7 @@ impl<'a> Plan<'a> {
             return Err(Error::Damaged("a normalisation's rows are no whole groups"));
         }
         let rows = Rows::new(context, count, op.length)?;
-        // Two f32 for each part of each parameter.
+        // Two f32 numbers for each part of each parameter.
         let room = (context.workspace_bytes() / 8 / op.parameters().max(1)).clamp(1, 64);
         let (parts, columns) = if op.shared == 1 {
             let parts = parts(count / op.groups, op.parameters().div_ceil(WIDE_COLUMNS), room, 256);
@@ -70,7 +70,7 @@ impl<'a> Plan<'a> {
         kernel.with("ADD", add[0]).with("ADD_WEIGHT", add[1]).with("ADD_BIAS", add[2])
     }
 
-    /// The gradients of scale and shift.
+    /// Returns the launches of the gradients of scale and shift.
     fn parameters(
         &self,
         add: [u8; 3],
@@ -104,7 +104,7 @@ impl<'a> Plan<'a> {
         Ok(launches)
     }
 
-    /// The sums of all parts.
+    /// Returns the launch that adds up the sums of all parts.
     fn sum(&self, add: [u8; 3], partial: Option<TensorId>, written: [Option<TensorId>; 2]) -> Launch {
         let kernel = self.kernel("normalize_sum", add);
         let blocks = u32::try_from(self.op.parameters().div_ceil(SUMS_OF_BLOCK)).unwrap_or(u32::MAX);
@@ -112,7 +112,8 @@ impl<'a> Plan<'a> {
         Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }
     }
 
-    /// The same with blocks for all gradients at once, if rows are short enough to keep a warp's sums in registers, and many enough.
+    /// Returns a plan with blocks that compute all gradients at once; `None` unless rows are short enough to keep a warp's sums in registers, and
+    /// many enough.
     fn together(&self) -> Option<Plan<'a>> {
         let (context, op) = (self.context, self.op);
         let room = context.workspace_bytes() / 8 / op.parameters().max(1);
@@ -126,7 +127,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Launc
     forward_of(context, op, context.read(Slot::Input(0))?, None)
 }
 
-/// The forward pass from `x`, or from `x` and a residual whose sum with `x` is kept too.
+/// Returns the launches of the forward pass from `x`. With a residual and a sum, x plus the residual is normalised, and stored in the sum.
 pub(crate) fn forward_of(
     context: &Context<'_>,
     op: &Normalize,
@@ -164,7 +165,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Normalize) -> Result<Vec<Laun
         return Ok(vec![all, plan.sum(add, partial, [dweight, dbias])]);
     }
     let mut launches = Vec::new();
-    // The sums over rows first: the gradient of the input may take the place of what they read.
+    // Sums over rows come first, because the gradient of the input may overwrite the tensors that they read.
     if wants_parameters {
         launches.extend(plan.parameters(add, [dy, x, saved], [dweight, dbias])?);
     }

@@ -1,9 +1,9 @@
-//! A convolution of one pixel and the normalisation behind it: `kernels/normalized_convolution.cu` makes of sums over pixels the maps of a pixel
-//! that are convolved with. Maps are passes of a [convolution](super::convolution), whoever computes those; so are sums, where they are not
-//! taken in [the same launch](Together).
+//! Calls of a conv norm, a 1x1 convolution and the batch normalisation after it. `kernels/normalized_convolution.cu` computes, from sums over
+//! pixels, the matrices of 1x1 convolutions. Those convolutions, and sums that are not computed in [one launch](Together), are passes of a
+//! [convolution](super::convolution), by a library or by gpumem's own kernels.
 //!
-//! Channels whose numbers sums of products would lose are found on the card, and computed by kernels of their own, which do nothing where there
-//! are none: `kernels/normalized_direct.cuh`.
+//! Channels whose values would lose their precision in sums of products are found on the card, and computed directly by separate kernels, which do
+//! nothing if there are none: `kernels/normalized_direct.cuh`.
 
 use super::context::{Context, in_braces, other_layout};
 use super::grid::{BLOCKS, is_last, norm_real, small, tile};
@@ -16,17 +16,17 @@ use gpumem_core::program::ops::{BatchNorm, Convolution, NormalizedConvolution};
 use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;
 
-/// Rows of a matrix that a block makes at a time: `ROWS` of the kernels.
+/// Rows of a matrix that a block computes at a time: `ROWS` of the kernels.
 const ROWS: u64 = 4;
 
-/// Pixels of a part of the sums over all of them: a multiple of `TILE_K` of the kernels, and at least so many.
+/// The unit and the fewest pixels of a part of the sums over pixels. The unit is a multiple of `TILE_K` of the kernels.
 const STEP: u64 = 32;
 const LEAST_PORTION: u64 = 256;
 
-/// Columns of a tile in the launch of the forward pass, at most, and in that of the gradients: with more of them the former would spill registers.
+/// The most columns of a tile, in the launch of the forward pass and in that of the gradients. With more, the former would spill registers.
 const WIDEST: [u64; 2] = [64, 128];
 
-/// A pass of another operation between tensors of this one, as if that were one of the program. A gradient that it reads as well is added to.
+/// Returns an operation between tensors of this one, as if it were part of the program. A gradient that it also reads is added to.
 fn operation(
     context: &Context<'_>,
     op: Op,
@@ -43,7 +43,7 @@ fn operation(
     Operation { action: Action::Run { op, pass }, row: context.operation.row, accumulate, reads, writes }
 }
 
-/// Its calls.
+/// Returns the calls of such an operation.
 fn pass(
     context: &Context<'_>,
     op: &Convolution,
@@ -54,7 +54,7 @@ fn pass(
     calls(&Context { operation: &operation(context, op.clone().into(), pass, reads, writes), ..*context })
 }
 
-/// The kernel with its constants, which works on as many samples as `y` has, and by which number the input is known whose gradient it may add to.
+/// Returns a kernel with its constants, for as many samples as `y` has. `input` is the index of the input to whose gradient it may add.
 fn kernel(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -77,7 +77,7 @@ fn kernel(
     Ok(gradients.fold(kernel, |kernel, (name, input)| kernel.with(name, context.adds(Slot::InputGradient(input)))))
 }
 
-/// The same without a rectifier.
+/// Returns a kernel with its constants and without a rectifier.
 fn plain(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -87,7 +87,8 @@ fn plain(
     Ok(kernel(context, op, entry, y)?.with("RECTIFIER", Rectifier::NONE).with("MASKED", 0))
 }
 
-/// A kernel that reads maps by itself where channels are direct: see `kernels/normalized_direct.cuh`. `y` is the output, or its gradient.
+/// Adds the layouts of maps to a kernel that reads them for direct channels: see `kernels/normalized_direct.cuh`. `y` is the output, or its
+/// gradient.
 fn with_maps(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -105,16 +106,17 @@ fn with_maps(
     all.into_iter().try_fold(kernel, place)
 }
 
-/// Whether the own kernels multiply maps as they lie: channels side by side, eight by eight, in 16 bits for which the card has tensor cores.
+/// True if gpumem's own kernels can multiply the maps in their layout: channels last, in multiples of eight, and in a 16-bit format for which the
+/// card has tensor cores.
 fn is_for_tiles(context: &Context<'_>, op: &NormalizedConvolution, [x, y]: [TensorId; 2]) -> bool {
     let lies = [("", x, op.input()), ("", y, op.output())];
     let is_whole = op.in_channels.is_multiple_of(8) && op.out_channels.is_multiple_of(8);
     context.tensor_core_terms() > 0 && is_whole && is_last(context, &lies)
 }
 
-/// How sums over all pixels are taken, and what is made of them, in one launch whose blocks wait for each other.
+/// A launch with a grid barrier, which computes sums over all pixels and then the matrices from them.
 struct Together {
-    /// What has a word for the blocks.
+    /// The state tensor, which has the words of the grid barrier.
     state: TensorId,
     partial: TensorId,
     tile: [u64; 2],
@@ -125,8 +127,8 @@ struct Together {
 }
 
 impl Together {
-    /// With `rows` channels that are multiplied with those of x, in tiles that are at most so wide: of [such maps](is_for_tiles), on a card that
-    /// takes such launches, where the workspace has room for a part.
+    /// Returns the launch's division of work, for `rows` channels that are multiplied with those of x, in tiles of at most `widest` columns. `None`
+    /// unless [the maps are suitable](is_for_tiles), the card takes such launches, and the workspace has space for a part.
     fn new(
         context: &Context<'_>,
         op: &NormalizedConvolution,
@@ -154,7 +156,7 @@ impl Together {
         Some(Together { state, partial, tile, parts, portion, blocks })
     }
 
-    /// Its launch.
+    /// Returns the launch of a kernel with this division of work.
     fn launch(&self, context: &Context<'_>, kernel: Kernel, arguments: Vec<Option<TensorId>>) -> Result<Call, Error> {
         let is_forward = context.operation.written(Slot::Output).is_some();
         let kernel = kernel.with(TOGETHER, 1).with("FORWARD", u8::from(is_forward)).with("PACK", 8);
@@ -164,7 +166,7 @@ impl Together {
     }
 }
 
-/// Pixels of all samples that `y` has.
+/// Returns the pixels of all samples in `y`.
 fn pixels(context: &Context<'_>, op: &NormalizedConvolution, y: TensorId) -> u64 {
     context.samples(y).saturating_mul(op.size[0].saturating_mul(op.size[1]))
 }
@@ -173,7 +175,8 @@ fn in_tiles(context: &Context<'_>, kernel: Kernel, tile: [u64; 2]) -> Kernel {
     kernel.with("TENSOR_CORES", context.tensor_core_terms()).with("TILE_M", tile[0]).with("TILE_N", tile[1])
 }
 
-/// The gradient of what a rectifier behind a sum gives, where that goes through it: which one, the gradient and the output.
+/// The gradient that the backward pass starts with, if it passes through a rectifier after a sum: the rectifier, the gradient of its output, and
+/// its output.
 #[derive(Clone, Copy)]
 pub(crate) struct Rectified {
     pub(crate) rectifier: Rectifier,
@@ -181,7 +184,7 @@ pub(crate) struct Rectified {
     pub(crate) output: TensorId,
 }
 
-/// What x is made again of: what the normalisation in front was given and saved, its factors and summands, and the function behind it.
+/// The tensors from which x is recomputed: input, saved statistics and parameters of the normalisation before it, and the function after that.
 #[derive(Clone, Copy)]
 pub(crate) struct Again {
     pub(crate) input: TensorId,
@@ -190,25 +193,25 @@ pub(crate) struct Again {
     pub(crate) behind: Rectifier,
 }
 
-/// What the launch of the gradients does besides.
+/// Other operations that are fused into the launch of the gradients.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Besides {
     pub(crate) rectified: Option<Rectified>,
     pub(crate) again: Option<Again>,
 }
 
-/// A launch of so many blocks.
+/// Returns a launch of `blocks` blocks.
 fn launch(kernel: Kernel, blocks: u64, arguments: Vec<Option<TensorId>>) -> Result<Call, Error> {
     Ok(Launch { kernel, grid: [small(blocks)?, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }.into())
 }
 
-/// Factors or summands, if there are some.
+/// Returns the scale or the shift; `None` without them.
 fn affine(context: &Context<'_>, op: &NormalizedConvolution, input: u8) -> Result<Option<TensorId>, Error> {
     if op.affine { context.read(Slot::Input(input)).map(Some) } else { Ok(None) }
 }
 
-/// Without training: a convolution, then a normalisation by the running statistics in its place. In one map of each pixel, its weight and its
-/// summands would be rounded once more.
+/// Returns the calls for inference: a convolution, then a normalisation by running statistics, in place. A single 1x1 convolution would round the
+/// scaled weight and the shift once more.
 fn evaluation(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let (x, weight, y) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?, context.written(Slot::Output)?);
     let NormalizedConvolution { out_channels: channels, size, eps, momentum, affine: is_affine, .. } = *op;
@@ -270,8 +273,8 @@ pub(super) fn forward(context: &Context<'_>, op: &NormalizedConvolution) -> Resu
     Ok(all)
 }
 
-/// Returns the last of the calls: it overwrites the output of direct channels. With `addend`, the output is the sum with that map; with
-/// `relu`, a Relu follows.
+/// Returns the last call of the forward pass, which overwrites the output of direct channels. With `addend`, the output is the sum with that map;
+/// with `relu`, a Relu follows.
 pub(crate) fn direct_output(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -297,7 +300,7 @@ pub(crate) fn direct_output(
     launch(kernel, op.out_channels, read.chain([Some(y)]).collect())
 }
 
-/// Gradients of weight, factor and summand of direct channels.
+/// Returns the call that computes the gradients of weight, scale and shift for direct channels.
 fn direct_parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Call, Error> {
     let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
     let [saved, totals, squares] = saved(context)?;
@@ -336,7 +339,7 @@ pub(super) fn backward(context: &Context<'_>, op: &NormalizedConvolution) -> Res
     Ok(all)
 }
 
-/// The same, where the gradient comes through a rectifier in the same pass, or x is made again there; `None` where there is no such pass.
+/// Returns the calls of the backward pass, fused with a rectifier's or with recomputing x; `None` if that is not possible.
 pub(crate) fn backward_with(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -356,7 +359,8 @@ pub(crate) fn backward_with(
     Ok(Some(all))
 }
 
-/// Gradients of weight, factor and summand, and what the gradient of x is made with, by the sums of passes of a convolution.
+/// Returns the calls that compute the gradients of weight, scale and shift, and the matrices for the gradient of x. Sums are passes of a
+/// convolution.
 fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let (dy, x, weight) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
     let [saved, totals, squares] = saved(context)?;
@@ -380,7 +384,7 @@ fn parameters(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<C
     Ok(all)
 }
 
-/// The same in one launch, with what that does besides.
+/// Returns one call that does all that [`parameters`] does, with the operations in `Besides`.
 fn parameters_together(
     context: &Context<'_>,
     op: &NormalizedConvolution,
@@ -428,7 +432,7 @@ fn parameters_together(
     together.launch(context, kernel, arguments)
 }
 
-/// What training saved: statistics of y, and the sums of x and of its products with itself.
+/// Returns the saved tensors: statistics of y, the sums of x, and the sums of products of its channels.
 fn saved(context: &Context<'_>) -> Result<[TensorId; 3], Error> {
     let saved = |index: u8| context.read(Slot::Saved(index));
     let [statistics, totals, squares] =
@@ -436,12 +440,12 @@ fn saved(context: &Context<'_>) -> Result<[TensorId; 3], Error> {
     Ok([statistics?, totals?, squares?])
 }
 
-/// Gradients of weight, factor and summand.
+/// Returns the gradients of weight, scale and shift; `None` for those that are not wanted.
 fn written(context: &Context<'_>) -> [Option<TensorId>; 3] {
     [1, 2, 3].map(|input| context.operation.written(Slot::InputGradient(input)))
 }
 
-/// The gradient of x, if it is asked for, from what the others have left.
+/// Returns the calls of the gradient of x, from the matrices that earlier calls have computed. None if it is not wanted.
 fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let Some(dx) = context.operation.written(Slot::InputGradient(0)) else { return Ok(Vec::new()) };
     let (dy, x) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?);

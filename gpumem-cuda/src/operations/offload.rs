@@ -1,4 +1,4 @@
-//! What passes between host memory and the arena: pieces of optimizer state and master copies, and activations.
+//! Copies between host memory and the arena: pieces of optimizer state and master copies, and activations.
 
 use super::context::Context;
 use super::optimizer;
@@ -31,7 +31,7 @@ pub(super) fn settle() -> Vec<Call> {
     vec![Passage::Settle.into()]
 }
 
-/// A step of an activation's way.
+/// Returns the call of one leg of an activation's way to host memory and back.
 pub(super) fn park(context: &Context<'_>, leg: Leg) -> Result<Vec<Call>, Error> {
     let passage = match leg {
         Leg::Leave => {
@@ -46,7 +46,7 @@ pub(super) fn park(context: &Context<'_>, leg: Leg) -> Result<Vec<Call>, Error> 
     Ok(vec![passage.into()])
 }
 
-/// All of a tensor, which is in host memory as it is in the arena.
+/// Returns the copy of a whole tensor, whose layouts in host memory and in the arena are equal.
 fn whole(context: &Context<'_>, host: Argument, arena: Argument) -> Result<Copy, Error> {
     let [there, here] =
         [host, arena].map(|id| (context.placed.offsets[id as usize], context.placed.bytes[id as usize]));
@@ -61,8 +61,8 @@ fn buffer(piece: Piece) -> Result<usize, Error> {
     usize::try_from(piece.buffer).ok().filter(|&buffer| buffer < Piece::BUFFERS).ok_or(MISSING)
 }
 
-/// What of a piece is copied: of each state and of the master copy, where there is one. `sides` are a slot's tensors in host memory and
-/// in the arena.
+/// Returns the copies of a piece: of each optimizer state and of the master copy, if there is one. `sides` returns a slot's tensors in host memory
+/// and in the arena.
 fn copies(
     context: &Context<'_>,
     piece: Piece,

@@ -1,5 +1,6 @@
-//! Updates of parameters, the look at their gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`,
-//! `kernels/state.cu`. Which tensors, with how many elements, a launch says in plain numbers, so that each file is compiled once.
+//! Launches of updates of parameters, checks of gradients, and the step counter: `kernels/optimizer.cu`, `kernels/check.cu`, `kernels/state.cu`.
+//!
+//! Tensors and their numbers of elements are plain numbers of a launch, so that each file is compiled once.
 
 use super::average::counting;
 use super::context::{Context, Setting};
@@ -14,14 +15,14 @@ use gpumem_core::{Format, Precision, Role};
 
 /// Elements of a block: `BLOCK` of `many.cuh`.
 const BLOCK: u64 = 1024;
-/// What stands for a master copy that is not there: `NONE` of `optimizer.cu`.
+/// The word for a master copy that does not exist: `NONE` of `optimizer.cu`.
 pub(super) const NONE: u32 = u32::MAX;
-/// Bytes that all parameters of a kernel may have on every card, and those of a pointer.
+/// Bytes of a kernel's parameters that every card allows, and bytes of a pointer.
 const PARAMETERS: usize = 4096;
 const POINTER: usize = 8;
-/// Tensors of a launch that has less to carry: `FEW` of `many.cuh`.
+/// Tensors of a launch with fewer numbers: `FEW` of `many.cuh`.
 pub(super) const FEW: usize = 24;
-/// Blocks of an update that may be the end of the step as well: each counts itself once, in one place.
+/// The most blocks of an update that may end the step as well: each block counts itself in one word.
 pub(super) const READERS: u32 = 1024;
 
 pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
@@ -33,8 +34,10 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     launch(context, std::slice::from_ref(context.operation), false).map(|launch| vec![launch])
 }
 
-/// The updates from the first of `rest` on, as many as a launch takes, and behind the last of a step its end, if they have few blocks: how
-/// many operations, and their launch. They [may run](crate::fuse) in any order. `None` where that is a single operation.
+/// Fuses the updates from the first of `rest` on, as many as a launch takes. If they are the step's last and have few blocks, the end of the step
+/// is fused too.
+///
+/// Returns the number of operations and their launches; `None` if there is only one operation. The updates [may run](crate::fuse) in any order.
 ///
 /// # Errors
 /// As for [`update`].
@@ -67,7 +70,8 @@ pub(crate) fn updates(
     Ok(Some((count, vec![launch(&context, &rest[..count], false)?])))
 }
 
-/// The updates from the first one on: those of matrices one after the other, and behind them all others, as many as a launch takes.
+/// Returns the launches of the updates from the first on: those of matrices one after the other, then all others, as many as a launch takes. Also
+/// returns their number.
 fn with_matrices(context: &Context<'_>, rest: &[Operation]) -> Result<(usize, Vec<Launch>), Error> {
     let mut count = following(rest, &Action::Update);
     let is_other = |update: &&Operation| !muon::is_of_matrix(update);
@@ -94,18 +98,19 @@ fn with_matrices(context: &Context<'_>, rest: &[Operation]) -> Result<(usize, Ve
     Ok((count, launches))
 }
 
-/// True if groups have numbers of the rule itself, which a kernel has as constants.
+/// True if parameter groups change hyperparameters that a kernel has as constants.
 fn has_own_rules(context: &Context<'_>) -> bool {
     context.setting.optimizer.groups().iter().any(|group| group.changes_rule())
 }
 
-/// The rule of an update.
+/// Returns the rule of an update, with the hyperparameters of its parameter group.
 fn rule_of(context: &Context<'_>, update: &Operation) -> Optimizer {
     let name = update.written(Slot::Parameter).map_or("", |id| context.tensor(id).name.as_str());
     context.setting.optimizer.rule_of(false, name)
 }
 
-/// The first so many updates: a launch for those of each rule, the last of which may be the end of the step as well.
+/// Returns the launches of the first `count` updates, one for each rule. The last launch may end the step as well. Also returns the number of
+/// operations.
 fn with_own_rules(context: &Context<'_>, rest: &[Operation], mut count: usize) -> Result<(usize, Vec<Launch>), Error> {
     let mut rules: Vec<(Optimizer, Vec<Operation>)> = Vec::new();
     for update in &rest[..count] {
@@ -129,14 +134,14 @@ fn with_own_rules(context: &Context<'_>, rest: &[Operation], mut count: usize) -
     Ok((count, launches))
 }
 
-/// How the updates of a program go through a parameter.
+/// The way in which the updates of a program treat a parameter.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
-    /// Once, each element by itself.
+    /// Each element by itself, in one pass.
     Elements,
     /// With means of rows and columns.
     Rows,
-    /// As a matrix, or if it is none of a hidden layer, as elements.
+    /// As a matrix, or element by element if it is not a matrix of a hidden layer.
     Matrices,
 }
 
@@ -149,10 +154,10 @@ impl Kind {
         }
     }
 
-    /// That of the program.
+    /// Returns the kind of the program's updates.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] if the optimizer's is another one.
+    /// [`Error::Unsupported`] if the optimizer's kind differs.
     fn new(context: &Context<'_>) -> Result<Kind, Error> {
         let kind = Kind::of(context.placed.program.moments);
         if kind != Kind::of(context.setting.optimizer.moments()) {
@@ -167,7 +172,7 @@ pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     look(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
 }
 
-/// The same as [`updates`] for the looks at gradients.
+/// Fuses checks of gradients, as [`updates`] does with updates.
 ///
 /// # Errors
 /// As for [`check`].
@@ -181,18 +186,18 @@ pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<
     Ok(Some((count, vec![look(&context, &rest[..count])?])))
 }
 
-/// How many operations do the same, from the first on.
+/// Returns the number of operations with this action, from the first on.
 pub(crate) fn following(operations: &[Operation], action: &Action) -> usize {
     operations.iter().take_while(|operation| operation.action == *action).count()
 }
 
-/// The constant `MOST` of `many.cuh`: tensors of a launch with so many pointers and so many words of each.
+/// Returns the constant `MOST` of `many.cuh`: the most tensors of a launch with these numbers of pointers, and of words of each tensor.
 pub(super) fn most(pointers: usize, fields: usize) -> usize {
-    // Two numbers for all, and half a word beside the words.
+    // Two words for the launch, and half a word for each tensor besides its fields.
     (PARAMETERS - POINTER * pointers - 8) / (4 * fields + 2) / 2 * 2
 }
 
-/// A launch for many tensors, with what `many.cuh` is told of each: `fields` behind their first blocks, and one bit.
+/// Returns a launch for many tensors, with the plain numbers of `many.cuh` for each: its first block, `fields`, and one bit.
 pub(super) fn many(
     context: &Context<'_>,
     [file, few, many]: [&'static str; 3],
@@ -207,24 +212,24 @@ pub(super) fn many(
     spread(kernel, limit, &works, (fields, bits), arguments)
 }
 
-/// What a launch does for one of its tensors.
+/// A tensor's share of a launch.
 #[derive(Clone, Copy)]
 pub(super) struct Work {
     /// Blocks that work on it.
     pub(super) blocks: u64,
-    /// Elements that the last of them lacks, where each has 1024.
+    /// Elements by which the last block falls short of 1024.
     pub(super) missing: u32,
 }
 
 impl Work {
-    /// In blocks of 1024 elements.
+    /// Returns the share of a tensor of `count` elements, in blocks of 1024 elements.
     pub(super) fn of_elements(count: u64) -> Work {
         let blocks = count.div_ceil(BLOCK);
         Work { blocks, missing: blocks.saturating_mul(BLOCK).saturating_sub(count) as u32 }
     }
 }
 
-/// A launch for tensors of which the kernel takes so many at most.
+/// Returns a launch for tensors, of which the kernel takes at most `limit`.
 pub(super) fn spread(
     kernel: Kernel,
     limit: usize,
@@ -251,11 +256,11 @@ pub(super) fn spread(
     Ok(Launch { kernel, grid: [grid, 1, 1], block: [256, 1, 1], arguments, numbers })
 }
 
-/// Pointers of `check.cu`, and its words of each gradient.
+/// Pointers of `check.cu`, and its words for each gradient.
 const CHECK_POINTERS: usize = 2;
 const CHECK_FIELDS: usize = 2;
 
-/// One launch that looks at gradients. The kernel is given the first of them in the arena, and how far behind it the others are.
+/// Returns one launch that checks gradients. The kernel gets the gradient with the lowest address, and the distances of the others from it.
 fn look(context: &Context<'_>, checks: &[Operation]) -> Result<Launch, Error> {
     let gradients: Vec<_> = checks.iter().map(|check| check.read(Slot::ParameterGradient)).collect();
     let missing = Error::Damaged("a look at a gradient lacks the gradient");
@@ -267,17 +272,17 @@ fn look(context: &Context<'_>, checks: &[Operation]) -> Result<Launch, Error> {
     many(context, ["check.cu", "check", "check_many"], &ids, (&[distances], &whole), arguments)
 }
 
-/// What is the same for all parameters of a launch.
+/// Facts that all parameters of a launch share.
 struct Rule {
-    /// Whether some have master copies.
+    /// True if some have master copies.
     mixed: bool,
-    /// Tensors that the optimizer keeps for each.
+    /// Number of optimizer states of each parameter.
     states: usize,
-    /// Whether some have a rate or a weight decay of their own.
+    /// True if some have a learning rate or a weight decay of their own.
     grouped: bool,
-    /// Whether two of the states are codes, and the other two their scales.
+    /// True if two of the states are codes, and the other two their block scales.
     has_codes: bool,
-    /// Whether some weights with codes have their channels last.
+    /// True if some weights with codes have their channels last.
     turned: bool,
 }
 
@@ -286,7 +291,7 @@ impl Rule {
         let mixed = matches!(context.setting.precision, Precision::Mixed(_));
         let grouped = is_grouped(context);
         if extent_of(context.setting.optimizer.moments(), 0) == Extent::Codes {
-            // The same for all launches of a step, so that they are of one kernel.
+            // Equal for all launches of a step, so that they share one kernel.
             let mut all = context.placed.program.operations.iter().filter(|it| it.action == Action::Update);
             let turned = all.any(|update| channels_last(context, update).is_some());
             return Rule { mixed, states: 4, grouped, has_codes: true, turned };
@@ -297,25 +302,25 @@ impl Rule {
         Rule { mixed, states, grouped, has_codes: false, turned: false }
     }
 
-    /// Words of each parameter: its first block, weights and gradients, and where there are some its master copy, states, channels and taps,
-    /// rate and weight decay.
+    /// Returns the words of each parameter: first block, weight and gradient; and if there are any, master copy, states, channels and taps,
+    /// learning rate and weight decay.
     fn fields(&self) -> usize {
         3 + usize::from(self.mixed) + self.states + 2 * usize::from(self.turned) + 2 * usize::from(self.grouped)
     }
 
-    /// Pointers of a launch: weights, master copies, gradients, two states or as many as there are, and the state of the step.
+    /// Returns the pointers of a launch: weights, master copies, gradients, at least two optimizer states, and the state of the step.
     fn pointers(&self) -> usize {
         4 + self.states.max(2)
     }
 
-    /// Parameters of a launch.
+    /// Returns the most parameters of a launch.
     fn most(&self) -> usize {
         most(self.pointers(), self.fields())
     }
 }
 
-/// One launch for updates, which may be the end of the step as well. The kernel is given the first tensor of each kind in the arena, and
-/// how far behind it the others are.
+/// Returns one launch for updates, which may end the step as well. The kernel gets the tensor of each kind with the lowest address, and the
+/// distances of the others from it.
 fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<Launch, Error> {
     let missing = Error::Damaged("an update lacks a tensor");
     let all = |find: &dyn Fn(&Operation) -> Option<TensorId>| updates.iter().map(find).collect::<Vec<_>>();
@@ -327,7 +332,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     let rule = Rule::new(context, context.operation);
     let moments: Vec<_> =
         (0..Optimizer::MOST_STATES as u8).map(|moment| all(&|update| update.written(Slot::Moment(moment)))).collect();
-    // Each has as many states as the first one, and of codes those that it has elements for.
+    // Each must have as many states as the first one; of codes, those that it has elements for.
     let is_there = |index: usize, parameter: Option<TensorId>| match rule.has_codes {
         true => parameter.is_some_and(|id| has_state(context, index, id)),
         false => index < rule.states,
@@ -370,11 +375,11 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     Ok(launch)
 }
 
-/// The launch that updates a piece of a parameter, whose states and master copy are at the beginning of staging buffers: that of a whole
-/// parameter, which finds the weights and gradients at a distance from their tensors' beginnings.
+/// Returns the launch that updates a piece of a parameter whose states and master copy are at the start of staging buffers. It is the launch of a
+/// whole parameter, with the offset of the piece added to weights and gradients.
 ///
 /// # Errors
-/// As for [`update`], and a piece that begins at no multiple of 256 bytes.
+/// As for [`update`], and an error for a piece that does not begin at a multiple of 256 bytes.
 pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch, Error> {
     if Kind::new(context)? != Kind::Elements {
         return Err(Error::Damaged("a piece of a parameter whose elements are updated together"));
@@ -410,7 +415,7 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
     Ok(launch)
 }
 
-/// The kernel of updates of elements, with its rule.
+/// Adds the rule and its constants to a kernel that updates elements.
 fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Kernel {
     let kernel = kernel.with("MIXED", u8::from(rule.mixed));
     let own = rule_of(context, context.operation);
@@ -423,7 +428,7 @@ fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Kernel {
     descending(kernel, context)
 }
 
-/// The logarithms of a group's decay rates: what a step has prepared is of the optimizer's own.
+/// Adds the logarithms of a parameter group's decay rates to a kernel. The values prepared by a step are for the optimizer's own rates.
 fn with_own_betas(kernel: Kernel, own: Optimizer, all: Optimizer) -> Kernel {
     let betas = |optimizer: Optimizer| {
         let mut betas = [0.0; 2];
@@ -437,18 +442,18 @@ fn with_own_betas(kernel: Kernel, own: Optimizer, all: Optimizer) -> Kernel {
     if own.row().corrections != Corrections::Betas || betas(own) == betas(all) {
         return kernel;
     }
-    // That of 0 is infinite, and its powers are 0 as well as these.
+    // The logarithm of 0 is infinite. The powers of this substitute are 0 as well.
     let [first, second] = betas(own).map(|beta| beta.ln().max(-1e30));
     kernel.with("LOG_BETAS", format!("{{{first:e},{second:e}}}"))
 }
 
-/// Whether a parameter has the state of this index, by its elements.
+/// True if a parameter has the optimizer state of this index, by its shape.
 fn has_state(context: &Context<'_>, index: usize, parameter: TensorId) -> bool {
     let (moments, index) = (context.setting.optimizer.moments(), index as u64);
     index < state_count(moments) && extent_of(moments, index).shape(context.tensor(parameter).shape).is_some()
 }
 
-/// The channels and the taps of a weight with codes that has its channels last.
+/// Returns the channels and the taps of a weight with codes that has its channels last; `None` for other weights.
 ///
 /// # Errors
 /// A filter of 2^32 elements or more.
@@ -465,7 +470,7 @@ fn channels_last(context: &Context<'_>, update: &Operation) -> Option<Result<[u3
     Some(if is_small { Ok([channels as u32, taps as u32]) } else { Err(Error::Unsupported { device: "CUDA", what }) })
 }
 
-/// A rule whose states are codes, with the maps of these.
+/// Adds a rule whose states are codes to a kernel, with the tables of their values.
 fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
     let [signed, unsigned] = AdamW8bit::MAPS.map(|map| {
         let words: Vec<String> = map.entries().iter().map(|entry| format!("{:#x}u", entry.to_bits())).collect();
@@ -476,7 +481,7 @@ fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
     if turned { kernel.with("TURNED", 1) } else { kernel }
 }
 
-/// An update's kernel, with where its learning rate comes from and what is done to its gradient: see `descent.cuh`.
+/// Adds to an update's kernel the source of its learning rate and the clipping of its gradient: see `descent.cuh`.
 pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
     let Descent { clip, schedule, wide_sums, .. } = context.placed.program.descent;
     let kernel = if is_constant(schedule) { kernel } else { kernel.with("SCHEDULED", 1) };
@@ -488,12 +493,12 @@ pub(super) fn descending(kernel: Kernel, context: &Context<'_>) -> Kernel {
     }
 }
 
-/// True if the rate is the same in every step. No number of such a schedule can be set while a program runs.
+/// True if the learning rate is the same in every step. No number of such a schedule can be set while a program runs.
 fn is_constant(schedule: Schedule) -> bool {
     schedule == Schedule::PLAIN
 }
 
-/// Fails where nothing computes the corrections of a rule that has some, or a rate that changes.
+/// Checks that something computes the bias corrections of a rule that has some, and a learning rate that changes.
 pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
     let is_loss = |operation: &Operation| matches!(operation.action, Action::Loss(_));
     let is_scheduled = !is_constant(context.placed.program.descent.schedule);
@@ -504,13 +509,13 @@ pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether parameters have a rate or a weight decay of their own, of those that are no matrices in networks that have some.
+/// True if some parameters, not counting matrices that have their own rule, have a learning rate or a weight decay of their own.
 pub(super) fn is_grouped(context: &Context<'_>) -> bool {
     let optimizer = context.setting.optimizer;
     !optimizer.groups().is_empty() || optimizer.factor(false) != 1.0
 }
 
-/// What the learning rate of each parameter is multiplied with, and its weight decay, as the bits of f32.
+/// Returns the factor of the learning rate of each parameter, and its weight decay, as the bits of f32.
 pub(super) fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 2] {
     let optimizer = context.setting.optimizer;
     let own = |&id: &TensorId| optimizer.own_as(false, &context.tensor(id).name);
@@ -518,14 +523,14 @@ pub(super) fn own(context: &Context<'_>, parameters: &[TensorId]) -> [Vec<u32>; 
     [factors, decays].map(|numbers| numbers.iter().map(|&number| (number as f32).to_bits()).collect())
 }
 
-/// What the first loss of a step is told to prepare of its updates.
+/// Adds to the kernel of a step's first loss the values that it prepares for the updates.
 pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
     let schedule = context.placed.program.descent.schedule;
     let kernel = match is_constant(schedule) {
         true => kernel,
         false => kernel.with("SCHEDULE", format!("{}Rate", schedule.name())),
     };
-    // Those of a matrix need none.
+    // Updates of matrices need none.
     let optimizer = context.setting.optimizer.rule(false);
     let row = optimizer.row();
     match row.corrections {
@@ -543,8 +548,7 @@ pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
     }
 }
 
-/// The first of these tensors in the arena, and how far behind it each begins, in units of 256 bytes; `absent` for one that
-/// is not there.
+/// Returns the tensor with the lowest address, and the distance of each from it in units of 256 bytes; `absent` for a missing one.
 pub(super) fn distances(
     placed: &Placed,
     kind: &[Option<Argument>],
@@ -564,13 +568,13 @@ pub(super) fn distances(
     Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))
 }
 
-/// The optimizer's rule with its numbers, and how many states there are.
+/// Adds the optimizer's rule, its hyperparameters and the number of states to a kernel.
 fn ruled(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
     let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", values(optimizer));
     kernel.with("STATES", states)
 }
 
-/// The numbers of a rule, as a list of C++.
+/// Returns the hyperparameters of a rule, as a list in C++.
 pub(super) fn values(optimizer: Optimizer) -> String {
     let mut values = Vec::new();
     optimizer.for_each_value(|_, value| values.push(format!("{value:e}")));

@@ -1,4 +1,4 @@
-//! Maps with more rows and columns around them, or fewer: `kernels/pad.cu`.
+//! Launches of padding and cropping: `kernels/pad.cu`.
 
 use super::context::Context;
 use super::grid::planes;
@@ -9,7 +9,7 @@ use gpumem_core::program::ops::{Beyond, Pad};
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_core::shape::Shape;
 
-/// The launch of an entry point that writes `count` elements.
+/// Returns the launch of an entry point that writes `count` elements.
 fn launch(
     context: &Context<'_>,
     entry: &'static str,
@@ -19,7 +19,7 @@ fn launch(
     arguments: Vec<Option<TensorId>>,
 ) -> Result<Vec<Launch>, Error> {
     let (output, before) = (op.sides(), op.before());
-    // Twice a place is within 31 bits.
+    // Twice an index must fit in 31 bits.
     if [op.input, output].as_flattened().iter().any(|&side| side > 1 << 30) {
         let what = "padding along an axis of more than 2^30 elements".into();
         return Err(Error::Unsupported { device: "CUDA", what });

@@ -1,4 +1,4 @@
-//! Axes in another order: `kernels/permute.cu`.
+//! Launches that permute axes: `kernels/permute.cu`.
 
 use super::context::Context;
 use super::grid::pack;
@@ -28,7 +28,7 @@ fn launch(context: &Context<'_>, op: &Permute, [x, y]: [TensorId; 2], add: u8) -
     let arguments = vec![Some(x), Some(y)];
     let count = context.count(y);
     if near == last {
-        // All distances are whole numbers of packs, or the kernel takes single elements.
+        // All distances must be multiples of a pack; otherwise the kernel moves single elements.
         let distances = axes[..last].iter().flat_map(|axis| [axis.from, axis.to]).chain([axes[last].length]);
         let pack = distances.map(|distance| pack(context, distance)).min().unwrap_or(1);
         return Ok(vec![Launch::elementwise(kernel, count / pack, arguments)]);

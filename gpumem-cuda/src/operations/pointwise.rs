@@ -1,4 +1,4 @@
-//! Functions of one number: `kernels/pointwise.cu`.
+//! Launches of elementwise functions of one number: `kernels/pointwise.cu`.
 
 use super::context::Context;
 use super::grid::pieces;
@@ -9,35 +9,35 @@ use gpumem_core::program::function::{Function, Kept};
 use gpumem_core::program::ops::Pointwise;
 use std::fmt;
 
-/// A function that runs in the same pass as what it follows: `RECTIFIER` of `rectify.cuh`.
+/// An elementwise function that is fused with the operation before it: `RECTIFIER` of `rectify.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Rectifier {
     function: Option<Function>,
-    /// What negative elements are multiplied with, where the backward pass undoes the function.
+    /// The factor of negative elements, if the backward pass inverts the function; else `None`.
     slope: Option<f64>,
 }
 
 impl Rectifier {
-    /// Nothing follows.
+    /// No function.
     pub(crate) const NONE: Rectifier = Rectifier { function: None, slope: None };
 
-    /// A function that can.
+    /// Returns the function if it is a rectifier that can be fused; else `None`.
     pub(crate) fn of(function: Function) -> Option<Rectifier> {
         let follows = matches!(function, Function::Relu | Function::Relu6);
         follows.then_some(Rectifier { function: Some(function), slope: None })
     }
 
-    /// A function that can follow a normalisation in the same pass, whose gradient computes the slope again.
+    /// Returns the function if it can be fused with a normalisation before it, because its slope can be computed from its input; else `None`.
     pub(crate) fn behind_norm(function: Function) -> Option<Rectifier> {
         function.has_slope_of_input().then_some(Rectifier { function: Some(function), slope: None })
     }
 
-    /// The leaky one, which the backward pass undoes.
+    /// Returns a leaky rectifier that the backward pass inverts.
     pub(super) fn undone(slope: f64) -> Rectifier {
         Rectifier { function: Some(Function::LeakyRelu), slope: Some(slope) }
     }
 
-    /// Its slope, where the backward pass undoes it.
+    /// Returns its slope; `None` unless the backward pass inverts it.
     pub(super) fn slope(self) -> Option<f64> {
         self.slope
     }
@@ -54,7 +54,7 @@ fn kernel(context: &Context<'_>, op: &Pointwise, entry: &'static str, count: u64
     kernel.with("FUNCTION", op.function.name()).with("ARGUMENTS", arguments(op)).with("ADD", add)
 }
 
-/// The numbers that a function has beside its input, in braces.
+/// Returns the parameters of a function, in braces.
 pub(super) fn arguments(op: &Pointwise) -> String {
     let arguments: Vec<String> = op.arguments.iter().map(|argument| format!("{argument:e}")).collect();
     format!("{{{}}}", arguments.join(","))

@@ -1,4 +1,4 @@
-//! Maxima and means over windows of volumes: `kernels/max_pool3d.cu` and `kernels/average_pool3d.cu`.
+//! Launches of 3-D max and average pooling: `kernels/max_pool3d.cu` and `kernels/average_pool3d.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -7,13 +7,14 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{AveragePool3d, MaxPool3d, Window, Windows};
 
-/// Means over windows of at least this many elements are added up by a warp each: then most of its lanes have something to do.
+/// Elements of a window from which on a warp sums each window: then most of its lanes have work.
 const LARGE: u64 = 24;
 
-/// The same of windows that slide, many of which read the same elements: a thread for each keeps a card busy up to here.
+/// Elements from which on a warp sums each sliding window. Many sliding windows read the same elements, so up to here a thread for each window
+/// keeps a card busy.
 const LARGE_SLIDING: u64 = 256;
 
-/// The constants of `volumes.cuh`.
+/// Adds the constants of `volumes.cuh` to a kernel.
 fn windows(kernel: Kernel, [input, output]: [[u64; 3]; 2], window: &Window<3>, adaptive: bool) -> Kernel {
     let constants = [
         (["DEPTH", "HEIGHT", "WIDTH"], input),
@@ -50,14 +51,14 @@ pub(super) fn max_backward(context: &Context<'_>, op: &MaxPool3d) -> Result<Vec<
     Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(places), Some(dx)])])
 }
 
-/// The window of means, and whether zeros of the padding count. That of adaptive ones is as large as any of them.
+/// Returns the window of average pooling, and true if zeros of the padding count. For adaptive pooling it is as large as the largest window.
 fn window(op: &AveragePool3d) -> (Window<3>, bool) {
     match op.windows {
         Windows::Sliding { window, count_include_pad } => (window, count_include_pad),
         Windows::Adaptive => {
             let largest = [0, 1, 2].map(|axis| {
                 let (input, output) = (op.input[axis], op.output[axis].max(1));
-                // Where it does not divide, a window may have a part of one element at either end.
+                // If the sizes do not divide, a window may include a part of an element at either end.
                 input.div_ceil(output).saturating_add(u64::from(!input.is_multiple_of(output))).min(input)
             });
             (Window { kernel_size: largest, stride: [1; 3], padding: [0; 3], dilation: [1; 3] }, false)

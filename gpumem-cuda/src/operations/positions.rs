@@ -1,4 +1,4 @@
-//! Rows of a table for the steps at hand of a sequence: `kernels/positions.cu`.
+//! Launches that read a table's rows for the current time steps of a sequence: `kernels/positions.cu`.
 
 use super::context::Context;
 use super::grid::pack;

@@ -1,4 +1,4 @@
-//! Functions of two slopes that keep a bit of each element: `kernels/rectifier.cu`.
+//! Launches of functions with two slopes that save an activation mask, one bit of each element: `kernels/rectifier.cu`.
 
 use super::context::Context;
 use super::pointwise::arguments;
@@ -7,15 +7,15 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Rectifier;
 
-/// Elements of a thread: those whose bits are one byte.
+/// Elements of a thread, whose bits are one byte.
 pub(super) const EIGHT: u64 = 8;
 
-/// A kernel in which that is so.
+/// Adds the constant that gives each thread eight elements to a kernel.
 pub(super) fn in_eights(kernel: Kernel) -> Kernel {
     kernel.with("EIGHT", 1)
 }
 
-/// An output with the bit, as an expression.
+/// Returns the slope of elements whose bit is set, as an expression.
 pub(super) fn inside(op: &Rectifier) -> String {
     format!("{:e}f", op.sides()[1])
 }

@@ -1,8 +1,8 @@
-//! Recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`, with a projection
-//! `kernels/recurrence_projection.cu`, and `kernels/cached_recurrence.cu` behind earlier steps.
+//! Launches of recurrent layers: `kernels/recurrence.cu`, `kernels/recurrence_weight.cu` and `kernels/recurrence_bias.cu`, with a projection
+//! `kernels/recurrence_projection.cu`, and `kernels/cached_recurrence.cu` for decoding.
 //!
-//! A launch for each step, of both directions, and another one for its projection: a step needs what all blocks made of the one before. Launches follow each other on the
-//! card about as fast as blocks that wait for each other would, need nothing of the card, and may have any number of blocks.
+//! Each time step of both directions is a launch, and its projection is another one, since a time step needs the results of all blocks of the one
+//! before. Consecutive launches are about as fast as a grid barrier, require no support from the card, and may have any number of blocks.
 
 use super::context::Context;
 use super::grid::{small, tile};
@@ -15,13 +15,13 @@ use gpumem_core::program::{Slot, TensorId};
 /// Units of a block: UNITS of the kernel.
 const UNITS: u64 = 8;
 
-/// That a layer has sizes that there can be.
+/// Checks that the sizes of a layer are possible.
 pub(super) fn sound(op: &Recurrence) -> Result<(), Error> {
     let not = "a recurrence has no units or steps, other outputs than its cell, or more than two directions";
     if op.is_sound() { Ok(()) } else { Err(Error::Damaged(not)) }
 }
 
-/// What the launches of an operation share.
+/// Sizes that the launches of an operation share.
 struct Plan<'a> {
     context: &'a Context<'a>,
     op: Recurrence,
@@ -41,7 +41,7 @@ impl<'a> Plan<'a> {
         Ok(Plan { context, op, samples, steps })
     }
 
-    /// The constants of `recurrence.cuh`.
+    /// Adds the constants of `recurrence.cuh` to a kernel.
     fn constants(&self, kernel: Kernel) -> Kernel {
         let Recurrence { cell, steps, hidden, outputs, directions, .. } = self.op;
         let kernel = kernel.with("CELL", cell as u8).with("BATCH", format!("{}ull", self.samples));
@@ -49,12 +49,12 @@ impl<'a> Plan<'a> {
         kernel.with("OUTPUTS", format!("{outputs}u")).with("DIRECTIONS", directions)
     }
 
-    /// Samples of a block.
+    /// Returns the samples of a block.
     fn tall(&self) -> u64 {
         if self.samples <= 16 { 16 } else { 32 }
     }
 
-    /// A kernel with the constants of `recurrence_steps.cuh`.
+    /// Returns a kernel with the constants of `recurrence_steps.cuh`.
     fn kernel_of(&self, file: &'static str, entry: &'static str) -> Kernel {
         self.constants(self.context.kernel(file, entry)).with("SAMPLES", self.tall())
     }
@@ -63,7 +63,7 @@ impl<'a> Plan<'a> {
         self.kernel_of("recurrence.cu", entry)
     }
 
-    /// What is launched at a step with its number, for so many units or outputs of each direction.
+    /// Returns the launch for a time step, without its number, for `units` units or outputs of each direction.
     fn step(&self, kernel: &Kernel, units: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let tiles = u32::try_from(self.samples.div_ceil(self.tall())).ok().filter(|&tiles| tiles < 1 << 16);
         let tiles = tiles.ok_or(Error::Damaged("a recurrence has more samples than a grid has blocks"))?;
@@ -71,22 +71,22 @@ impl<'a> Plan<'a> {
         Ok(Launch { kernel: kernel.clone(), grid, block: [256, 1, 1], arguments, numbers: Vec::new() })
     }
 
-    /// What there is of each direction, or nothing for one that is not there.
+    /// Returns the value of `of` for each direction; `None` for a direction that the layer lacks.
     fn each<T>(&self, of: impl Fn(u8) -> Result<Option<T>, Error>) -> Result<[Option<T>; 2], Error> {
         Ok([of(0)?, if self.op.directions == 2 { of(1)? } else { None }])
     }
 
-    /// Input number `index` of each direction.
+    /// Returns input number `index` of each direction.
     fn inputs(&self, index: u8) -> Result<[Option<TensorId>; 2], Error> {
         self.each(|direction| self.context.read(Slot::Input(self.op.first_input(direction) + index)).map(Some))
     }
 
-    /// The projection of each direction, where there is one.
+    /// Returns the projection of each direction; `None` without one.
     fn projections(&self) -> Result<[Option<TensorId>; 2], Error> {
         if self.op.is_projected() { self.inputs(self.op.projection()) } else { Ok([None; 2]) }
     }
 
-    /// The gradients of weight, projection and bias of a direction, from those of what arrives.
+    /// Returns the launches of the gradients of weight, projection and bias of a direction, from the gradients of the gates' inputs.
     fn sums(&self, direction: u8, dp: TensorId, rows: Option<TensorId>, y: TensorId) -> Result<Vec<Launch>, Error> {
         let Plan { context, ref op, .. } = *self;
         let first = op.first_input(direction);
@@ -140,12 +140,12 @@ pub(super) fn forward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Laun
     Ok(at_steps(0..plan.steps, &each))
 }
 
-/// These launches at each of the steps.
+/// Returns these launches for each of the time steps.
 fn at_steps(steps: impl Iterator<Item = u32>, each: &[Launch]) -> Vec<Launch> {
     steps.flat_map(|step| each.iter().map(move |launch| launch.clone().with_numbers(vec![step]))).collect()
 }
 
-/// The steps at hand behind those before, whose outputs are kept.
+/// Returns the launches of the current time steps, which continue from cached outputs.
 pub(super) fn cached(context: &Context<'_>, op: &CachedRecurrence) -> Result<Vec<Launch>, Error> {
     let y = context.written(Slot::Output)?;
     let plan = Plan::new(context, op.whole(), y)?;
@@ -165,7 +165,7 @@ pub(super) fn cached(context: &Context<'_>, op: &CachedRecurrence) -> Result<Vec
     Ok(at_steps(0..plan.steps, &each))
 }
 
-/// The way back, then the sums.
+/// Returns the launches of the backward pass: time steps from the last to the first, then the gradients of weights and biases.
 pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Launch>, Error> {
     let (dy, y) = (context.read(Slot::Gradient)?, context.read(Slot::Output)?);
     let plan = Plan::new(context, op.clone(), y)?;
@@ -189,7 +189,8 @@ pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Lau
     }
     let [dp0, dp1] = gradients;
     let mut each = Vec::new();
-    // What the cell's gradient goes through: the weight, or a projection behind which that has been done.
+    // The cell's gradient passes through the recurrent weight, or through the projection, after the weight's product is done in a launch of its
+    // own.
     let [v0, v1] = if op.is_projected() { plan.projections()? } else { [w0, w1] };
     if op.is_projected() {
         let kernel = plan.kernel_of("recurrence_projection.cu", "recurrence_hand_on");

@@ -1,4 +1,4 @@
-//! The elements along an axis as one: `kernels/reduce.cu`.
+//! Launches of reductions along an axis: `kernels/reduce.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -20,7 +20,7 @@ fn kernel(context: &Context<'_>, op: &Reduce, entry: &'static str, outer: u64, a
     kernel.with("SCALE", format!("{:e}f", scale as f32)).with("ADD", add)
 }
 
-/// The tensor of how many elements count, if there is one.
+/// Returns the tensor that says how many elements count; `None` without one.
 fn counts(context: &Context<'_>, op: &Reduce) -> Result<Option<TensorId>, Error> {
     if op.counted { context.read(Slot::Input(1)).map(Some) } else { Ok(None) }
 }
@@ -29,7 +29,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>,
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let places = context.operation.written(Slot::Saved(0));
     let outer = context.samples(y) * op.outer;
-    // Eight warps a block.
+    // A block has eight warps.
     let (entry, results) = if op.inner == 1 { ("reduce_rows", 8) } else { ("reduce_maps", 32) };
     let blocks = u32::try_from((outer * op.inner).div_ceil(results))
         .map_err(|_| Error::Damaged("a reduction has more results than a grid has blocks"))?;
@@ -42,7 +42,7 @@ pub(super) fn backward(context: &Context<'_>, op: &Reduce) -> Result<Vec<Launch>
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let places = if op.has_places() { Some(context.read(Slot::Saved(0))?) } else { None };
     let outer = context.samples(dx) * op.outer;
-    // Places say it of a maximum.
+    // For a maximum, the saved places are enough.
     let counts = if op.has_places() { None } else { counts(context, op)? };
     let kernel = kernel(context, op, "reduce_backward", outer, context.adds(Slot::InputGradient(0)));
     Ok(vec![Launch::elementwise(kernel, context.count(dx), vec![Some(dy), counts, places, Some(dx)])])

@@ -1,4 +1,4 @@
-//! A learned number for each head and each distance between a query and a key: `kernels/relative_bias.cu`.
+//! Launches of a relative position bias, a learned number for each head and each distance between query and key: `kernels/relative_bias.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -7,7 +7,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::RelativeBias;
 
-/// Most distances: what a kernel has as a table of constants.
+/// The most distances, since a kernel has them as a table of constants.
 const MOST_DISTANCES: u64 = 1 << 20;
 
 fn kernel(context: &Context<'_>, op: &RelativeBias, entry: &'static str, add: u8) -> Result<Kernel, Error> {

@@ -1,4 +1,4 @@
-//! A weight as a function of its parameters: `kernels/reparametrize.cu`.
+//! Launches of reparametrised weights, such as weight norm: `kernels/reparametrize.cu`.
 
 use super::context::Context;
 use super::grid::{Rows, norm_real};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Reparametrize;
 
-/// The kernel, and how parts are shared out among warps or blocks. Filters are whole in either order of their elements.
+/// Returns the kernel, and the division of parts among warps or blocks. A filter is contiguous in either layout.
 fn kernel(context: &Context<'_>, op: &Reparametrize, entry: &'static str) -> Result<(Kernel, Rows), Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("a weight's parts are not all of it"));

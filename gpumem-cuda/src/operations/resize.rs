@@ -1,4 +1,4 @@
-//! Repeated rows and columns: `kernels/resize.cu`.
+//! Launches of nearest-neighbour resizing, which repeats rows and columns: `kernels/resize.cu`.
 
 use super::context::Context;
 use super::grid::planes;
@@ -15,7 +15,7 @@ fn kernel(context: &Context<'_>, entry: &'static str, op: &Resize, count: u64, a
     kernel.with("SCALE_H", op.scale_factor[0]).with("SCALE_W", op.scale_factor[1]).with("ADD", add)
 }
 
-/// The kernel with where the maps lie, and the channels that a thread takes; nothing where they are dense.
+/// Adds the layouts of the maps to a kernel. Also returns the number of channels that a thread works on; `None` if the maps are dense.
 fn lie(
     context: &Context<'_>,
     op: &Resize,
@@ -36,7 +36,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Resize) -> Result<Vec<Launch>,
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let count = context.count(y);
     let row = op.input[1].saturating_mul(op.scale_factor[1]);
-    // What a thread writes at once: PIECE of the kernel.
+    // Elements that a thread writes at once: PIECE of the kernel.
     let (kernel, pack) = lie(context, op, kernel(context, "resize_forward", op, count, 0), x, y)?;
     let piece = pack.unwrap_or(if row.is_multiple_of(4) { 4 } else { 1 });
     Ok(vec![Launch::elementwise(kernel, count / piece, vec![Some(x), Some(y)])])

@@ -1,4 +1,4 @@
-//! Heads turned by angles that grow with their step: `kernels/rotary.cu`.
+//! Launches of rotary position embeddings, which rotate heads by angles that grow with the time step: `kernels/rotary.cu`.
 
 use super::context::Context;
 use super::grid::pack;
@@ -23,7 +23,7 @@ fn launch(
         true => 1,
         false => [pairs, op.width, features].map(|distance| pack(context, distance)).into_iter().min().unwrap_or(1),
     };
-    // What is written where it is read has all that does not turn.
+    // Written in place, elements that are not rotated are there already.
     let offsets = &context.placed.offsets;
     let whole = offsets[x as usize] != offsets[y as usize];
     let still = if whole { features - op.heads * op.dims } else { 0 };

@@ -1,4 +1,4 @@
-//! The selective scan of a state space model: `kernels/selective_scan.cu`, and `kernels/cached_scan.cu` behind earlier steps.
+//! Launches of the selective scan of a state space model: `kernels/selective_scan.cu`, and `kernels/cached_scan.cu` for decoding.
 
 use super::context::Context;
 use super::grid::{norm_real, small};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::{CachedScan, SelectiveScan};
 use gpumem_core::program::{Slot, TensorId};
 
-/// How threads share out channels and their states.
+/// Division of channels and their states among threads.
 struct Plan<'a> {
     context: &'a Context<'a>,
     op: SelectiveScan,
@@ -15,7 +15,7 @@ struct Plan<'a> {
     /// Threads of a channel, and of a block.
     lanes: u64,
     threads: u64,
-    /// Which gradients are added to what is there: a bit for each input.
+    /// Gradients that are added to their tensors: a bit for each input.
     adds: u8,
 }
 
@@ -26,21 +26,21 @@ impl<'a> Plan<'a> {
         }
         small(op.channels)?;
         small(op.steps)?;
-        // Four states of a thread, and as many threads as shared memory has room for the states of a chunk.
+        // A thread has four states, and a block as many threads as shared memory has space for the states of a chunk.
         let lanes = op.states.div_ceil(4).next_power_of_two();
         let threads = if lanes == 32 { 64 } else { (SelectiveScan::GROUP * lanes).min(128) };
         let adds = (0..6).map(|input| context.adds(Slot::InputGradient(input)) << input).sum();
         Ok(Plan { context, op, samples: context.samples(wide), lanes, threads, adds })
     }
 
-    /// A kernel of the forward and the backward pass.
+    /// Returns a kernel of the forward or the backward pass.
     fn kernel(&self, entry: &'static str) -> Kernel {
         let room = self.op.rooms().into_iter().fold(0, u64::saturating_add);
         let kernel = self.kernel_of("selective_scan.cu", entry).with("GROUP", format!("{}u", SelectiveScan::GROUP));
         kernel.with("ROOM", format!("{room}ull")).with("ADDS", self.adds)
     }
 
-    /// A kernel with the constants of `kernels/selective_scan.cuh`.
+    /// Returns a kernel with the constants of `kernels/selective_scan.cuh`.
     fn kernel_of(&self, file: &'static str, entry: &'static str) -> Kernel {
         let Plan { context, ref op, samples, lanes, threads, .. } = *self;
         let kernel = context.kernel(file, entry).with("NORM", norm_real(context));
@@ -50,19 +50,19 @@ impl<'a> Plan<'a> {
         kernel.with("EACH", op.states.div_ceil(lanes)).with("THREADS", threads)
     }
 
-    /// A block for so many channels of a sample.
+    /// Returns a launch with a block for each `channels` channels of a sample.
     fn walk(&self, kernel: Kernel, channels: u64, arguments: Vec<Option<TensorId>>) -> Result<Launch, Error> {
         let blocks = small(self.op.channels.div_ceil(channels).saturating_mul(self.samples))?;
         let block = [small(self.threads)?, 1, 1];
         Ok(Launch { kernel, grid: [blocks, 1, 1], block, arguments, numbers: Vec::new() })
     }
 
-    /// Channels that a block has at a time.
+    /// Returns the channels that a block works on at a time.
     fn channels(&self) -> u64 {
         self.threads / self.lanes
     }
 
-    /// The inputs: u, delta, A_log, b, c and d.
+    /// Returns the inputs: u, delta, A_log, b, c and d.
     fn inputs(&self) -> Result<Vec<Option<TensorId>>, Error> {
         (0..6).map(|input| self.context.read(Slot::Input(input)).map(Some)).collect()
     }
@@ -76,7 +76,7 @@ pub(super) fn forward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<L
     Ok(vec![plan.walk(plan.kernel("selective_scan_forward"), plan.channels(), arguments)?])
 }
 
-/// The same behind earlier steps, whose states are kept.
+/// Returns the launch of a scan that continues from cached states.
 pub(super) fn cached(context: &Context<'_>, op: &CachedScan) -> Result<Vec<Launch>, Error> {
     let y = context.written(Slot::Output)?;
     let plan = Plan::new(context, op.scan(), y)?;
@@ -85,7 +85,8 @@ pub(super) fn cached(context: &Context<'_>, op: &CachedScan) -> Result<Vec<Launc
     Ok(vec![plan.walk(plan.kernel_of("cached_scan.cu", "cached_scan"), plan.channels(), arguments)?])
 }
 
-/// The states before each chunk, the way back, and the sums over groups of channels and over samples.
+/// Returns the launches of the backward pass: the states before each chunk, the gradients from the last time step to the first, and their sums over
+/// groups of channels and over samples.
 pub(super) fn backward(context: &Context<'_>, op: &SelectiveScan) -> Result<Vec<Launch>, Error> {
     let (dy, rooms) = (context.read(Slot::Gradient)?, Some(context.written(Slot::Workspace)?));
     let plan = Plan::new(context, op.clone(), dy)?;

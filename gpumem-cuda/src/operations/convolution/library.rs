@@ -108,7 +108,7 @@ fn convolution(
         accumulate: false,
         element: Element::of(precision),
         tf32: tf32 && precision == Precision::F32,
-        // For groups, gpumem's own kernels do not use tensor cores well: they compute one group after the other.
+        // gpumem's own kernels process groups one after the other, so for groups any algorithm of the library is accepted.
         tensor_cores: context.tensor_core_terms() > 0 && op.groups == 1,
         channels_last,
         workspace: context.operation.written(Slot::Workspace).and_then(scratch),

@@ -1,4 +1,4 @@
-//! Products with a weight through cuBLASLt.
+//! Calls of products with a weight by cuBLASLt.
 
 use super::{column_sums, rows, weight};
 use crate::calls::Call;
@@ -9,7 +9,7 @@ use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, TensorId, ops};
 
-/// The gradients that the operation writes.
+/// Returns the calls of the gradients that the operation writes.
 pub(super) fn backward(context: &Context<'_>, op: &ops::Product) -> Result<Vec<Call>, Error> {
     let mut calls: Vec<Call> = Vec::new();
     if context.operation.written(Slot::InputGradient(0)).is_some() {
@@ -26,7 +26,7 @@ pub(super) fn backward(context: &Context<'_>, op: &ops::Product) -> Result<Vec<C
     Ok(calls)
 }
 
-/// `d[rows, columns] = a[rows, depth] b[depth, columns]` for an operation: in its number format and with its workspace.
+/// Returns `d[rows, columns] = a[rows, depth] b[depth, columns]` for an operation, in its number format and with its workspace.
 fn product(context: &Context<'_>, sizes: [u64; 3], a: Factor, b: Factor, d: TensorId) -> Result<Product, Error> {
     for size in sizes {
         small(size)?;
@@ -43,7 +43,7 @@ fn product(context: &Context<'_>, sizes: [u64; 3], a: Factor, b: Factor, d: Tens
     })
 }
 
-/// `d = a b + bias`, added to what is there if that is said.
+/// Returns `d = a b + bias`, added to its tensor if `adds`.
 pub(super) fn product_of(
     context: &Context<'_>,
     sizes: [u64; 3],
@@ -55,7 +55,7 @@ pub(super) fn product_of(
     Ok(Product { epilogue, c: adds.then_some(d), ..product(context, sizes, a, b, d)? })
 }
 
-/// `y = x W^T + b`.
+/// Returns `y = x W^T + b`.
 pub(crate) fn forward(context: &Context<'_>, op: &ops::Product) -> Result<Product, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let rows = rows(context, y, op.out_features)?;
@@ -64,7 +64,7 @@ pub(crate) fn forward(context: &Context<'_>, op: &ops::Product) -> Result<Produc
     Ok(Product { epilogue, ..product(context, sizes, Factor::plain(x), weight(context, op)?.t(), y)? })
 }
 
-/// `dx = dy W`, added to what is there if the operation says so.
+/// Returns `dx = dy W`, added to its tensor if the operation says so.
 pub(crate) fn input_gradient(context: &Context<'_>, op: &ops::Product) -> Result<Product, Error> {
     let (dy, dx) = (context.read(Slot::Gradient)?, context.written(Slot::InputGradient(0))?);
     let rows = rows(context, dy, op.out_features)?;
@@ -73,7 +73,7 @@ pub(crate) fn input_gradient(context: &Context<'_>, op: &ops::Product) -> Result
     Ok(Product { c, ..product(context, sizes, Factor::plain(dy), weight(context, op)?, dx)? })
 }
 
-/// `dW = dy^T x`, or `x^T dy` where W is stored transposed, added to what is there if the operation says so.
+/// Returns `dW = dy^T x`, or `x^T dy` if W is stored transposed, added to its tensor if the operation says so.
 pub(crate) fn weight_gradient(context: &Context<'_>, op: &ops::Product) -> Result<Product, Error> {
     let ops::Product { in_features, out_features, .. } = *op;
     let (dy, x) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?);

@@ -1,4 +1,4 @@
-//! Products with a weight: `kernels/product.cu`, or cuBLASLt ([`library`]).
+//! Calls of products with a weight: `kernels/product.cu`, or cuBLASLt ([`library`]).
 
 pub(crate) mod library;
 
@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Product;
 use gpumem_core::program::{Slot, TensorId};
 
-/// Threads of a block of `column_sums`, and the columns it adds up.
+/// Threads of a block of `column_sums`, and the columns that it sums.
 const SUM_THREADS: u32 = 1024;
 const SUM_COLUMNS: u64 = 32;
 
@@ -22,7 +22,7 @@ fn constants(kernel: Kernel, sizes: [u64; 3], transposed: [bool; 2], bias: bool,
     kernel.with("TILE_M", tile[0]).with("TILE_N", tile[1])
 }
 
-/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`.
+/// Returns the launch of `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`.
 fn product(
     context: &Context<'_>,
     [rows, columns, depth]: [u64; 3],
@@ -40,7 +40,7 @@ fn product(
     Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
 }
 
-/// A kernel that knows how far apart the rows of a tensor are, where they have gaps.
+/// Adds the pitch of a tensor to a kernel, if its rows have gaps.
 pub(super) fn with_pitch(context: &Context<'_>, kernel: Kernel, name: &'static str, id: TensorId) -> Kernel {
     match context.pitch(id) {
         Some(pitch) => kernel.with(name, format!("{pitch}ull")),
@@ -48,7 +48,7 @@ pub(super) fn with_pitch(context: &Context<'_>, kernel: Kernel, name: &'static s
     }
 }
 
-/// A kernel with the constants of `matrices.cuh` for `count` products, and the blocks that they take.
+/// Adds the constants of `matrices.cuh` for `count` products to a kernel. Also returns the blocks that they need.
 pub(super) fn tiles(
     kernel: Kernel,
     count: u64,
@@ -65,13 +65,13 @@ pub(super) fn tiles(
     Ok((kernel, small(rows.div_ceil(tall).saturating_mul(columns.div_ceil(wide)).saturating_mul(count))?))
 }
 
-/// `sums[columns]` of `a[rows, columns]`.
+/// Returns the launch of `sums[columns]` over the rows of `a[rows, columns]`.
 fn column_sums(context: &Context<'_>, rows: u64, columns: u64, a: TensorId, sums: TensorId) -> Result<Launch, Error> {
     let adds = context.adds(Slot::InputGradient(2)) == 1;
     column_sums_of(context, [rows, columns], a, (sums, adds))
 }
 
-/// The same, added to what is there if that is said.
+/// Returns the launch of column sums, which are added to their tensor if `adds`.
 pub(super) fn column_sums_of(
     context: &Context<'_>,
     [rows, columns]: [u64; 2],
@@ -87,7 +87,7 @@ pub(super) fn column_sums_of(
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)], numbers: Vec::new() })
 }
 
-/// `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, by whoever computes products, added to what is there if that is said.
+/// Returns `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, by the library or gpumem's own kernel, added to its tensor if `adds`.
 pub(super) fn product_of(
     context: &Context<'_>,
     sizes: [u64; 3],
@@ -101,12 +101,12 @@ pub(super) fn product_of(
     Ok(product(context, sizes, a, b, bias, (c, u8::from(adds)))?.into())
 }
 
-/// The weight, read as `[out_features, in_features]`.
+/// Returns the weight, read as `[out_features, in_features]`.
 fn weight(context: &Context<'_>, op: &Product) -> Result<Factor, Error> {
     Ok(Factor { tensor: context.read(Slot::Input(1))?, transposed: op.transposed })
 }
 
-/// Rows in all samples of a tensor with rows of `length` elements.
+/// Returns the rows in all samples of a tensor with rows of `length` elements.
 pub(super) fn rows(context: &Context<'_>, tensor: TensorId, length: u64) -> Result<u64, Error> {
     let rows = context.count(tensor).checked_div(length);
     rows.ok_or(Error::Damaged("a product has rows of no elements"))
