@@ -1,6 +1,6 @@
-//! What a network's programs do on a card, launch by launch: who computes each, and how long it takes.
+//! Profiles of a network's programs: the library or kernel that computes each launch, and the time that it takes.
 //!
-//! [`Session::profile`](crate::Session::profile) measures it. No training step keeps any of this.
+//! [`Session::profile`](crate::Session::profile) measures them. Training steps do not record any of this.
 
 use crate::calls::product::Element;
 use crate::launches::Counted;
@@ -8,7 +8,7 @@ use gpumem_core::cards::Card;
 use gpumem_core::error::Error;
 use std::collections::BTreeMap;
 
-/// How a library computes a call.
+/// The algorithm that a library uses for a call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Choice {
@@ -16,9 +16,9 @@ pub struct Choice {
     pub library: &'static str,
     /// The algorithm or engine, by the library's name or number.
     pub algorithm: String,
-    /// The algorithm's settings, by their names.
+    /// The algorithm's settings, by name.
     pub settings: Vec<(String, i64)>,
-    /// Bytes of scratch memory that it takes, of those that the program has for it.
+    /// Bytes of scratch memory that it needs, at most those that the program has for it.
     pub workspace: u64,
 }
 
@@ -26,17 +26,17 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Launched {
-    /// What it is, moves and multiplies.
+    /// Counts of its bytes and operations.
     pub counted: Counted,
-    /// The library's choice; `None` for a kernel of the project's own.
+    /// The library's choice; `None` for one of gpumem's own kernels.
     pub choice: Option<Choice>,
-    /// How often it runs in a step: where a batch is split, once for each part, unless it comes behind the last one.
+    /// Runs in a step: once, or with micro-batches once for each, unless the launch comes after the last one.
     pub runs: u64,
-    /// Microseconds that one run took in each of several steps, where a batch is split that of the last part; empty if it was not timed.
+    /// Microseconds of one run in each of several steps; with micro-batches, of the run for the last one. Empty if it was not timed.
     pub us: Vec<f64>,
 }
 
-/// Nodes of a graph, by their kind.
+/// The number of a graph's nodes of each kind.
 pub type Nodes = BTreeMap<&'static str, u64>;
 
 /// A program of a network.
@@ -47,49 +47,49 @@ pub struct Program {
     pub name: &'static str,
     /// Its launches, in order.
     pub launches: Vec<Launched>,
-    /// The graphs that it was captured into: of a training step one for each half of the input, and where its batch is split, behind these one
-    /// for each half with what runs for a part that is not the last. None if it is launched call by call.
+    /// The graphs that it was captured into; empty if it is launched call by call. A training step has one for each half of the input buffer. With
+    /// micro-batches, these are followed by one for each half with the launches for micro-batches before the last.
     pub graphs: Vec<Nodes>,
 }
 
-/// What was measured of a loaded network.
+/// Measurements of a loaded network.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Profile {
-    /// Its programs: the training step first, if it is trained, whose launches alone are timed.
+    /// Its programs. A network that is trained has the training step first, and only its launches are timed.
     pub programs: Vec<Program>,
-    /// Microseconds of whole training steps, as they are replayed.
+    /// Microseconds of whole training steps that are replayed from graphs.
     pub step_us: Vec<f64>,
 }
 
-/// What comes out of a product whose first factor is NaN.
+/// The result of a product whose first factor is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NanProduct {
     /// Number format of the factors and the result.
     pub element: Element,
-    /// What is done to each sum, by the library's name.
+    /// The operation on each sum, by the library's name.
     pub epilogue: &'static str,
-    /// Whether NaN comes out; `None` if the library has no algorithm for it.
+    /// True if the result is NaN; `None` if the library has no algorithm for the product.
     pub keeps_nan: Option<bool>,
 }
 
-/// A card as it says of itself.
+/// Facts that a card and its libraries report.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct CardFacts {
-    /// The driver's name for it.
+    /// The driver's name of the card.
     pub name: String,
-    /// Its row in the table of cards, by name and memory.
+    /// Its row in the table of cards, by name and memory; `None` if no row matches.
     pub row: Option<&'static Card>,
     /// Compute capability, major and minor.
     pub capability: (i32, i32),
     /// Bytes of its memory.
     pub memory: u64,
-    /// cuDNN's serialised device property, in JSON, as [`AbsentCard::new`](crate::AbsentCard::new) takes it. `None` without cuDNN, and
-    /// from one before 9.8; what the library failed with.
+    /// cuDNN's serialised device property, in JSON, as [`AbsentCard::new`](crate::AbsentCard::new) accepts it. `None` without cuDNN, and before
+    /// cuDNN 9.8; an error if the library fails.
     pub device_property: Result<Option<String>, Error>,
-    /// cuBLASLt's Relu on NaN, beside products without it; what the library failed with. Empty where matrix products do not go to the
-    /// library.
+    /// Results of cuBLASLt's products with NaN, with a Relu and without; an error if the library fails. Empty if matrix products are not computed
+    /// by the library.
     pub nan_products: Result<Vec<NanProduct>, Error>,
 }

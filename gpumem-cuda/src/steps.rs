@@ -1,4 +1,4 @@
-//! The calls of a whole program: operations by themselves, or several as one.
+//! The calls of a whole program, grouped by fusion: operations by themselves, or several as one.
 
 use crate::calls::Call;
 pub use crate::fuse::Can;
@@ -9,35 +9,35 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Phase, Program};
 use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 
-/// The calls of an operation, or of several that run as one. Steps run in the order of a list of them, which may be another than that
-/// of the operations in the program.
+/// A fusion group with its calls: one operation, or several that run as one. Groups run in the order of their list, which may differ from the order
+/// of operations in the program.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
-    /// Index of the first operation.
+    /// Index of its first operation.
     pub first: usize,
-    /// Number of operations that follow each other, at least 1.
+    /// Number of its consecutive operations, at least 1.
     pub count: usize,
-    /// Indices of operations from elsewhere in the program that run with them, ascending.
+    /// Indices of its operations from elsewhere in the program, ascending.
     pub moved: Vec<usize>,
-    /// What they make the card do, in order.
+    /// Its calls, in order.
     pub calls: Vec<Call>,
 }
 
 impl Step {
-    /// Indices of all its operations, ascending.
+    /// Returns the indices of all its operations, ascending.
     pub fn operations(&self) -> Vec<usize> {
         let mut all: Vec<usize> = (self.first..self.first + self.count).chain(self.moved.iter().copied()).collect();
         all.sort_unstable();
         all
     }
 
-    /// The phase of its last operation: an output that is made again beside its gradient is part of the backward pass.
+    /// Returns the phase of its last operation: an output that is recomputed together with its gradient belongs to the backward pass.
     pub fn phase(&self, program: &Program) -> Phase {
         program.operations[self.first + self.count - 1].phase()
     }
 }
 
-/// The calls of a whole program.
+/// Returns the calls of a whole program.
 ///
 /// # Errors
 /// As for [`operations::calls`].
@@ -45,12 +45,11 @@ pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
     steps_where(placed, setting, &mut |_| Ok(true))
 }
 
-/// The calls of a whole program, with those matrix products and convolutions only that `can` says the libraries have an
-/// algorithm for: where there is none for a fused one, the operations run by themselves, and where there is none for that
-/// either, the project's own kernel.
+/// Returns the calls of a whole program, with only those library calls that `can` has an algorithm for. If there is none for a fused call, its
+/// operations run by themselves; if there is none for those either, gpumem's own kernels run.
 ///
 /// # Errors
-/// As for [`operations::calls`], and what `can` fails with.
+/// As for [`operations::calls`], and the errors of `can`.
 pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Result<Vec<Step>, Error> {
     let count = placed.program.tensors.len();
     if [placed.offsets.len(), placed.bytes.len(), placed.masters.len()] != [count; 3] {
@@ -75,7 +74,7 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     Ok(joined(placed, setting, steps))
 }
 
-/// States that are made of codes are for one rule alone.
+/// Checks that the optimizer is the program's, if optimizer states are codes: those are for one rule only.
 fn has_rule(program: &Program, optimizer: &Optimizer) -> Result<(), Error> {
     let both = [program.moments, optimizer.moments()];
     if both[0] == both[1] || !both.iter().any(|&moments| has_extent(moments, Extent::Codes)) {
@@ -85,7 +84,7 @@ fn has_rule(program: &Program, optimizer: &Optimizer) -> Result<(), Error> {
     Err(Error::Unsupported { device: "CUDA", what: what.into() })
 }
 
-/// The calls of one operation by itself, without those of libraries that cannot be.
+/// Returns the calls of one operation by itself, without library calls that have no algorithm.
 fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error> {
     let calls = operations::calls(context)?;
     if all_can(&calls, can)? {

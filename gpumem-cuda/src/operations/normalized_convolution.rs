@@ -445,7 +445,7 @@ fn written(context: &Context<'_>) -> [Option<TensorId>; 3] {
     [1, 2, 3].map(|input| context.operation.written(Slot::InputGradient(input)))
 }
 
-/// Returns the calls of the gradient of x, from the matrices that earlier calls have computed. None if it is not wanted.
+/// Returns the calls of the gradient of x, from the matrices that earlier calls have computed. Empty if that is not wanted.
 fn map_gradient(context: &Context<'_>, op: &NormalizedConvolution) -> Result<Vec<Call>, Error> {
     let Some(dx) = context.operation.written(Slot::InputGradient(0)) else { return Ok(Vec::new()) };
     let (dy, x) = (context.read(Slot::Gradient)?, context.read(Slot::Input(0))?);

@@ -15,7 +15,7 @@ pub(super) fn in_eights(kernel: Kernel) -> Kernel {
     kernel.with("EIGHT", 1)
 }
 
-/// Returns the slope of elements whose bit is set, as an expression.
+/// Returns an output of an element whose bit is set, as an expression. The slope is that at this output.
 pub(super) fn inside(op: &Rectifier) -> String {
     format!("{:e}f", op.sides()[1])
 }

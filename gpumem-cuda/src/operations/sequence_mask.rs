@@ -1,4 +1,4 @@
-//! The first steps of each sequence: `kernels/sequence_mask.cu`.
+//! Launches that keep the first time steps of each sequence: `kernels/sequence_mask.cu`.
 
 use super::context::Context;
 use crate::calls::Launch;

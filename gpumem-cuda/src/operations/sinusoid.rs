@@ -1,4 +1,4 @@
-//! Sines and cosines of numbers: `kernels/sinusoid.cu`.
+//! Launches of sinusoidal embeddings, sines and cosines of numbers: `kernels/sinusoid.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};

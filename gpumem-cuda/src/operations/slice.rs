@@ -1,4 +1,4 @@
-//! A part of a value along an axis: `kernels/slice.cu`.
+//! Launches that slice a value along an axis: `kernels/slice.cu`.
 
 use super::context::Context;
 use super::grid::pack;
@@ -7,8 +7,8 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Slice;
 use gpumem_core::program::{Slot, TensorId};
 
-/// One launch for `samples` samples: over all that they hold, or over their parts. Each position before the axis counts as one
-/// for the kernel.
+/// Returns one launch for `samples` samples, over all their elements or over their slices. Each index before the axis counts as a sample for the
+/// kernel.
 fn launch(
     context: &Context<'_>,
     op: &Slice,
@@ -28,7 +28,7 @@ fn launch(
     let kernel = context.kernel("slice.cu", entry).with("SAMPLES", format!("{samples}ull"));
     let kernel = kernel.with("WHOLE", format!("{whole}ull")).with("START", format!("{start}ull"));
     let kernel = kernel.with("PART", format!("{part}ull")).with("ADD", add);
-    // All three are whole numbers of packs, or the kernel takes single elements.
+    // All three must be multiples of a pack; otherwise the kernel moves single elements.
     let pack = [whole, start, part].map(|length| pack(context, length)).into_iter().min().unwrap_or(1);
     let elements = samples.saturating_mul(if over_all { whole } else { part });
     Ok(vec![Launch::elementwise(kernel, elements / pack, arguments)])

@@ -1,4 +1,4 @@
-//! Softmax and its logarithm: `kernels/softmax.cu`.
+//! Launches of softmax and log-softmax: `kernels/softmax.cu`.
 
 use super::context::Context;
 use super::grid::Rows;
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Softmax;
 use gpumem_core::program::{Slot, TensorId};
 
-/// One launch over what `whole` holds: `entries` are the kernels for classes that lie side by side, and for others.
+/// Returns one launch over the elements of `whole`. `entries` are the kernel for adjacent classes and the kernel for other axes.
 fn launch(
     context: &Context<'_>,
     op: &Softmax,

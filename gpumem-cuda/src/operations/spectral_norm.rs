@@ -1,4 +1,4 @@
-//! A weight over its largest singular value: `kernels/spectral_norm.cu`.
+//! Launches of spectral norm, a weight divided by its largest singular value: `kernels/spectral_norm.cu`.
 
 use super::context::Context;
 use super::grid::small;
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::SpectralNorm;
 use gpumem_core::program::{Slot, TensorId};
 
-/// Makes the launches of one weight.
+/// The operation whose launches are made.
 struct Launches<'a> {
     context: &'a Context<'a>,
     op: &'a SpectralNorm,
@@ -40,7 +40,7 @@ impl<'a> Launches<'a> {
         Ok(Launch { kernel: self.kernel(entry), grid, block, arguments, numbers: Vec::new() })
     }
 
-    /// `y = W * statistics[0]`.
+    /// Returns the launch of `y = W * statistics[0]`.
     fn scale(&self, statistics: TensorId) -> Result<Launch, Error> {
         let (w, y) = (self.context.read(Slot::Input(0))?, self.context.written(Slot::Output)?);
         self.launch("spectral_scale", [self.elements().div_ceil(256), 256], vec![Some(w), Some(statistics), Some(y)])

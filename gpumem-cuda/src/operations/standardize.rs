@@ -1,4 +1,4 @@
-//! Channels less a number, over another one: `kernels/standardize.cu`.
+//! Launches of input normalisation, channels less a mean over a deviation: `kernels/standardize.cu`.
 
 use super::context::{Context, other_layout};
 use super::grid::is_last;
@@ -8,13 +8,13 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Standardize;
 use gpumem_core::program::{Slot, TensorId};
 
-/// The most channels of pixels that a thread takes together: their numbers are in its registers.
+/// The most channels of a pixel that a thread works on together, with their means and deviations in registers.
 const FEW: u64 = 4;
 
-/// Pixels that a thread takes together.
+/// Pixels that a thread works on together.
 const PIXELS: u64 = 4;
 
-/// Numbers as they stand in a kernel. They are finite: the language says so, and a program that is damaged is refused.
+/// Returns numbers in the syntax of the kernels' constants. They are finite: the language requires that, and a damaged program is refused.
 fn in_braces(numbers: impl Iterator<Item = f32>) -> Result<String, Error> {
     let exact = |number: f32| number.is_finite().then(|| format!("{number:e}f"));
     let all: Option<Vec<String>> = numbers.map(exact).collect();
@@ -31,7 +31,7 @@ fn kernel(context: &Context<'_>, op: &Standardize, entry: &'static str, count: u
     Ok(kernel.with("BYTES", u8::from(op.bytes)))
 }
 
-/// The kernel with where x and y lie, and the elements that a thread takes.
+/// Adds the layouts of x and y to a kernel. Also returns the number of elements that a thread works on.
 fn lie(
     context: &Context<'_>,
     op: &Standardize,

@@ -1,4 +1,4 @@
-//! Running statistics of a step that may be skipped: `kernels/statistics.cu`.
+//! Launches that save and restore running statistics, for steps that may be skipped: `kernels/statistics.cu`.
 
 use super::context::{Context, Setting};
 use super::optimizer::{distances, many, most};
@@ -7,20 +7,20 @@ use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Operation, Slot, TensorId};
 
-/// Pointers of a launch, and its words of each tensor.
+/// Pointers of a launch, and its words for each tensor.
 const POINTERS: usize = 3;
 const FIELDS: usize = 3;
 
-/// Elements of 256 bytes.
+/// f32 elements in 256 bytes.
 const UNIT: u64 = 64;
 
-/// The launch of one operation.
+/// Returns the launch of one operation.
 pub(super) fn launches(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
     launch(context, std::slice::from_ref(context.operation)).map(|launch| vec![launch])
 }
 
-/// The operations from number `first` on that do the same, as many as a launch takes: how many, and their launch. `None` where that is a single
-/// operation.
+/// Fuses the operations from index `first` on that all save, or all restore, as many as a launch takes. Returns their number and the launch; `None`
+/// if there is only one.
 ///
 /// # Errors
 /// As for [`launches`].
@@ -37,7 +37,7 @@ pub(crate) fn all(placed: &Placed, first: usize, setting: Setting) -> Result<Opt
     Ok(Some((count, vec![launch(&context, &rest[..count])?])))
 }
 
-/// The element of the copy from which on an operation has its own; `None` for another operation.
+/// Returns the index of the first element of the copy that belongs to an operation; `None` for an operation of another kind.
 fn place(operation: &Operation) -> Option<u64> {
     match operation.action {
         Action::SaveStatistics(first) | Action::RestoreStatistics(first) => Some(first),
@@ -45,7 +45,7 @@ fn place(operation: &Operation) -> Option<u64> {
     }
 }
 
-/// One launch for operations that all save, or all restore.
+/// Returns one launch for operations that all save, or all restore.
 fn launch(context: &Context<'_>, all: &[Operation]) -> Result<Launch, Error> {
     let saves = matches!(context.operation.action, Action::SaveStatistics(_));
     let missing = || Error::Damaged("a copy of running statistics lacks a tensor");

@@ -1,4 +1,4 @@
-//! Some rows of a sample by indices of its own: `kernels/take.cu`.
+//! Launches that gather some rows of a sample by indices of its own: `kernels/take.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};

@@ -1,4 +1,4 @@
-//! Losses of vectors of several values and of vectors that are found in a batch: `kernels/cosine_embedding.cu`, `kernels/triplet.cu` and
+//! Launches of losses that compare several vectors, or mine vectors in a batch: `kernels/cosine_embedding.cu`, `kernels/triplet.cu` and
 //! `kernels/mined.cu`.
 
 use super::context::Context;
@@ -7,10 +7,10 @@ use crate::calls::{Argument, Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Slot, TensorId};
 
-/// Constants of the gradients of sides, in the order of the sides.
+/// The constants of the values' gradients, in the order of the values.
 const SIDES: [[&str; 2]; 3] = [["GRADIENT_X", "ADD_X"], ["GRADIENT_Y", "ADD_Y"], ["GRADIENT_Z", "ADD_Z"]];
 
-/// The kernel of a loss of so many values, and its arguments: all values, the target if there is one, the state, and all gradients.
+/// Returns the kernel of a loss of `values` values, and its arguments: all values, the target if there is one, the state, and all gradients.
 fn of_values(
     context: &Context<'_>,
     criterion: &Criterion,
@@ -39,7 +39,7 @@ fn vectors(criterion: &Criterion, kernel: Kernel) -> (Kernel, [u32; 3]) {
     (kernel, [threads(criterion.classes, 256), 1, 1])
 }
 
-/// A block for each pair of vectors.
+/// Returns a launch with a block for each pair of vectors.
 pub(super) fn cosine_embedding(context: &Context<'_>, criterion: &Criterion, pairs: u32) -> Result<Launch, Error> {
     let of = ("cosine_embedding.cu", "cosine_embedding");
     let (kernel, arguments) = of_values(context, criterion, of, 2)?;
@@ -47,7 +47,7 @@ pub(super) fn cosine_embedding(context: &Context<'_>, criterion: &Criterion, pai
     Ok(Launch { kernel, grid: [pairs, 1, 1], block, arguments, numbers: Vec::new() })
 }
 
-/// A block for each triple of vectors.
+/// Returns a launch with a block for each triple of vectors.
 pub(super) fn triplet_margin(context: &Context<'_>, criterion: &Criterion, triples: u32) -> Result<Launch, Error> {
     let (kernel, arguments) = of_values(context, criterion, ("triplet.cu", "triplet_margin"), 3)?;
     let kernel = kernel.with_float("DEGREE", criterion.second()).with("SWAP", u8::from(criterion.options.swap));
@@ -55,14 +55,15 @@ pub(super) fn triplet_margin(context: &Context<'_>, criterion: &Criterion, tripl
     Ok(Launch { kernel, grid: [triples, 1, 1], block, arguments, numbers: Vec::new() })
 }
 
-/// Partial sums of so many blocks.
+/// Returns a launch of `blocks` blocks, each of which computes a partial sum.
 pub(super) fn margin_ranking(context: &Context<'_>, criterion: &Criterion, blocks: u32) -> Result<Launch, Error> {
     let (kernel, arguments) = of_values(context, criterion, ("triplet.cu", "margin_ranking"), 2)?;
     let kernel = kernel.with("COUNT", format!("{}ull", context.count(context.read(Slot::Input(0))?)));
     Ok(Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() })
 }
 
-/// A block for each anchor, how many of them have a positive and a negative, and a block for the gradient of each vector.
+/// Returns the launches of a mined loss: a block for each anchor, the count of anchors that have a positive and a negative, and a block for the
+/// gradient of each vector.
 pub(super) fn mined(
     context: &Context<'_>,
     criterion: &Criterion,

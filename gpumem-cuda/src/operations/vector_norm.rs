@@ -1,4 +1,4 @@
-//! The norm of the elements along an axis: `kernels/vector_norm.cu`.
+//! Launches of vector norms along an axis: `kernels/vector_norm.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
@@ -31,7 +31,7 @@ pub(super) fn forward(context: &Context<'_>, op: &VectorNorm) -> Result<Vec<Laun
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let ties = context.operation.written(Slot::Saved(0));
     let outer = context.samples(y) * op.outer;
-    // Eight warps a block.
+    // A block has eight warps.
     let (entry, norms) = if op.inner == 1 { ("vector_norm_rows", 8) } else { ("vector_norm_maps", 32) };
     let kernel = kernel(context, op, (entry, outer), 0)?;
     let blocks = u32::try_from((outer * op.inner).div_ceil(norms))

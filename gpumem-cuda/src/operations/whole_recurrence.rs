@@ -1,6 +1,7 @@
-//! Recurrent layers with the maps of what arrives: cuDNN, or products and the kernels of [`recurrence`](super::recurrence) in the memory that
-//! is planned for it. The gates then lie where its reserve would be, those of each direction in a half of it, and the scratch memory of the
-//! kernels at the start of the workspace.
+//! Calls of recurrent layers that include their input weights: cuDNN, or products and the kernels of [`recurrence`](super::recurrence).
+//!
+//! Both use the memory that is planned for cuDNN. Gpumem's kernels keep the gates where cuDNN's reserve would be, each direction in one half of it,
+//! and their scratch at the start of the workspace.
 
 use super::context::{Context, Setting};
 use super::product::{column_sums_of, product_of};
@@ -14,17 +15,19 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::WholeRecurrence;
 use gpumem_core::program::{Action, Op, Operand, Operation, Slot, TensorId};
 
-/// Elements that the library can count: its sizes are of 32 bits, with a sign.
+/// The most elements of a tensor for the library, whose sizes are signed 32-bit integers.
 const MOST_ELEMENTS: u64 = i32::MAX as u64;
 
-/// Whether there is any in a program.
+/// True if a program has such a layer.
 pub(crate) fn any(placed: &Placed) -> bool {
     let is_one = |operation: &Operation| matches!(&operation.action, Action::Run { op: Op::WholeRecurrence(_), .. });
     placed.program.operations.iter().any(is_one)
 }
 
-/// What is asked of the library; `None` if it is not to be asked. Forward pass and gradient go to it both or neither: what it keeps is its
-/// own. So nothing here may depend on the pass, nor what makes of it a plan.
+/// Returns the library's call; `None` if the library is not to compute the layer.
+///
+/// The library computes both forward pass and gradients, or neither, because it defines the format of the saved values. So no condition here, or
+/// where a plan is made, may depend on the pass.
 fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Option<Call>, Error> {
     recurrence::sound(&op.recurrence())?;
     let Setting { precision, cudnn, deterministic, tf32, .. } = context.setting;
@@ -61,7 +64,7 @@ fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Op
     Ok(Some(call.into()))
 }
 
-/// What there is of each weight, by the number of its input.
+/// Returns a value for each weight, by the index of its input.
 fn each<T>(op: &WholeRecurrence, of: impl Fn(u8) -> Result<Option<T>, Error>) -> Result<Each<T>, Error> {
     let mut all = [const { [const { None }; 5] }; 2];
     let inner = op.recurrence();
@@ -80,13 +83,14 @@ fn each<T>(op: &WholeRecurrence, of: impl Fn(u8) -> Result<Option<T>, Error>) ->
     Ok(all)
 }
 
-/// Where the kernels have the gates of each direction.
+/// Returns the tensors in which gpumem's kernels keep the gates of each direction.
 fn gates(context: &Context<'_>, op: &WholeRecurrence, reserve: TensorId) -> Vec<Argument> {
     let both = [reserve, second_half(context.placed, reserve)];
     both.into_iter().take(op.directions.min(2) as usize).collect()
 }
 
-/// The operation of the kernels behind the maps, on the same tensors, with what each direction reads or writes in place of what is mapped.
+/// Returns the operation of gpumem's recurrence kernels, after the input products. It has the layer's tensors, with the gates of each direction in
+/// place of the input.
 fn behind(
     context: &Context<'_>,
     op: &WholeRecurrence,
@@ -109,10 +113,10 @@ fn behind(
     Operation { reads: operands(reads), writes: operands(writes), ..operation.clone() }
 }
 
-/// Rows, gates of a row, and numbers of a row that arrives.
+/// Returns the number of rows, the gates of a row, and the features of an input row.
 ///
 /// # Errors
-/// [`Error::Damaged`] if there is no room for so many gates.
+/// [`Error::Damaged`] if the memory is too small for the gates.
 fn sizes(context: &Context<'_>, op: &WholeRecurrence, x: TensorId, reserve: TensorId) -> Result<[u64; 3], Error> {
     let [rows, width] = [context.samples(x).saturating_mul(op.steps), op.recurrence().width()];
     let bytes = rows.saturating_mul(width).saturating_mul(Element::of(context.setting.precision).bytes());
@@ -175,7 +179,7 @@ pub(super) fn backward(context: &Context<'_>, op: &WholeRecurrence) -> Result<Ve
     let operation = behind(context, op, reads, writes);
     let launches = recurrence::backward(&Context { operation: &operation, ..*context }, &op.recurrence())?;
     let mut calls: Vec<Call> = launches.into_iter().map(Call::from).collect();
-    // The direction that goes backwards comes first, as it does where products stand by themselves.
+    // The backward direction comes first, as it does in a layer without input weights and with separate products.
     let mut dx = dx;
     for (direction, &gates) in (0u8..2).zip(&gates).rev() {
         let dp = Factor::plain(gates);

@@ -1,4 +1,4 @@
-//! What hides pairs of positions of a window: `kernels/window_mask.cu`.
+//! Launches of the mask that hides pairs of positions of a window: `kernels/window_mask.cu`.
 
 use super::context::Context;
 use crate::calls::Launch;

@@ -1,4 +1,4 @@
-//! Memory: the arena on the card, and pinned memory of the host.
+//! Memory of a session: the arena on the card, and pinned host memory.
 
 use crate::card::Card;
 use crate::context::bind;
@@ -10,7 +10,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The one allocation.
+/// The one allocation on the card.
 #[derive(Debug)]
 pub(super) struct Arena {
     start: CUdeviceptr,
@@ -22,7 +22,7 @@ impl Arena {
     pub(super) fn new(card: &Card, bytes: u64) -> Result<Arena, Error> {
         bind(&card.context)?;
         let size = usize::try_from(bytes).map_err(|_| card.shortage(bytes, None))?;
-        // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
+        // SAFETY: the context is bound; the allocation is freed in `drop` and nowhere else.
         let start = unsafe { result::malloc_sync(size) }.map_err(|_| card.shortage(bytes, None))?;
         Ok(Arena { start, bytes, context: card.context.clone() })
     }
@@ -31,7 +31,7 @@ impl Arena {
         &self.context
     }
 
-    /// The address of a range that lies inside the arena.
+    /// Returns the address of a range; an error if it is not inside the arena.
     pub(super) fn address(&self, offset: u64, length: u64) -> Result<CUdeviceptr, Error> {
         match offset.checked_add(length) {
             Some(end) if end <= self.bytes => Ok(self.start + offset),
@@ -49,7 +49,7 @@ impl Drop for Arena {
     }
 }
 
-/// Memory of the host that the card reads and writes by itself.
+/// Pinned host memory, which the card can read and write directly.
 #[derive(Debug)]
 pub(super) struct Pinned {
     start: *mut u8,
@@ -59,7 +59,7 @@ pub(super) struct Pinned {
 
 // SAFETY: the memory belongs to this value alone, and the driver frees it from any thread.
 unsafe impl Send for Pinned {}
-// SAFETY: what a shared reference hands out is read-only, or an address whose users see to races themselves.
+// SAFETY: a shared reference gives out read-only slices, or addresses whose users prevent races themselves.
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
@@ -69,7 +69,7 @@ impl Pinned {
 
     fn with(context: &Arc<CudaContext>, bytes: usize, flags: c_uint) -> Result<Pinned, Error> {
         bind(context)?;
-        // SAFETY: the context is bound; what is allocated is freed in `drop` and nowhere else.
+        // SAFETY: the context is bound; the allocation is freed in `drop` and nowhere else.
         let start =
             unsafe { result::malloc_host(bytes.max(1), flags) }.map_err(failure("pinning memory of the host"))?;
         Ok(Pinned { start: start.cast(), bytes, context: context.clone() })
@@ -83,36 +83,36 @@ impl Pinned {
         self.fill(offset, bytes.len(), |to| to.copy_from_slice(bytes))
     }
 
-    /// Lets `put` write the bytes from `offset` on, which are what the last writer left.
+    /// Lets `put` write the bytes from `offset` on. Until then they have the values of the last write.
     ///
     /// # Errors
-    /// [`Error::Range`] if there are not so many.
+    /// [`Error::Range`] if the range is outside the memory.
     pub(super) fn fill(&mut self, offset: usize, length: usize, put: impl FnOnce(&mut [u8])) -> Result<(), Error> {
         self.check(offset, length)?;
-        // SAFETY: `check` found the range inside the allocation, of which no other slice is alive: those for the card end before
-        // the next call. Bytes that nobody has written have some value, for they are not Rust's.
+        // SAFETY: `check` found the range inside the allocation, of which no other slice is alive: slices for the card end before the next call.
+        // Bytes that were never written have some value, since the driver allocated them, not Rust.
         put(unsafe { std::slice::from_raw_parts_mut(self.start.add(offset), length) });
         Ok(())
     }
 
-    /// The bytes from `offset` on, for the card to read.
+    /// Returns the bytes from `offset` on, for the card to read.
     ///
     /// # Safety
     /// Nothing writes them while the slice is alive.
     pub(super) unsafe fn slice(&self, offset: usize, length: usize) -> Result<&[u8], Error> {
         self.check(offset, length)?;
-        // SAFETY: `check` found the range inside the allocation; the caller sees to writers.
+        // SAFETY: `check` found the range inside the allocation; the caller prevents writes.
         Ok(unsafe { std::slice::from_raw_parts(self.start.add(offset), length) })
     }
 
-    /// The address of a range, for the card to copy.
+    /// Returns the address of a range, for the card to copy.
     pub(super) fn address(&self, offset: usize, length: usize) -> Result<*mut c_void, Error> {
         self.check(offset, length)?;
         // SAFETY: `check` found the range inside the allocation.
         Ok(unsafe { self.start.add(offset) }.cast())
     }
 
-    /// The address of the 32-bit word at `offset`, a multiple of 4.
+    /// Returns the address of the 32-bit word at `offset`, a multiple of 4.
     pub(super) fn word(&self, offset: usize) -> Result<*mut u32, Error> {
         self.check(offset, 4)?;
         // SAFETY: `check` found the word inside the allocation, which starts at a page.
@@ -130,39 +130,39 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         if bind(&self.context).is_ok() {
-            // SAFETY: allocated in `new`; freeing waits for copies that are under way.
+            // SAFETY: allocated in `new`; freeing waits for copies in flight.
             let _ = unsafe { result::free_host(self.start.cast::<c_void>()) };
         }
     }
 }
 
-/// Words of the host's memory that kernels write by themselves, all 0 before they do.
+/// Words of host memory that kernels write directly. They are 0 until then.
 #[derive(Debug)]
 pub(super) struct Mapped {
     memory: Pinned,
     count: usize,
-    /// Where the card has them.
+    /// Their address on the card.
     pub(super) address: CUdeviceptr,
 }
 
 impl Mapped {
-    /// So many words of 64 bits, for a card that can have them.
+    /// Returns `count` words of 64 bits, for a card that supports mapped memory.
     pub(super) fn new(context: &Arc<CudaContext>, count: usize) -> Result<Mapped, Error> {
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
         let mut memory = Pinned::with(context, 8 * count, flags)?;
         memory.fill(0, 8 * count, |words| words.fill(0))?;
         let mut address = 0;
-        // SAFETY: the memory was allocated for that just now, and `address` is a valid place for what is written.
+        // SAFETY: the memory was just allocated as mapped, and `address` is a valid place for the value that is written.
         unsafe { sys::cuMemHostGetDevicePointer_v2(&mut address, memory.start.cast::<c_void>(), 0) }
             .result()
             .map_err(failure("mapping memory of the host"))?;
         Ok(Mapped { memory, count, address })
     }
 
-    /// What a word is now, counted around the end: all that the card last wrote to it, or what was there before.
+    /// Returns the current value of a word; `index` wraps around. It is the complete last write of the card, or the value before it.
     pub(super) fn read(&self, index: usize) -> u64 {
-        // SAFETY: the words start at a page and were written before the card knew them. From then on nobody takes them for plain
-        // memory: the card writes each whole, and the host reads it as an atomic one.
+        // SAFETY: the words start at a page and were written before the card knew them. From then on they are never used as plain memory: the card
+        // writes each word at once, and the host reads it as an atomic.
         unsafe { AtomicU64::from_ptr(self.memory.start.cast::<u64>().add(index % self.count)) }.load(Ordering::Acquire)
     }
 }

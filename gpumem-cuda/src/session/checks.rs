@@ -1,8 +1,7 @@
-//! Indices from outside, checked before a kernel follows them.
+//! Checks of indices that users write, before a kernel uses them.
 //!
-//! A kernel that follows an index that is too large reads whatever is there. So each tensor of indices that a program reads is known to be
-//! valid before the program is launched: bytes that make a whole tensor are looked at on their way to the card, and a tensor of which only
-//! a part was written, or that nobody has written yet, is read back.
+//! A kernel that uses an index that is too large reads other memory. So each tensor of indices that a program reads is checked before the program
+//! is launched. Bytes of a whole tensor are checked on their way to the card. A tensor that was written only in part, or never, is read back.
 
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -11,32 +10,32 @@ use gpumem_core::program::indices::Indices;
 use gpumem_core::run::device::Job;
 use std::ops::Range;
 
-/// Programs of a session, by what they read.
+/// A program of a session, by the input that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reader {
-    /// The training step of this number on a half of its double buffer.
+    /// The training step of this number, reading this half of its double buffer.
     Train(usize, usize),
-    /// The loss of this step without an update.
+    /// The loss of the step of this number, without an update.
     Evaluation(usize),
     /// The forward pass.
     Infer,
-    /// The further forward pass.
+    /// The second forward pass, for serving.
     Served,
 }
 
-/// A tensor of indices, what they may be, and the program that follows them.
+/// A tensor of indices, the rule for its values, and the program that reads it.
 #[derive(Debug)]
 struct IndexCheck {
     reader: Reader,
     offset: u64,
     bytes: u64,
     rule: Indices,
-    /// True if what the tensor holds now was found valid.
+    /// True if the tensor's current contents were found valid.
     is_valid: bool,
 }
 
 impl IndexCheck {
-    /// Returns whether there are as many bytes as it looks at.
+    /// True if `bytes` has the length of the tensor.
     fn fits(&self, bytes: &[u8]) -> bool {
         self.bytes == bytes.len() as u64
     }
@@ -53,7 +52,7 @@ impl IndexCheck {
         self.offset < offset.saturating_add(length) && offset < self.offset.saturating_add(self.bytes)
     }
 
-    /// Returns the bytes of the tensor in `length` bytes from `offset` on, or `None` unless all of them are there.
+    /// Returns the range of the tensor's bytes within `length` bytes from `offset` on; `None` unless all of them are inside.
     fn within(&self, offset: u64, length: u64) -> Option<Range<usize>> {
         let start = self.offset.checked_sub(offset)?;
         let end = start.checked_add(self.bytes).filter(|&end| end <= length)?;
@@ -65,13 +64,13 @@ impl IndexCheck {
 #[derive(Debug)]
 pub(super) struct IndexChecks {
     all: Vec<IndexCheck>,
-    /// True if there are several training steps. Their inputs may lie in the places of others' activations, so that a place does not say
+    /// True if there are several training steps. The inputs of one may share memory with activations of another, so that an offset does not tell
     /// what is written there.
     has_several: bool,
 }
 
 impl IndexChecks {
-    /// Collects the checks of a job, the double buffer of each of whose steps has halves of so many bytes. Nothing is valid yet.
+    /// Collects the checks of a job. `halves` are the bytes of a half of each step's double buffer. Nothing is valid yet.
     pub(super) fn new(job: &Job, halves: &[u64]) -> IndexChecks {
         let mut checks = Vec::new();
         let mut add = |reader, placed: &Placed, batch: u64, shift: u64| {
@@ -90,19 +89,19 @@ impl IndexChecks {
         }
         add(Reader::Infer, &job.infer, job.batch, 0);
         job.served.iter().for_each(|served| add(Reader::Served, &served.placed, served.batch, 0));
-        // Where several operations look something up by the same indices, a message names the smallest limit.
+        // If several operations use the same indices, a message names the smallest limit.
         checks.sort_by_key(|check| check.rule.limit);
         IndexChecks { all: checks, has_several: !job.others.is_empty() }
     }
 
-    /// Refuses bytes that are to lie at `offset`, where a tensor of indices begins, and cannot be followed.
+    /// Refuses bytes for a tensor of indices at `offset` if an index is too large.
     ///
     /// # Errors
-    /// An index that is too large, or bytes of another length than any tensor that begins there.
+    /// An index that is too large, or bytes whose length differs from all tensors that begin there.
     pub(super) fn refuse(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
-        // It is looked at when the program that reads it is known.
+        // With several steps the check is made later, when the program that reads the tensor is known.
         let here = || self.all.iter().filter(|check| check.offset == offset && !self.has_several);
-        // Programs of different batches may have their inputs in one place.
+        // Programs of different batch sizes may have their inputs in one place.
         let mut fitting = here().filter(|check| check.fits(bytes)).peekable();
         match fitting.peek() {
             Some(_) => fitting.try_for_each(|check| check.run(bytes)),
@@ -116,7 +115,8 @@ impl IndexChecks {
         overlapping.for_each(|check| check.is_valid = false);
     }
 
-    /// Refuses what is to be the input of the step of this number, whose first place is at `offset`, and cannot be followed.
+    /// Refuses bytes for an input of the step of this number if an index is too large. `offset` is the input's place in the first half of the
+    /// double buffer.
     ///
     /// # Errors
     /// As for [`IndexChecks::refuse`].
@@ -128,8 +128,7 @@ impl IndexChecks {
         self.all.iter().filter(own).try_for_each(|check| check.run(bytes))
     }
 
-    /// Marks what programs read as unknown that is no input of the one that has run: where there are several training steps, its activations
-    /// have lain there.
+    /// Marks inputs of other programs as unknown after `reader` has run: with several training steps, its activations may have overwritten them.
     pub(super) fn ran(&mut self, reader: Reader) {
         let is_own = |other: Reader| match (reader, other) {
             (Reader::Train(own, _) | Reader::Evaluation(own), Reader::Train(other, _) | Reader::Evaluation(other)) => {
@@ -141,8 +140,8 @@ impl IndexChecks {
         others.for_each(|check| check.is_valid = false);
     }
 
-    /// Notes that `bytes` were written at `offset`, after [`IndexChecks::refuse`] let them pass there, or at that place in the other half of the
-    /// double buffer: tensors that lie in them as a whole are as valid as their indices are.
+    /// Records that `bytes` were written at `offset`, or at that place in the other half of the double buffer, after [`IndexChecks::refuse`]
+    /// accepted them. A tensor that is completely within them becomes valid if its indices are.
     pub(super) fn written(&mut self, offset: u64, bytes: &[u8]) {
         for check in &mut self.all {
             if check.offset == offset && check.fits(bytes) && !self.has_several {
@@ -153,13 +152,13 @@ impl IndexChecks {
         }
     }
 
-    /// Returns offset and bytes of a tensor that a program is about to follow without anybody knowing whether it can.
+    /// Returns offset and bytes of a tensor that a program is about to use and that is not known to be valid; `None` if there is none.
     pub(super) fn unknown(&self, reader: Reader) -> Option<(u64, u64)> {
         let check = self.all.iter().find(|check| check.reader == reader && !check.is_valid)?;
         Some((check.offset, check.bytes))
     }
 
-    /// Looks at what was read back from `offset`, where a tensor of a program begins.
+    /// Checks bytes that were read back from `offset`, where a tensor of a program begins.
     ///
     /// # Errors
     /// An index that is too large.

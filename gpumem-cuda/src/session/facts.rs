@@ -1,4 +1,4 @@
-//! What a card and its libraries say of themselves, for records of a run.
+//! Facts that a card and its libraries report, for records of a run.
 
 use super::arena::Arena;
 use super::transfers::Transfers;
@@ -21,13 +21,12 @@ use std::sync::atomic::Ordering;
 /// Rows and columns of the factors.
 const SIZE: u64 = 16;
 
-/// Bytes from one tensor to the next: factors, result and bias.
+/// Bytes from one tensor to the next: two factors, result and bias.
 const APART: u64 = 4 * SIZE * SIZE;
 
 impl Cuda {
-    /// What the card and its libraries say of it. Takes a few KiB of its memory, and the libraries' handles, for as long as it asks.
-    /// What the libraries load for it stays, so that what the next network takes of the card is not measured: ask once a network is
-    /// loaded.
+    /// Returns the facts that the card and its libraries report. Uses a few KiB of the card's memory, and the libraries' handles, during the call.
+    /// Kernels that the libraries load for it stay loaded, so the memory of the next network is not measured: call this after a network is loaded.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver fails.
@@ -55,7 +54,7 @@ impl Cuda {
     }
 }
 
-/// Products of NaN and zero in each format, with a Relu in the same pass and without.
+/// Returns the results of products of NaN and zero in each format, with a Relu in the same pass and without.
 fn nan_products(card: &Card, library: &Library, stream: &Arc<CudaStream>) -> Result<Vec<NanProduct>, Error> {
     let arena = Arena::new(card, 4 * APART)?;
     let mut transfers = Transfers::new(stream)?;
@@ -71,14 +70,14 @@ fn nan_products(card: &Card, library: &Library, stream: &Arc<CudaStream>) -> Res
     Ok(found)
 }
 
-/// Whether all of the result is NaN where all of the first factor is.
+/// True if the whole result is NaN, given a first factor that is NaN throughout; `None` if the library has no algorithm.
 fn keeps_nan(
     product: &Product,
     library: &Library,
     (arena, transfers): (&Arena, &mut Transfers),
     stream: &Arc<CudaStream>,
 ) -> Result<Option<bool>, Error> {
-    // All bits are a NaN in every format; the other factor, the result and the bias are zeros.
+    // All bits set is a NaN in every format; the other factor, the result and the bias are zeros.
     transfers.write(arena, 0, None, &[0xff; APART as usize])?;
     transfers.write(arena, APART, None, &[0; 3 * APART as usize])?;
     let address = |tensor: Argument| arena.address(u64::from(tensor) * APART, APART);
@@ -89,7 +88,7 @@ fn keeps_nan(
     Ok(Some(bytes.chunks_exact(product.element.bytes() as usize).all(|number| is_nan(product.element, number))))
 }
 
-/// Whether a number of a format is NaN, by its bytes.
+/// True if a number of a format is NaN, given its bytes.
 fn is_nan(element: Element, bytes: &[u8]) -> bool {
     let bits = bytes.iter().rev().fold(0u32, |bits, &byte| bits << 8 | u32::from(byte));
     let (exponent, all) = match element {

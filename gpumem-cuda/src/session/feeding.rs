@@ -1,5 +1,5 @@
-//! Training steps and what they are fed: inputs and targets go from pinned memory of the host into the half of the double
-//! buffer that no step reads, on a stream of their own; the loss comes back beside the backward pass.
+//! Training steps and their input. Inputs and targets are copied from pinned host memory into the half of the double buffer that no step reads, on
+//! a separate stream. The loss returns to the host during the backward pass.
 
 use super::arena::{Arena, Pinned};
 use super::checks::{IndexChecks, Reader};
@@ -20,19 +20,19 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-/// The training step, once for each half of the double buffer. It works for a thread whose context is bound.
+/// The training step, once for each half of the double buffer. The calling thread must have bound the context.
 #[derive(Debug)]
 pub(super) struct Feeding {
-    /// Its number among the network's training steps.
+    /// Its index among the network's training steps.
     number: usize,
-    // Graphs are dropped before the host's memory that they write to.
+    // Graphs are dropped before the host memory that they write to.
     halves: [Half; 2],
     losses: Losses,
     staging: Pinned,
     copies: Arc<CudaStream>,
-    /// Behind the last copy.
+    /// Recorded after the last copy.
     copied: CudaEvent,
-    /// Behind the step before this one, where that is another of several.
+    /// Recorded after the previous step, if that is another one of several training steps.
     given: CudaEvent,
     /// Byte offset of the first half in the arena.
     start: u64,
@@ -42,22 +42,22 @@ pub(super) struct Feeding {
     current: usize,
     /// The half that the last step read.
     last: Option<usize>,
-    /// Ranges that were fed after the last step: offsets and bytes.
+    /// Ranges that were fed after the last step: offset and bytes of each.
     fed: Vec<(u64, u64)>,
-    /// State that the parts of a batch share. `None` if the batch is not split.
+    /// State of a batch that is split into micro-batches. `None` if the batch is not split.
     split: Option<Split>,
 }
 
-/// A batch whose parts run one after the other.
+/// A batch whose micro-batches run one after the other.
 #[derive(Debug)]
 struct Split {
-    /// Parts of a batch.
+    /// Micro-batches of a batch.
     parts: u64,
-    /// Parts that the step under way has had.
+    /// Micro-batches of the current step that have been enqueued.
     done: u64,
-    /// Addresses and bytes of what is 0 before the first part.
+    /// Addresses and bytes of the sums that are set to 0 before the first micro-batch.
     sums: Vec<(CUdeviceptr, usize)>,
-    /// The word of the state with the number of the part.
+    /// Address of the word of the state with the number of the micro-batch.
     number: CUdeviceptr,
 }
 
@@ -83,22 +83,22 @@ impl Split {
         }))
     }
 
-    /// Brings the state to a part, behind what `stream` was given; before the first, all sums become 0.
+    /// Prepares the state for a micro-batch, after the work in `stream`. Before the first, all sums are set to 0.
     fn begin(&self, part: u64, stream: &CudaStream) -> Result<(), Error> {
         let sums = if part == 0 { &self.sums[..] } else { &[] };
         let stream = stream.cu_stream();
-        // SAFETY: the ranges were checked to lie inside the arena, which outlives the stream's work, and what the stream was given before
-        // has come to its end there.
+        // SAFETY: the ranges were checked to be inside the arena, which outlives the stream's work. Work enqueued earlier in the stream has ended
+        // before the memory is set.
         let zeros = sums.iter().try_for_each(|&(at, bytes)| unsafe { result::memset_d8_async(at, 0, bytes, stream) });
         zeros.map_err(failure("setting gradients to 0"))?;
-        // SAFETY: as above, of one word.
+        // SAFETY: as above, for one word.
         unsafe { sys::cuMemsetD32Async(self.number, part as u32, 1, stream) }
             .result()
             .map_err(failure("counting the parts of a batch"))
     }
 }
 
-/// Ranges that follow each other in the arena, but for what the plan ends each tensor with, as one: offsets and bytes.
+/// Merges ranges that are adjacent in the arena, not counting the padding at the end of each tensor: offset and bytes of each.
 fn adjoining(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     ranges.sort_unstable();
     let mut all: Vec<(u64, u64)> = Vec::new();
@@ -114,16 +114,16 @@ fn adjoining(mut ranges: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 #[derive(Debug)]
 struct Half {
     program: Prepared,
-    /// What of it runs for each part of a batch but the last, where it is split.
+    /// The program that runs for each micro-batch but the last; `None` if the batch is not split.
     part: Option<Prepared>,
-    /// Behind the last step that read this half.
+    /// Recorded after the last step that read this half.
     done: CudaEvent,
 }
 
-/// The steps that run for each part of a batch.
+/// Returns the groups of calls that run for each micro-batch.
 ///
 /// # Errors
-/// [`Error::Damaged`] if something that runs once is among them.
+/// [`Error::Damaged`] if one of them also has an operation that runs once a step.
 fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
     let count = placed.program.repeated();
     let (repeated, once): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.operations()[0] < count);
@@ -136,7 +136,7 @@ fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
 }
 
 impl Feeding {
-    /// The training step of this number.
+    /// Makes the training step with index `number`.
     pub(super) fn new(binding: Binding<'_>, number: usize, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
         let context = &binding.card.context;
         let fed = |id: &usize| matches!(placed.program.tensors[*id].class, Class::Input | Class::Target);
@@ -146,7 +146,7 @@ impl Feeding {
         binding.arena.address(start, length.saturating_mul(2))?;
         let too_much = Error::Damaged("a batch does not fit the memory of the host");
         let staged = usize::try_from(length).ok().and_then(|length| length.checked_mul(2)).ok_or(too_much)?;
-        // Two losses that are copied lie behind the two halves.
+        // Space for two losses, in case they are copied, is after the two halves.
         let staging = Pinned::new(context, staged + 8)?;
         let offset = |id: u32| placed.offsets[id as usize];
         let losses = match placed.program.state().filter(|_| binding.card.maps) {
@@ -170,13 +170,13 @@ impl Feeding {
         Ok(Feeding { number, halves, losses, staging, copies, copied, given, start, length, current, last, fed, split })
     }
 
-    /// Passes of recurrent layers that go to cuDNN.
+    /// Returns the number of passes of recurrent layers that cuDNN computes.
     pub(super) fn recurrences(&self) -> usize {
         self.halves[0].program.recurrences()
     }
 
-    /// Returns the part of `length` bytes from `offset` on that lies in the first half of the double buffer, and the distance to its place
-    /// in the second, or `None` if there is no such part.
+    /// Returns the part of `length` bytes from `offset` on that is in the first half of the double buffer, and the distance to its place in the
+    /// second half; `None` if there is no such part.
     pub(super) fn in_first_half(&self, offset: u64, length: u64) -> Option<(Range<usize>, u64)> {
         let from = offset.max(self.start);
         let to = offset.saturating_add(length).min(self.start.saturating_add(self.length));
@@ -184,31 +184,31 @@ impl Feeding {
         if from <= to { Some((within(from)?..within(to)?, self.length)) } else { None }
     }
 
-    /// Returns whether a range overlaps either half of the double buffer.
+    /// True if a range overlaps either half of the double buffer.
     pub(super) fn is_fed(&self, offset: u64, length: u64) -> bool {
         let end = self.start.saturating_add(self.length.saturating_mul(2));
         offset < end && self.start < offset.saturating_add(length)
     }
 
-    /// Bytes of a half of the double buffer.
+    /// Returns the bytes of a half of the double buffer.
     pub(super) fn half_bytes(&self) -> u64 {
         self.length
     }
 
-    /// The step that runs next, if nothing is fed before it.
+    /// Returns the step that runs next, if nothing is fed before it.
     pub(super) fn reader(&self) -> Reader {
         Reader::Train(self.number, self.current)
     }
 
-    /// Makes the next part the first of a batch, after one that could not run.
+    /// Makes the next micro-batch the first of a batch, after a step that could not run.
     pub(super) fn restart(&mut self) {
         if let Some(split) = &mut self.split {
             split.done = 0;
         }
     }
 
-    /// Copies what `put` writes to the input or target whose first place is at `offset`, for the next step, unless `checks` refuses it:
-    /// nothing of the batch is taken then.
+    /// Copies the bytes that `put` writes to an input or target, for the next step. The offset in `place` is that in the first half. If `checks`
+    /// refuses the bytes, the whole new batch is discarded.
     pub(super) fn feed(
         &mut self,
         arena: &Arena,
@@ -219,7 +219,7 @@ impl Feeding {
         let fed = self.take(arena, place, put, checks);
         match (fed, self.last) {
             (Err(error), Some(last)) => {
-                // A step on the last batch finds it where that step found it.
+                // The next step uses the last batch again, in the half where the last step read it.
                 self.copied.synchronize().map_err(failure("waiting for an earlier copy"))?;
                 self.fed.clear();
                 self.current = last;
@@ -236,16 +236,16 @@ impl Feeding {
         put: &Fill<'_>,
         checks: &mut IndexChecks,
     ) -> Result<(), Error> {
-        // Beyond the half lies what a step may be reading.
+        // Beyond the half is memory that a step may be reading.
         let inside = self.in_first_half(offset, length as u64);
         if inside.is_none_or(|(part, _)| part.len() != length) {
             return Err(Error::Range { offset, length: length as u64, arena: arena.bytes });
         }
-        // A half that a step has read is not filled again before the other.
+        // A half that a step has read is filled again only after the other one.
         if self.last == Some(self.current) {
             self.current = 1 - self.current;
         }
-        // The step before the last read this half, and what was staged for it has been copied by then.
+        // The step before the last read this half, and its staged bytes had been copied by then.
         self.halves[self.current].done.synchronize().map_err(failure("waiting for an earlier step"))?;
         let place = (offset, length as u64);
         let overlaps = |&(other, bytes): &(u64, u64)| other < offset + length as u64 && offset < other + bytes;
@@ -277,31 +277,31 @@ impl Feeding {
         programs.try_for_each(|program| program.capture(stream))
     }
 
-    /// The program of the next step, if nothing is fed before it.
+    /// Returns the program of the next step, if nothing is fed before it.
     pub(super) fn program(&self) -> &Prepared {
         &self.halves[self.current].program
     }
 
-    /// The programs of both halves, and behind them what of each runs for a part of a batch, where it is split.
+    /// Returns the programs of both halves, and after them the programs of both for a micro-batch, if the batch is split.
     pub(super) fn programs(&self) -> impl Iterator<Item = &Prepared> {
         self.halves.iter().map(|half| &half.program).chain(self.halves.iter().filter_map(|half| half.part.as_ref()))
     }
 
-    /// Back to launching call by call.
+    /// Discards all graphs, so that calls are launched one by one.
     pub(super) fn discard_graphs(&mut self) {
         let programs = self.halves.iter_mut().flat_map(|half| [&mut half.program].into_iter().chain(&mut half.part));
         programs.for_each(Prepared::discard_graph);
     }
 
-    /// Enqueues the part of a step of this number on what was fed last, one that is not the last part.
+    /// Enqueues the micro-batch with this index, which is not the last, on the input that was fed last.
     ///
     /// # Errors
-    /// A batch that is not split.
+    /// An error if the batch is not split.
     pub(super) fn accumulate(&mut self, stream: &CudaStream, part: u64) -> Result<(), Error> {
         self.accumulate_by(stream, part, |program| program.run(stream))
     }
 
-    /// As [`Feeding::accumulate`], with the program enqueued by `run`.
+    /// Enqueues a micro-batch as [`Feeding::accumulate`] does, with `run` to enqueue the program.
     pub(super) fn accumulate_by(
         &mut self,
         stream: &CudaStream,
@@ -322,12 +322,12 @@ impl Feeding {
         Ok(())
     }
 
-    /// Enqueues all parts of a step, each on what was fed last.
+    /// Enqueues all micro-batches of a step, each on the input that was fed last.
     pub(super) fn run_all(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.run_all_by(stream, |program| program.run(stream))
     }
 
-    /// The same, with the program of whole batches, or that of the last part, enqueued by `run`.
+    /// Enqueues all micro-batches of a step, with `run` to enqueue the program of a whole batch, or of the last micro-batch.
     pub(super) fn run_all_by(
         &mut self,
         stream: &CudaStream,
@@ -338,12 +338,12 @@ impl Feeding {
         self.run_by(stream, run)
     }
 
-    /// Enqueues a step on what was fed last, or the last part of one.
+    /// Enqueues a step, or the last micro-batch of one, on the input that was fed last.
     pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
         self.run_by(stream, |program| program.run(stream))
     }
 
-    /// The same, with the program enqueued by `run`.
+    /// Enqueues a step as [`Feeding::run`] does, with `run` to enqueue the program.
     pub(super) fn run_by(
         &mut self,
         stream: &CudaStream,
@@ -365,7 +365,7 @@ impl Feeding {
         Ok(())
     }
 
-    /// The loss of the last step, as soon as it has come; `None` before the first step, or if it has to be read where it was computed.
+    /// Returns the loss of the last step as soon as it has arrived; `None` before the first step, or if it must be read from the arena.
     pub(super) fn loss(&self) -> Result<Option<f32>, Error> {
         match self.last {
             Some(last) => self.losses.wait(last, &self.halves[last].done),
@@ -373,41 +373,44 @@ impl Feeding {
         }
     }
 
-    /// Where the card counts the losses that it sends, and what that has to be for the next step.
+    /// Returns the place of the word in which the card counts the losses that it sends, and the value that it needs for the next step; `None` if
+    /// losses are copied.
     pub(super) fn count(&self) -> Option<(u64, [u8; 4])> {
         self.losses.count()
     }
 
-    /// What is to be written to the arena at `offset`, without a change to that count.
+    /// Returns the bytes to write to the arena at `offset`, with that count unchanged.
     pub(super) fn keep_count<'a>(&self, offset: u64, bytes: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         self.losses.keep_count(offset, bytes)
     }
 
-    /// Lets all that `stream` is given from now on come after what has been fed.
+    /// Makes later work in `stream` wait for the copies of inputs so far.
     pub(super) fn lead(&self, stream: &CudaStream) -> Result<(), Error> {
         stream.wait(&self.copied).map_err(failure("waiting for the input"))
     }
 
-    /// Lets copies from now on come after all that `stream` has been given: what runs there may lie where they go.
+    /// Makes later copies wait for all work in `stream` so far, since that may use their destinations.
     pub(super) fn follow(&self, stream: &CudaStream) -> Result<(), Error> {
         self.given.record(stream).map_err(failure("recording an event"))?;
         self.copies.wait(&self.given).map_err(failure("waiting for another step"))
     }
 
-    /// Waits for the copies.
+    /// Waits for the copies to end.
     pub(super) fn wait(&self) -> Result<(), Error> {
         self.copies.synchronize().map_err(failure("copying to the card"))
     }
 }
 
-/// Bytes that a thread writes at a time, a multiple of 64, and threads at most: more of them wait for memory.
+/// Bytes that a thread writes at a time, a multiple of 64, and the most threads: more of them would wait for memory.
 const PIECE: usize = 1 << 20;
 const THREADS: usize = 8;
 
-/// Lets `put` write all these bytes, many of them in several threads: a batch of images in f32 is a hundred megabytes to convert, which a
-/// step that is waited for has no other time for than what is left of it behind the loss.
+/// Lets `put` write all bytes, in several threads if there are many.
+///
+/// A batch of images in f32 may be a hundred megabytes to convert. If each step is waited for, only the time of the step after the loss is left for
+/// that.
 fn fill(to: &mut [u8], put: &Fill<'_>) {
-    // To count the cores reads files, for which memory is allocated: not in each step, and in none of small batches.
+    // Counting the cores reads files, which allocates memory. So it is done once, and not at all for small batches.
     static CORES: OnceLock<usize> = OnceLock::new();
     let cores = || *CORES.get_or_init(|| thread::available_parallelism().map_or(1, NonZero::get));
     let wanted = (to.len() / PIECE).min(THREADS);
@@ -424,7 +427,7 @@ fn fill(to: &mut [u8], put: &Fill<'_>) {
     };
     thread::scope(|scope| {
         for _ in 1..threads {
-            // Where there is no thread to be had, the others do its share.
+            // If no thread can be started, the others do its share.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
         work();

@@ -1,4 +1,4 @@
-//! A training step call by call, with a look at the results of each: the search for the first number that is not finite.
+//! A training step call by call, with a look at each result, to find the first number that is not finite.
 
 use super::{Session, bind, untrained};
 use crate::launches::written_tensors;
@@ -9,21 +9,21 @@ use gpumem_core::program::{Part, TensorId};
 use gpumem_core::run::device::Inspected;
 use gpumem_core::{Format, Precision};
 
-/// A tensor of numbers that a group of calls writes.
+/// A tensor of numbers that a group of calls writes, to be inspected.
 #[derive(Debug, PartialEq)]
 struct Look {
-    /// The index of the last operation of the group that writes it.
+    /// Index of the last operation of the group that writes it.
     operation: usize,
     tensor: TensorId,
     offset: u64,
     bytes: u64,
     format: Format,
-    /// Elements of a row, and from one row to the next.
+    /// Elements of a row, and elements from one row to the next.
     row: (usize, usize),
 }
 
 impl Look {
-    /// Notes in `inspected` if one of its numbers is not finite and no operation before had such a number.
+    /// Records in `inspected` that a number of the tensor is not finite, unless an earlier operation had such a number.
     fn note(&self, bytes: &[u8], inspected: &mut Inspected) {
         let numbers = self.format.decode(bytes);
         let (width, pitch) = self.row;
@@ -43,7 +43,7 @@ impl Look {
     }
 }
 
-/// Returns the tensors of numbers that a step of a program writes to the card's memory, in the order of their operations.
+/// Returns the tensors of numbers that a group of a program writes to the card's memory, in the order of their operations.
 fn looks(placed: &Placed, precision: Precision, step: &Step) -> Vec<Look> {
     let program = &placed.program;
     let given: Vec<TensorId> = step.calls.iter().flat_map(|call| written_tensors(placed, call)).collect();
@@ -53,7 +53,7 @@ fn looks(placed: &Placed, precision: Precision, step: &Step) -> Vec<Look> {
             let (about, offset) = (program.tensor(tensor), placed.offsets[tensor as usize]);
             let format = about.role.format(precision);
             let is_scratch = matches!(about.part, Part::Workspace | Part::Staging) || about.role.is_workspace();
-            // A tensor between operations that run as one is not written.
+            // A tensor inside a fusion group is not written.
             if is_scratch || !format.is_float() || on_host(offset).is_some() || !given.contains(&tensor) {
                 continue;
             }
@@ -67,7 +67,7 @@ fn looks(placed: &Placed, precision: Precision, step: &Step) -> Vec<Look> {
 }
 
 impl Session {
-    /// Runs a part of a step, or its last part, call by call: see [`Runner::inspect`].
+    /// Runs a micro-batch of a step, or the last one if `part` is `None`, call by call: see [`Runner::inspect`].
     ///
     /// [`Runner::inspect`]: gpumem_core::run::device::Runner::inspect
     pub(super) fn inspect_step(&mut self, part: Option<u64>) -> Result<Inspected, Error> {

@@ -1,12 +1,13 @@
-//! The way between host memory and the arena, on two streams beside that of the step: one for each direction, since a bus takes both at once.
+//! Offloading: copies between host memory and the arena on two streams besides the step's. Each direction has one, since a bus transfers both at
+//! once.
 //!
-//! A piece of optimizer state arrives in a staging buffer as soon as the one before it there has left; its update waits for that; it leaves as
-//! soon as it is updated. At the end the step waits for whatever is under way, so that the next one finds all of it where it belongs.
+//! A piece of optimizer state is copied into a staging buffer as soon as the previous piece there has been copied out. Its update waits for the
+//! copy. It is copied out as soon as it is updated. At the end the step waits for all copies, so that the next step finds every piece in its place.
 //!
-//! An activation leaves behind the operations that the step was given before, which made it or read it, and the step waits for that before it
-//! is given what may lie in the activation's place. It comes back to another place: behind all that the step was given before, and with it the
-//! copies that the step has waited for, so that nobody is there any more. The step waits for it before it is given what reads it. So a tensor
-//! has its place to itself from the operation that the plan calls its first to the one that it calls its last.
+//! An activation is copied out after the operations enqueued before, which wrote or read it. The step waits for the copy before it enqueues
+//! operations that may use the activation's memory. The activation is copied back to another offset, after all operations enqueued before and the
+//! copies that the step has waited for, so that nothing uses that memory any more. The step waits for this copy before it enqueues operations that
+//! read the activation. So a tensor has its memory to itself for its whole live range in the plan.
 
 use super::arena::{Arena, Pinned};
 use crate::calls::passage::{Copy, Passage};
@@ -22,20 +23,20 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-/// Page-locked memory for what lies with the host, and the streams that copy it.
+/// Page-locked memory for tensors in host memory, and the streams that copy them.
 #[derive(Debug)]
 pub(super) struct Lanes {
     arriving: Arc<CudaStream>,
     leaving: Arc<CudaStream>,
     buffers: [Events; Piece::BUFFERS],
-    /// Of each activation that leaves: behind the copy of it that was last enqueued.
+    /// For each activation that leaves: recorded after the latest copy of it.
     parked: Vec<CudaEvent>,
-    /// Behind what the step was given when a copy sets out.
+    /// Recorded after the step's earlier work when a copy is enqueued.
     begun: CudaEvent,
     host: Pinned,
 }
 
-/// Of a staging buffer: behind the piece that arrived last, its update, and its way back.
+/// Events of a staging buffer, recorded after the latest piece's copy into it, its update, and its copy out of it.
 #[derive(Debug)]
 struct Events {
     fetched: CudaEvent,
@@ -44,10 +45,10 @@ struct Events {
 }
 
 impl Lanes {
-    /// For what of a step lies in host memory.
+    /// Allocates host memory for the tensors of a step that are stored there.
     ///
     /// # Errors
-    /// [`Error::Device`] that says what to do if the host does not give so much.
+    /// [`Error::Device`] that says what to do if the host cannot allocate so much.
     pub(super) fn new(context: &Arc<CudaContext>, placed: &Placed) -> Result<Lanes, Error> {
         let bytes = placed.host();
         let size = usize::try_from(bytes).map_err(|_| Error::Damaged("host memory of 2^32 bytes or more"))?;
@@ -61,7 +62,7 @@ impl Lanes {
         Ok(Lanes { arriving: stream()?, leaving: stream()?, buffers, parked, begun: event()?, host })
     }
 
-    /// Waits for all copies: the step waits for them, but one that failed may not have come so far.
+    /// Waits for all copies. A step waits for its own, but one that failed may not have got that far.
     fn settle(&self) -> Result<(), Error> {
         let wait = |stream: &CudaStream| {
             stream.synchronize().map_err(failure("copying between the host's memory and the card"))
@@ -69,20 +70,20 @@ impl Lanes {
         wait(&self.arriving).and(wait(&self.leaving))
     }
 
-    /// Writes to host memory, where the stream of the step has come to its end.
+    /// Writes to host memory. The step's stream must have ended its work.
     pub(super) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.settle()?;
         let to = self.host.address(self.at(offset, bytes.len())?, bytes.len())?.cast::<u8>();
-        // SAFETY: `address` found the range inside the allocation; the copies are over, and only this thread starts others.
+        // SAFETY: `address` found the range inside the allocation; copies have ended, and only this thread starts others.
         unsafe { to.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         Ok(())
     }
 
-    /// Reads from host memory, where the stream of the step has come to its end.
+    /// Reads from host memory. The step's stream must have ended its work.
     pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         self.settle()?;
         let at = self.at(offset, bytes.len())?;
-        // SAFETY: copies are over, and only this thread starts others.
+        // SAFETY: copies have ended, and only this thread starts others.
         bytes.copy_from_slice(unsafe { self.host.slice(at, bytes.len()) }?);
         Ok(())
     }
@@ -92,7 +93,7 @@ impl Lanes {
     }
 }
 
-/// What is said where the host has no page-locked memory.
+/// Returns the error that the host cannot allocate page-locked memory.
 fn unpinned(offload: Offload, bytes: u64, error: &Error) -> Error {
     let gib = bytes as f64 / f64::from(1u32 << 30);
     let what = format!(
@@ -111,7 +112,7 @@ struct BoundCopy {
     bytes: usize,
 }
 
-/// A passage with its addresses.
+/// A host copy, or the wait for one, with its addresses.
 #[derive(Debug)]
 pub(super) struct BoundPassage {
     lanes: Arc<Lanes>,
@@ -119,12 +120,12 @@ pub(super) struct BoundPassage {
     copies: Vec<BoundCopy>,
 }
 
-// SAFETY: the addresses are of memory that `lanes` and the session's arena own; what is copied is enqueued by the thread that has the session.
+// SAFETY: the addresses are of memory that `lanes` and the session's arena own; copies are enqueued by the thread that has the session.
 unsafe impl Send for BoundPassage {}
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// With whether something was stored from the buffer before, in this program.
+    /// `follows` is true if this program has stored from the buffer before.
     Fetch {
         buffer: usize,
         follows: bool,
@@ -136,28 +137,28 @@ enum Kind {
         buffer: usize,
     },
     Settle {
-        /// Whether something was stored.
+        /// The buffer that was stored last; `None` if nothing was stored.
         follows: Option<usize>,
     },
-    /// A leg of the activation of this number.
+    /// A leg of the activation with this index.
     Park {
         leg: Leg,
         number: usize,
     },
 }
 
-/// The passages of a program, bound in their order.
+/// State while the passages of a program are bound in order.
 #[derive(Debug, Default)]
 pub(super) struct Passages {
-    /// Whether something was stored from each buffer.
+    /// True for each buffer from which something was stored.
     stored: [bool; Piece::BUFFERS],
     last: Option<usize>,
-    /// How far each activation has come, by the number of its tensor in host memory.
+    /// The last leg of each activation, by the number of its tensor in host memory.
     legs: BTreeMap<TensorId, Leg>,
 }
 
 impl Passages {
-    /// The next one, with its addresses.
+    /// Binds the next passage to its addresses.
     pub(super) fn bind(
         &mut self,
         passage: &Passage,
@@ -187,7 +188,7 @@ impl Passages {
         Ok(BoundPassage { lanes, kind, copies })
     }
 
-    /// The next leg of the activation with this tensor in host memory. Each waits for what the one before it has recorded.
+    /// Returns the next leg of the activation with this tensor in host memory. Each leg waits for an event that the previous one recorded.
     fn leg(&mut self, placed: &Placed, host: Argument, leg: Leg) -> Result<Kind, Error> {
         let expected = match self.legs.insert(host, leg) {
             None => Some(Leg::Leave),
@@ -203,7 +204,7 @@ impl Passages {
         }
     }
 
-    /// Whether all that has left is back: a step ends with no copy under way.
+    /// Checks that every activation that left is back, so that a step ends without a copy in flight.
     ///
     /// # Errors
     /// [`Error::Damaged`] otherwise.
@@ -240,7 +241,7 @@ fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), Error> {
 }
 
 impl Lanes {
-    /// Lets what a lane is given from now on come after all that the step was given, and brings the lane into a capture of it.
+    /// Makes later work in a lane wait for all earlier work of the step. If the step is being captured, the lane joins the capture.
     fn follow(&self, lane: &CudaStream, stream: &CudaStream) -> Result<(), Error> {
         record(&self.begun, stream)?;
         wait(lane, &self.begun)
@@ -248,12 +249,12 @@ impl Lanes {
 }
 
 impl BoundPassage {
-    /// Enqueues it, seen from the stream of the step.
+    /// Enqueues the passage. `stream` is the stream of the step.
     pub(super) fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         let Lanes { arriving, leaving, buffers, parked, .. } = &*self.lanes;
         match self.kind {
             Kind::Fetch { buffer, follows } => {
-                // The first piece of a buffer comes where the step had something else.
+                // For the first piece of a buffer, the step may have had other tensors there.
                 if follows {
                     wait(arriving, &buffers[buffer].stored)?;
                 } else {
@@ -269,7 +270,7 @@ impl BoundPassage {
                 self.leave()?;
                 record(&buffers[buffer].stored, leaving)
             }
-            // What left last came after all others.
+            // The last piece to leave left after all others.
             Kind::Settle { follows } => match follows {
                 Some(buffer) => wait(stream, &buffers[buffer].stored),
                 None => Ok(()),
@@ -288,25 +289,25 @@ impl BoundPassage {
         }
     }
 
-    /// Enqueues the copies into the arena, behind what the lane waits for.
+    /// Enqueues the copies into the arena, after the events that the lane waits for.
     fn arrive(&self) -> Result<(), Error> {
         let lane = self.lanes.arriving.cu_stream();
         self.copies.iter().try_for_each(|copy| {
-            // SAFETY: both ranges were checked to lie inside their memory, which outlives the streams' work. The lane comes after whatever
-            // was in the arena's range, be it a kernel's or a copy's: see `launch`. What reads it comes after the event behind the copy, and
-            // so does what lies there next.
+            // SAFETY: both ranges were checked to be inside their memory, which outlives the streams' work. The lane comes after everything that
+            // used the arena's range, kernels and copies: see `launch`. Readers of the range, and its next users, come after the event that follows
+            // the copy.
             unsafe { sys::cuMemcpyHtoDAsync_v2(copy.arena, copy.host, copy.bytes, lane) }
                 .result()
                 .map_err(failure("copying from the host's memory to the card"))
         })
     }
 
-    /// Enqueues the copies out of it.
+    /// Enqueues the copies out of the arena.
     fn leave(&self) -> Result<(), Error> {
         let lane = self.lanes.leaving.cu_stream();
         self.copies.iter().try_for_each(|copy| {
-            // SAFETY: as above, for what wrote the arena's range and for what overwrites it. The host looks at its memory only after it has
-            // waited for the step, which waits for this.
+            // SAFETY: as above, for what wrote the arena's range and for what overwrites it. The host reads its memory only after it has waited for
+            // the step, which waits for this copy.
             unsafe { sys::cuMemcpyDtoHAsync_v2(copy.host, copy.arena, copy.bytes, lane) }
                 .result()
                 .map_err(failure("copying from the card to the host's memory"))

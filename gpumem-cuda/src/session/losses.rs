@@ -1,5 +1,5 @@
-//! How the losses of training steps reach the host: a kernel writes them into the host's memory, or, where a card cannot do that,
-//! they are copied there beside the backward pass.
+//! The transfer of training losses to the host: a kernel writes them into mapped host memory. If a card cannot do that, they are copied during the
+//! backward pass.
 
 use super::arena::{Arena, Mapped, Pinned};
 use crate::error::failure;
@@ -9,35 +9,35 @@ use gpumem_core::error::Error;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Words of the ring, as in `kernels/loss.cu`: so many steps may be given to the card before the loss of the first has come.
+/// Words of the ring, as in `kernels/loss.cu`: the steps that may be enqueued before the loss of the first has arrived.
 const WORDS: u64 = 8;
 
-/// Looks at a word before the driver is asked whether the step still runs.
+/// Reads of a word before the driver is asked if the step is still running.
 const LOOKS: u32 = 1000;
 
-/// What stands where a copied loss will be: a NaN that no arithmetic gives.
+/// A placeholder for a copied loss that has not arrived: a NaN that arithmetic does not produce.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The losses of the two programs of a step.
+/// The losses of a step's two programs, one for each half of the double buffer.
 #[derive(Debug)]
 pub(super) enum Losses {
     /// Written by the kernel that ends the loss.
     Ring(Ring),
-    /// Copied.
+    /// Copied from the arena.
     Copied(Copied),
 }
 
-/// How a program's loss goes to the host.
+/// The way in which a program's loss reaches the host.
 #[derive(Debug)]
 pub(super) enum Way {
-    /// Into the ring that the card has at this address.
+    /// Written into the ring, whose address on the card this is.
     Ring(CUdeviceptr),
-    /// Copied.
+    /// Copied from the arena.
     Copy(LossCopy),
 }
 
 impl Losses {
-    /// How the loss of a half's program goes to the host.
+    /// Returns the way in which the loss of a half's program reaches the host.
     pub(super) fn way(&self, half: usize) -> Result<Way, Error> {
         match self {
             Losses::Ring(ring) => Ok(Way::Ring(ring.words.address)),
@@ -47,34 +47,34 @@ impl Losses {
         }
     }
 
-    /// Makes room for the loss of a step on a half: `done` are the events behind the last step on it, and behind the last of all.
+    /// Prepares for the loss of a step on a half. `done` are the events after the last step on that half, and after the last step of all.
     pub(super) fn make_room(&mut self, half: usize, done: (&CudaEvent, Option<&CudaEvent>)) -> Result<(), Error> {
         match self {
             Losses::Ring(ring) => ring.make_room(done.1),
             Losses::Copied(copied) => {
-                // Its loss may be on the way still.
+                // The previous loss of this half may not have arrived yet.
                 done.0.synchronize().map_err(failure("waiting for an earlier step"))?;
-                // SAFETY: the word is in pinned memory that lives as long as this, and no step that writes it is running.
+                // SAFETY: the word is in pinned memory that outlives this value, and no running step writes it.
                 unsafe { copied.words[half % 2].write_volatile(UNKNOWN) };
                 Ok(())
             }
         }
     }
 
-    /// The step that room was made for has been given to the card.
+    /// Records that the prepared step has been enqueued.
     pub(super) fn given(&mut self) {
         if let Losses::Ring(ring) = self {
             ring.last = ring.numbered;
         }
     }
 
-    /// The loss of the last step, which was one on this half, as soon as it has come; `None` if it has to be read where it was computed.
-    /// `done` is behind the step.
+    /// Returns the loss of the last step, which was on this half, as soon as it has arrived; `None` if it must be read from the arena. `done` is
+    /// the event after the step.
     pub(super) fn wait(&self, half: usize, done: &CudaEvent) -> Result<Option<f32>, Error> {
         match self {
             Losses::Ring(ring) => ring.wait(ring.last, done),
             Losses::Copied(copied) => {
-                // SAFETY: the word is in pinned memory that lives as long as this; the card writes it whole.
+                // SAFETY: the word is in pinned memory that outlives this value; the card writes it at once.
                 let bits = || unsafe { copied.words[half % 2].read_volatile() };
                 let known = wait_for(done, || Some(bits()).filter(|&bits| bits != UNKNOWN))?;
                 Ok(Some(f32::from_bits(known.unwrap_or_else(bits))))
@@ -82,7 +82,8 @@ impl Losses {
         }
     }
 
-    /// Where the card counts what it sends, and what it has counted once it has done all that it was given.
+    /// Returns the place of the word in which the card counts the losses that it sends, and its value after all enqueued steps; `None` if losses
+    /// are copied.
     pub(super) fn count(&self) -> Option<(u64, [u8; 4])> {
         match self {
             Losses::Ring(ring) => Some((ring.counter, (ring.numbered as u32).to_le_bytes())),
@@ -90,7 +91,7 @@ impl Losses {
         }
     }
 
-    /// What is to be written to the arena at `offset`, with the card's count where that lies.
+    /// Returns the bytes to write to the arena at `offset`, with the card's count unchanged if they overlap it.
     pub(super) fn keep_count<'a>(&self, offset: u64, bytes: Cow<'a, [u8]>) -> Cow<'a, [u8]> {
         match self.count() {
             Some((counter, count)) => replaced((offset, bytes), counter, &count),
@@ -99,7 +100,7 @@ impl Losses {
     }
 }
 
-/// Returns the bytes to write to the arena at `offset`. Those that would lie where `own` lies, at `place`, are replaced by `own`.
+/// Returns the bytes to write to the arena at `offset`. Those at the place of `own`, at offset `place`, are replaced by `own`.
 pub(super) fn replaced<'a>((offset, mut bytes): (u64, Cow<'a, [u8]>), place: u64, own: &[u8]) -> Cow<'a, [u8]> {
     for (place, &byte) in (place..).zip(own) {
         let index = place.checked_sub(offset).and_then(|index| usize::try_from(index).ok());
@@ -110,28 +111,28 @@ pub(super) fn replaced<'a>((offset, mut bytes): (u64, Cow<'a, [u8]>), place: u64
     bytes
 }
 
-/// Words that the card writes losses into: that of step `n` below the number `n`, into word `n % 8`.
+/// Words that the card writes losses into. Word `n % 8` holds the loss of step `n` in its lower half and `n` in its upper half.
 ///
-/// Steps are numbered from 1 on, of which a word holds 32 bits. The card counts them in a word of the state, which the host keeps at
-/// the number of the last one.
+/// Steps are numbered from 1 on; a word holds the lower 32 bits of the number. The card counts them in a word of the state, which the host keeps at
+/// the number of the last step.
 #[derive(Debug)]
 pub(super) struct Ring {
     words: Mapped,
-    /// Where the card counts: byte offset in the arena.
+    /// Offset of that word in the arena, in bytes.
     counter: u64,
-    /// The number of the last step that was given to the card.
+    /// The number of the last step that was enqueued.
     last: u64,
-    /// The last number that was taken: by that step, or by a later one that failed.
+    /// The last number that was assigned, to that step or to a later one that failed.
     numbered: u64,
 }
 
 impl Ring {
-    /// For a card that counts at `counter` in the arena, from 0 on.
+    /// Makes the ring for a card that counts at `counter` in the arena, from 0 on.
     pub(super) fn new(context: &Arc<CudaContext>, counter: u64) -> Result<Ring, Error> {
         Ok(Ring { words: Mapped::new(context, WORDS as usize)?, counter, last: 0, numbered: 0 })
     }
 
-    /// Takes the next number. The step that had its word before has sent its loss by then, or has ended with `done`.
+    /// Assigns the next number. Waits until the step that used its word before has sent its loss, or has ended with `done`.
     fn make_room(&mut self, done: Option<&CudaEvent>) -> Result<(), Error> {
         let next = self.numbered + 1;
         if let Some((before, done)) = next.checked_sub(WORDS).filter(|&before| before > 0).zip(done) {
@@ -141,7 +142,7 @@ impl Ring {
         Ok(())
     }
 
-    /// The loss of a step, as soon as it has come; `None` if the step has ended with `done` and sent nothing.
+    /// Returns the loss of a step as soon as it has arrived; `None` if the step has ended with `done` and sent nothing.
     fn wait(&self, number: u64, done: &CudaEvent) -> Result<Option<f32>, Error> {
         wait_for(done, || {
             let word = self.words.read((number % WORDS) as usize);
@@ -150,7 +151,7 @@ impl Ring {
     }
 }
 
-/// What `look` finds, as soon as it does; `None` if it still does not when all is over that `done` stands for.
+/// Returns the result of `look` as soon as it has one; `None` if it has none even after the event `done`.
 fn wait_for<T>(done: &CudaEvent, look: impl Fn() -> Option<T>) -> Result<Option<T>, Error> {
     loop {
         for _ in 0..LOOKS {
@@ -161,13 +162,13 @@ fn wait_for<T>(done: &CudaEvent, look: impl Fn() -> Option<T>) -> Result<Option<
         }
         match done.try_is_complete().map_err(failure("running a training step"))? {
             false => std::thread::yield_now(),
-            // It may have come between the two questions.
+            // The loss may have arrived between the two questions.
             true => return Ok(look()),
         }
     }
 }
 
-/// Two words of pinned memory that losses are copied to, for each half one.
+/// Two words of pinned memory, one for each half, that losses are copied to.
 #[derive(Debug)]
 pub(super) struct Copied {
     words: [*mut u32; 2],
@@ -175,11 +176,11 @@ pub(super) struct Copied {
     stream: Arc<CudaStream>,
 }
 
-// SAFETY: the words are in pinned memory that belongs to who has this, and moves with it.
+// SAFETY: the words are in pinned memory that belongs to the owner of this value, and moves with it.
 unsafe impl Send for Copied {}
 
 impl Copied {
-    /// From `offset` in the arena to the two words of pinned memory at `at`, which lives longer than this.
+    /// Prepares copies from `offset` in the arena to the two words of pinned memory at `at`, which outlives this value.
     pub(super) fn new(arena: &Arena, offset: u64, (memory, at): (&Pinned, usize)) -> Result<Copied, Error> {
         let stream = arena.context().new_stream().map_err(failure("making a stream"))?;
         let words = [memory.word(at)?, memory.word(at + 4)?];
@@ -187,7 +188,7 @@ impl Copied {
     }
 }
 
-/// Where the loss goes on the host, beside what comes behind it: nothing waits for the copy but the end of the program.
+/// A copy of the loss to the host that overlaps with later work: only the end of the program waits for it.
 #[derive(Debug)]
 pub(super) struct LossCopy {
     from: CUdeviceptr,
@@ -199,26 +200,26 @@ pub(super) struct LossCopy {
 }
 
 impl LossCopy {
-    /// From the arena to a word of pinned memory, on a stream of its own.
+    /// Makes a copy from the arena to a word of pinned memory, on a separate stream.
     fn new(from: CUdeviceptr, to: *mut u32, stream: &Arc<CudaStream>) -> Result<LossCopy, Error> {
         let event = || stream.context().new_event(None).map_err(failure("making an event"));
         Ok(LossCopy { from, to, stream: stream.clone(), computed: event()?, copied: event()? })
     }
 
-    /// Enqueues the copy behind what `stream` has been given.
+    /// Enqueues the copy, after the work in `stream` so far.
     pub(super) fn start(&self, stream: &CudaStream) -> Result<(), Error> {
         self.computed.record(stream).map_err(failure("recording an event"))?;
         self.stream.wait(&self.computed).map_err(failure("waiting for the loss"))?;
-        // SAFETY: the word lies in pinned memory that the session keeps until the stream has ended, and the host only reads it, as
-        // a volatile word, until then.
+        // SAFETY: the word is in pinned memory that the session keeps until the stream has ended, and the host only reads it, as a volatile word,
+        // until then.
         let to = unsafe { std::slice::from_raw_parts_mut(self.to, 1) };
-        // SAFETY: the loss is a 4-byte tensor in the arena that lives until the end of the program, and `to` is as long.
+        // SAFETY: the loss is a 4-byte tensor in the arena that lives until the end of the program, and `to` has that length.
         unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
             .map_err(failure("copying the loss"))?;
         self.copied.record(&self.stream).map_err(failure("recording an event"))
     }
 
-    /// Lets what `stream` is given from now on come after the copy.
+    /// Makes later work in `stream` wait for the copy.
     pub(super) fn join(&self, stream: &CudaStream) -> Result<(), Error> {
         stream.wait(&self.copied).map_err(failure("waiting for the copy of the loss"))
     }

@@ -51,24 +51,24 @@ const _: () = assert!(StateWord::Blocks as usize == StateWord::Readers as usize 
 #[derive(Debug)]
 pub struct Session {
     // Fields are dropped in this order: graphs before the modules and the memory that they use.
-    /// The training steps, and the loss of each without an update.
+    /// The training steps, and for each the program that computes its loss without an update.
     trains: Vec<Feeding>,
     evaluations: Vec<Option<Prepared>>,
-    /// The number of the step that calls mean.
+    /// The index of the training step that calls refer to.
     at: usize,
     infer: Prepared,
     served: Option<Prepared>,
-    /// Whether the stream may be at an input beside a step's: a forward pass reads it, or it is being written.
+    /// True if work in the stream may use an input outside a step's program: a forward pass reads it, or it is being written.
     input_in_use: bool,
     modules: Modules,
     transfers: Transfers,
-    /// The way of what lies in host memory.
+    /// Streams and memory for tensors in host memory; `None` if there are none.
     lanes: Option<Arc<Lanes>>,
     arena: Arena,
     stream: Arc<CudaStream>,
-    /// The place of the state of each training step.
+    /// The offset of the state of each training step.
     states: Vec<u64>,
-    /// Offsets of the words in which blocks of a launch count each other, of every program's state.
+    /// Offsets of the words with which blocks of a launch count each other, in every program's state.
     counters: BTreeSet<u64>,
     checks: IndexChecks,
     turned: Turned,
@@ -102,7 +102,7 @@ impl Session {
         let lanes = offloading.map(|placed| Lanes::new(&card.context, placed).map(Arc::new)).transpose()?;
         meter.ended(Stage::Arena)?;
         let products = if card.library { Library::new(&stream, card.autotune)? } else { None };
-        // A handle takes memory of the card.
+        // A library's handle takes memory of the card, so it is made only if it is used.
         let attends = |placed: &Placed| attends(placed, precision, card.capability) && !deterministic;
         let recurs = |placed: &Placed| recurs(placed) && !deterministic;
         let convolves = |placed: &Placed| convolves(placed, precision, card.capability);
@@ -141,7 +141,7 @@ impl Session {
         let infer = Prepared::new(binding, &job.infer, &calls.infer, 0, None)?;
         let served = job.served.as_ref().map(|served| &served.placed).zip(calls.served.as_deref());
         let served = served.map(prepare).transpose()?;
-        // The other half of a double buffer is other memory, for which the libraries may choose other kernels.
+        // The second half of a double buffer has other addresses, for which the libraries may choose other kernels.
         meter.ended(Stage::Trials)?;
         let halves: Vec<u64> = trains.iter().map(Feeding::half_bytes).collect();
         let checks = IndexChecks::new(&job, &halves);
@@ -179,10 +179,10 @@ impl Session {
         Ok(session)
     }
 
-    /// Captures each program of the network into a graph, or says that there will be none.
+    /// Captures each program of the network into a graph, or prints a notice that there will be none.
     fn record(&mut self, name: &str) -> Result<(), Error> {
         if let Err(error) = self.capture() {
-            // If the card is broken, this is an error.
+            // If the card is broken, this returns the error.
             self.discard_graphs()?;
             notice(&format!("the steps of `{name}` could not be captured and are launched call by call: {error}"));
         }
@@ -197,7 +197,8 @@ impl Session {
         self.wait()
     }
 
-    /// Back to launching call by call, all of them: a step is the same whichever half of the input it reads.
+    /// Discards all graphs, so that calls are launched one by one. All are discarded, so that a step does not depend on the half of the input that
+    /// it reads.
     fn discard_graphs(&mut self) -> Result<(), Error> {
         self.trains.iter_mut().for_each(Feeding::discard_graphs);
         let others = self.evaluations.iter_mut().flatten().chain([&mut self.infer]).chain(&mut self.served);
@@ -205,57 +206,57 @@ impl Session {
         self.wait()
     }
 
-    /// Whether its programs are replayed from graphs.
+    /// True if its programs are replayed from graphs.
     pub(crate) fn has_graphs(&self) -> bool {
         self.infer.has_graph()
     }
 
-    /// The number of kernels that were compiled for this network.
+    /// Returns the number of kernels that were compiled for this network.
     pub fn kernels(&self) -> usize {
         self.modules.count()
     }
 
-    /// The number of matrix products of a forward pass that go to cuBLASLt. [`Session::profile`] has each of every program.
+    /// Returns the number of matrix products of a forward pass that cuBLASLt computes. [`Session::profile`] lists those of every program.
     pub fn products(&self) -> usize {
         self.infer.products()
     }
 
-    /// The number of convolutions of a forward pass that go to cuDNN.
+    /// Returns the number of convolutions of a forward pass that cuDNN computes.
     pub fn convolutions(&self) -> usize {
         self.infer.convolutions()
     }
 
-    /// The number of layers of attention of a forward pass that go to cuDNN.
+    /// Returns the number of attention layers of a forward pass that cuDNN computes.
     pub fn attentions(&self) -> usize {
         self.infer.attentions()
     }
 
-    /// The number of passes of recurrent layers, in a training step, that go to cuDNN: forward and backward.
+    /// Returns the number of passes of recurrent layers in a training step, forward and backward, that cuDNN computes.
     pub fn recurrences(&self) -> usize {
         self.trains.iter().map(Feeding::recurrences).sum()
     }
 
-    /// Bytes of the one allocation on the card.
+    /// Returns the bytes of the one allocation on the card.
     pub fn arena_bytes(&self) -> u64 {
         self.arena.bytes
     }
 
-    /// Lets the blocks of a launch count from 0.
+    /// Resets the words with which blocks of a launch count each other.
     fn clear_counters(&mut self) -> Result<(), Error> {
         let mut counters = self.counters.iter();
         counters.try_for_each(|&counter| self.transfers.write(&self.arena, counter, None, &NO_BLOCKS))
     }
 
-    /// Tells the card which losses it has sent.
+    /// Writes the number of losses sent so far to the card.
     fn set_count(&mut self) -> Result<(), Error> {
         let mut counts = self.trains.iter().filter_map(Feeding::count);
         counts.try_for_each(|(offset, count)| self.transfers.write(&self.arena, offset, None, &count))
     }
 
-    /// Makes sure that a program can follow the indices that it reads.
+    /// Checks the indices that a program reads.
     ///
     /// # Errors
-    /// An index that is too large, which was written in part or has been there since before the first write.
+    /// An index that is too large, in a tensor that was written in part, or never.
     fn check_indices(&mut self, reader: Reader) -> Result<(), Error> {
         while let Some((offset, bytes)) = self.checks.unknown(reader) {
             let length = usize::try_from(bytes).map_err(|_| outside(offset, &[]))?;
@@ -267,7 +268,7 @@ impl Session {
         Ok(())
     }
 
-    /// Makes sure that the next training step can follow the indices that it reads.
+    /// Checks the indices that the next training step reads.
     fn check_step(&mut self) -> Result<(), Error> {
         let Some(train) = self.trains.get(self.at) else { return Ok(()) };
         let checked = self.check_indices(train.reader());
@@ -277,11 +278,12 @@ impl Session {
         checked
     }
 
-    /// Copies `bytes` to `offset` in the arena. Bytes of an input or target of a training step are copied to its second half, too.
+    /// Copies `bytes` to `offset` in the arena. Bytes of an input or target of a training step are also copied to the second half of the double
+    /// buffer.
     fn write_arena(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let length = bytes.len() as u64;
         self.checks.forget(offset, length);
-        // A step without anything fed may read either half. With several steps, others have their activations there.
+        // A step without new input may read either half. With several training steps, others have their activations there.
         let only = self.trains.first().filter(|_| self.trains.len() == 1);
         let mirrored = only.and_then(|train| train.in_first_half(offset, length));
         let mirrored = mirrored.filter(|(part, _)| !part.is_empty());
@@ -304,13 +306,13 @@ impl Session {
         Ok(())
     }
 
-    /// Lets all that the stream is given from now on come after what has been fed.
+    /// Makes later work in the stream wait for the copies of inputs so far.
     fn follow_feeds(&self) -> Result<(), Error> {
         bind(self.stream.context())?;
         self.trains.iter().try_for_each(|train| train.lead(&self.stream))
     }
 
-    /// Waits until the card has done everything that was asked of it.
+    /// Waits until the card has done all enqueued work.
     fn wait(&mut self) -> Result<(), Error> {
         bind(self.stream.context())?;
         self.trains.iter().try_for_each(Feeding::wait)?;
@@ -318,12 +320,12 @@ impl Session {
     }
 }
 
-/// A place in host memory, of which a network has none.
+/// Returns the error for a place in host memory of a network that has none.
 fn outside(offset: u64, bytes: &[u8]) -> Error {
     Error::Range { offset, length: bytes.len() as u64, arena: 0 }
 }
 
-/// A network without `TRAIN` that is to be trained.
+/// Returns the error for training a network without `TRAIN`.
 fn untrained() -> Error {
     Error::Unsupported { device: "CUDA", what: "the network has no training step; add `const TRAIN`".into() }
 }
@@ -341,7 +343,7 @@ impl Runner for Session {
         self.follow_feeds()?;
         if let Some(place) = on_host(offset) {
             let bytes = self.turned.stored(offset, bytes)?;
-            // The last step has come to its end, and with it its copies.
+            // The last step has ended, and its copies with it.
             self.transfers.wait()?;
             return self.lanes.as_ref().ok_or_else(|| outside(offset, &bytes))?.write(place, &bytes);
         }
@@ -397,7 +399,7 @@ impl Runner for Session {
         if step >= self.trains.len().max(1) {
             return Err(Error::Damaged("no training step of this number was loaded"));
         }
-        // Its inputs lie in the activations of the step before it, which may still run.
+        // The inputs of this step share memory with activations of the previous one, which may still be running.
         self.follow_feeds()?;
         self.at = step;
         self.trains.get(step).map_or(Ok(()), |train| train.follow(&self.stream))
@@ -423,7 +425,7 @@ impl Runner for Session {
         let run = train.run(&self.stream);
         self.checks.ran(reader);
         if run.is_err() {
-            // Nobody knows how far it came. If the card is broken, the next step says so as well.
+            // The progress of a failed step is unknown. If the card is broken, the next step reports it as well.
             let _ = self.set_count();
         }
         run

@@ -1,4 +1,4 @@
-//! Kernels on the card.
+//! Kernels loaded onto the card.
 
 use crate::calls::Kernel;
 use crate::card::Card;
@@ -21,12 +21,11 @@ pub(super) struct Modules {
     functions: BTreeMap<Kernel, CUfunction>,
 }
 
-// SAFETY: modules and functions are handles that the driver takes from any thread whose context is bound.
+// SAFETY: modules and functions are handles that the driver accepts from any thread whose context is bound.
 unsafe impl Send for Modules {}
 
 impl Modules {
-    /// Compiles kernels, or takes them from the cache, and loads them. Entry points of one file with the same constants are
-    /// one module.
+    /// Compiles kernels, or reads them from the cache, and loads them. Entry points of one file with equal constants share a module.
     pub(super) fn new(card: &Card, kernels: BTreeSet<Kernel>) -> Result<Modules, Error> {
         let context = card.context.clone();
         let kernels: Vec<Kernel> = kernels.into_iter().collect();
@@ -41,7 +40,7 @@ impl Modules {
             let module = match units.get(&unit) {
                 Some(module) => *module,
                 None => {
-                    // SAFETY: the code is a cubin that NVRTC made, whole as the cache checked; the driver copies it.
+                    // SAFETY: the code is a cubin that NVRTC made, and that the cache found complete; the driver copies it.
                     let module =
                         unsafe { module::load_data(compiled.code.as_ptr().cast()) }.map_err(failure(&loading))?;
                     modules.loaded.push(module);
@@ -56,7 +55,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// The number of kernels.
+    /// Returns the number of kernels.
     pub(super) fn count(&self) -> usize {
         self.functions.len()
     }
@@ -70,7 +69,7 @@ impl Drop for Modules {
     fn drop(&mut self) {
         if bind(&self.context).is_ok() {
             for module in &self.loaded {
-                // SAFETY: loaded in `new`; what was launched from it was dropped before.
+                // SAFETY: loaded in `new`; whatever was launched from it was dropped before.
                 let _ = unsafe { module::unload(*module) };
             }
         }

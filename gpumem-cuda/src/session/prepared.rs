@@ -1,4 +1,4 @@
-//! A program with its addresses: launched call by call, captured into a graph, replayed.
+//! A program bound to addresses: launched call by call, or captured into a graph and replayed.
 
 use super::arena::Arena;
 use super::lanes::{BoundPassage, Lanes, Passages};
@@ -39,7 +39,7 @@ impl Bound {
         match self {
             Bound::Kernel(kernel) => kernel.launch(stream),
             Bound::Product(plan) => plan.launch(stream),
-            // Its library works on the session's stream, which this is.
+            // The library's stream is the session's, which is this one.
             Bound::Convolution(plan) | Bound::Attention(plan) => plan.launch(),
             Bound::Recurrence(plan) => plan.launch(stream),
             Bound::Passage(passage) => passage.launch(stream),
@@ -59,7 +59,7 @@ impl Bound {
 #[derive(Debug)]
 struct BoundKernel {
     function: CUfunction,
-    /// Whether its blocks wait for each other.
+    /// True if the kernel has a grid barrier.
     is_cooperative: bool,
     grid: (u32, u32, u32),
     block: (u32, u32, u32),
@@ -76,11 +76,11 @@ impl BoundKernel {
         if !numbers.is_empty() {
             parameters.push(numbers.as_mut_ptr().cast());
         }
-        // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena, or to
-        // the ring of losses, which lives as long, as the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an update of
-        // many parameters, to the first of tensors at the distances that the numbers say, all of them in the arena; and behind
-        // them, where there are numbers, one of plain words, as many as these, which the tests check of every launch; the driver
-        // copies the parameters before it returns.
+        // SAFETY: the function belongs to a module that outlives this; its parameters are as many pointers into the arena, or to the ring of
+        // losses, which lives as long, as the operation's launch lists, each to a tensor of the length that the kernel was compiled for, or, in an
+        // update of many parameters, to the first of tensors at the distances given by the numbers, all of them in the arena; and after them, if
+        // there are numbers, one of plain words, as many as these, which the tests check for every launch; the driver copies the parameters before
+        // it returns.
         let launched = unsafe {
             let launch = if self.is_cooperative { result::launch_cooperative_kernel } else { result::launch_kernel };
             launch(self.function, self.grid, self.block, 0, stream.cu_stream(), &mut parameters)
@@ -92,12 +92,12 @@ impl BoundKernel {
 /// The calls of one or several operations.
 #[derive(Debug)]
 struct Group {
-    /// What to call it in messages.
+    /// The name of the group in messages.
     name: String,
     calls: Vec<Bound>,
 }
 
-/// What all programs of a network have in common.
+/// Facts and resources that all programs of a network share.
 #[derive(Clone, Copy)]
 pub(super) struct Binding<'a> {
     pub(super) card: &'a Card,
@@ -107,16 +107,16 @@ pub(super) struct Binding<'a> {
     pub(super) lanes: Option<&'a Arc<Lanes>>,
 }
 
-/// Libraries that something goes to.
+/// The libraries that are in use.
 #[derive(Clone, Copy)]
 pub(super) struct Libraries<'a> {
-    /// cuBLASLt, if matrix products go there.
+    /// cuBLASLt; `None` if it computes no matrix products.
     pub(super) products: Option<&'a Library>,
-    /// cuDNN, if convolutions go there.
+    /// cuDNN; `None` if it is not used.
     pub(super) convolutions: Option<&'a cudnn::Library>,
 }
 
-/// The calls of a program, with those of libraries only that there are algorithms for.
+/// Returns the calls of a program, with only those library calls that the libraries have algorithms for.
 pub(super) fn possible_steps(
     placed: &Placed,
     setting: Setting,
@@ -144,13 +144,13 @@ pub(super) fn possible_steps(
 pub(super) struct Prepared {
     graph: Option<CudaGraph>,
     groups: Vec<Group>,
-    /// The group that computes the loss, and the copy of the loss that starts behind it, if one does.
+    /// The group that computes the loss, and the copy of the loss that starts after it; `None` if the loss is not copied.
     copy: Option<(usize, LossCopy)>,
     blocking: bool,
 }
 
-// SAFETY: functions, graphs and addresses are handles that the driver takes from any thread whose context is bound, which
-// the session sees to; what a `LossCopy` writes to is written by the card only.
+// SAFETY: functions, graphs and addresses are handles that the driver accepts from any thread whose context is bound, which the session ensures;
+// the target of a `LossCopy` is written by the card only.
 unsafe impl Send for Prepared {}
 
 impl std::fmt::Debug for Prepared {
@@ -160,7 +160,7 @@ impl std::fmt::Debug for Prepared {
 }
 
 impl Prepared {
-    /// Binds the calls of a program to addresses. Its inputs and targets lie `shift` bytes behind their first places.
+    /// Binds the calls of a program to addresses. Its inputs and targets are `shift` bytes above their places in the first half.
     pub(super) fn new(
         binding: Binding<'_>,
         placed: &Placed,
@@ -172,7 +172,7 @@ impl Prepared {
         let mut groups = Vec::new();
         let is_loss = |&index: &usize| matches!(program.operations[index].action, Action::Loss(_));
         let has_loss = |step: &Step| step.operations().iter().any(is_loss);
-        // That of the last term.
+        // The group of the loss's last term.
         let loss_group = steps.iter().rposition(has_loss);
         let (ring, copy) = match way {
             Some(Way::Ring(address)) => (Some(address), None),
@@ -220,47 +220,47 @@ impl Prepared {
         Ok(Prepared { graph: None, groups, copy: loss_group.zip(copy), blocking })
     }
 
-    /// Matrix products that go to cuBLASLt.
+    /// Returns the number of matrix products that cuBLASLt computes.
     pub(super) fn products(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Product(_))).count()
     }
 
-    /// Convolutions that go to cuDNN.
+    /// Returns the number of convolutions that cuDNN computes.
     pub(super) fn convolutions(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Convolution(_))).count()
     }
 
-    /// Attention that goes to cuDNN.
+    /// Returns the number of attention calls that cuDNN computes.
     pub(super) fn attentions(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Attention(_))).count()
     }
 
-    /// Passes of recurrent layers that go to cuDNN.
+    /// Returns the number of passes of recurrent layers that cuDNN computes.
     pub(super) fn recurrences(&self) -> usize {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.filter(|call| matches!(call, Bound::Recurrence(_))).count()
     }
 
-    /// How a library computes each call, in order; `None` for the project's own kernels.
+    /// Returns the library's choice for each call, in order; `None` for gpumem's own kernels.
     pub(super) fn choices(&self) -> Vec<Option<Choice>> {
         let calls = self.groups.iter().flat_map(|group| &group.calls);
         calls.map(Bound::choice).collect()
     }
 
-    /// The nodes of the graph, if there is one.
+    /// Returns the nodes of the graph; `None` without a graph.
     pub(super) fn nodes(&self) -> Result<Option<Nodes>, Error> {
         let Some(graph) = &self.graph else { return Ok(None) };
-        // SAFETY: the graph is this program's, and alive.
+        // SAFETY: the graph belongs to this program, and is alive.
         let kinds = unsafe { node_types(graph.cu_graph()) }?;
         let mut nodes = Nodes::new();
         kinds.into_iter().for_each(|kind| *nodes.entry(node_name(kind)).or_default() += 1);
         Ok(Some(nodes))
     }
 
-    /// Launches call by call, each between the two events of its own, behind `hold`.
+    /// Launches call by call, each between its two events, after `hold`.
     pub(super) fn launch_between(
         &self,
         stream: &CudaStream,
@@ -309,7 +309,7 @@ impl Prepared {
         }
     }
 
-    /// Launches call by call; with `GPUMEM_LAUNCH_BLOCKING=1` waits after each group, so that a failure has a name.
+    /// Launches call by call. With `GPUMEM_LAUNCH_BLOCKING=1` it waits after each group, so that a failure can be attributed to the group.
     fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         for (index, group) in self.groups.iter().enumerate() {
             group.calls.iter().try_for_each(|call| call.launch(stream))?;
@@ -323,8 +323,8 @@ impl Prepared {
         self.copy.as_ref().map_or(Ok(()), |(_, copy)| copy.join(stream))
     }
 
-    /// Captures the program into a graph, which is replayed from then on, and brings it to the card. Nothing runs for that,
-    /// so whatever is loaded when it first runs must have been loaded before. With `GPUMEM_LAUNCH_BLOCKING=1` there is no graph.
+    /// Captures the program into a graph, which is replayed from then on, and uploads it to the card. Nothing runs during capture, so everything
+    /// that is loaded at the first run must have been loaded before. With `GPUMEM_LAUNCH_BLOCKING=1` there is no graph.
     pub(super) fn capture(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
         if !self.blocking {
             let graph = self.captured(stream)?;
@@ -334,12 +334,12 @@ impl Prepared {
         Ok(())
     }
 
-    /// Whether it is replayed from a graph.
+    /// True if the program is replayed from a graph.
     pub(super) fn has_graph(&self) -> bool {
         self.graph.is_some()
     }
 
-    /// Back to launching call by call.
+    /// Discards the graph, so that calls are launched one by one.
     pub(super) fn discard_graph(&mut self) {
         self.graph = None;
     }
@@ -348,14 +348,14 @@ impl Prepared {
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         stream.begin_capture(mode).map_err(failure("capturing the graph"))?;
         let launched = self.launch(stream);
-        // The capture ends even if a launch failed: the stream is of no use otherwise.
+        // The capture ends even if a launch failed, since the stream would be unusable otherwise.
         let graph = stream.end_capture(CUgraphInstantiate_flags(0)).map_err(failure("instantiating the graph"));
         launched?;
         graph?.ok_or(Error::failed("CUDA", "the captured graph is empty"))
     }
 }
 
-/// A launch with its addresses. One that ends a loss is given the `ring`, if there is one.
+/// Binds a launch to its addresses. One that ends a loss gets the `ring`, if there is one.
 fn bind(
     launch: &Launch,
     binding: Binding<'_>,
@@ -378,7 +378,7 @@ fn bind(
     Ok(Bound::Kernel(BoundKernel { function, is_cooperative, grid, block, addresses, numbers }))
 }
 
-/// Where an argument lies. Inputs and targets are `shift` bytes behind their first places.
+/// Returns the address of an argument. Inputs and targets are `shift` bytes above their places in the first half.
 fn address(arena: &Arena, placed: &Placed, argument: Argument, shift: u64) -> Result<CUdeviceptr, Error> {
     let (offset, bytes) = place(placed, argument)?;
     let class = placed.program.tensors.get(argument as usize).map(|tensor| tensor.class);

@@ -1,4 +1,4 @@
-//! How long each launch of a training step takes, and how it is computed: functions that no step calls.
+//! Measurement of a training step: the time and the algorithm of each launch. Training itself calls none of these functions.
 
 use super::arena::{Arena, Pinned};
 use super::feeding::Feeding;
@@ -18,16 +18,16 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::run::device::{Job, Runner};
 use std::sync::Arc;
 
-/// Steps before those that are timed: caches and clocks settle in them.
+/// Steps before those that are timed, so that caches and clocks settle.
 const WARM_UP: usize = 2;
 
-/// Bytes that are copied to the host before each launch that is timed: some 80 to 160 microseconds.
+/// Bytes that are copied to the host before each timed launch, which takes some 80 to 160 microseconds.
 const HELD: u64 = 4 << 20;
 
 /// The name of the training step.
 const TRAIN: &str = "train";
 
-/// What the programs of a session are made of.
+/// The job, calls and settings from which a session's programs were made.
 #[derive(Debug)]
 pub(super) struct Described {
     pub(super) job: Job,
@@ -36,7 +36,7 @@ pub(super) struct Described {
 }
 
 impl Described {
-    /// The launches of a program, by its name, and how often each runs in a step.
+    /// Returns the launches of a program, by its name, each with the number of its runs in a step.
     fn launches(&self, name: &str) -> Vec<(Counted, u64)> {
         let Described { job, calls, setting } = self;
         let all = |placed: &Placed, steps: &[Step], batch| -> Vec<(Counted, u64)> {
@@ -60,7 +60,7 @@ impl Described {
         placed.zip(steps).map_or(Vec::new(), |(placed, steps)| all(placed, steps, batch))
     }
 
-    /// A program as it is bound to the card, with the time of each launch, if there is one.
+    /// Returns a bound program, with the time of each launch, if it was timed.
     fn program(&self, name: &'static str, bound: &Prepared, us: Vec<Vec<f64>>) -> Result<Program, Error> {
         let (counted, choices) = (self.launches(name), bound.choices());
         if counted.len() != choices.len() {
@@ -73,8 +73,8 @@ impl Described {
     }
 }
 
-/// What keeps the card busy while a launch is enqueued behind it, so that the time between two events is the launch's own and not
-/// that of the host's call: a copy that changes nothing on the card.
+/// A copy that keeps the card busy while a launch is enqueued after it, and changes nothing on the card. So the time between two events is that of
+/// the launch, not of the host's call.
 struct Hold<'a> {
     from: CUdeviceptr,
     to: Pinned,
@@ -91,7 +91,7 @@ impl Hold<'_> {
 
     fn start(&self) -> Result<(), Error> {
         let to: *mut u8 = self.to.word(0)?.cast();
-        // SAFETY: the pinned memory has so many bytes, outlives the copy, for which its freeing waits, and is read by nobody.
+        // SAFETY: the pinned memory has that many bytes, outlives the copy, for which its freeing waits, and is never read.
         let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
         // SAFETY: `address` checked that the range lies inside the arena.
         unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
@@ -112,7 +112,7 @@ impl Clock<'_> {
         Ok([event().map_err(failure("making an event"))?, event().map_err(failure("making an event"))?])
     }
 
-    /// Microseconds of whole steps, as they are replayed.
+    /// Returns the microseconds of whole steps, replayed.
     fn steps(&mut self) -> Result<Vec<f64>, Error> {
         let [start, end] = self.pair()?;
         let record = |event: &CudaEvent| event.record(self.stream).map_err(failure("recording an event"));
@@ -126,7 +126,7 @@ impl Clock<'_> {
         (0..self.repetitions).map(|_| step()).collect()
     }
 
-    /// Microseconds of each launch, in each of several steps; where a batch is split, in the last part of each.
+    /// Returns the microseconds of each launch in each of several steps; with micro-batches, in the last one of each step.
     fn launches(&mut self, hold: &Hold<'_>) -> Result<Vec<Vec<f64>>, Error> {
         let count = self.train.program().choices().len();
         let events = (0..count).map(|_| self.pair()).collect::<Result<Vec<_>, Error>>()?;
@@ -146,18 +146,17 @@ impl Clock<'_> {
 }
 
 impl Session {
-    /// Measures what the network's programs do on the card: how each launch is computed, the nodes of each graph, and, where the
-    /// network is trained, the time of whole steps and of each launch by itself, `repetitions` times (at least once).
+    /// Measures the network's programs on the card: the algorithm of each launch and the nodes of each graph. If the network is trained, also the
+    /// time of whole steps and of each single launch, `repetitions` times (at least once).
     ///
-    /// What is timed are training steps on the batch that was fed last, `2 * (repetitions + 2)` of them, half of them replayed, half
-    /// launched one by one; where a batch is split, on as many parts as it has, of which those of the last one are timed by themselves, and
-    /// [`Launched::runs`] says how often each launch runs. The network is as far after them as after so many training steps: parameters,
-    /// statistics and the optimizer's state have moved on, and training may go on from there. Something must have been fed or
-    /// written, and the parameters initialised, as for any step.
+    /// It times `2 * (repetitions + 2)` training steps on the batch that was fed last, half of them replayed, half launched one by one. With
+    /// micro-batches, each step runs all of them; single launches are timed in the last one, and [`Launched::runs`] says how often each launch
+    /// runs. These are real training steps: parameters, statistics and the optimizer's state change, and training may continue from there. As for
+    /// any step, parameters must be initialised and a batch must have been fed or written.
     ///
-    /// Of several training steps it is the first.
+    /// With several training steps, the first one is measured.
     ///
-    /// Nothing of the card's memory is allocated for it, but the host pins a few MiB, makes events and waits.
+    /// No memory of the card is allocated for it, but the host pins a few MiB, makes events and waits.
     ///
     /// # Errors
     /// [`Error::Device`] if the driver fails, and as for [`Runner::train`].

@@ -20,7 +20,7 @@ use std::ffi::c_int;
 pub(super) struct Calls {
     pub(super) train: Option<Vec<Step>>,
     pub(super) evaluation: Option<Vec<Step>>,
-    /// Of each further training step, and of its loss without an update.
+    /// Calls of each further training step, and of its loss without an update.
     pub(super) others: Vec<[Vec<Step>; 2]>,
     pub(super) infer: Vec<Step>,
     pub(super) served: Option<Vec<Step>>,
@@ -46,7 +46,7 @@ impl Calls {
         })
     }
 
-    /// The launches of our own kernels.
+    /// Returns the launches of gpumem's own kernels.
     fn launches(&self) -> impl Iterator<Item = &Launch> {
         let steps = self.train.iter().chain(&self.evaluation).chain(&self.served).chain(self.others.iter().flatten());
         let steps = steps.flatten().chain(&self.infer);
@@ -64,8 +64,10 @@ impl Calls {
     }
 }
 
-/// The calls of a network's programs with their kernels on the card, in the bound context. Should not all blocks of a launch that wait
-/// for each other run at once, as when the compiler has given their threads more registers than it was told to, then none do.
+/// Returns the calls of a network's programs, with their kernels loaded in the bound context.
+///
+/// A grid barrier needs all blocks of a launch to be resident at once. If the blocks of one such launch are not, as when the compiler used more
+/// registers than it was told to, no launch uses a grid barrier.
 pub(super) fn load(
     card: &Card,
     job: &Job,
@@ -87,7 +89,7 @@ pub(super) fn load(
     Ok((calls, modules))
 }
 
-/// Whether the card has room for all blocks of a launch.
+/// True if the card can run all blocks of a launch at once.
 fn runs_at_once(launch: &Launch, modules: &Modules, multiprocessors: u32) -> Result<bool, Error> {
     let product = |sizes: [u32; 3]| sizes.iter().fold(1, |product: u32, &size| product.saturating_mul(size));
     let threads = c_int::try_from(product(launch.block)).unwrap_or(c_int::MAX);

@@ -1,7 +1,7 @@
 //! Copies between the host and the arena, in the order of the session's stream.
 //!
-//! Not by the driver's synchronous functions: those work on the default stream, which the session's stream does not wait for,
-//! and return as soon as pageable memory is staged, before it has reached the card.
+//! The driver's synchronous functions are not used: they run in the default stream, which the session's stream does not wait for, and return as
+//! soon as pageable memory is staged, before it has reached the card.
 
 use super::arena::{Arena, Pinned};
 use crate::error::failure;
@@ -9,15 +9,15 @@ use cudarc::driver::{CudaStream, result};
 use gpumem_core::error::Error;
 use std::sync::Arc;
 
-/// Bytes of pinned memory for writes that nobody waits for. What is larger goes to the card from where it is.
+/// Bytes of pinned memory for writes that are not waited for. Larger ones are copied directly from the caller's memory.
 const STAGED: usize = 256 << 10;
 
-/// The way to and from the arena, for a thread whose context is bound.
+/// Copies to and from the arena, by a thread whose context is bound.
 #[derive(Debug)]
 pub(super) struct Transfers {
     stream: Arc<CudaStream>,
     staging: Pinned,
-    /// Bytes of it that copies may be reading still.
+    /// Bytes of the staging memory that copies may still be reading.
     used: usize,
 }
 
@@ -26,8 +26,8 @@ impl Transfers {
         Ok(Transfers { stream: stream.clone(), staging: Pinned::new(stream.context(), STAGED)?, used: 0 })
     }
 
-    /// Copies `bytes` to `offset`, and to `other` if there is a second place for them. What is small is on its way when this
-    /// returns, so that many small writes wait once.
+    /// Copies `bytes` to `offset`, and to `other` if there is a second place for them. A small copy may still be in flight when this returns, so
+    /// that many small writes wait once.
     pub(super) fn write(&mut self, arena: &Arena, offset: u64, other: Option<u64>, bytes: &[u8]) -> Result<(), Error> {
         let address = |offset| arena.address(offset, bytes.len() as u64);
         let (first, second) = (address(offset)?, other.map(address).transpose()?);
@@ -39,33 +39,33 @@ impl Transfers {
             self.staging.write(self.used, bytes)?;
             let at = self.used;
             self.used += bytes.len();
-            // SAFETY: these bytes are written again only after `wait`.
+            // SAFETY: these bytes are overwritten only after `wait`.
             unsafe { self.staging.slice(at, bytes.len()) }?
         } else {
             bytes
         };
         let copies = [Some(first), second].into_iter().flatten().try_for_each(|to| {
-            // SAFETY: `address` checked that the range lies inside the arena; the source stays as it is until the stream has
-            // come past the copy: what is staged by `used`, what is not because it is waited for below.
+            // SAFETY: `address` checked that the range is inside the arena; the source does not change until the stream has done the copy: staged
+            // bytes because of `used`, others because the copy is waited for below.
             unsafe { result::memcpy_htod_async(to, from, self.stream.cu_stream()) }
         });
-        // Also where a copy could not be enqueued: the one before it may be reading.
+        // It waits even if a copy could not be enqueued: the one before it may be reading.
         let waited = if is_small { Ok(()) } else { self.wait() };
         copies.map_err(failure("copying to the card"))?;
         waited
     }
 
-    /// Copies from `offset` into `bytes`, after all that the stream was given.
+    /// Copies from `offset` into `bytes`, after all earlier work of the stream.
     pub(super) fn read(&mut self, arena: &Arena, offset: u64, bytes: &mut [u8]) -> Result<(), Error> {
         let address = arena.address(offset, bytes.len() as u64)?;
-        // SAFETY: `address` checked that the range lies inside the arena; `bytes` is not touched before the copy has ended.
+        // SAFETY: `address` checked that the range is inside the arena; `bytes` is not touched before the copy has ended.
         let copied = unsafe { result::memcpy_dtoh_async(bytes, address, self.stream.cu_stream()) };
         let waited = self.wait();
         copied.map_err(failure("copying from the card"))?;
         waited
     }
 
-    /// Waits until the stream has done all that it was given.
+    /// Waits until the stream has done all its work.
     pub(super) fn wait(&mut self) -> Result<(), Error> {
         self.stream.synchronize().map_err(failure("waiting for the card"))?;
         self.used = 0;
