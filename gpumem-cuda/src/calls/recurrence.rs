@@ -60,7 +60,7 @@ pub struct Recurrence {
     pub workspace: Scratch,
     /// Number format of all tensors.
     pub element: Element,
-    /// Whether factors of f32 may be rounded to TensorFloat-32.
+    /// True if factors of f32 may be rounded to TensorFloat-32.
     pub tf32: bool,
 }
 
