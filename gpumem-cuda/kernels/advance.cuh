@@ -1,16 +1,16 @@
 // The end of a step: the step counter, and in binary16 the loss scale.
 //
-// A step in which a gradient was not finite has updated nothing and does not count. The scale is halved after it, and doubled
-// after GROWTH other steps in a row.
+// A step with a gradient that is not finite is skipped: it updates nothing and does not count. The loss scale is halved after such a step, and
+// doubled after GROWTH other steps in a row.
 //
-// EVERY  where parameters are averaged, the steps from one average to the next
+// EVERY given if parameters are averaged: the steps from one average to the next
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr u32 GROWTH = 2000;
 constexpr float LARGEST_SCALE = 16777216.0f;
 
-// By one thread, when nobody reads the state any more.
+// Called by one thread, when no other thread reads the state any more.
 static __device__ __forceinline__ void advance_state(u32 *state) {
     const bool is_skipped = state[STATE_OVERFLOW] != 0;
     state[STATE_OVERFLOW] = 0;
@@ -33,10 +33,10 @@ static __device__ __forceinline__ void advance_state(u32 *state) {
     }
 }
 
-// By every thread of a launch that is the end of the step, once it has read the state: the last block that comes here goes on to the
-// next step.
+// Called by every thread of a launch that ends the step, after it has read the state. The last block to call it advances the state to the next
+// step.
 static __device__ __forceinline__ void leave_step(u32 *state) {
-    // All threads of the block have read it. What others read comes before what the last one writes.
+    // All threads of the block have read the state. The fence orders reads of other blocks before the writes of the last one.
     __syncthreads();
     if (threadIdx.x == 0) {
         __threadfence();

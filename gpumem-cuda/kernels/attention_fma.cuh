@@ -1,16 +1,16 @@
 // Attention without tensor cores, for attention.cu.
 //
-// A block has 256 threads, thought of as 16 x 16. Every product is one of three kinds, of tiles of 64 x 64 in shared memory, and
-// gives each thread 4 x 4 numbers: see product_nt, product_nn and product_tn. Heads wider than 64 are worked on in chunks of 64
-// elements; those wider than 128 are shared out to several blocks (slices), each of which computes the weights for itself.
+// A block has 256 threads in a grid of 16 x 16. Every product multiplies tiles of 64 x 64 in shared memory, and gives each thread 4 x 4 numbers:
+// see product_nt, product_nn and product_tn. Heads wider than 64 are processed in chunks of 64 elements. Those wider than 128 are divided among
+// several blocks (slices), each of which computes the weights for itself.
 //
-// No include guard: the tests include it once for each kernel they compile.
-// In float4. An odd pitch lets 8 threads read 8 rows at once.
+// No include guard: the tests include it once for each kernel they compile. The pitch counts float4. It is odd, so that 8 threads can read 8 rows
+// at once.
 constexpr int PITCH = SIDE / 4 + 1;
 
 typedef float4 Tile[SIDE][PITCH];
 
-// Four elements in one access, where heads begin at multiples of four.
+// Four elements in one access, if heads begin at multiples of four.
 #if HEAD % 4 == 0 && VALUE_HEAD % 4 == 0
 constexpr bool WHOLE_FOURS = true;
 struct alignas(4 * sizeof(real)) Four {
@@ -23,7 +23,7 @@ struct Four {
 };
 #endif
 
-// A head's rows: where they begin, how far they are apart, and how many and how long they are.
+// The rows of a head: start, pitch, number and length.
 template <class T>
 struct Rows {
     T *at;
@@ -38,7 +38,7 @@ static __device__ __forceinline__ Rows<const real> outputs_of(const real *y, u64
     return {y + place_out(head), OUT_PITCH, STEPS, VALUE_HEAD};
 }
 
-// Elements `column` to `column + 3` of a step of a head; zeros beyond the head and beyond the sequence.
+// Returns elements `column` to `column + 3` of a time step of a head; zeros beyond the head and beyond the sequence.
 static __device__ __forceinline__ float4 load_four(const Rows<const real> &head, int step, int column) {
     if (step >= head.steps || column >= head.width) return make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const real *from = head.at + step * head.pitch + column;
@@ -53,7 +53,7 @@ static __device__ __forceinline__ float4 load_four(const Rows<const real> &head,
     return four;
 }
 
-// With ADDS, adds to what is there.
+// Stores four elements; with ADDS adds them to those in memory.
 template <bool ADDS>
 static __device__ __forceinline__ void store_four(const Rows<real> &head, int step, int column, const float values[4]) {
     if (step >= head.steps || column >= head.width) return;
@@ -70,11 +70,11 @@ static __device__ __forceinline__ void store_four(const Rows<real> &head, int st
     if (WHOLE_FOURS) *(Four *)to = four;
 }
 
-// Where row r of a tile is put that product_nt reads as `b`: a thread's four rows are 16 places apart there, which lets 16 threads
-// read without waiting for each other, and follow each other in the sequence, so that one random draw serves all four.
+// Returns the place of row r in a tile that product_nt reads as `b`. A thread's four rows are 16 places apart there, so that 16 threads read
+// without bank conflicts. In the sequence they are consecutive, so that one random draw serves all four.
 static __device__ __forceinline__ int spread(int row) { return row % 4 * 16 + row / 4; }
 
-// A tile from 64 steps and one chunk of a head. All threads take part; barriers are the caller's.
+// Loads a tile from 64 time steps and one chunk of a head. All threads take part; barriers are the caller's.
 static __device__ __forceinline__ void load_tile(Tile &tile, const Rows<const real> &head, int first, int chunk,
                                                  bool spreads) {
     const int row = threadIdx.x / 16, column = threadIdx.x % 16;
@@ -95,7 +95,7 @@ static __device__ __forceinline__ void multiply_add(float sum[4], float x, float
 // sum[i][j] += a[ty + 16 i] . b[4 tx + j], over `width` elements; b is spread.
 static __device__ __forceinline__ void product_nt(const Tile &a, const Tile &b, int width, float sum[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
-    // Unrolled, as the compiler would for heads of 16 elements, it needs twice the registers.
+    // If it were unrolled, as the compiler does for heads of 16 elements, it would need twice the registers.
 #pragma unroll 1
     for (int d = 0; d < (width + 3) / 4; d++) {
         float4 y[4];
@@ -144,10 +144,10 @@ static __device__ __forceinline__ void product_tn(const Tile &a, const Tile &b, 
     }
 }
 
-// sum[i][j] += left[ty + 16 i] . right[4 tx + j] for 64 steps each of two matrices. Leaves the last chunks in `a` and `b`.
+// sum[i][j] += left[ty + 16 i] . right[4 tx + j] for 64 time steps each of two matrices. Leaves the last chunks in `a` and `b`.
 static __device__ __forceinline__ void scores(Tile &a, Tile &b, const Rows<const real> &left, int left_first,
                                               const Rows<const real> &right, int right_first, float sum[4][4]) {
-    // Loops over chunks stay loops: unrolled, they need more registers than there are.
+    // Loops over chunks must not be unrolled: that would need more registers than there are.
 #pragma unroll 1
     for (int chunk = 0; chunk * SIDE < left.width; chunk++) {
         __syncthreads();
@@ -158,7 +158,7 @@ static __device__ __forceinline__ void scores(Tile &a, Tile &b, const Rows<const
     }
 }
 
-// The scores of queries and keys, with what is added to them.
+// Computes the scores of queries and keys, with the bias.
 static __device__ __forceinline__ void biased_scores(Tile &a, Tile &b, const Parts &parts, int queries, int keys, float sum[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
@@ -172,20 +172,20 @@ static __device__ __forceinline__ void biased_scores(Tile &a, Tile &b, const Par
         for (int j = 0; j < 4; j++) sum[i][j] = biased(sum[i][j], parts.bias, queries + ty + 16 * i, keys + tx * 4 + j);
 }
 
-// Which of a thread's 4 x 4 weights are dropped: bit 4 i + j for the one of query ty + 16 i and key 4 tx + j. The loop is not
-// unrolled, and its result is one word, so that a draw costs few registers.
+// Returns which of a thread's 4 x 4 weights are dropped: bit 4 i + j for query ty + 16 i and key 4 tx + j. The loop is not unrolled, and its result
+// is one word, so that a draw costs few registers.
 static __device__ __forceinline__ u32 draw(const Draws &draws, u64 head, int queries, int keys) {
     u32 dropped = 0;
 #if THRESHOLD > 0
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll 1
     for (int i = 0; i < 4; i++) {
-        // The number of weight [i, j] of a head is (head * T + i) * M + j.
+        // Weight [i, j] of a head has number (head * T + i) * M + j.
         const u64 first = (head * STEPS + (queries + ty + 16 * i)) * KEY_STEPS + keys + tx * 4;
         u32 words[8];
         drop_words(draws, first / 4, words);
 #if KEY_STEPS % 4 != 0
-        // The four lie in two draws.
+        // The four weights span two draws.
         drop_words(draws, first / 4 + 1, words + 4);
 #pragma unroll
         for (int e = 0; e < 7; e++) words[e] = first & 1 ? words[e + 1] : words[e];
@@ -199,12 +199,12 @@ static __device__ __forceinline__ u32 draw(const Draws &draws, u64 head, int que
     return dropped;
 }
 
-// f of one of the weights that `draw` drew for.
+// Returns f of one of the weights for which `draw` drew.
 static __device__ __forceinline__ float factor(u32 dropped, int i, int j) {
     return dropped >> (4 * i + j) & 1 ? 0.0f : (float)(KEEP);
 }
 
-// Over the 16 threads that share rows.
+// Reductions over the 16 threads that share rows.
 static __device__ __forceinline__ float row_sum(float x) {
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
@@ -217,7 +217,7 @@ static __device__ __forceinline__ float row_max(float x) {
     return x;
 }
 
-// A thread's 4 x 4 weights as rows ty + 16 i, columns 4 tx + j of a tile.
+// Stores a thread's 4 x 4 weights as rows ty + 16 i, columns 4 tx + j of a tile.
 static __device__ __forceinline__ void put(Tile &tile, const float values[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
@@ -225,7 +225,7 @@ static __device__ __forceinline__ void put(Tile &tile, const float values[4][4])
         tile[ty + 16 * i][tx] = make_float4(values[i][0], values[i][1], values[i][2], values[i][3]);
 }
 
-// Tiles of keys are gone through with the largest score so far of each row; when that grows, what was summed is scaled down.
+// Goes through tiles of keys with the largest score so far of each row. When that grows, the sums are scaled down (online softmax).
 KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const real *k_all, const real *v_all, const real *bias,
                                                         const u32 *seen, const u32 *state, real *y, float *lse, u32 row) {
     __shared__ Tile a, b;
@@ -233,7 +233,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16, first = block.tile * SIDE;
     const Parts parts = parts_of(block.head, q_all, k_all, v_all, bias, seen);
     float sum[OWN_CHUNKS][4][4] = {};
-    // Of row ty + 16 i: the largest score, and this thread's share of the sum of exp(score - largest).
+    // For row ty + 16 i: the largest score, and this thread's share of the sum of exp(score - largest).
     float largest[4], total[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -282,7 +282,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
     for (int i = 0; i < 4; i++) {
         const int step = first + ty + 16 * i;
         float all = row_sum(total[i]), log = largest[i] + logf(all);
-        // Its sums are 0.
+        // The sums of such a row are 0.
         if (sees_none(all)) all = 1.0f, log = -hidden();
 #if SAVES
         if (step < STEPS && tx == 0 && block.first_chunk == 0) lse[block.head * STEPS + step] = log;
@@ -296,7 +296,7 @@ KERNEL(__launch_bounds__(256, 1) attention_forward)(const real *q_all, const rea
     }
 }
 
-// The log-sum-exp of rows ty + 16 i of a tile of queries. Beyond the end it is infinite, and every weight exp(-infinity).
+// Loads the log-sum-exp of rows ty + 16 i of a tile of queries. Beyond the end it is infinite, so that every weight is exp(-infinity).
 static __device__ __forceinline__ void logs_of(const float *lse, int first, float logs[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -305,7 +305,7 @@ static __device__ __forceinline__ void logs_of(const float *lse, int first, floa
     }
 }
 
-// delta = dy . y of the same rows.
+// Computes delta = dy . y of those rows.
 static __device__ __forceinline__ void dot_gradients(const Rows<const real> &dy, const Rows<const real> &y, int first, float deltas[4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
 #pragma unroll
@@ -321,7 +321,7 @@ static __device__ __forceinline__ void dot_gradients(const Rows<const real> &dy,
     }
 }
 
-// What dot_gradients left behind, of the same rows.
+// Loads the deltas of those rows that dot_gradients stored.
 static __device__ __forceinline__ void deltas_of(const float *delta, int first, float deltas[4]) {
 #pragma unroll
     for (int i = 0; i < 4; i++) {
@@ -330,7 +330,7 @@ static __device__ __forceinline__ void deltas_of(const float *delta, int first, 
     }
 }
 
-// From scores and dy . v of queries ty + 16 i and keys 4 tx + j: f * p into `p`, and s into `s`.
+// Computes f * p into `p` and s into `s`, from scores and dy . v of queries ty + 16 i and keys 4 tx + j.
 static __device__ __forceinline__ void slopes(u32 dropped, const Parts &parts, int queries, int keys, const float logs[4],
                                               const float deltas[4], float p[4][4], float s[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
@@ -374,7 +374,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_queries)(const real *dy, con
         for (int c = 0; c < OWN_CHUNKS; c++) {
             __syncthreads();
             if (c == 0) put(a, s);
-            // A single chunk of the keys is still there.
+            // If the keys have a single chunk, it is still loaded.
             if (CHUNKS > 1) load_tile(b, keys_of(parts), keys, block.first_chunk + c, true);
             __syncthreads();
             product_nn(a, b, dq[c]);
@@ -417,7 +417,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
             for (int c = 0; c < OWN_CHUNKS; c++) {
                 __syncthreads();
                 if (c == 0) put(b, p);
-                // A single chunk of dy is still there.
+                // If dy has a single chunk, it is still loaded.
                 if (VALUE_CHUNKS > 1) load_tile(a, slope, queries, block.first_chunk + c, false);
                 __syncthreads();
                 product_tn(b, a, dv[c]);
@@ -447,7 +447,7 @@ KERNEL(__launch_bounds__(256, 1) attention_backward_keys)(const real *dy, const 
 }
 
 #if MATRICES && defined(SAMPLES)
-// The sums of the columns of a tile, as its row 0. All threads take part, and have read what was in `tile`.
+// Sums the columns of `values` into row 0 of a tile. All threads take part, and have read the tile's previous contents.
 static __device__ __forceinline__ void sum_rows(Tile &tile, float values[4][4]) {
     const int ty = threadIdx.x / 16, tx = threadIdx.x % 16;
     __syncthreads();
@@ -466,10 +466,10 @@ static __device__ __forceinline__ void sum_rows(Tile &tile, float values[4][4]) 
     values[0][3] = sum.w;
 }
 
-// Tiles of queries that have tiles of a matrix of their own.
+// Tiles of queries with separate tiles of a bias matrix.
 constexpr int BIAS_TILES = BIAS_ROWS == 1 ? 1 : TILES;
 
-// A tile of a matrix's gradient: the sum of s over all heads of the batch that share the matrix, and where it is a row over all queries.
+// Computes a tile of a bias matrix's gradient: the sum of s over all heads of the batch that share the matrix, and over all queries if it is a row.
 KERNEL(__launch_bounds__(256, 1) attention_backward_bias)(const real *dy, const real *q_all, const real *k_all, const real *v_all,
                                                        const real *bias, const u32 *seen, const float *lse, const float *delta, const u32 *state,
                                                        real *dbias, u32 row) {

@@ -1,60 +1,59 @@
 // Attention on tensor cores, for attention.cu: heads of 16, 32, ... 128 elements.
 //
-// A block has four warps, and each of them 16 of the block's 64 rows: queries, or keys where the gradients of keys and values are
-// computed. Those rows stay in registers, as the left operands of products whose right operands, tiles of the other rows, pass by
-// in shared memory. Weights come out of the first products as accumulators and go into the next ones as left operands without
-// leaving the registers. Exponentials are to the base of 2.
+// A block has four warps. Each has 16 of the block's 64 rows: queries, or keys if the gradients of keys and values are computed. Those rows stay in
+// registers as left operands of products. The right operands, tiles of the other rows, are loaded one after the other into shared memory. Weights
+// are the accumulators of the first products and the left operands of the next ones, without leaving the registers. Exponentials are to the base of
+// 2.
 //
-// With g = lane / 4 and t = lane % 4, a lane holds of a product of its warp rows g and g + 8, and columns 2t and 2t + 1 of each
-// eight: elements e = 0, 1 of row g, and 2, 3 of row g + 8.
+// With g = lane / 4 and t = lane % 4, a lane has rows g and g + 8 of its warp's product, and columns 2t and 2t + 1 of each eight: elements e = 0, 1
+// of row g, and 2, 3 of row g + 8.
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "mma.cuh"
 
-// Elements from one row to the next in shared memory: an odd multiple of 16 bytes, so that eight rows are read at once.
+// Pitch in shared memory, in elements: an odd multiple of 16 bytes, so that eight rows are read at once.
 constexpr int WIDTH = HEAD + 8;
-// Steps of 16 elements of a head.
+// Parts of 16 elements of a head, and of 8.
 constexpr int PARTS = HEAD / 16;
 constexpr int EIGHTS = HEAD / 8;
 constexpr int THREADS = 128;
-// Blocks that a multiprocessor is to have registers for: without it, ptxas aims at more and spills. Tiles that are not whole and
-// shared keys take registers of their own. The shared memory of one of compute capability 7.5 is enough for one block of the
-// backward pass.
+// Blocks for which a multiprocessor must have registers: without this bound, ptxas tries to fit more and spills. Partial tiles and shared keys need
+// additional registers. The shared memory of compute capability 7.5 is enough for one block of the backward pass.
 constexpr bool PLAIN = STEPS % SIDE == 0 && KEY_STEPS % SIDE == 0 && GROUP == 1 && !MATRICES && !SEEN;
-// Whether there are keys beyond the end that a query would see for its number.
+// True if a query could attend to keys beyond the end, judged by its time step alone.
 constexpr bool ENDS = KEY_STEPS % SIDE != 0 && !(CAUSAL && KEY_STEPS >= STEPS);
 constexpr int RESIDENT_FORWARD = HEAD > 64 ? 1 : SEEN && MATRICES ? 2 : TENSOR_CORES == 16 && THRESHOLD == 0 && PLAIN ? 4 : 3;
 constexpr int RESIDENT_BACKWARD = HEAD > 64 || TENSOR_CORES != 16 ? 1 : PLAIN ? 3 : 2;
-// Rows of the tiles that pass by in the backward pass: as many as let two pairs of them fit.
+// Rows of the tiles that are loaded one after the other in the backward pass: as many as let two pairs of them fit.
 constexpr int STREAM = HEAD <= 64 ? 64 : 32;
 constexpr float LOG2_E = 1.44269504088896341f;
 constexpr float LN_2 = 0.693147180559945309f;
 constexpr float SCALE_2 = (float)(SCALE)*LOG2_E;
-// Factors of scores, and of the logarithms that the forward pass leaves, before they are compared. They make both logarithms to the base
-// of 2. With a bias both are 1: a score that is the lowest number of a format would become -infinity.
+// Factors of scores, and of the logarithms that the forward pass saves, before they are compared. They make both logarithms to the base of 2. With
+// a bias both are 1: otherwise a score of the lowest number of a format would become -infinity.
 constexpr float SCORE_UNIT = MATRICES ? 1.0f : SCALE_2, LOG_UNIT = MATRICES ? 1.0f : LOG2_E;
 
 struct __align__(16) Rows {
     u16 at[SIDE * WIDTH];
 };
 
-// Two pairs of tiles that pass by, or one pair of tiles of the block's own rows.
+// Two pairs of streamed tiles, or one pair of tiles of the block's own rows.
 struct __align__(16) Pairs {
     u16 at[4 * STREAM * WIDTH];
 };
 
-// The first of the warp's rows among the block's, and the lane's row and pair of columns.
+// Return the first of the warp's rows in the block, and the lane's row and pair of columns in the warp's product.
 static __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16; }
 static __device__ __forceinline__ int lane_row() { return threadIdx.x % 32 / 4; }
 static __device__ __forceinline__ int lane_pair() { return threadIdx.x % 4 * 2; }
 
-// COUNT rows of a head from step `first` on, a multiple of COUNT; zeros beyond the sequence of LENGTH, or with CUT beyond `length` of its
-// steps. Done after `copies_done` and a barrier.
+// Loads COUNT rows of a head from time step `first` on, a multiple of COUNT. Stores zeros beyond the sequence of LENGTH, or with CUT beyond
+// `length` time steps. Complete after `copies_done` and a barrier.
 template <int COUNT, int LENGTH, bool CUT = false>
 static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u64 pitch, int first, int length = LENGTH) {
     constexpr bool WHOLE = !CUT && LENGTH % COUNT == 0;
     if constexpr (THREADS % EIGHTS == 0) {
-        // A thread's rows are as far apart as the compiler knows: all of its copies have one address and different offsets.
+        // The distance of a thread's rows is a constant, so that all of its copies have one address and different offsets.
         constexpr int STRIDE = THREADS / EIGHTS, ROUNDS = TENSOR_CORES == 16 && WHOLE ? COUNT / STRIDE : 1;
         const int row = threadIdx.x / EIGHTS, column = threadIdx.x % EIGHTS * 8;
         u16 *to = tile + row * WIDTH + column;
@@ -65,7 +64,7 @@ static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u6
             copy_16(to + i * WIDTH, inside ? from + i * pitch : head, inside);
         }
     } else {
-        // Copies are under way all at once anyhow, and an unrolled loop takes registers.
+        // The copies are in flight together anyhow, and an unrolled loop needs more registers.
 #pragma unroll 1
         for (int i = threadIdx.x; i < COUNT * EIGHTS; i += THREADS) {
             const int row = i / EIGHTS, column = i % EIGHTS * 8, step = first + row;
@@ -74,13 +73,13 @@ static __device__ __forceinline__ void load_rows(u16 *tile, const real *head, u6
     }
 }
 
-// COUNT rows of the keys or values of a head, and zeros for those that do not count.
+// Loads COUNT rows of the keys or values of a head, with zeros for those that do not count.
 template <int COUNT>
 static __device__ __forceinline__ void load_keys(u16 *tile, const real *head, u64 pitch, int first, int count) {
     load_rows<COUNT, KEY_STEPS, SEEN == 1>(tile, head, pitch, first, count);
 }
 
-// The warp's rows of one of the block's own tiles.
+// Loads the warp's rows of one of the block's own tiles.
 static __device__ __forceinline__ void load_own(const u16 *tile, Left to[PARTS]) {
 #pragma unroll
     for (int d = 0; d < PARTS; d++) load_left<false>(tile + warp_row() * WIDTH + 16 * d, WIDTH, to[d]);
@@ -91,7 +90,7 @@ static __device__ __forceinline__ void clear(Accumulator &sum) {
     for (int e = 0; e < 4; e++) sum.at[e] = 0.0f;
 }
 
-// sums[16, 16] = own rows times the 16 rows from `tile` on, over the elements of a head.
+// sums[16, 16] = the warp's own rows times the 16 rows from `tile` on, over the elements of a head.
 static __device__ __forceinline__ void dot_rows(const Left own[PARTS], const u16 *tile, Accumulator sums[2]) {
 #pragma unroll
     for (int d = 0; d < PARTS; d++) {
@@ -118,7 +117,7 @@ static __device__ __forceinline__ void add_rows(const Left &weights, const u16 *
     }
 }
 
-// What came out of a product as the left operand of the next one.
+// Converts the result of a product to the left operand of the next one.
 static __device__ __forceinline__ Left as_left(const Accumulator values[2]) {
     Left left;
 #pragma unroll
@@ -126,7 +125,7 @@ static __device__ __forceinline__ Left as_left(const Accumulator values[2]) {
     return left;
 }
 
-// Over the four lanes that share rows.
+// Reductions over the four lanes that share rows.
 static __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(FULL_WARP, x, 1);
     return x + __shfl_xor_sync(FULL_WARP, x, 2);
@@ -137,7 +136,7 @@ static __device__ __forceinline__ float quad_max(float x) {
     return fmaxf(x, __shfl_xor_sync(FULL_WARP, x, 2));
 }
 
-// 2^x, at most two units in the last place off; numbers below the smallest normal one count as 0.
+// Returns 2^x, at most two units in the last place off; numbers below the smallest normal one count as 0.
 static __device__ __forceinline__ float power_of_two(float x) {
 #ifdef __CUDA_ARCH__
     float y;
@@ -156,7 +155,7 @@ static __device__ __forceinline__ void unpack(u32 word, float &low, float &high)
     high = widen(second);
 }
 
-// The product of two pairs of elements.
+// Returns the dot product of two pairs of elements.
 static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
     float a_low, a_high, b_low, b_high;
     unpack(a, a_low, a_high);
@@ -164,7 +163,7 @@ static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
     return a_low * b_low + a_high * b_high;
 }
 
-// Writes the warp's rows of a head of LENGTH steps, the first of which is `step`; with ADDS adds them to what is there.
+// Writes the warp's rows of a head of LENGTH time steps, of which the first is `step`; with ADDS adds them to those in memory.
 template <int LENGTH, bool ADDS>
 static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int step, const Accumulator sums[2 * PARTS],
                                                   const float factors[2]) {
@@ -187,7 +186,7 @@ static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int ste
     }
 }
 
-// Which of four weights are dropped whose numbers are four times `block` and the three after it: a bit each.
+// Returns which of four weights are dropped, a bit each. Their numbers are 4 * block and the three after it.
 static __device__ __forceinline__ u32 draw_four(const Draws &draws, u64 block) {
     u32 words[4], dropped = 0;
     drop_words(draws, block, words);
@@ -200,9 +199,10 @@ static __device__ __forceinline__ u64 weight_number(u64 head, int query, int key
     return (head * STEPS + query) * KEY_STEPS + key;
 }
 
-// Which of a lane's weights are dropped, in 8 * COUNT columns: bit 4 j + e for element e of eight j. Rows are queries from `rows`
-// on and columns keys from `columns` on, or with KEYS_DOWN the other way round. Four neighbouring keys have one draw, and the
-// lanes that share it draw for each other. The loop is not unrolled, so that a draw costs few registers.
+// Returns which of a lane's weights are dropped, in 8 * COUNT columns: bit 4 j + e for element e of eight j.
+//
+// Rows are queries from `rows` on and columns keys from `columns` on, or with KEYS_DOWN the other way round. Four neighbouring keys share one draw,
+// and the lanes that share it draw for each other. The loop is not unrolled, so that a draw costs few registers.
 template <bool KEYS_DOWN, int COUNT>
 static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, int rows, int columns) {
     u32 dropped = 0;
@@ -212,7 +212,7 @@ static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, in
     for (int j = 0; j < COUNT; j++) {
         u32 bits = 0;
 #if KEY_STEPS % 4 != 0
-        // Draws begin anywhere: each weight is looked up.
+        // Weights may begin anywhere in a draw, so each is looked up.
 #pragma unroll 1
         for (int e = 0; e < 4; e++) {
             const int down = row + e / 2 * 8, across = columns + 8 * j + lane_pair() + e % 2;
@@ -221,7 +221,7 @@ static __device__ __forceinline__ u32 draw_tile(const Draws &draws, u64 head, in
         }
 #else
         if (KEYS_DOWN) {
-            // Of four lanes with neighbouring keys, each draws for one of two queries, and these keys or those 8 further down.
+            // Each of four lanes with neighbouring keys draws for one of two queries, and for these keys or those 8 further down.
             const int share = lane / 4 % 4, base = lane & ~12;
             const int query = columns + 8 * j + lane_pair() + share % 2, key = row / 4 * 4 + share / 2 * 8;
             const u32 own = draw_four(draws, weight_number(head, query, key) / 4);
@@ -245,22 +245,22 @@ static __device__ __forceinline__ float keeps(u32 dropped, int bit) {
     return dropped >> bit & 1 ? 0.0f : (float)(KEEP);
 }
 
-// What a lane keeps of rows g and g + 8 while keys pass by: the score that weights are relative to, and its share of the sum of
-// 2^(score - base).
+// A lane's state for rows g and g + 8 during the pass over keys: the score that weights are relative to, and its share of the sum of 2^(score -
+// base).
 struct Softmax {
     float base[2], total[2];
 };
 
-// The power of e that the difference of two numbers in that unit stands for.
+// Returns the power of e for a difference of two numbers in the unit of scores.
 static __device__ __forceinline__ float power_of(float difference) {
     return power_of_two(MATRICES ? difference * LOG2_E : difference);
 }
 
-// By how much a score may exceed the base before the base is moved: what was summed so far is then multiplied once in a while
-// and not for every tile. Weights of up to 2^8 are far from overflow, unless those that are not dropped are multiplied with much.
+// The amount by which a score may exceed the base before the base is moved, so that the sums are not rescaled for every tile. Weights of up to 2^8
+// are far from overflow, unless the factor of kept weights is large.
 constexpr float MARGIN = (float)(KEEP) > 64.0f ? 0.0f : MATRICES ? 8.0f * LN_2 : 8.0f;
 
-// On the diagonal, where keys and queries are the same steps, hides the keys that come after a query.
+// Hides the keys after a query, in a tile on the diagonal, which has the same time steps for keys and queries.
 static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) {
     const int row = warp_row() + lane_row() - lane_pair();
 #pragma unroll
@@ -270,7 +270,7 @@ static __device__ __forceinline__ void hide_later(Accumulator scores[SIDE / 8]) 
             if (8 * j + e % 2 > row + e / 2 * 8) scores[j].at[e] = hidden();
 }
 
-// Hides the keys that are too far from a query; the first key is `apart` steps after the first query.
+// Hides the keys that are too far from a query. The first key is `apart` time steps after the first query.
 static __device__ __forceinline__ void hide_far(Accumulator scores[SIDE / 8], int apart) {
     const int row = warp_row() + lane_row() - lane_pair() - apart;
 #pragma unroll
@@ -280,7 +280,7 @@ static __device__ __forceinline__ void hide_far(Accumulator scores[SIDE / 8], in
             if (!is_near(row + e / 2 * 8 - 8 * j - e % 2)) scores[j].at[e] = hidden();
 }
 
-// In the last tile, hides the keys beyond the end of the sequence.
+// Hides the keys beyond the end of the sequence, in the last tile.
 static __device__ __forceinline__ void hide_beyond(Accumulator scores[SIDE / 8], int from) {
 #pragma unroll
     for (int j = 0; j < SIDE / 8; j++)
@@ -298,8 +298,8 @@ static __device__ __forceinline__ void hide_others(Accumulator scores[SIDE / 8],
             if (!counts(step + lane_row() + e / 2 * 8, from + 8 * j + lane_pair() + e % 2, parts.seen)) scores[j].at[e] = hidden();
 }
 
-// Makes scores of the products of 16 queries from `step` on and 8 * COUNT keys from `from` on, if there is a bias. With KEYS_DOWN rows
-// are keys and columns are queries.
+// Adds the bias, if there is one, to the products of 16 queries from `step` on and 8 * COUNT keys from `from` on. With KEYS_DOWN rows are keys and
+// columns are queries.
 template <int COUNT, bool KEYS_DOWN>
 static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const real *bias, int step, int from) {
 #if MATRICES
@@ -313,7 +313,7 @@ static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const
 #endif
 }
 
-// Moves the bases up to the scores of another tile where one exceeds them by more than the margin.
+// Moves the bases up to the scores of another tile if one exceeds them by more than the margin.
 static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE / 8], Softmax &rows, Accumulator sums[2 * PARTS]) {
     float highest[2];
 #pragma unroll
@@ -339,7 +339,7 @@ static __device__ __forceinline__ void move_base(const Accumulator scores[SIDE /
     }
 }
 
-// Scores of a tile of keys to weights, in place.
+// Turns the scores of a tile of keys into weights, in place.
 static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 dropped, Softmax &rows) {
     const float bases[2] = {base_of(rows.base[0]), base_of(rows.base[1])};
 #pragma unroll
@@ -352,7 +352,7 @@ static __device__ __forceinline__ void weigh(Accumulator scores[SIDE / 8], u32 d
         }
 }
 
-// Keys are loaded while the values of the tile before them are worked on, and values while the keys are.
+// Keys are loaded while the values of the previous tile are processed, and values while the keys are.
 KERNEL(__launch_bounds__(THREADS, RESIDENT_FORWARD) attention_forward)
 (const real *q_all, const real *k_all, const real *v_all, const real *bias, const u32 *seen, const u32 *state, real *y,
  float *lse, u32 row) {

@@ -1,8 +1,8 @@
-// The backward pass of attention on tensor cores: behind attention_mma.cuh, which has what both passes share.
+// The backward pass of attention on tensor cores, included after attention_mma.cuh, which has the code that both passes share.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// The log-sum-exp of rows g and g + 8 in the unit of scores, and delta = dy . y of them, which is left in memory as well.
+// Computes the log-sum-exp of rows g and g + 8 in the unit of scores, and their delta = dy . y, which is also stored in memory.
 static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS], const real *y, const float *lse,
                                                       int step, float logs[2], float deltas[2], float *delta_rows) {
 #pragma unroll
@@ -23,12 +23,13 @@ static __device__ __forceinline__ void own_statistics(const Left gradients[PARTS
     }
 }
 
-// The weight of a score, whose row has this log-sum-exp in the unit of scores.
+// Returns the weight of a score, given its row's log-sum-exp in the unit of scores.
 static __device__ __forceinline__ float weight_of(float score, float log) { return power_of(score * SCORE_UNIT - log); }
 
-// From scores p and products s of dy and v of 16 queries and 16 keys: s as it is in attention.cu. With HIDES some keys are hidden:
-// where it is causal those that come after a query, whose first one is step `own` of these keys, those that are too far from it, those
-// from number `end` on, and those that do not count; the first key is step `from`.
+// Computes s, as defined in attention.cu, from scores p and products s of dy and v, for 16 queries and 16 keys.
+//
+// With HIDES some keys are hidden: with a causal mask those after a query, the first of which is time step `own` of these keys; those too far from
+// it; those from number `end` on; and those that do not count. The first key is time step `from`.
 template <bool HIDES>
 static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
                                               const float deltas[2], const Parts &parts, int own, int end, int from) {
@@ -81,7 +82,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
             load_keys<STREAM>(next, parts.k, KEY_PITCH, from + STREAM, parts.count);
             load_keys<STREAM>(next + STREAM * WIDTH, parts.v, VALUE_PITCH, from + STREAM, parts.count);
         }
-        // As far as the warp's last query sees.
+        // Stop at the last key that the warp's last query attends to.
         int beyond = !CAUSAL ? KEY_STEPS : ENDS ? min(step + 16, KEY_STEPS) : step + 16;
         if (SEEN == 1) beyond = min(beyond, parts.count);
 #pragma unroll 1
@@ -111,12 +112,12 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_queries)
     store_rows<STEPS, ADD>(dq_all + place_queries(block.head), QUERY_PITCH, step, dq, factors);
 }
 
-// Of the queries of a tile that passes by: the log-sum-exp in the unit of scores in [0], delta in [1].
+// Statistics of the queries of a streamed tile: the log-sum-exp in the unit of scores in [0], delta in [1].
 struct __align__(16) Statistics {
     float at[STREAM][2];
 };
 
-// Carries one number of them from memory to shared memory, as each of the first 2 * STREAM threads does.
+// Moves one of these numbers from memory to shared memory. Each of the first 2 * STREAM threads moves one.
 struct Statistic {
     float held;
 
@@ -132,15 +133,15 @@ struct Statistic {
     }
 };
 
-// The same with keys down and queries across, for s where SLOPES, and f p in the place of p; the first query is `apart` steps after
-// the first key, which is step `own`.
+// Computes slopes with keys as rows and queries as columns: s if SLOPES, and f p in place of p. The first query is `apart` time steps after the
+// first key, which is time step `own`.
 template <bool HIDES, bool SLOPES>
 static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulator s[2], u32 dropped, const Statistics &columns,
                                                      int part, int apart, const Parts &inputs, int own) {
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         const int column = 8 * j + lane_pair();
-        // Of columns t and t + 1: log and delta each.
+        // Log and delta of columns t and t + 1.
         const float4 two = *(const float4 *)columns.at[part + column];
 #pragma unroll
         for (int e = 0; e < 4; e++) {
@@ -155,7 +156,7 @@ static __device__ __forceinline__ void slopes_across(Accumulator p[2], Accumulat
     }
 }
 
-// The gradients of the block's keys (KEYS), its values (VALUES) or both.
+// Computes the gradients of the block's keys (KEYS), of its values (VALUES) or of both.
 template <bool KEYS, bool VALUES>
 static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics statistics[2], const Work &block,
                                                      const real *dy, const Parts &inputs, const float *lse, const float *delta,
@@ -180,10 +181,10 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
         const real *q = inputs.q + place_queries(head), *slopes = dy + place_out(head);
         const real *bias = bias_of(head, inputs.bias);
         const float *logs = lse + head * STEPS, *deltas = delta + head * STEPS;
-        // The tiles of the head before may still be read.
+        // The tiles of the previous head may still be read.
         if (GROUP > 1) __syncthreads();
         const int begin = first_queries(first, inputs.seen), end = end_queries(first, inputs.seen);
-        // Keys that do not count, or that come after all queries that could see them.
+        // Skip keys that do not count, or that come after all queries that could attend to them.
         if ((SEEN || KEY_STEPS > STEPS) && begin >= end) continue;
         load_rows<STREAM, STEPS>(tiles.at, q, QUERY_PITCH, begin);
         load_rows<STREAM, STEPS>(tiles.at + STREAM * WIDTH, slopes, OUT_PITCH, begin);
@@ -204,7 +205,7 @@ static __device__ __forceinline__ void backward_keys(Pairs &tiles, Statistics st
                 load_rows<STREAM, STEPS>(next + STREAM * WIDTH, slopes, OUT_PITCH, from + STREAM);
                 statistic.fetch(logs, deltas, from + STREAM);
             }
-            // From the first query on that sees one of the warp's keys.
+            // Start at the first query that attends to one of the warp's keys.
 #pragma unroll 1
             for (int part = CAUSAL ? max(own - from, 0) : 0; part < STREAM && from + part < STEPS; part += 16) {
                 const u16 *queries = now + part * WIDTH, *gradients = queries + STREAM * WIDTH;
@@ -247,7 +248,7 @@ KERNEL(__launch_bounds__(THREADS, RESIDENT_BACKWARD) attention_backward_keys)
     if constexpr (HEAD <= 96) {
         backward_keys<true, true>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
     } else {
-        // There are not registers enough for both gradients: the weights are computed twice.
+        // The registers do not suffice for both gradients, so the weights are computed twice.
         backward_keys<false, true>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);
         __syncthreads();
         backward_keys<true, false>(tiles, statistics, block, dy, inputs, lse, delta, draws_of(state, row), dk_all, dv_all);

@@ -1,11 +1,11 @@
-// Moving averages of parameters: of one, or of many in one launch.
+// Exponential moving averages of parameters: of one, or of many in one launch.
 //
 // DECAY, EVERY  the share of an average that a step keeps, and the steps from one to the next: see gpumem_core::train::Ema
-// WARMUP        where early averages forget faster
-// MIXED         whether there are f32 master copies
-// FIELDS, MOST  see many.cuh. Of each parameter a launch says, after its first block, where it, its average and, where MIXED, its master copy
-//               begin after the pointers of their names, in units of 256 bytes; NONE without a copy. The bit is set where its elements are
-//               f32 rather than REAL
+// WARMUP        given if early averages forget faster
+// MIXED         1 if there are f32 master copies
+// FIELDS, MOST  see many.cuh. A launch has for each parameter, after its first block: the offsets of the parameter, its average and, if MIXED, its
+//               master copy from the pointers of those names, in units of 256 bytes; NONE without a copy. The bit is set if its elements are f32
+//               rather than REAL
 //
 // The first average is the parameter itself.
 #include "base.cuh"
@@ -14,7 +14,7 @@
 
 constexpr u32 NONE = 0xffffffffu;
 
-// The share of the parameters in the averages, where there have been so many before.
+// Returns the weight of the parameters in the next averages, given the number of earlier averages.
 static __device__ __forceinline__ float share_of(u32 averaged) {
     if (averaged == 0) return 1.0f;
     double decay = DECAY;
@@ -50,7 +50,7 @@ static __device__ __forceinline__ void go_on(const char *weights, const char *ma
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) {
         const float way = parameters[e] - values[e];
-        // The first is the parameter, whatever was there before.
+        // The first average is the parameter, whatever was in memory before.
         values[e] = share == 1.0f  ? parameters[e]
                     : share < 0.5f ? values[e] + share * way
                                    : parameters[e] - way * (1.0f - share);
@@ -58,7 +58,7 @@ static __device__ __forceinline__ void go_on(const char *weights, const char *ma
     save(values, part.many, average);
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 KERNEL(average)(const char *weights, const char *masters, char *averages, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
     go_on(weights, masters, averages, state, tensors);
 }

@@ -1,34 +1,34 @@
 // Mean over windows of a feature map, and its gradient.
 //
-// COUNT                    elements of what the entry point writes
+// COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // KERNEL_H, KERNEL_W       window
-// STRIDE_H, STRIDE_W       steps between windows
-// PADDING_H, PADDING_W     what the first window reaches beyond the plane
-// PADDED                   whether zeros of the padding count in the mean
-// ADD                      whether the gradient is added to what is there
-// PACK                     channels that a thread takes: see planes.cuh
-// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// STRIDE_H, STRIDE_W       elements from one window to the next
+// PADDING_H, PADDING_W     elements by which the first window extends beyond the plane
+// PADDED                   1 if zeros of the padding count in the mean
+// ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
+// PACK                     channels that a thread works on: see planes.cuh
+// CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 //
-// The window at (o, p) covers rows o * STRIDE_H - PADDING_H up to KERNEL_H rows later, columns likewise, as far as they lie in
-// the plane. size[o, p] is the number of elements covered, or with PADDED that of all within HEIGHT + 2 * PADDING_H times
-// WIDTH + 2 * PADDING_W: what rounding up the number of windows lets the last one reach beyond that never counts.
+// The window at (o, p) covers rows o * STRIDE_H - PADDING_H up to KERNEL_H rows later, columns likewise, as far as they are inside the plane.
+// size[o, p] is the number of elements covered, or with PADDED that of all within HEIGHT + 2 * PADDING_H times WIDTH + 2 * PADDING_W: elements
+// beyond that, which the last window has if the number of windows was rounded up, never count.
 //
 // forward:  y[o, p] = sum over the window of x[h, w] / size[o, p]. x is [B * C, HEIGHT, WIDTH], y [B * C, OUT_HEIGHT, OUT_WIDTH].
-// backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
+// backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread for each element
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// How much of the window at (o, p) counts, along each axis.
+// Returns the number of elements of the window at (o, p) that count.
 static __device__ __forceinline__ float divisor(int o, int p) {
     const int top = o * STRIDE_H, left = p * STRIDE_W;
 #if PADDED
@@ -38,7 +38,7 @@ static __device__ __forceinline__ float divisor(int o, int p) {
     const int rows = min(top + KERNEL_H - PADDING_H, HEIGHT) - max(top - PADDING_H, 0);
     const int columns = min(left + KERNEL_W - PADDING_W, WIDTH) - max(left - PADDING_W, 0);
 #endif
-    // A window of nothing but padding sums up to 0, whatever that is divided by.
+    // A window with padding only sums to 0, so that the divisor does not matter.
     return rows > 0 && columns > 0 ? (float)rows * (float)columns : 1.0f;
 }
 

@@ -1,20 +1,19 @@
 // Mean over windows of a volume, and its gradient: see volumes.cuh for sizes and windows.
 //
-// PADDED  whether zeros of the padding count in the mean
+// PADDED  1 if zeros of the padding count in the mean
 //
-// size[o] is the number of elements that the window at o covers, or with PADDED that of all within DEPTH + 2 * PADDING_D times
-// HEIGHT + 2 * PADDING_H times WIDTH + 2 * PADDING_W: what rounding up the number of windows lets the last one reach beyond that never
-// counts.
+// size[o] is the number of elements that the window at o covers, or with PADDED that of all within DEPTH + 2 * PADDING_D times HEIGHT + 2 *
+// PADDING_H times WIDTH + 2 * PADDING_W: elements beyond that, which the last window has if the number of windows was rounded up, never count.
 //
 // forward:  y[o] = sum over the window of x / size[o]
-// backward: dx[i] = sum over the windows that cover i of dy[o] / size[o], gathered by one thread an element
+// backward: dx[i] = sum over the windows that cover i of dy[o] / size[o], gathered by one thread for each element
 #include "base.cuh"
 #include "real.cuh"
 #include "volumes.cuh"
 
 static __device__ __forceinline__ float size_of(int plane, int row, int column) {
     const int planes = Planes::size(plane, PADDED), rows = Rows::size(row, PADDED), columns = Columns::size(column, PADDED);
-    // A window of nothing but padding sums up to 0, whatever that is divided by.
+    // A window with padding only sums to 0, so that the divisor does not matter.
     return planes > 0 && rows > 0 && columns > 0 ? (float)planes * (float)rows * (float)columns : 1.0f;
 }
 
@@ -38,7 +37,7 @@ KERNEL(average_pool3d_forward)(const real *x, real *y) {
     narrow(sum / size_of(o.plane, o.row, o.column), &y[i]);
 }
 
-// The mean over large windows: a warp for each, whose lanes take the elements of a row by turns.
+// Mean over large windows. Grid: a warp for each window, whose lanes take elements in turns.
 KERNEL(average_pool3d_forward_large)(const real *x, real *y) {
     const Index i = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / 32;
     if (i >= COUNT) return;

@@ -1,36 +1,35 @@
-// Mean over as many windows of a feature map as the output has elements, and its gradient; with one window, the mean over the
-// whole plane.
+// Adaptive average pooling and its gradient: a window for each element of the output. With one window it is the mean over the whole plane.
 //
-// COUNT                   elements of what the entry point writes
+// COUNT                   elements that the entry point writes
 // HEIGHT, WIDTH           of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH   of a plane of y
-// LANES                   threads that add up one window: 32 where windows are large, 4 where those of packs are not so large, else 1
-// PACK                    channels that a thread takes: see planes.cuh
-// ADD                     whether the gradient is added to what is there
-// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// LANES                   threads that sum one window: 32 for large windows, 4 for smaller ones with packs, else 1
+// PACK                    channels that a thread works on: see planes.cuh
+// ADD                     1 if the gradient is added to its tensor (+=), 0 if it overwrites it
+// CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 //
 // The window at (o, p) covers rows floor(o * HEIGHT / OUT_HEIGHT) up to, not including, ceil((o + 1) * HEIGHT / OUT_HEIGHT),
 // columns likewise; size[o, p] is the number of its elements. Windows may overlap.
 //
 // forward:  y[o, p] = sum over the window of x[h, w] / size[o, p]. x is [B * C, HEIGHT, WIDTH], y [B * C, OUT_HEIGHT, OUT_WIDTH].
-// backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread an element
+// backward: dx[h, w] = sum over the windows that cover (h, w) of dy[o, p] / size[o, p], gathered by one thread for each element
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
 #include "adaptive.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x4000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// What a lane of a window adds up.
+// Computes a lane's sum of a window.
 static __device__ __forceinline__ void add_up(const Site &at, u32 lane, const real *x, float (&sum)[PACK]) {
     const u32 top = window_start(at.row, HEIGHT, OUT_HEIGHT), left = window_start(at.column, WIDTH, OUT_WIDTH);
     const u32 rows = window_end(at.row, HEIGHT, OUT_HEIGHT) - top, columns = window_end(at.column, WIDTH, OUT_WIDTH) - left;
-    // Lanes take elements in turns; where the next one is is found without a division.
+    // Lanes take elements in turns; the next place is found without a division.
     const u32 down = LANES / columns, right = LANES % columns;
     u32 row = lane / columns, column = lane % columns;
 #pragma unroll 4
@@ -57,12 +56,12 @@ static __device__ __forceinline__ float size_of(const Site &at) {
 
 #if OUT_HEIGHT == 1 && OUT_WIDTH == 1 && !defined(X_STRIDES) && HEIGHT * WIDTH % 4 == 0
 
-// Four elements in one access, where a plane is a multiple of four.
+// Four elements in one access, if a plane is a multiple of four.
 struct alignas(4 * sizeof(real)) Four {
     real at[4];
 };
 
-// The window is the plane: its rows lie one after the other.
+// The window is the whole plane, so its rows are adjacent.
 static __device__ __forceinline__ float sum_of(const Site &at, u32 lane, const real *x) {
     x += x_place(at, 0, 0);
     float sum = 0.0f;
@@ -84,7 +83,7 @@ static __device__ __forceinline__ float sum_of(const Site &at, u32 lane, const r
 #endif
 
 KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
-    // Whole warps take part in the sum, so that one beyond the end adds up the last element once more.
+    // Whole warps take part in the sum, so one beyond the end sums the last window once more.
     const Index team = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
     const Site at = site(team < COUNT ? team : (Index)(COUNT - 1), OUT_HEIGHT, OUT_WIDTH);
     const u32 lane = threadIdx.x % LANES;
@@ -97,10 +96,10 @@ KERNEL(average_pool_adaptive_forward)(const real *x, real *y) {
 
 #else
 
-// Packs that lie side by side are taken by neighbouring lanes of a warp, if several lanes share a window.
+// Adjacent packs that neighbouring lanes of a warp work on, if several lanes share a window.
 constexpr u32 WIDE = LANES == 1 ? 1 : 8;
 
-// The sums of all lanes of a window in the first of them, in blocks of 256 threads.
+// Adds up the sums of all lanes of a window in the first one, in blocks of 256 threads.
 static __device__ __forceinline__ void join_lanes(u32 lane, float (&sum)[PACK]) {
 #if LANES > 1
 #pragma unroll
@@ -147,7 +146,7 @@ KERNEL(average_pool_adaptive_backward)(const real *dy, real *dx) {
     if (i >= COUNT / PACK) return;
     const Site at = site(i, HEIGHT, WIDTH);
     const u32 w = at.column, h = at.row;
-    // Row h is in window o when o * HEIGHT < (h + 1) * OUT_HEIGHT and h * OUT_HEIGHT < (o + 1) * HEIGHT.
+    // Row h is in window o if o * HEIGHT < (h + 1) * OUT_HEIGHT and h * OUT_HEIGHT < (o + 1) * HEIGHT.
     const u32 first_o = window_start(h, OUT_HEIGHT, HEIGHT), end_o = window_end(h, OUT_HEIGHT, HEIGHT);
     const u32 first_p = window_start(w, OUT_WIDTH, WIDTH), end_p = window_end(w, OUT_WIDTH, WIDTH);
     float sum[PACK] = {};

@@ -1,6 +1,6 @@
-// What all kernels share: 16-bit floats, reductions over a warp and a block, and the random numbers of gpumem_core::random.
+// Definitions that all kernels share: 16-bit floats, reductions over a warp and a block, and the random numbers of gpumem_core::random.
 //
-// Everything is computed in f32. `real.cuh` says what the elements in memory are.
+// Everything is computed in f32. `real.cuh` defines the format of elements in memory.
 #pragma once
 
 // An entry point. The host shim of the tests defines its own.
@@ -8,8 +8,8 @@
 #define KERNEL(name) extern "C" __global__ void name
 #endif
 
-// A struct of plain numbers among the parameters, which is indexed where it lies, in constant memory. Older cards than Volta know no
-// such word; their compilers find that out.
+// A struct of plain numbers among the parameters, which is read directly from constant memory. Cards older than Volta lack this qualifier; their
+// compilers find out by themselves that no copy is needed.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
 #define IN_PLACE const __grid_constant__
 #else
@@ -20,7 +20,8 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef unsigned short u16;
 
-// Number formats are types, and constants name them: float, and bfloat16 and binary16 as their bits: no header of the toolkit is needed, so that NVRTC compiles from memory alone.
+// Number formats are types, named by constants: float, and bfloat16 and binary16 as their bits. No header of the toolkit is needed, so that NVRTC
+// compiles from memory alone.
 struct Bf16 {
     u16 bits;
 };
@@ -28,7 +29,7 @@ struct F16 {
     u16 bits;
 };
 
-// Whether two types are one.
+// True if two types are the same.
 template <class A, class B> constexpr bool SAME = false;
 template <class A> constexpr bool SAME<A, A> = true;
 
@@ -52,7 +53,7 @@ __device__ __forceinline__ float from_bits(u32 bits) {
 #endif
 }
 
-// A number of 64 bits in two words, low word first.
+// Returns a number of 64 bits from two words, low word first.
 __device__ __forceinline__ double from_two_words(const u32 *words) {
 #ifdef __CUDA_ARCH__
     return __hiloint2double((int)words[1], (int)words[0]);
@@ -115,10 +116,10 @@ __device__ __forceinline__ void narrow(float x, F16 *out) {
 
 #define FULL_WARP 0xffffffffu
 
-// Not fmaxf: NaN stays NaN.
+// Returns the larger one. Unlike fmaxf, it keeps NaN.
 __device__ __forceinline__ float at_least(float least, float x) { return x < least ? least : x; }
 
-// The sum over the 32 lanes of a warp, in every lane.
+// Return the sum or the maximum over the 32 lanes of a warp, in every lane.
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
@@ -131,7 +132,7 @@ __device__ __forceinline__ float warp_max(float x) {
     return x;
 }
 
-// The sum over a block of whole warps, in every thread. `scratch` has 32 floats of shared memory and may be used again after
+// Return the sum or the maximum over a block of whole warps, in every thread. `scratch` has 32 floats of shared memory and may be used again after
 // the call: a barrier comes before it is written and one before it is read.
 __device__ __forceinline__ float block_sum(float x, float *scratch) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
@@ -151,14 +152,16 @@ __device__ __forceinline__ float block_max(float x, float *scratch) {
     return warp_max(lane < warps ? scratch[lane] : -__int_as_float(0x7f800000));
 }
 
-// The root of the sum of squares over a block, times `factor`, in every thread, of the numbers that each thread has. They are squared as shares of the largest:
-// the square of a large number would be infinite, that of a small one 0. `scratch` is as in block_sum.
+// Returns the root of the sum of squares over a block, times `factor`, in every thread. `values` are each thread's own numbers.
+//
+// They are divided by the largest before they are squared: the square of a large number would be infinite, that of a small one 0. `scratch` is as
+// in block_sum.
 template <int each> __device__ __forceinline__ float block_norm(const float (&values)[each], float *scratch, float factor = 1.0f) {
     float most = 0.0f;
 #pragma unroll
     for (int e = 0; e < each; e++) most = fmaxf(most, fabsf(values[e]));
     most = block_max(most, scratch);
-    // What is infinite or no number stays that.
+    // Infinities and NaN stay what they are.
     if (!(most > 0.0f && most <= 3.4028234663852886e38f)) most = 1.0f;
     float sum = 0.0f;
 #pragma unroll
@@ -166,7 +169,7 @@ template <int each> __device__ __forceinline__ float block_norm(const float (&va
     return most * (sqrtf(block_sum(sum, scratch)) * factor);
 }
 
-// Philox 4x32-10: the four words of gpumem_core::random::philox.
+// Replaces `counter` by the four words of Philox 4x32-10: gpumem_core::random::philox.
 __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #pragma unroll
     for (int round = 0; round < 10; round++) {
@@ -198,26 +201,26 @@ __device__ __forceinline__ void philox(u32 counter[4], u32 key0, u32 key1) {
 #define STATE_SCHEDULE 16
 #define STATE_SKIPPED 24
 #define STATE_AVERAGED 25
-// In the same place: StateWord::PART.
+// Another use of that word: StateWord::PART.
 #define STATE_PART 14
 
-// Steps that went before those at hand: of training, or of a sequence of which a cache is kept.
+// Returns the number of earlier steps: training steps, or time steps of a sequence that has a cache.
 __device__ __forceinline__ u64 steps_before(const u32 *state) { return (u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]; }
 
-// How many of so many steps at hand are of the sequence of which a cache is kept: StateWord::AT_HAND.
+// Returns how many of `steps` current time steps belong to the sequence that has a cache: StateWord::AT_HAND.
 __device__ __forceinline__ u32 steps_at_hand(const u32 *state, u32 steps) {
     return state[STATE_SEED] < steps ? state[STATE_SEED] : steps;
 }
 
-// What a layer draws from: the state, and its row, since each layer draws numbers of its own.
+// The source of a layer's random numbers: the state, and the layer's row, so that each layer draws different numbers.
 struct Draws {
     const u32 *state;
     u32 row;
-    // The number of the first draw: that of the part of the batch that is at hand. See part.cuh.
+    // The number of the first draw: that of the current micro-batch. See part.cuh.
     u64 first;
 };
 
-// The words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
+// Computes the words that decide about elements 4 * block to 4 * block + 3 of a drawing layer: gpumem_core::random::drop_words.
 __device__ __forceinline__ void words_of_block(const Draws &draws, u64 block, u32 words[4]) {
     words[0] = (u32)block;
     words[1] = (u32)(block >> 32);
@@ -226,7 +229,7 @@ __device__ __forceinline__ void words_of_block(const Draws &draws, u64 block, u3
     philox(words, draws.state[STATE_SEED], draws.state[STATE_SEED + 1]);
 }
 
-// The same for elements of the part of a batch, which may begin between two blocks of the whole.
+// Computes these words for elements of a micro-batch, which may begin between two blocks of the whole batch.
 __device__ __forceinline__ void drop_words(const Draws &draws, u64 block, u32 words[4]) {
     const u64 own = block + draws.first / 4, shift = draws.first % 4;
     words_of_block(draws, own, words);

@@ -1,26 +1,26 @@
-// Batch normalisation of feature maps.
+// Batch normalisation of feature maps with channels first.
 //
 // BATCH, CHANNELS  B samples of C channels
 // AREA             H * W, elements of a plane
 // PARTS            parts of a channel's B H W elements, at most 32, none of them empty
 // PACK             elements that are read at a time: planes are whole packs
-// NORM_REAL        what weight, bias and their gradients are made of: a type, as REAL is
-// AFFINE           whether there are weight and bias
-// EPS, MOMENTUM    as PyTorch means them
-// WITHIN           given where x are the first channels of a map that has so many, as a concatenation that begins with x
-// EVAL             given where training normalises by the running statistics, which rest: they are constants to gradients
-// KEPT             given where mean and 1 / deviation of each channel are what training saved
-// RESIDUAL         whether another map is added to the normalised one, in the forward pass
-// RECTIFIER        what follows after that, or what the gradient comes through: see rectify.cuh
-// MASKED           whether in the backward pass other values have the gradient that comes through, too: it is written to `masked`.
-//                  RECTIFIER then rectified a sum, and its output y is read
-// SLOPE            given where the backward pass has y in place of x: RECTIFIER is LeakyRelu then, and this its slope, more than 0
-// AGAIN            given where the backward pass writes y as well, to `again`
-// HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  where maps are not dense, of x, of y, dy and again, and of dx: see layout.cuh.
+// NORM_REAL        number format of weight, bias and their gradients: a type, as REAL is
+// AFFINE           1 if there are weight and bias
+// EPS, MOMENTUM    as in PyTorch
+// WITHIN           given if x are the first channels of a map with this many, such as a concatenation that begins with x
+// EVAL             given if training normalises by the running statistics, which do not change: they are constants to gradients
+// KEPT             given if mean and 1 / deviation of each channel are the values that training saved
+// RESIDUAL         1 if another map is added to the normalised one, in the forward pass
+// RECTIFIER        the function after that, through which the gradient passes: see rectify.cuh
+// MASKED           1 if in the backward pass the gradient after the rectifier is also written to `masked`, because other operations need it.
+//                  RECTIFIER then follows a sum, and its output y is read
+// SLOPE            given if the backward pass has y instead of x: RECTIFIER is then LeakyRelu, and this its slope, more than 0
+// AGAIN            given if the backward pass writes y as well, to `again`
+// HEIGHT, WIDTH, X_STRIDES, Y_STRIDES, D_STRIDES  given if maps are not dense: strides of x, of y, dy and again, and of dx: see layout.cuh.
 //                  PACK is 1
-// ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
-// THRESHOLD, SCALE  where dropout follows after all that: an element is dropped when its random word is below the one, and the others are
-//                  multiplied with the other. Maps are dense
+// ADD, ADD_WEIGHT, ADD_BIAS  1 if dx, dweight and dbias are added to their tensors (+=), 0 if they overwrite them
+// THRESHOLD, SCALE  given if dropout comes after all that: an element is dropped if its random word is below THRESHOLD, else multiplied by SCALE.
+//                  Maps are dense
 //
 // x, y, residual, dy, masked, dx, again [B, C, H W]; weight, bias, dweight, dbias [C]; saved [2, C] in f32: the means, then
 // 1 / sqrt(variance + EPS); running_mean, running_var [C] in f32; partial [2, C, PARTS] in f32.
@@ -28,16 +28,15 @@
 // statistics: mean and biased variance over B, H and W; with N = B H W,
 //             running_mean = (1 - MOMENTUM) running_mean + MOMENTUM mean
 //             running_var  = (1 - MOMENTUM) running_var  + MOMENTUM variance N / (N - 1)
-// forward:    y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual. Of y and what dropout makes of it,
-//             y may be absent
+// forward:    y = rectify((x - mean) rstd weight + bias + residual), where y may be x or residual. With dropout, z is its result, and
+//             y may be absent. Both are overwritten
 // backward:   with n = (x - mean) rstd, dy after the rectifier, and means over B, H and W:
 //             dbias = sum(dy), dweight = sum(dy n), dx = weight rstd (dy - mean(dy) - n mean(dy n)), where dx may be dy.
 //             dweight, dbias and dx may each be absent. masked may be dy. With dropout, dy first goes through it
-//             With EVAL, dx = weight rstd dy; x is read for dweight, or where a function follows, and bias may be absent else
+//             With EVAL, dx = weight rstd dy; x is read only for dweight or for a function after the norm, bias only for the latter
 //
-// A block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With
-// several, what a block found goes to `partial`, and each block of the next launch joins the parts of its channel for itself, always
-// in the same order.
+// Grid: a block for each channel (x) and part of it (y). With one part, each pass is one launch; inference has a thread for each pack. With several
+// parts, a block writes its results to `partial`, and each block of the next launch joins the parts of its channel, always in the same order.
 #include "base.cuh"
 #include "real.cuh"
 #include "layout.cuh"
@@ -51,13 +50,13 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// Pack i of channel c, planes one after the other.
+// Returns the place of pack i of channel c, counting planes one after the other.
 static __device__ __forceinline__ Index place(Index i, Index c) {
     constexpr Index packs = (Index)(AREA / PACK);
     return (i / packs * (Index)CHANNELS + c) * packs + i % packs;
 }
 
-// Where a pack is that has this place in a dense map.
+// Return the place of a pack, given its place in a dense map.
 #ifdef X_STRIDES
 static __device__ __forceinline__ u64 of_x(Index at) { return in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
 static __device__ __forceinline__ u64 of_y(Index at) { return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, at); }
@@ -79,7 +78,7 @@ static __device__ __forceinline__ Index of_dx(Index at) { return at; }
 #include "mask.cuh"
 #include "part.cuh"
 
-// What dropout makes of a pack. A draw decides about four elements.
+// Applies dropout to a pack. A draw decides about four elements.
 static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &draws) {
     const u64 first = (u64)at * PACK;
     u32 words[4];
@@ -94,7 +93,7 @@ static __device__ __forceinline__ Pack drop(Pack pack, Index at, const Draws &dr
 
 #endif
 
-// A pack of the gradient that comes in, through dropout if there are draws.
+// Loads a pack of the incoming gradient, with dropout applied if there are draws.
 static __device__ __forceinline__ Pack incoming(const real *dy, Index at, const Draws *draws) {
     const Pack gradients = ((const Pack *)dy)[of_y(at)];
 #ifdef THRESHOLD
@@ -103,15 +102,15 @@ static __device__ __forceinline__ Pack incoming(const real *dy, Index at, const 
     return gradients;
 }
 
-// The first pack of a part and the one after its last.
+// Return the first pack of a part and the one after its last.
 static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
 static __device__ __forceinline__ Index end(Index part) { return part + 1 < PARTS ? (part + 1) * PORTION : PACKS; }
 
-// Mean of a part of a channel and squares around it, in every thread.
+// Computes the mean of a part of a channel and the sum of squares around it, in every thread.
 static __device__ __forceinline__ void
 statistics_of_part(Index c, Index part, const real *x, float *scratch, float *mean_of_part, float *squares_of_part) {
-    // Count, mean, and squares around that mean, of what this thread has read: nothing cancels, however far from 0 the
-    // channel lies. Each pack is reduced by itself and then joined to the rest.
+    // Count, mean, and squares around that mean, of the elements that this thread has read. Nothing cancels, however far from 0 the channel is.
+    // Each pack is reduced by itself and then joined to the rest.
     float count = 0.0f, mean = 0.0f, squares = 0.0f;
 #pragma unroll 4
     for (Index i = begin(part) + threadIdx.x; i < end(part); i += blockDim.x) {
@@ -133,7 +132,7 @@ statistics_of_part(Index c, Index part, const real *x, float *scratch, float *me
     *mean_of_part = total;
 }
 
-// One pack of the output.
+// Returns one pack of the output.
 static __device__ __forceinline__ Pack
 output(Index at, const Rule &rule, const real *x, const real *residual) {
     Pack pack = ((const Pack *)x)[of_x(at)];
@@ -156,8 +155,8 @@ apply(Index at, const Rule &rule, const real *x, const real *residual, real *y) 
     ((Pack *)y)[of_y(at)] = output(at, rule, x, residual);
 }
 
-// A thread for each pack, in inference, in training with EVAL, and where the output is computed again: mean and variance are then both what
-// was saved.
+// Normalises with known statistics. Grid: a thread for each pack. Used in inference, in training with EVAL, and to recompute the output: then mean
+// and variance both point to the saved statistics.
 KERNEL(__launch_bounds__(1024) batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y
 #ifdef EVAL
@@ -176,7 +175,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_apply)
 
 #if PARTS == 1
 
-// The statistics of a channel in training, and what its elements become.
+// Computes the statistics of a channel in training, and the rule that normalises its elements.
 static __device__ __forceinline__ Rule
 observe(Index c, const real *x, const Norm *weight, const Norm *bias, float *saved, float *running_mean, float *running_var) {
     __shared__ float scratch[32];
@@ -186,13 +185,13 @@ observe(Index c, const real *x, const Norm *weight, const Norm *bias, float *sav
     return rule(mean, inverse_root(squares / (float)COUNT), weight, bias, c);
 }
 
-// A block for each channel in training: statistics, then the output.
+// Statistics, then the output, in training. Grid: a block for each channel.
 KERNEL(__launch_bounds__(1024) batch_norm_forward)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
  real *y) {
     const Index c = blockIdx.x;
     const Rule how = observe(c, x, weight, bias, saved, running_mean, running_var);
-    // Backwards: what was read last is still in the cache. All of x has been read for the sums, so y may take its place.
+    // Backwards, because the elements read last are still in the cache. All of x has been read for the sums, so y may overwrite it.
     for (Index i = threadIdx.x; i < PACKS; i += blockDim.x) apply(place(PACKS - 1 - i, c), how, x, residual, y);
 }
 
@@ -216,13 +215,13 @@ KERNEL(__launch_bounds__(1024) batch_norm_forward_drop)
 
 #if PARTS > 1
 
-// The sum of a channel's parts, in every lane of a warp.
+// Returns the sum of a channel's parts, in every lane of a warp.
 static __device__ __forceinline__ float join(const float *parts) {
     const u32 lane = threadIdx.x & 31;
     return warp_sum(lane < PARTS ? parts[lane] : 0.0f);
 }
 
-// A block for each channel and part.
+// Statistics of parts. Grid: a block for each channel and part.
 KERNEL(__launch_bounds__(1024) batch_norm_statistics)(const real *x, float *partial) {
     __shared__ float scratch[32];
     const Index c = blockIdx.x, part = blockIdx.y;
@@ -233,13 +232,13 @@ KERNEL(__launch_bounds__(1024) batch_norm_statistics)(const real *x, float *part
     partial[(CHANNELS + c) * PARTS + part] = squares;
 }
 
-// A block for each channel and part, after statistics.
+// The output, after batch_norm_statistics. Grid: a block for each channel and part.
 KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
 (const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
  float *running_mean, float *running_var, real *y) {
     const Index c = blockIdx.x, part = blockIdx.y;
     const u32 lane = threadIdx.x & 31;
-    // Means beside that of the first part, so that nothing cancels here either.
+    // Means relative to that of the first part, so that nothing cancels here either.
     const float base = partial[c * PARTS];
     float count = 0.0f, distance = 0.0f, own = 0.0f;
     if (lane < PARTS) {
@@ -257,7 +256,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_apply_parts)
 
 #endif
 
-// Sums of a part, in every thread: of dy, and of dy (x - mean).
+// Computes the sums of a part, in every thread: of dy, and of dy (x - mean).
 static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule &how, const real *dy, const Draws *draws,
                                                 const real *x, const real *y, real *masked, float *scratch, float *sum,
                                                 float *product) {
@@ -275,7 +274,7 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
         }
         ((Pack *)masked)[of_y(at)] = gradients;
 #endif
-        // A pack is summed by itself: the chains of additions are shorter, and so are their errors.
+        // A pack is summed by itself: chains of additions are shorter, and their errors smaller.
         float first = 0.0f, second = 0.0f;
 #pragma unroll
         for (int k = 0; k < PACK; k++) {
@@ -290,13 +289,13 @@ static __device__ __forceinline__ void sum_part(Index c, Index part, const Rule 
     *product = block_sum(*product, scratch);
 }
 
-// The gradient of a part of the input, from the sums of the channel.
+// Computes the gradient of a part of the input, from the sums of the channel.
 static __device__ __forceinline__ void input_part(Index c, Index part, const Rule &how, float rstd, float sum, float product,
                                                   const real *dy, const Draws *draws, const real *x, real *dx, real *again) {
 #ifndef EVAL
     const float mean_sum = sum / (float)COUNT, mean_product = product / (float)COUNT * rstd * rstd;
 #endif
-    // Backwards: what was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
+    // Backwards, because the elements read last are still in the cache. Nothing reads dy for the sums any more, so dx may overwrite it.
     const Index last = begin(part) + end(part) - 1;
     for (Index j = begin(part) + threadIdx.x; j < end(part); j += blockDim.x) {
         const Index at = place(last - j, c);
@@ -327,7 +326,7 @@ static __device__ __forceinline__ void input_part(Index c, Index part, const Rul
 
 #ifdef EVAL
 
-// The gradient of the input where that of nothing else is asked for: a thread for each pack.
+// The gradient of the input, if no other gradient is wanted. Grid: a thread for each pack.
 KERNEL(__launch_bounds__(1024) batch_norm_scale)(const real *dy, const Norm *weight, const float *saved, real *dx) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)CHANNELS * PACKS) return;
@@ -366,7 +365,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_backward)
 
 #ifdef THRESHOLD
 
-// dy is the gradient of what dropout gave.
+// The backward pass if dy is the gradient of dropout's result.
 KERNEL(__launch_bounds__(1024) batch_norm_backward_drop)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const u32 *state, real *dx, Norm *dweight,
  Norm *dbias, u32 row) {
@@ -398,7 +397,7 @@ KERNEL(__launch_bounds__(1024) batch_norm_sums)
     partial[(CHANNELS + c) * PARTS + part] = product;
 }
 
-// After sums; dy is what was masked there, if it was. Without dx, one part is enough.
+// Gradients, after the sums. dy is `masked` there, if it was written. Without dx, one part is enough.
 KERNEL(__launch_bounds__(1024) batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
  Norm *dweight, Norm *dbias, real *again) {

@@ -1,4 +1,4 @@
-// What batch normalisation is, in whatever order channels lie: see batch_norm.cu for what the constants mean.
+// Batch normalisation of one element or channel, for every layout: see batch_norm.cu for the meaning of the constants.
 //
 // BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, MASKED, SLOPE, EVAL, ADD_WEIGHT, ADD_BIAS
 //
@@ -18,7 +18,7 @@ constexpr Index COUNT = (Index)(BATCH * AREA);
 
 static __device__ __forceinline__ float inverse_root(float variance) { return 1.0f / sqrtf(variance + (float)(EPS)); }
 
-// 1 / deviation of a channel: from its running variance or, with KEPT, from what training saved.
+// Returns 1 / deviation of a channel: from its running variance or, with KEPT, from the saved statistics.
 static __device__ __forceinline__ float deviation(const float *statistics, u64 c) {
 #ifdef KEPT
     return statistics[CHANNELS + c];
@@ -27,11 +27,11 @@ static __device__ __forceinline__ float deviation(const float *statistics, u64 c
 #endif
 }
 
-// What a channel's elements become.
+// The normalisation of a channel's elements: (x - mean) scale + shift.
 struct Rule {
     float mean, scale, shift;
 #ifdef SLOPE
-    // 1 / scale, or 0 where that is 0: the way back.
+    // 1 / scale, or 0 if scale is 0: inverts the normalisation.
     float inverse;
 #endif
 };
@@ -54,19 +54,19 @@ static __device__ __forceinline__ Rule rule(float mean, float rstd, const Norm *
     return how;
 }
 
-// Fused by name: the backward pass finds the sign that the forward pass found, to the last bit.
+// Explicitly fused, so that the backward pass recomputes the forward pass to the last bit, and with it the sign.
 static __device__ __forceinline__ float normalise(float x, const Rule &rule) {
     return fmaf(x - rule.mean, rule.scale, rule.shift);
 }
 
-// Mean and 1 / std of a channel as the backward pass will want them, and the running statistics.
+// Stores mean and 1 / deviation of a channel for the backward pass, and updates the running statistics.
 static __device__ __forceinline__ void
 keep(Index c, float mean, float squares, float *saved, float *running_mean, float *running_var) {
     const float all = (float)COUNT;
     saved[c] = mean;
     saved[CHANNELS + c] = inverse_root(squares / all);
     if (running_mean == nullptr) return;
-    // A single element has no unbiased variance; its biased one, 0, is taken.
+    // A single element has no unbiased variance, so its biased one, 0, is used.
     const float unbiased = squares / (COUNT > 1 ? all - 1.0f : 1.0f);
     const float momentum = (float)(MOMENTUM), rest = (float)(1.0 - (MOMENTUM));
     running_mean[c] = rest * running_mean[c] + momentum * mean;
@@ -75,13 +75,13 @@ keep(Index c, float mean, float squares, float *saved, float *running_mean, floa
 
 #ifdef EVAL
 
-// Mean and 1 / std of a channel from its running statistics, which do not change.
+// Stores mean and 1 / deviation of a channel from its running statistics, which do not change.
 static __device__ __forceinline__ void keep(Index c, const float *mean, const float *variance, float *saved) {
     saved[c] = mean[c];
     saved[CHANNELS + c] = inverse_root(variance[c]);
 }
 
-// The factor from a gradient of y to that of x, if no gradient goes through the statistics.
+// Returns the factor from a gradient of y to that of x, if no gradient passes through the statistics.
 static __device__ __forceinline__ float factor(float rstd, const Norm *weight, Index c) {
 #if AFFINE
     return rstd * widen(weight[c]);
@@ -92,9 +92,9 @@ static __device__ __forceinline__ float factor(float rstd, const Norm *weight, I
 
 #endif
 
-// What the backward pass has of an element is x, or with SLOPE y, from which it finds its way back.
+// The backward pass has x of an element, or with SLOPE y, from which it recovers x.
 //
-// x - mean.
+// Returns x - mean.
 static __device__ __forceinline__ float centered(float kept, const Rule &rule) {
 #ifdef SLOPE
     const float before = kept < 0.0f ? kept * (float)(1.0 / (SLOPE)) : kept;
@@ -104,7 +104,7 @@ static __device__ __forceinline__ float centered(float kept, const Rule &rule) {
 #endif
 }
 
-// The gradient of a normalised element, from that of the rectifier's output.
+// Returns the gradient of a normalised element, from that of the rectifier's output.
 static __device__ __forceinline__ float through(float dy, float kept, const Rule &rule) {
 #ifdef SLOPE
     return dy * rectifier_slope(kept);
@@ -116,7 +116,7 @@ static __device__ __forceinline__ float through(float dy, float kept, const Rule
 #endif
 }
 
-// The gradients of weight and bias from the sums of a channel: of dy, and of dy (x - mean).
+// Stores the gradients of weight and bias from the sums of a channel: of dy, and of dy (x - mean). With ADD_WEIGHT and ADD_BIAS adds them.
 static __device__ __forceinline__ void
 parameters(Index c, float rstd, float sum, float product, Norm *dweight, Norm *dbias) {
     product *= rstd;

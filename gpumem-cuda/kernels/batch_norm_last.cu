@@ -1,20 +1,20 @@
-// Batch normalisation of feature maps whose channels lie side by side: what batch_norm.cu computes, with the same entry points.
+// Batch normalisation of feature maps with channels last: it computes what batch_norm.cu does, with the same entry points.
 //
 // BATCH, CHANNELS  B samples of C channels
 // AREA             H * W, pixels of a sample
 // PARTS            parts of the B H W pixels, none of them empty
-// PACK             channels that a thread takes: C is a multiple of it
-// WIDE, ROWS       packs of channels that a block has side by side, and how many pixels it takes at a time
-// WITHIN           given where x are the first channels of a map that has so many: a multiple of PACK, too
+// PACK             channels that a thread works on: C is a multiple of it
+// WIDE, ROWS       adjacent packs of channels of a block, and the pixels that it processes at a time
+// WITHIN           given if x are the first channels of a map with this many: a multiple of PACK, too
 // NORM_REAL, AFFINE, EPS, MOMENTUM, RESIDUAL, RECTIFIER, MASKED, SLOPE, EVAL, AGAIN, ADD, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cu
-// TOGETHER         1 if all blocks of a grid run at once, else not there
+// TOGETHER         1 if the grid has a barrier and all its blocks run at once, else undefined
 //
 // x, y, residual, dy, masked, dx, again [B, H W, C]; partial [2, PARTS, C] in f32; state [words]; all others as in batch_norm.cu.
 //
-// A block for some packs of channels (x) and a part of the pixels (y). A thread stays with its channels and goes from pixel to pixel.
-// What the rows of a block found is joined in shared memory. With one part, each pass is one launch. With several, what a
-// block found goes to `partial`, and each block joins the parts of its channels for itself: in the next launch, or, where all blocks
-// run at once, when all have come that far. All that is joined is joined in the same order in every run.
+// Grid: a block for WIDE packs of channels (x) and a part of the pixels (y). A thread keeps its channels and goes from pixel to pixel. The results
+// of a block's rows are joined in shared memory. With one part, each pass is one launch. With several parts, a block writes its results to
+// `partial`, and each block joins the parts of its channels: in the next launch, or with TOGETHER after the grid barrier. Results are joined in the
+// same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "rectify.cuh"
@@ -28,7 +28,7 @@ constexpr Index PORTION = (COUNT + PARTS - 1) / PARTS;
 // Packs from one pixel of a thread to its next one.
 constexpr u64 STEP = (u64)ROWS * PACKS;
 
-// The first pixel of a part and the one after its last.
+// Return the first pixel of a part and the one after its last.
 static __device__ __forceinline__ Index begin(Index part) { return part * PORTION; }
 static __device__ __forceinline__ Index end(Index part) { return part + 1 < PARTS ? (part + 1) * PORTION : COUNT; }
 
@@ -45,14 +45,14 @@ static __device__ __forceinline__ Walk walk() {
     return {(u64)first * PACKS + pack, works ? (u32)((last - first + ROWS - 1) / ROWS) : 0};
 }
 
-// Packs that a thread asks for before it waits for any: U of them, or `count` where those are not WHOLE. What is missing stays as it is.
+// Loads U packs before waiting for any, or `count` packs if not WHOLE. Missing ones are left unchanged.
 template <bool WHOLE, int U> static __device__ __forceinline__ void load(const real *from, u64 at, u32 count, Pack (&to)[U]) {
 #pragma unroll
     for (int u = 0; u < U; u++)
         if (WHOLE || u < count) to[u] = ((const Pack *)from)[at + u * STEP];
 }
 
-// The same of x.
+// Loads packs of x, which may be part of a larger map.
 template <bool WHOLE, int U> static __device__ __forceinline__ void load_x(const real *x, u64 at, u32 count, Pack (&to)[U]) {
 #ifdef WITHIN
     constexpr u64 packs = WITHIN / PACK;
@@ -65,12 +65,12 @@ template <bool WHOLE, int U> static __device__ __forceinline__ void load_x(const
 #endif
 }
 
-// Two numbers for each channel of a thread: mean, and squares around it, of `count` elements; or two sums.
+// Two numbers for each channel of a thread, over `count` elements: mean, and squares around it; or two sums.
 struct Found {
     float count, first[PACK], second[PACK];
 };
 
-// Joins mean and squares of `count` elements with those of `others` more.
+// Joins mean and squares of `count` elements with those of others.
 static __device__ __forceinline__ void
 join_moments(float count, float share, float mean, float squares, float *to_mean, float *to_squares) {
     const float distance = mean - *to_mean;
@@ -78,12 +78,12 @@ join_moments(float count, float share, float mean, float squares, float *to_mean
     *to_squares += squares + distance * distance * count * share;
 }
 
-// The share of what is new in what there is then.
+// Returns the share of new elements in all of them.
 static __device__ __forceinline__ float share_of(float count, float others) {
     return others > 0.0f ? others / (count + others) : 0.0f;
 }
 
-// Joins what the rows of a block found; that of all of them is in row 0 then.
+// Joins the results of a block's rows; row 0 then has the result of all of them.
 template <bool MOMENTS> static __device__ __forceinline__ void join_rows(Found &own) {
     constexpr u32 HALF = ROWS > 256 ? 256 : ROWS > 128 ? 128 : ROWS > 64 ? 64 : ROWS > 32 ? 32 : ROWS > 16 ? 16 : ROWS > 8 ? 8
                        : ROWS > 4 ? 4 : ROWS > 2 ? 2 : 1;
@@ -118,10 +118,10 @@ template <bool MOMENTS> static __device__ __forceinline__ void join_rows(Found &
     }
 }
 
-// The first channel of a thread, of its block's.
+// Returns the first channel of a thread, within its block.
 static __device__ __forceinline__ u32 own_column() { return threadIdx.x % WIDE * PACK; }
 
-// What a block with several parts found.
+// Stores the results of a block, if there are several parts.
 static __device__ __forceinline__ void store_part(const Found &own, float *partial) {
     const u64 c = blockIdx.x * COLUMNS + own_column(), part = blockIdx.y;
     if (threadIdx.x >= WIDE || c >= CHANNELS) return;
@@ -132,7 +132,7 @@ static __device__ __forceinline__ void store_part(const Found &own, float *parti
     }
 }
 
-// What the only part found, for all threads of its block.
+// Shares the results of the only part with all threads of its block.
 static __device__ __forceinline__ void share_part(const Found &own, float (&found)[2][COLUMNS]) {
     if (threadIdx.x < WIDE) {
 #pragma unroll
@@ -146,7 +146,7 @@ static __device__ __forceinline__ void share_part(const Found &own, float (&foun
 
 #if PARTS > 1
 
-// What all parts found, for all threads of a block: slices of its threads take parts in turns.
+// Joins the results of all parts for all threads of a block: slices of its threads take parts in turns.
 template <bool MOMENTS> static __device__ __forceinline__ void join_parts(const float *partial, float (&found)[2][COLUMNS]) {
     constexpr u32 SLICES = THREADS / COLUMNS;
     __shared__ float scratch[3][SLICES * COLUMNS];
@@ -184,7 +184,7 @@ template <bool MOMENTS> static __device__ __forceinline__ void join_parts(const 
 
 #endif
 
-// Calls `what` with each channel of the block and its number there, each from one thread; what it wrote is there for all threads then.
+// Calls `what` with each channel of the block and its index in the block, each from one thread. All threads then see what it wrote.
 template <class What> static __device__ __forceinline__ void each_channel(What what) {
     for (u32 column = threadIdx.x; column < COLUMNS; column += blockDim.x) {
         const Index c = blockIdx.x * COLUMNS + column;
@@ -193,8 +193,7 @@ template <class What> static __device__ __forceinline__ void each_channel(What w
     __syncthreads();
 }
 
-// Elements that are joined to moments: each channel's packs are reduced by themselves first. Nothing cancels, however far from 0 a
-// channel lies.
+// Joins elements to the moments. Each channel's packs are reduced by themselves first. Nothing cancels, however far from 0 a channel is.
 template <bool WHOLE, int U> static __device__ __forceinline__ void observe(const real *x, u64 at, u32 count, Found &own) {
     Pack packs[U];
     load_x<WHOLE>(x, at, count, packs);
@@ -214,7 +213,7 @@ template <bool WHOLE, int U> static __device__ __forceinline__ void observe(cons
     own.count += others;
 }
 
-// Means of a block's pixels and squares around them, in row 0.
+// Returns the means of a block's pixels and the squares around them, in row 0.
 static __device__ __forceinline__ Found moments(const real *x) {
     constexpr int U = 4;
     const Walk own = walk();
@@ -226,7 +225,7 @@ static __device__ __forceinline__ Found moments(const real *x) {
     return found;
 }
 
-// Some packs of the output.
+// Writes some packs of the output.
 template <bool WHOLE, int U>
 static __device__ __forceinline__ void
 apply(u64 at, u32 count, const Rule (&how)[PACK], const real *x, const real *residual, real *y) {
@@ -252,7 +251,7 @@ apply(u64 at, u32 count, const Rule (&how)[PACK], const real *x, const real *res
     }
 }
 
-// A block's pixels of the output. Backwards: what was read last for the sums is still in the cache.
+// Writes a block's pixels of the output. Backwards, because the elements read last for the sums are still in the cache.
 static __device__ __forceinline__ void
 apply_part(const Rule (&rules)[COLUMNS], const real *x, const real *residual, real *y) {
     constexpr int U = RESIDUAL ? 2 : 4;
@@ -265,7 +264,8 @@ apply_part(const Rule (&rules)[COLUMNS], const real *x, const real *residual, re
     if (left > 0) apply<false, U>(own.first, left, how, x, residual, y);
 }
 
-// In inference, in training with EVAL, and where the output is computed again: mean and variance are then both what was saved.
+// Normalises with known statistics: in inference, in training with EVAL, and to recompute the output. Then mean and variance both point to the
+// saved statistics.
 KERNEL(__launch_bounds__(384, 2) batch_norm_apply)
 (const real *x, const Norm *weight, const Norm *bias, const float *mean, const float *variance, const real *residual, real *y
 #ifdef EVAL
@@ -282,7 +282,7 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_apply)
     apply_part(rules, x, residual, y);
 }
 
-// The output of training, from mean and squares of each channel.
+// Writes the output of training, from mean and squares of each channel.
 static __device__ __forceinline__ void
 finish(const float (&found)[2][COLUMNS], const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved,
        float *running_mean, float *running_var, real *y) {
@@ -297,7 +297,7 @@ finish(const float (&found)[2][COLUMNS], const real *x, const Norm *weight, cons
 
 #if PARTS == 1
 
-// All of x has been read for the statistics, so y may take its place.
+// All of x has been read for the statistics, so y may overwrite it.
 KERNEL(__launch_bounds__(768, 1) batch_norm_forward)
 (const real *x, const Norm *weight, const Norm *bias, const real *residual, float *saved, float *running_mean, float *running_var,
  real *y) {
@@ -322,7 +322,7 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_forward_parts)
 
 KERNEL(__launch_bounds__(384, 2) batch_norm_statistics)(const real *x, float *partial) { store_part(moments(x), partial); }
 
-// After statistics.
+// The output, after batch_norm_statistics.
 KERNEL(__launch_bounds__(384, 2) batch_norm_apply_parts)
 (const real *x, const float *partial, const Norm *weight, const Norm *bias, const real *residual, float *saved,
  float *running_mean, float *running_var, real *y) {
@@ -333,10 +333,10 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_apply_parts)
 
 #endif
 
-// What is in shared memory is read again after this: the compiler would keep it in more registers than there are.
+// Makes the compiler read shared memory again after this. Otherwise it would use more registers than there are.
 static __device__ __forceinline__ void read_again() { asm volatile("" ::: "memory"); }
 
-// Some packs of the sums.
+// Adds some packs to the sums.
 template <int U>
 static __device__ __forceinline__ void add_up(u64 at, const Rule *how, const real *dy, const real *x,
                                               const real *y, real *masked, Found &own) {
@@ -357,7 +357,7 @@ static __device__ __forceinline__ void add_up(u64 at, const Rule *how, const rea
 #endif
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
-        // Some elements are summed by themselves: the chains of additions are shorter, and so are their errors.
+        // Some elements are summed by themselves: chains of additions are shorter, and their errors smaller.
         float first = 0.0f, second = 0.0f;
 #pragma unroll
         for (int u = 0; u < U; u++) {
@@ -370,7 +370,7 @@ static __device__ __forceinline__ void add_up(u64 at, const Rule *how, const rea
     }
 }
 
-// Sums of a block's pixels, in row 0: of dy, and of dy (x - mean).
+// Returns the sums of a block's pixels, in row 0: of dy, and of dy (x - mean).
 static __device__ __forceinline__ Found
 sums(const Rule (&rules)[COLUMNS], const real *dy, const real *x, const real *y, real *masked) {
     constexpr int U = 2;
@@ -384,12 +384,12 @@ sums(const Rule (&rules)[COLUMNS], const real *dy, const real *x, const real *y,
     return found;
 }
 
-// What the gradients of a channel's inputs are made of, beside its rule: mean(dy), and mean(dy n) rstd.
+// Means of a channel that its gradient of the input needs, besides its rule: mean(dy), and mean(dy n) rstd.
 struct Means {
     float sum, product;
 };
 
-// Some packs of the gradient of the input.
+// Writes some packs of the gradient of the input.
 template <int U>
 static __device__ __forceinline__ void
 differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const real *x, real *dx, real *again) {
@@ -426,8 +426,8 @@ differentiate(u64 at, const Rule *how, const Means *means, const real *dy, const
     }
 }
 
-// What the channels' sums become: gradients of weight and bias, and with dx that of a block's pixels of the input. Backwards: what
-// was read last is still in the cache. Nobody reads dy for the sums any more, so dx may take its place.
+// Computes the gradients from the channels' sums: of weight and bias, and with dx those of a block's pixels of the input. Backwards, because the
+// elements read last are still in the cache. Nothing reads dy for the sums any more, so dx may overwrite it.
 static __device__ __forceinline__ void
 differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS], const float *saved, const real *dy,
                    const real *x, real *dx, Norm *dweight, Norm *dbias, real *again) {
@@ -447,7 +447,7 @@ differentiate_part(const float (&found)[2][COLUMNS], const Rule (&rules)[COLUMNS
     if (left > 0) differentiate<1>(own.first, how, less, dy, x, dx, again);
 }
 
-// The rules of a block's channels, as the forward pass had them.
+// Computes the rules of a block's channels, as in the forward pass.
 static __device__ __forceinline__ void
 find_rules(const float *saved, const Norm *weight, const Norm *bias, Rule (&rules)[COLUMNS]) {
     each_channel([&](Index c, u32 column) { rules[column] = rule(saved[c], saved[CHANNELS + c], weight, bias, c); });
@@ -455,7 +455,7 @@ find_rules(const float *saved, const Norm *weight, const Norm *bias, Rule (&rule
 
 #ifdef EVAL
 
-// Some packs of the gradient of the input where that of nothing else is asked for.
+// Writes some packs of the gradient of the input, if no other gradient is wanted.
 template <bool WHOLE, int U>
 static __device__ __forceinline__ void scale(u64 at, u32 count, const float *by, const real *dy, real *dx) {
     Pack gradients[U];
@@ -529,7 +529,7 @@ KERNEL(__launch_bounds__(384, 2) batch_norm_sums)
     store_part(sums(rules, dy, x, y, masked), partial);
 }
 
-// After sums; dy is what was masked there, if it was. Without dx, one part is enough.
+// Gradients, after the sums. dy is `masked` there, if it was written. Without dx, one part is enough.
 KERNEL(__launch_bounds__(384, 2) batch_norm_input)
 (const real *dy, const real *x, const Norm *weight, const Norm *bias, const float *saved, const float *partial, real *dx,
  Norm *dweight, Norm *dbias, real *again) {

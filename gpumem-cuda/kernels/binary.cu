@@ -1,29 +1,29 @@
-// A function of two numbers for each pair of elements, with broadcasting, and its gradients.
+// Elementwise functions of two inputs with broadcasting, and their gradients.
 //
-// FUNCTION    which one: a struct of binary.cuh
+// FUNCTION    the function: a struct of binary.cuh
 // COUNT       elements of the output
 // AXES        axes of the output, outermost first
 // LENGTHS     their lengths
-// LEFT, RIGHT how far apart neighbours along each of them are in a and in b: 0 where that input is repeated
-// INPUT       whose gradient it is: 0 for a, 1 for b
+// LEFT, RIGHT strides of a and b along each of them, in elements; 0 if that input is broadcast
+// INPUT       input of the gradient: 0 for a, 1 for b
 // ELEMENTS    elements of that input
-// LANES       threads of a warp that add up an element of the gradient in binary_rows, a power of two; 0 for a block each
-// COLUMNS     elements of the gradient that a block of binary_columns adds up, a power of two, at least 32
-// ADD         whether the gradient is added to what is there
+// LANES       threads of a warp that sum an element of the gradient in binary_rows, a power of two; 0 for a block each
+// COLUMNS     elements of the gradient that a block of binary_columns sums, a power of two, at least 32
+// ADD         1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // multiply:        y = a b of inputs of one size, where y may be either; also the gradient of one, dx = dy * the other
-// binary:          y = f(a, b), where y may be an input that is not repeated
-// binary_gradient: dx = dy * f'(a, b) for an input that is not repeated, where dx may be dy
-// binary_rows:     the same, summed over what is repeated, for an input that is repeated along the last axis
-// binary_columns:  the same for an input that has the last axis
+// binary:          y = f(a, b), where y may be an input that is not broadcast
+// binary_gradient: dx = dy * f'(a, b) for an input that is not broadcast, where dx may be dy
+// binary_rows:     this gradient summed over the repetitions, for an input that is broadcast along the last axis
+// binary_columns:  this gradient summed over the repetitions, for an input that has the last axis
 //
-// The gradient of a sum or a difference reads neither input, that of a product the other one, those of a quotient b, and a
-// for b's own, those of a rectified value a, and b for a's own; what is not read may be null. Sums are made in the same order in every run.
+// The gradient of a sum or a difference reads neither input, that of a product the other one, those of a quotient b, and a for b's own, those of a
+// rectified value a, and b for a's own; inputs that are not read may be null. Sums are added in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
 #include "binary.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
@@ -35,13 +35,13 @@ static __device__ constexpr u64 length_of(int axis) {
     return lengths[axis];
 }
 
-// The distance of neighbours along an axis in one of the inputs.
+// Returns the stride of one of the inputs along an axis.
 static __device__ constexpr u64 stride_of(int input, int axis) {
     constexpr u64 left[] = LEFT, right[] = RIGHT;
     return input == 0 ? left[axis] : right[axis];
 }
 
-// How often each element of the input is repeated, and the elements of a row that are worked on together.
+// Repetitions of each element of the input, and elements of a row that a thread works on together.
 constexpr u64 REPEATED = COUNT / ELEMENTS;
 constexpr int TOGETHER = length_of(AXES - 1) % 4 == 0 ? 4 : 1;
 
@@ -49,14 +49,14 @@ struct alignas(TOGETHER * sizeof(real)) Pack {
     real at[TOGETHER];
 };
 
-// Where something is in the output and in both inputs.
+// Places of an element in the output and in both inputs.
 struct Place {
     Index output, left, right;
 };
 
 enum Which { ALL, KEPT_ONLY, REPEATED_ONLY };
 
-// Moves on by `rest` elements along all axes, or along those only that input INPUT has, or is repeated along.
+// Moves a place by `rest` elements along all axes, or only along those that input INPUT has, or is broadcast along.
 template <Which WHICH> static __device__ __forceinline__ void walk(Index rest, Place &place) {
     Index distance = 1;
 #pragma unroll
@@ -73,7 +73,7 @@ template <Which WHICH> static __device__ __forceinline__ void walk(Index rest, P
     }
 }
 
-// Neighbours along the last axis: side by side, or one for all of them.
+// Loads neighbours along the last axis: adjacent ones, or one element for all of them.
 template <int WHOSE> static __device__ __forceinline__ void load(const real *x, Index at, float to[TOGETHER]) {
     if (stride_of(WHOSE, AXES - 1) == 0) {
         const float one = widen(x[at]);
@@ -86,7 +86,7 @@ template <int WHOSE> static __device__ __forceinline__ void load(const real *x, 
     }
 }
 
-// The gradient before it is summed.
+// Computes terms of the gradient before they are summed.
 static __device__ __forceinline__ void
 terms(const real *dy, const real *a, const real *b, const Place &place, float to[TOGETHER]) {
     float left[TOGETHER] = {}, right[TOGETHER] = {};
@@ -108,7 +108,7 @@ struct alignas(4 * sizeof(real)) Four {
     real at[4];
 };
 
-// A thread for each four elements.
+// Grid: a thread for each four elements.
 KERNEL(__launch_bounds__(1024) multiply)(const real *a, const real *b, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const u64 first = i * 4;
@@ -127,7 +127,7 @@ KERNEL(__launch_bounds__(1024) multiply)(const real *a, const real *b, real *y) 
     for (u64 e = first; e < COUNT; e++) put(widen(a[e]) * widen(b[e]), &y[e]);
 }
 
-// A thread for each TOGETHER elements.
+// Grid: a thread for each TOGETHER elements.
 KERNEL(__launch_bounds__(1024) binary)(const real *a, const real *b, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / TOGETHER) return;
@@ -142,7 +142,7 @@ KERNEL(__launch_bounds__(1024) binary)(const real *a, const real *b, real *y) {
     ((Pack *)y)[i] = pack;
 }
 
-// A thread for each TOGETHER elements.
+// Grid: a thread for each TOGETHER elements.
 KERNEL(__launch_bounds__(1024) binary_gradient)(const real *dy, const real *a, const real *b, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / TOGETHER) return;
@@ -159,7 +159,7 @@ KERNEL(__launch_bounds__(1024) binary_gradient)(const real *dy, const real *a, c
     ((Pack *)dx)[i] = pack;
 }
 
-// LANES threads, or a block, for each element of the input: neighbours read what lies side by side.
+// Grid: LANES threads, or a block, for each element of the input. Neighbouring threads read adjacent elements.
 KERNEL(__launch_bounds__(1024) binary_rows)(const real *dy, const real *a, const real *b, real *dx) {
 #if LANES
     const Index element = ((Index)blockIdx.x * blockDim.x + threadIdx.x) / LANES;
@@ -191,8 +191,8 @@ KERNEL(__launch_bounds__(1024) binary_rows)(const real *dy, const real *a, const
     if (lane == 0 && element < ELEMENTS) put(sum, &dx[element]);
 }
 
-// A thread for each column and slice of the repetitions; the slices are then added in a tree. Blocks of up to 1024 threads, a
-// power of two.
+// Grid: a thread for each column and slice of the repetitions, in blocks of up to 1024 threads, a power of two. The slices are then added in a
+// tree.
 KERNEL(__launch_bounds__(1024) binary_columns)(const real *dy, const real *a, const real *b, real *dx) {
     __shared__ float sums[1024];
     const u32 slices = blockDim.x / COLUMNS, slice = threadIdx.x / COLUMNS;
@@ -215,6 +215,6 @@ KERNEL(__launch_bounds__(1024) binary_columns)(const real *dy, const real *a, co
         __syncthreads();
         if (slice < half) sums[threadIdx.x] += sums[threadIdx.x + half * COLUMNS];
     }
-    // What this thread reads now, it has written itself.
+    // This thread has itself written the sum that it reads here.
     if (slice == 0 && element < ELEMENTS) put(sums[threadIdx.x], &dx[element]);
 }

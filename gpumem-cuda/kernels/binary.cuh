@@ -6,7 +6,7 @@
 struct Add {
     static __device__ __forceinline__ float value(float a, float b) { return a + b; }
     static __device__ __forceinline__ float slope(int, float, float) { return 1.0f; }
-    // Whether the slope for input `input` looks at input `of`.
+    // True if the slope for input `input` reads input `of`.
     static __device__ constexpr bool reads(int input, int of) { return false; }
 };
 
@@ -30,10 +30,10 @@ struct Divide {
     static __device__ constexpr bool reads(int input, int of) { return input == 1 || of == 1; }
 };
 
-// The share of the gradient that goes to the first number where the larger one has it: half of it where both are equal. NaN has it, too.
+// Returns the first input's share of the gradient of a maximum: all if it is larger, half if both are equal. NaN has all of it, too.
 static __device__ __forceinline__ float share_of(float a, float b) { return a < b ? 0.0f : a == b ? 0.5f : 1.0f; }
 
-// The larger one. NaN stays NaN.
+// Returns the larger input. NaN stays NaN.
 struct Maximum {
     static __device__ __forceinline__ float value(float a, float b) { return a > b || a != a ? a : b; }
     static __device__ __forceinline__ float slope(int input, float a, float b) { return input == 0 ? share_of(a, b) : share_of(b, a); }
@@ -46,7 +46,7 @@ struct Minimum {
     static __device__ constexpr bool reads(int input, int of) { return true; }
 };
 
-// a where that is above 0, else a b.
+// a if that is above 0, else a b.
 struct Rectify {
     static __device__ __forceinline__ float value(float a, float b) { return a > 0.0f ? a : a * b; }
     static __device__ __forceinline__ float slope(int input, float a, float b) {

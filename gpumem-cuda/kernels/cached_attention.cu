@@ -1,24 +1,24 @@
-// Attention of the steps at hand over themselves and all steps before, whose keys and values are kept.
+// Attention for decoding: the current time steps attend to themselves and to all earlier ones, whose keys and values are cached.
 //
 // HEADS, KV_HEADS       heads of the queries, and of keys and values
 // HEAD, VALUE_HEAD      elements of a head of queries and keys, and of one of values
-// STEPS, CACHE, WINDOW  steps at hand, steps that can be kept, and how far a step sees; 0 where it sees all
-// APART                 whether queries, keys and values are three inputs; else they lie side by side in rows of one
-// SCALE                 what products of queries and keys are multiplied with
-// SAMPLES               of the batch
-// PARTS                 parts that the keys of a query are shared out to
+// STEPS, CACHE, WINDOW  current time steps, time steps that fit in the cache, and time steps that a query attends to; 0 for all
+// APART                 1 if queries, keys and values are three inputs; 0 if they are adjacent in the rows of one
+// SCALE                 factor of products of queries and keys
+// SAMPLES               samples of the batch
+// PARTS                 parts that the keys of a query are divided into
 // GROUP                 heads of queries that a block works on, which share a head of keys
-// PACK                  elements that a thread takes; heads are a whole number of them; see pack.cuh
+// PACK                  elements that a thread works on at a time; heads are whole packs; see pack.cuh
 //
 // q [B, STEPS, HEADS * HEAD], k [B, STEPS, KV_HEADS * HEAD], v [B, STEPS, KV_HEADS * VALUE_HEAD], y [B, STEPS, HEADS * VALUE_HEAD];
 // keys [B, CACHE, KV_HEADS * HEAD], values [B, CACHE, KV_HEADS * VALUE_HEAD].
 //
-// keep:         puts rows of k and v to their places in keys and values; one that has no place is dropped
-// attend_parts: for each query and each part of the keys that it sees the largest score, the sum of exponentials and the sum of values
-// join_parts:   y from these
+// keep:         copies rows of k and v to the caches keys and values; a row beyond the cache is dropped
+// attend_parts: for each query and part of its keys: the largest score, the sum of exponentials and the weighted sum of values
+// join_parts:   y from these results
 //
-// One token has few queries, so that the keys of one are shared out to many blocks. Everything is summed in an order that depends on how
-// many steps there are and on nothing else.
+// A single token has few queries, so the keys of each are divided among many blocks. The order of summation depends only on the number of time
+// steps.
 #include "base.cuh"
 #include "real.cuh"
 #include "pack.cuh"
@@ -26,14 +26,14 @@
 constexpr u32 THREADS = 128, TILE = 256;
 constexpr u32 QUERY_ROW = HEADS * HEAD, KEY_ROW = KV_HEADS * HEAD, VALUE_ROW = KV_HEADS * VALUE_HEAD;
 constexpr u32 JOINED = QUERY_ROW + KEY_ROW + VALUE_ROW;
-// From row to row of the inputs, and where keys and values begin in a row.
+// Pitches of the inputs, and the places of keys and values in a row, in elements.
 constexpr u32 QUERY_PITCH = APART ? QUERY_ROW : JOINED, KEY_PITCH = APART ? KEY_ROW : JOINED;
 constexpr u32 VALUE_PITCH = APART ? VALUE_ROW : JOINED;
 constexpr u32 KEY_START = APART ? 0 : QUERY_ROW, VALUE_START = APART ? 0 : QUERY_ROW + KEY_ROW;
-// What a part of a query leaves: the largest score, the sum, and a row of values.
+// Numbers that a part of a query writes: the largest score, the sum, and a row of values.
 constexpr u32 PART = VALUE_HEAD + 2;
 
-// The keys that a query sees, and how many a part has of them.
+// The range of keys that a query attends to, and the keys of each part.
 struct Seen {
     u32 first, end, each;
 };
@@ -51,7 +51,7 @@ static __device__ __forceinline__ Seen seen_by(const u32 *state, u32 step) {
     return seen;
 }
 
-// Blocks of 256 threads, a pack of keys or values each.
+// Grid: blocks of 256 threads, a thread for each pack of keys or values.
 KERNEL(keep)(const real *k, const real *v, const u32 *state, real *keys, real *values) {
     constexpr u32 KEY_UNITS = KEY_ROW / PACK, UNITS = KEY_UNITS + VALUE_ROW / PACK;
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -68,11 +68,11 @@ KERNEL(keep)(const real *k, const real *v, const u32 *state, real *keys, real *v
     }
 }
 
-// Packs of a row of values that each of some threads takes, and how many threads take a row at a time.
+// Packs of a row of values, threads across a row, packs of each thread, and rows that are processed at a time.
 constexpr u32 VALUE_UNITS = VALUE_HEAD / PACK, ACROSS = VALUE_UNITS < THREADS ? VALUE_UNITS : THREADS;
 constexpr u32 EACH = (VALUE_UNITS + ACROSS - 1) / ACROSS, LANES = THREADS / ACROSS;
 
-// A block of 128 threads for each part of the keys, each group of heads, each step and each sample.
+// Grid: a block of 128 threads for each part of the keys, each group of heads, each time step and each sample.
 KERNEL(attend_parts)(const real *q, const real *keys, const real *values, const u32 *state, float *parts) {
     __shared__ float scores[GROUP][TILE];
     __shared__ float sums[LANES * ACROSS * PACK];
@@ -98,7 +98,7 @@ KERNEL(attend_parts)(const real *q, const real *keys, const real *values, const 
     }
     for (u32 tile = first; tile < end; tile += TILE) {
         const u32 count = end - tile < TILE ? end - tile : TILE;
-        // What the tile before left is read no more.
+        // The results of the previous tile are no longer read.
         __syncthreads();
         for (u32 key = threadIdx.x; key < count; key += THREADS) {
             float score[GROUP];
@@ -135,7 +135,7 @@ KERNEL(attend_parts)(const real *q, const real *keys, const real *values, const 
 #pragma unroll
             for (u32 i = 0; i < EACH * PACK; i++) sum[g][i / PACK][i % PACK] *= shrunk;
         }
-        // The sum's barriers came after all weights.
+        // The barriers of the sum come after all weights are written.
         if (lane < LANES) {
             for (u32 key = lane; key < count; key += LANES) {
 #pragma unroll
@@ -153,7 +153,7 @@ KERNEL(attend_parts)(const real *q, const real *keys, const real *values, const 
             }
         }
     }
-    // Lanes took keys in turn.
+    // Adds up the lanes, which took keys in turns.
 #pragma unroll
     for (u32 g = 0; g < GROUP; g++) {
         float *to = parts + (((u64)row * HEADS + group * GROUP + g) * PARTS + part) * PART;
@@ -180,7 +180,7 @@ KERNEL(attend_parts)(const real *q, const real *keys, const real *values, const 
     }
 }
 
-// A block of 128 threads for each head of each query.
+// Grid: a block of 128 threads for each head of each query.
 KERNEL(join_parts)(const float *parts, const u32 *state, real *y) {
     const u64 query = blockIdx.x;
     const Seen seen = seen_by(state, (u32)(query / HEADS % STEPS));

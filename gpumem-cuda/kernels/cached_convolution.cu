@@ -1,22 +1,22 @@
-// Convolution of the steps at hand of a signal, whose windows reach back to steps before, of which the last columns are kept.
+// Causal convolution for decoding: windows of the current time steps extend back to earlier ones, of which the last REACH columns are cached.
 //
 // IN, OUT           channels of x and y
-// WIDTH, DILATION   columns of the kernel, and steps between them
-// GROUPS            parts that the channels are split into
-// STEPS             at hand
-// BIAS              whether a number is added to each output channel
-// SAMPLES           of the batch
+// WIDTH, DILATION   columns of the kernel, and time steps between them
+// GROUPS            groups of channels
+// STEPS             current time steps
+// BIAS              1 if a number is added to each output channel
+// SAMPLES           samples of the batch
 //
-// x [B, IN, STEPS], weight [OUT, IN / GROUPS, WIDTH], bias [OUT], y [B, OUT, STEPS]; kept [B, IN, REACH], the column of step t in t % REACH.
+// x [B, IN, STEPS], weight [OUT, IN / GROUPS, WIDTH], bias [OUT], y [B, OUT, STEPS]; kept [B, IN, REACH], the column of time step t in t % REACH.
 //
-// cached_convolution:       y[b, o, t] = bias[o] + sum over c and j of w[o, c, j] x[b, c, t - REACH + j DILATION]; 0 before the first step
-// cached_convolution_keep:  puts the last columns that are of the sequence to their places
+// cached_convolution:       y[b, o, t] = bias[o] + sum over c and j of w[o, c, j] x[b, c, t - REACH + j DILATION]; x[b, c, t] is 0 for t < 0
+// cached_convolution_keep:  copies the last columns that belong to the sequence to the cache
 #include "base.cuh"
 #include "real.cuh"
 
 constexpr u32 REACH = (WIDTH - 1) * DILATION, EACH = IN / GROUPS;
 
-// Blocks of 256 threads, an element of y each.
+// Grid: blocks of 256 threads, a thread for each element of y.
 KERNEL(cached_convolution)(const real *x, const real *weight, const real *bias, const real *kept, const u32 *state, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)SAMPLES * OUT * STEPS) return;
@@ -39,13 +39,13 @@ KERNEL(cached_convolution)(const real *x, const real *weight, const real *bias, 
     narrow(sum, &y[i]);
 }
 
-// Blocks of 256 threads, a column of a channel each: it looks for the last of the steps at hand whose place that is.
+// Grid: blocks of 256 threads, a thread for each column of a channel in the cache. It finds the last current time step that belongs there.
 KERNEL(cached_convolution_keep)(const real *x, const u32 *state, real *kept) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)SAMPLES * IN * REACH) return;
     const u64 before = steps_before(state), row = i / REACH;
     const u32 count = steps_at_hand(state, STEPS), place = (u32)(i % REACH);
-    // Steps between the first at hand whose place this is, and the first at hand.
+    // Time steps from the first current one to the first that belongs there.
     const u32 begin = (u32)(before % REACH), first = place >= begin ? place - begin : REACH - begin + place;
     if (first >= count) return;
     kept[i] = x[row * STEPS + first + (count - 1 - first) / REACH * REACH];

@@ -1,8 +1,8 @@
-// The steps at hand of a recurrent layer of one direction behind those before: recurrence_steps.cuh. There is a launch for each step.
+// A recurrent layer of one direction for decoding: continues from earlier time steps, with a launch for each current one. See recurrence_steps.cuh.
 //
-// p [B, STEPS, G H], y [B, STEPS, P]; outputs [B, 2, P] has the output of step t of the sequence in row t % 2, and cells [B, H] of f32 an
-// LSTM's c. Both go as far as the steps that are of the sequence; behind those y is 0. With a projection cached_recurrence leaves
-// o tanh(c) in `units` [B, H], of which a second launch makes the output.
+// p [B, STEPS, G H], y [B, STEPS, P]. The cache outputs [B, 2, P] has the output of time step t in row t % 2, and cells [B, H] in f32 an LSTM's c.
+// Both are updated for time steps of the sequence only; after those y is 0. With a projection, cached_recurrence writes o tanh(c) to `units` [B,
+// H], from which a second launch computes the output.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence_steps.cuh"
@@ -17,7 +17,7 @@ KERNEL(__launch_bounds__(256) cached_recurrence)
         if (own.exists && !PROJECTED) narrow(0.0f, &y[own.output(own.sample, step) + own.unit]);
         return;
     }
-    // Rows of this step and of the one before.
+    // Rows of this time step and of the previous one.
     real *row = outputs + number % 2 * OUTPUTS;
     const real *before = outputs + (number + 1) % 2 * OUTPUTS;
     float s[GATES] = {};

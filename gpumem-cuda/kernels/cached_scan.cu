@@ -1,10 +1,10 @@
-// The selective scan of the steps at hand of a sequence behind those before, whose states are kept: selective_scan.cuh.
+// Selective scan for decoding: continues from the cached states of earlier time steps. See selective_scan.cuh.
 //
-// kept [B, D, N] of f32. States begin with 0 where no step went before. They go as far as the steps that are of the sequence; behind those y
-// is 0.
+// kept [B, D, N] in f32 are the cached states, which are 0 before the first time step. They are updated for time steps of the sequence only; after
+// those y is 0.
 #include "selective_scan.cuh"
 
-// A block for HERE channels of a sample.
+// Grid: a block for HERE channels of a sample.
 KERNEL(__launch_bounds__(THREADS, 1) cached_scan)
 (const real *u, const real *delta, const norm *a_log, const real *b, const real *c, const norm *skip, const u32 *state, float *kept, real *y) {
     const u64 sample = blockIdx.x / BLOCKS;

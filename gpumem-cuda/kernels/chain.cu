@@ -1,21 +1,20 @@
-// Operations that follow each other, each element by element, as one pass: what is between them stays in registers.
+// A chain of elementwise operations in one pass. Their intermediate values stay in registers.
 //
 // COUNT   elements
-// INPUTS  pieces that are loaded
-// LOADS   where from: `in[0]=load_piece(x0,first);in[1]=spread(x1[at/6u])`
-// VALUES  numbers of an element, each as memory would have kept it
+// INPUTS  packs that are loaded
+// LOADS   their sources: `in[0]=load_piece(x0,first);in[1]=spread(x1[at/6u])`
+// VALUES  values of an element, each rounded as memory would store it
 // DRAWS   layers that draw random words
-// SHARES  of how many neighbours each of their words is: `{1ull,784ull}`
+// SHARES  neighbouring elements that share each of their words: `{1ull,784ull}`
 // TERMS   the most terms of a formula
 // WORK    the operations: `r[0]=in[0].at[e];put(Silu::value(widen(r[0]),Arguments{}),r[1])`
-// SIDES   where some of them keep bits, or read them: tensors of bits, see sides.cuh
-// EIGHT   with that: a thread has eight elements in every format
-// OUTPUTS pieces that are stored
-// STORES  where to: `store_piece(out[0],y0,first)`
+// SIDES   given if some operations write or read activation masks: the number of masks, see sides.cuh
+// EIGHT   given with masks: a thread has eight elements in every format
+// OUTPUTS packs that are stored
+// STORES  their destinations: `store_piece(out[0],y0,first)`
 //
-// x are tensors that are read alone, y those that are written; of either, those behind the last one are null. All have COUNT
-// elements, but for an x that is repeated. A y may also be read, and may lie where an x lies: a thread loads its elements of all
-// tensors before it stores any.
+// x are tensors that are only read, y those that are written (a y that is added to is also read). Unused pointers at the end of either are null.
+// All have COUNT elements, except a broadcast x. A y may have the place of an x: a thread loads its elements of all tensors before it stores any.
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"
@@ -29,14 +28,14 @@
 #include "sides.cuh"
 #endif
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// A number more than there are: an array has one at least.
+// One number more than needed, because an array has at least one.
 struct Rows {
     u32 at[DRAWS + 1];
 };
@@ -46,7 +45,7 @@ static __device__ constexpr u64 share_of(int k) {
     return shares[k];
 }
 
-// One element for a whole piece.
+// Returns a pack filled with one element.
 static __device__ __forceinline__ Piece spread(real x) {
     Piece piece;
 #pragma unroll
@@ -54,8 +53,8 @@ static __device__ __forceinline__ Piece spread(real x) {
     return piece;
 }
 
-// Rounds a number as if it went through memory. In f32 that changes nothing, but the product that it may be must not become one
-// with a sum behind it: no compiler knows that a grid is flat.
+// Rounds a number as if it were stored in memory. In f32 that changes nothing, but a product must not be contracted with a later sum. The compiler
+// does not know that the grid is flat, so this prevents it.
 static __device__ __forceinline__ void put(float value, real &to) {
     narrow(SAME<real, float> ? from_bits(bits_of(value) ^ blockIdx.y) : value, &to);
 }

@@ -1,9 +1,9 @@
-// Whether gradients are finite: of one parameter, or of many in one launch.
+// Checks that gradients are finite: of one parameter, or of many in one launch.
 //
-// FIELDS, MOST  see many.cuh. Of each gradient a launch says, behind its first block, how far behind the pointer it begins, in units of
-//               256 bytes; the bit is set where its elements are f32 rather than REAL
+// FIELDS, MOST  see many.cuh. A launch has for each gradient, after its first block: its offset from the pointer, in units of 256 bytes. The bit is
+//               set if its elements are f32 rather than REAL
 //
-// A word of the state tells updates and the end of the step that one is not.
+// If one is not finite, sets a word of the state, which updates and the end of the step read.
 #include "base.cuh"
 #include "real.cuh"
 #include "many.cuh"
@@ -22,11 +22,11 @@ static __device__ __forceinline__ void look(const char *gradients, u32 *state, c
     bool is_finite = true;
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) is_finite &= (bits_of(values[e]) & 0x7f800000u) != 0x7f800000u;
-    // Any number of threads write the same.
+    // Any number of threads may write this, as all write the same value.
     if (!is_finite) state[STATE_OVERFLOW] = 1;
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 KERNEL(check)(const char *gradients, u32 *state, IN_PLACE Tensors<FEW> tensors) { look(gradients, state, tensors); }
 
 KERNEL(check_many)(const char *gradients, u32 *state, IN_PLACE Tensors<MOST> tensors) { look(gradients, state, tensors); }

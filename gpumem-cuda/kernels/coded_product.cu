@@ -1,12 +1,12 @@
-// Products with a weight that is kept in codes: y = x W^T + b and dx = dy W, where x is [rows, features in], y [rows, features out]
-// and W [features out, features in] or its transpose.
+// Products with a quantized weight: y = x W^T + b and dx = dy W, where x is [rows, features in], y [rows, features out] and W [features out,
+// features in] or its transpose.
 //
 // The constants are those of matrices.cuh, where B is the weight, whose rows have no gaps, and those of coding.cuh.
 //
-// What a thread carries of a tile of W stays in codes until the tile before is multiplied: it becomes numbers on its way from registers to
-// shared memory. UNIT elements that lie together, with one scale, are carried at once: 8 or 16 bytes of codes with tensor cores.
+// A thread's part of a tile of W stays in codes until the previous tile is multiplied. It is decoded on its way from registers to shared memory.
+// UNIT adjacent elements with one scale are moved at once: 8 or 16 bytes of codes with tensor cores.
 //
-// coded_product: C = A B + bias; a block for each tile of C, along x
+// coded_product: C = A B + bias. Grid: a block for each tile of C, along x
 #include "base.cuh"
 #include "real.cuh"
 #include "matrices.cuh"
@@ -14,7 +14,7 @@
 
 constexpr int UNIT = TILE_K / 2, UNIT_BYTES = UNIT / PACKED;
 
-// Elements (e, k) of the weight, at e * RIGHT_ROW + k (ALONG_K) or at k * RIGHT_ROW + e.
+// Access to elements (e, k) of the weight, at e * RIGHT_ROW + k (ALONG_K) or at k * RIGHT_ROW + e.
 template <bool ALONG_K> struct Coded {
     const u8 *codes;
     const float *scales;
@@ -27,7 +27,7 @@ template <bool ALONG_K> struct Coded {
     typedef Place Depth;
     __device__ __forceinline__ Place place(u32 e) const { return {ALONG_K ? e * RIGHT_ROW : e, e < COLUMNS}; }
     __device__ __forceinline__ Depth depth(u32 k) const { return {ALONG_K ? k : k * RIGHT_ROW, k < DEPTH}; }
-    // One element, wherever it is.
+    // Returns one element, from any place.
     __device__ __forceinline__ real at(const Place &place, const Depth &depth) const {
         real made = real();
         if (place.inside && depth.inside) {
@@ -38,7 +38,7 @@ template <bool ALONG_K> struct Coded {
     }
 };
 
-// Carries TILE x TILE_K elements of a weight, whose stored rows are whole units: one unit a thread, so that a tile of 64 occupies half of them.
+// Moves TILE x TILE_K elements of a weight whose stored rows are whole units: one unit a thread, so that a tile of 64 occupies half of the threads.
 template <int TILE, bool ALONG_K> struct Units {
     static constexpr bool K_FIRST = !ALONG_K;
     struct alignas(UNIT_BYTES) Codes {
@@ -50,7 +50,7 @@ template <int TILE, bool ALONG_K> struct Units {
     float scale;
 
     static __device__ __forceinline__ bool busy() { return TILE >= 128 || threadIdx.x < TILE * 2; }
-    // Eight lanes that put at once have eight rows along k.
+    // Eight lanes that store at once have eight rows along k.
     static __device__ __forceinline__ u32 e() {
         return ALONG_K ? threadIdx.x / 16 * 8 + threadIdx.x % 8 : threadIdx.x % (TILE / UNIT) * UNIT;
     }
@@ -60,7 +60,7 @@ template <int TILE, bool ALONG_K> struct Units {
     __device__ __forceinline__ void fetch(u32 first) {
         if (!busy()) return;
         const typename Coded<ALONG_K>::Depth depth = source.depth(first + k());
-        // Any codes are zeros with a scale of 0.
+        // With a scale of 0 any codes are zeros.
         held = Codes{};
         scale = 0.0f;
         if (place.inside && depth.inside) {
@@ -69,7 +69,7 @@ template <int TILE, bool ALONG_K> struct Units {
             scale = scale_of(source.scales, at / BLOCK);
         }
     }
-    // Element i of the unit, in f32.
+    // Returns element i of the unit, in f32.
     __device__ __forceinline__ float element(u32 i) const { return source.entries->of(code_at(held.words, i)) * scale; }
 #if TENSOR_CORES
     __device__ __forceinline__ void put(u16 *tile) const {
@@ -99,7 +99,7 @@ template <int TILE, bool ALONG_K> struct Units {
 #endif
 };
 
-// Units where stored rows are whole ones, else element by element, which takes more registers than two blocks have.
+// Units if stored rows consist of whole ones, else element by element, which needs more registers than two blocks have.
 constexpr bool IN_UNITS = RIGHT_ROW % UNIT == 0;
 constexpr int RESIDENT = IN_UNITS ? TILE_RESIDENT : 1;
 template <bool> struct Carried {

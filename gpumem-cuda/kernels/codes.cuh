@@ -1,7 +1,7 @@
-// Optimizer states of 8 bits, as gpumem_core::number::dynamic has them: an element is the entry of a map, whose number is its code, times
-// the scale of its block of 256.
+// 8-bit optimizer states, as in gpumem_core::number::dynamic: an element is entry number `code` of a table, times the scale of its block of 256
+// elements.
 //
-// SIGNED_MAP, UNSIGNED_MAP  the entries of the maps of a first and of a second state, ascending, as the bits of f32
+// SIGNED_MAP, UNSIGNED_MAP  the tables of a first and of a second state, in ascending order, as the bits of f32
 //
 // A thread has four elements, 64 threads a block of codes, and a block of threads four of those.
 //
@@ -9,27 +9,27 @@
 
 typedef unsigned char u8;
 
-// Elements of a scale: BLOCK of gpumem_core::number::dynamic.
+// Elements that share a scale: BLOCK of gpumem_core::number::dynamic.
 constexpr u32 ENTRIES = 256, OF_SCALE = 256;
 
 static __device__ const u32 MAPS[2][ENTRIES] = {SIGNED_MAP, UNSIGNED_MAP};
 
-// In shared memory: what lanes read at once is anywhere in it.
+// The tables in shared memory, since lanes read different entries at once.
 struct Maps {
-    // A bound is half way between an entry and the next one; behind the last one there is none.
+    // A bound is half way between an entry and the next one; the last entry has none.
     float entries[2][ENTRIES], bounds[2][ENTRIES];
 };
 
-// The highest bits of each warp, of each state.
+// The highest bits of each warp, for each state.
 typedef u32 Highest[8][2];
 
-// A state of a parameter.
+// An optimizer state of a parameter.
 struct Coded {
     u8 *codes;
     float *scales;
 };
 
-// By 256 threads; a barrier is to come before the maps are read.
+// Loads the tables, by 256 threads. A barrier must come before they are read.
 static __device__ __forceinline__ void fill(Maps &maps) {
     const u32 at = threadIdx.x, next = at + 1 < ENTRIES ? at + 1 : at;
 #pragma unroll
@@ -37,11 +37,11 @@ static __device__ __forceinline__ void fill(Maps &maps) {
         maps.entries[s][at] = from_bits(MAPS[s][at]);
         maps.bounds[s][at] = (from_bits(MAPS[s][at]) + from_bits(MAPS[s][next])) * 0.5f;
     }
-    // What is above 0 in the map without a sign does not become 0.
+    // In the unsigned table, a value above 0 must not become 0.
     if (at == 0) maps.bounds[1][0] = from_bits(1);
 }
 
-// The numbers of a thread; those that it has not are 0.
+// Decodes the numbers of a thread; those beyond its elements are 0.
 static __device__ __forceinline__ void decode(const Coded &state, const Part &part, const float entries[ENTRIES], float to[FOUR]) {
     const float scale = part.many != 0 ? state.scales[part.first / OF_SCALE] : 0.0f;
     const u8 *from = state.codes + part.first;
@@ -57,7 +57,7 @@ static __device__ __forceinline__ void decode(const Coded &state, const Part &pa
     for (u32 e = 0; e < FOUR; e++) to[e] = e < part.many ? entries[pack.at[e]] * scale : 0.0f;
 }
 
-// The largest magnitude of both states in the blocks of a thread. Of numbers without a sign the bits are in order, and NaN is above all.
+// Computes the largest magnitude of both states in the code blocks of the threads. The bits of unsigned floats are ordered, with NaN above all.
 static __device__ __forceinline__ void scales_of(const float values[2][FOUR], Highest &highest, float scales[2]) {
     const u32 lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 #pragma unroll
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void scales_of(const float values[2][FOUR], Hi
     }
 }
 
-// The code of the nearest entry: how many bounds are not above the share. A share that is no number has 0.
+// Returns the code of the nearest entry: the number of bounds that are not above the share. A NaN gets 0.
 static __device__ __forceinline__ u32 code_of(float share, const float bounds[ENTRIES]) {
     u32 code = 0;
 #pragma unroll

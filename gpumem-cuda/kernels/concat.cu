@@ -4,7 +4,7 @@
 // PART  elements of a row of it
 // WHOLE elements of a row of all values together
 // START where the value begins in such a row
-// ADD   whether the gradient is added to what is there
+// ADD   1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // X_STRIDES, Y_STRIDES  where maps that are side by side are not dense, of the value and of all together: see layout.cuh
 // CHANNELS, HEIGHT, WIDTH, FIRST  of the value then, and which channel of all is its first
 //

@@ -8,7 +8,7 @@
 // KERNEL_HEIGHT, KERNEL_WIDTH       R and S
 // STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X
 // BIAS                              whether there is a bias
-// ADD                               whether the result is added to what is there
+// ADD                               1 if the result is added to its tensor (+=), 0 if it overwrites it
 // RECTIFIER                         what the result goes through after that, in a forward pass: see rectify.cuh
 // PARTS, PART                       parts that the products of weigh are split into, none of them empty, and the products of each:
 //                                   a multiple of 64; the last part may have fewer

@@ -9,7 +9,7 @@
 // KERNEL_DEPTH, KERNEL_HEIGHT, KERNEL_WIDTH      T, R and S
 // STRIDE_Z, .._Y, .._X, PADDING_.., DILATION_..
 // BIAS                                           whether there is a bias
-// ADD                                            whether the result is added to what is there
+// ADD                                            1 if the result is added to its tensor (+=), 0 if it overwrites it
 // PARTS, PART                                    parts that the products of weigh are split into, none of them empty, and the products
 //                                                of each: a multiple of 64; the last part may have fewer
 // PHASED                                         whether scatter computes the pixels of a phase only, those that are STRIDE apart: the

@@ -8,7 +8,7 @@
 // ZERO_INFINITY  whether an infinite loss counts as none
 // AVERAGES whether a sample's loss is divided by the labels of its target, at least 1
 // GRADIENT whether there is a gradient
-// ADD      whether the gradient is added to what is there, which is not where x is
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it, which is not where x is
 // DIVISOR  what the sum of the terms is divided by
 // WEIGHT   what loss and gradient are multiplied with
 //

@@ -3,7 +3,7 @@
 // COUNT elements
 // TERMS, VALUE  the terms of the formula, `t[0]=x;t[1]=expf(t[0]);`, of which the last is its value
 // SLOPES, SLOPE the same for its derivative, of x and y
-// ADD   whether the gradient is added to what is there
+// ADD   1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // formula:          y = f(x), where y may be x
 // formula_backward: dx = dy * f'(x, y), where dx may be dy; x and y are null where the derivative does not read them

@@ -5,7 +5,7 @@
 // PADDING the row that gets no gradient; one beyond the table if all do
 // WIDTH  D, elements of a row
 // ROWS   rows of the table that a block of gather_backward sums, at most 32
-// ADD    whether the gradient is added to what is there
+// ADD    1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // token [N] of u32; weight, dweight [V, D]; y, dy [N, D]
 //

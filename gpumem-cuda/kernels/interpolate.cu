@@ -1,19 +1,19 @@
 // A map of another size, of what lies between its elements, and the gradient.
 //
-// COUNT                    elements of what the entry point writes
+// COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // BETWEEN                  how what lies between elements is found: Nearest, Linear or Cubic
 // START_H, STEP_H          row o of y is at START_H + o * STEP_H in x: in units of 2^-32 of a row, but for Nearest in
 //                          rows, and START_H is what is added to o: 0, or 0.5 for the middles of rows
 // START_W, STEP_W          the same of columns
-// ADD                      whether the gradient is added to what is there
-// PACK                     channels that a thread takes: see planes.cuh
-// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
+// PACK                     channels that a thread works on: see planes.cuh
+// CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 //
 // forward:  y[o, p] = sum over h and w of a[o, h] * b[p, w] * x[h, w], where a and b have one weight a row that is not 0, two or four.
 //           Beyond its edges x has its outermost elements. x is [B * C, HEIGHT, WIDTH], y [B * C, OUT_HEIGHT, OUT_WIDTH].
-// backward: dx[h, w] = sum over o and p of a[o, h] * b[p, w] * dy[o, p], gathered by one thread an element
+// backward: dx[h, w] = sum over o and p of a[o, h] * b[p, w] * dy[o, p], gathered by one thread for each element
 //
 // Places are whole numbers, so that both passes find the same ones, whatever the compiler makes of them.
 #include "base.cuh"

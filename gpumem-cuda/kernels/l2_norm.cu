@@ -5,7 +5,7 @@
 // INNER     positions after the axis
 // WARP_ROWS whether a row is worked on by a warp or by a block
 // EPS       the least that is divided by
-// ADD       whether the gradient is added to what is there
+// ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // x, y, dy, dx [OUTER, C, INNER]; norms [OUTER, INNER] of f32
 //

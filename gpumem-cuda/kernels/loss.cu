@@ -7,10 +7,10 @@
 // PITCH, GRADIENT_PITCH  elements from one row of logits, and of their gradient, to the next; CLASSES where there are no gaps
 // COUNT    elements of the output
 // GRADIENT whether there is a gradient
-// ADD      whether the gradient is added to what is there, which is not where the logits are
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it, which is not where the logits are
 // DIVISOR  what the sum of the terms is divided by
 // WEIGHT   what loss and gradient are multiplied with
-// SUM      whether the loss is added to what is there: the losses before this one
+// SUM      1 if the loss is added to its tensor (+=), 0 if it overwrites it: the losses before this one
 // BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
 // CORRECTIONS, VALUES  where the optimizer has others, its rule and numbers: see corrections.cuh
 // SCHEDULE  where the learning rate changes from step to step: see schedule.cuh

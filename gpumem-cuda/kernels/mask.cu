@@ -4,7 +4,7 @@
 // THRESHOLD an element is dropped when its random word is below it
 // SCALE     1 / (1 - p) for a share p of dropped elements
 // SHARED    neighbours, in the order of the shape, that share a draw
-// ADD       whether the result is added to what is there
+// ADD       1 if the result is added to its tensor (+=), 0 if it overwrites it
 // CHANNELS, HEIGHT, WIDTH, X_STRIDES  where the tensors are not dense, of all of them: see layout.cuh
 //
 // y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. Which

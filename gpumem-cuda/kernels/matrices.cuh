@@ -5,7 +5,7 @@
 // B_TRANSPOSED         B is stored as [COLUMNS, DEPTH]
 // A_ROW, B_ROW, C_ROW  elements from one stored row to the next, where rows have gaps; left out elsewhere
 // BIAS                 whether there is a bias
-// ADD                  whether the result is added to what is there
+// ADD                  1 if the result is added to its tensor (+=), 0 if it overwrites it
 // TILE_M, TILE_N       rows and columns of C that a block computes: 32, 64 or 128 each
 // TENSOR_CORES         terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
 //

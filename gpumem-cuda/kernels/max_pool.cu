@@ -1,6 +1,6 @@
 // Maximum over windows of a feature map, and its gradient.
 //
-// COUNT                    elements of what the entry point writes
+// COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // KERNEL_H, KERNEL_W       window
@@ -12,8 +12,8 @@
 // SAVES                    whether the places of the maxima are kept
 // BYTES                    whether a place is a byte, rather than a word
 // RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
-// ADD                      whether the gradient is added to what is there
-// PACK                     channels that a thread takes: see planes.cuh
+// ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
+// PACK                     channels that a thread works on: see planes.cuh
 // BLOCKS_H, BLOCKS_W       given where a thread of backward takes the elements of x between two windows, STRIDE_H x STRIDE_W: how many
 //                          such blocks there are along each axis. Each window is then read once for all of them
 // CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh

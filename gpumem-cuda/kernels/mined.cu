@@ -4,7 +4,7 @@
 // LENGTH   elements of a vector
 // MARGIN   how much nearer a positive has to be than a negative
 // MEAN     whether the sum is divided by the anchors that have both, or by nothing
-// ADD      whether the gradient is added to what is there
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // WEIGHT   what loss and gradient are multiplied with
 //
 // d[i, j] = |x[i] - x[j]|; loss = sum of max(0, d[i, p[i]] - d[i, n[i]] + MARGIN) over anchors that have both

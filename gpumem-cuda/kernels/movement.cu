@@ -2,7 +2,7 @@
 //
 // COUNT elements of the result
 // BATCH samples that are summed
-// ADD   whether the sum is added to what is there
+// ADD   1 if the sum is added to its tensor (+=), 0 if it overwrites it
 //
 // accumulate: y += x
 // collect:    y += x, where y is f32

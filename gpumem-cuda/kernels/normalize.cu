@@ -14,7 +14,7 @@
 // PARTS     parts of the rows in normalize_parameters and normalize_backward, none of them empty
 // PARAMETERS_TOO  whether normalize_backward takes the place of normalize_parameters and normalize_input
 // RESIDUAL  whether the forward pass adds two inputs and keeps their sum
-// ADD, ADD_WEIGHT, ADD_BIAS  whether dx, dweight and dbias are added to what is there
+// ADD, ADD_WEIGHT, ADD_BIAS  1 if dx, dweight and dbias are added to their tensors (+=), 0 if they overwrite them
 //
 // x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [P]; saved in f32 [B, 2, T]: the means of a sample's rows, then their
 // 1 / sqrt(variance + EPS), or [B, T] without the means where CENTER is 0; partial [2, PARTS, P] in f32.

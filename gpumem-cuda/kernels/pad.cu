@@ -1,18 +1,18 @@
 // A map with more rows and columns around it, or fewer, and the gradient.
 //
-// COUNT                    elements of what the entry point writes
+// COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // BEYOND                   what stands beyond the edges of x: Constant, Reflect, Replicate or Circular
 // VALUE                    the number that stands there, if it is one
 // BEFORE_H, BEFORE_W       rows and columns in front of those of x; below 0 where x is cut off
-// ADD                      whether the gradient is added to what is there
-// PACK                     channels that a thread takes: see planes.cuh
-// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
+// PACK                     channels that a thread works on: see planes.cuh
+// CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 //
 // forward:  y[o, p] = x[row(o), column(p)], or VALUE where there is no such element. x is [B * C, HEIGHT, WIDTH], y
 //           [B * C, OUT_HEIGHT, OUT_WIDTH].
-// backward: dx[h, w] = sum of dy over all elements that are (h, w), gathered by one thread an element
+// backward: dx[h, w] = sum of dy over all elements that are (h, w), gathered by one thread for each element
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"

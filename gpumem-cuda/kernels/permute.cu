@@ -4,7 +4,7 @@
 // LENGTHS  their lengths
 // FROM, TO how far apart neighbours along each of them are in what is read and in what is written
 // NEAR     the axis along which neighbours lie side by side in what is read; in what is written it is the last
-// ADD      whether what is read is added to what is there
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // permute_rows:  NEAR is the last axis: rows are moved as they are, 16 bytes a thread where they are whole numbers of that.
 // permute_tiles: it is another: a block moves a tile of 32 x 32 through shared memory, so that both sides go through neighbours.

@@ -1,7 +1,7 @@
 // Where elements of x and dx, [planes, HEIGHT, WIDTH], and of y and dy, [planes, OUT_HEIGHT, OUT_WIDTH], are: for kernels that
 // make planes of planes. A plane is a channel of a sample.
 //
-// CHANNELS, X_STRIDES, Y_STRIDES  where maps are not dense: see layout.cuh
+// CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 // PACK                            channels that a thread takes: more than one where maps are channels last, without gaps and with whole
 //                                 packs. Neighbouring threads then take neighbouring packs
 //

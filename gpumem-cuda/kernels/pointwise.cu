@@ -3,7 +3,7 @@
 // COUNT     elements
 // FUNCTION  which one: a struct of pointwise.cuh
 // ARGUMENTS the numbers that it has beside its input
-// ADD       whether the gradient is added to what is there
+// ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // pointwise:          y = f(x), where y may be x
 // pointwise_backward: dx = dy * f', where dx may be dy. The derivative is computed from the kept tensor, null where the

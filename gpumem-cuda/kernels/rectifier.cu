@@ -5,7 +5,7 @@
 // FUNCTION  which one: a struct of pointwise.cuh
 // ARGUMENTS the numbers that it has beside its input
 // INSIDE    an output at which it has another slope than at 0
-// ADD       whether the gradient is added to what is there
+// ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // rectifier:          y = f(x), where y may be x, and the bits, unless they are null
 // rectifier_backward: dx = dy * f', where dx may be dy. The bits say which slope.

@@ -8,7 +8,7 @@
 // MEAN     with COUNTED, whether it is a mean
 // COUNTED  0, or positions before the axis in a sample, where only the first counts[b] elements along the axis of sample b count. A mean
 //          is divided by them; of none the result is 0
-// ADD      whether the gradient is added to what is there
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; places, of maxima only, as y: null where nobody wants them
 //

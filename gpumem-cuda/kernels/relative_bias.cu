@@ -3,7 +3,7 @@
 // HEADS, HEIGHT, WIDTH  heads, and the grid whose positions, row after row, are queries and keys
 // PLACES   the row of the table for each distance of a query from a key: those along the width follow each other, from 1 - WIDTH on,
 //          for each along the height, from 1 - HEIGHT on
-// ADD      whether the gradient is added to what is there; 0 for the forward pass
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it; 0 for the forward pass
 //
 // The table has a row of HEADS for each place, y [HEADS, T, T] with T = HEIGHT * WIDTH.
 #include "base.cuh"

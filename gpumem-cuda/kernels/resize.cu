@@ -1,9 +1,9 @@
 // Repeated rows and columns of a feature map, and their gradient.
 //
-// COUNT              elements of what the entry point writes
+// COUNT              elements that the entry point writes
 // WIDTH              of a row of x; rows of all planes are counted through
 // SCALE_H, SCALE_W   how often each row and each column is repeated
-// ADD                whether the gradient is added to what is there
+// ADD                1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // CHANNELS, HEIGHT, X_STRIDES, Y_STRIDES, PACK  where maps are not dense, of x and y: see layout.cuh and planes.cuh
 //
 // forward:  y[r, c] = x[r / SCALE_H, c / SCALE_W]. x is [B * C * H, WIDTH], y [B * C * H * SCALE_H, WIDTH * SCALE_W].

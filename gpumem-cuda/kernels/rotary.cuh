@@ -10,7 +10,7 @@
 // INTERLEAVED  whether the elements of a pair are neighbours; else they are DIMS / 2 apart
 // BACK     whether they turn back
 // WHOLE    whether y is not x: what does not turn is moved, too
-// ADD      whether the result is added to what is there
+// ADD      1 if the result is added to its tensor (+=), 0 if it overwrites it
 // PACK     see pack.cuh; 1 where pairs are neighbours
 //
 // (a, b) becomes (a cos - b sin, b cos + a sin). What an angle is in whole numbers that wrap is exact in any step, where a product of

@@ -4,7 +4,7 @@
 // STEPS    T, steps of a sequence
 // WIDTH    D, elements of a step
 // REVERSE  whether step n - 1 comes first
-// ADD      whether the result is added to what is there
+// ADD      1 if the result is added to its tensor (+=), 0 if it overwrites it
 //
 // x, y [SAMPLES, T, D]; lengths [SAMPLES] of u32, n of each sample
 // y[b, t] = t < n ? x[b, REVERSE ? n - 1 - t : t] : 0, where y may be x unless REVERSE. The gradient is the same of dy.

@@ -10,7 +10,7 @@
 // ROWS_FIRST  whether the row's half is before the column's
 // FREQUENCIES  of each pair of a sine and a cosine
 // COSINES_FIRST, INTERLEAVED  whether cosines are before sines, and whether they take turns; else each are side by side
-// ADD      whether the gradient is added to what is there; 0 for the forward pass
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it; 0 for the forward pass
 #include "base.cuh"
 #include "real.cuh"
 

@@ -4,7 +4,7 @@
 // WHOLE   elements of a sample
 // START   the first element of the part
 // PART    its elements
-// ADD     whether the gradient is added to what is there
+// ADD     1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // x, dx [SAMPLES, WHOLE]; y, dy [SAMPLES, PART]
 //

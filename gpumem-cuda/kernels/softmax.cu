@@ -4,7 +4,7 @@
 // LENGTH    C, length of the axis
 // INNER     positions after the axis
 // WARP_ROWS whether a row is worked on by a warp or by a block
-// ADD       whether the gradient is added to what is there
+// ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // LOGARITHM whether y is the logarithm
 //
 // x, y, dy, dx [OUTER, C, INNER]

@@ -4,7 +4,7 @@
 // EPS     the least length that W v and W^T u are divided by
 // MOVES   whether u and v move by one step of the power iteration
 // PARTS   parts of the sum over all elements
-// ADD     whether the gradient is added to what is there
+// ADD     1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // `work` and `saved` are [1 + ROWS + COLUMNS]: 1 / sigma, an element a row, an element a column. `saved` may be absent.
 //

@@ -4,7 +4,7 @@
 // CHANNELS, INNER  channels of a sample, and elements of each
 // SCALES, SHIFTS   what each channel is multiplied with and what is added then, in braces, or one of both for all channels
 // BYTES    whether x is made of bytes
-// ADD      whether the gradient is added to what is there
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // X_STRIDES, Y_STRIDES  where maps that are not dense lie: see layout.cuh
 // HEIGHT, WIDTH    of a channel then
 // PIXELS   pixels that a thread takes where x is dense and the channels of y lie side by side; 0 elsewhere

@@ -4,7 +4,7 @@
 // ROWS   T, rows of a sample
 // EACH   C, indices of a sample
 // WIDTH  D, elements of a row
-// ADD    whether the gradient is added to what is there
+// ADD    1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // index [B, C] of u32; x, dx [B, T, D]; y, dy [B, C, D]
 //

@@ -2,7 +2,7 @@
 // way to shared memory (implicit products).
 //
 // TILE_M, TILE_N rows and columns of C that a block computes: 32, 64 or 128 each
-// ADD            whether C is added to what is there
+// ADD            1 if C is added to its tensor (+=), 0 if it overwrites it
 // TENSOR_CORES   terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
 //
 // A block has 256 threads. Two buffers take turns, so that the next TILE_K columns of A and rows of B come from memory while

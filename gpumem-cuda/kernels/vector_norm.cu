@@ -5,7 +5,7 @@
 // INNER    positions after the axis
 // ORDER    a type: what becomes of elements, One, Two, Most or Power
 // POWER    the order of Power
-// ADD      whether the gradient is added to what is there
+// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; ties, of Most only, as y in f32: how many elements are as large as the largest, null
 // where nobody wants them

@@ -1,13 +1,13 @@
 // Windows over volumes, [volumes, DEPTH, HEIGHT, WIDTH], that have a position each, [volumes, OUT_DEPTH, OUT_HEIGHT, OUT_WIDTH]; a volume
 // is one channel of one sample. For kernels with a thread for each of COUNT elements.
 //
-// COUNT                                elements of what the entry point writes
+// COUNT                                elements that the entry point writes
 // DEPTH, HEIGHT, WIDTH, OUT_DEPTH, ..  sizes
 // KERNEL_D, KERNEL_H, KERNEL_W         window; that of ADAPTIVE ones is as large as any of them
 // STRIDE_.., PADDING_.., DILATION_..   steps between windows, what the first one reaches beyond the volume, steps between elements
 // ADAPTIVE                             whether windows are as many as the output has elements: see adaptive.cuh. The steps and the
 //                                      padding are then of no use
-// ADD                                  whether a gradient is added to what is there
+// ADD                                  1 if a gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "adaptive.cuh"
