@@ -1,4 +1,4 @@
-//! What a training step is aimed at, as far as it can be read before the compiler has it: const evaluation has the last word.
+//! The cards and the available bytes of a training step, if the macro can read them. Const evaluation decides.
 
 use super::Readings;
 use super::guesses::{bytes, card_list, conv_workspace, nominal, settings_of};
@@ -9,13 +9,13 @@ use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Setting};
 use gpumem_core::memory::refusal::{Aim, Environment};
 
-/// The numbers of a training step, all of them as they will be, and bytes that its arena may have.
+/// The sizes of a training step, all of them final, and the bytes that its arena may have.
 pub(super) struct Known {
     pub(super) setting: Setting,
     pub(super) room: u64,
 }
 
-/// Those of a network whose batch, cards, headroom and workspaces are written as they are.
+/// Returns the sizes of a network whose batch, cards, headroom and scratch limits are literals. `None` for other networks.
 pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
     let reading = readings.train()?;
     literal(&reading.batch?.value).filter(|&batch| batch > 0 && !reading.takes_largest)?;
@@ -24,31 +24,34 @@ pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
     Some(Known { setting: Setting::new(batch, precision, workspaces), room })
 }
 
-/// A step with `batch: Largest`, whose batch was found here.
+/// A training step with `batch: Largest` whose batch the macro has found.
 pub(super) struct Found {
-    /// The batch, and the bytes that an arena has for which it is the largest.
+    /// The batch, and the arena bytes for which it is the largest.
     pub(super) batch: u64,
     pub(super) room: u64,
-    /// The step.
+    /// The programs of the step at that batch.
     pub(super) fitted: Fitted,
 }
 
-/// The step of a network with `batch: Largest` that takes what fits, whose cards, headroom and workspaces are written as they are. Const
-/// evaluation would have to plan every level of it, at one batch after the other. `None` of other networks, and if not even one sample fits.
+/// Finds the largest batch for a network with `batch: Largest` whose cards, headroom and scratch limits are literals.
+///
+/// Without this, const evaluation would have to plan every recompute level at one batch after the other. `None` for other networks, and if not even
+/// one sample fits.
 pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
     let takes_largest = readings.train().is_some_and(|reading| reading.takes_largest);
     if !takes_largest || !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
         return Ok(None);
     }
-    // Without a card there is no largest batch.
+    // If no card is named, there is no limit and so no largest batch.
     let Some(room) = room(readings, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
     let (batch, precision, workspaces) = nominal(readings);
     let found = blueprint.largest_fitted(&Setting::new(batch, precision, workspaces), room)?;
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
-/// Bytes that the arena of the training step may have, of a network whose cards, headroom and workspaces are written as they are. Whether the
-/// check is left out decides where that is asked for.
+/// Returns the bytes that the arena of the training step may have. `None` unless cards, headroom and scratch limits are literals.
+///
+/// If `may_be_unchecked`, there is no limit while the environment switches the check off.
 fn room(readings: &Readings<'_>, may_be_unchecked: bool) -> Option<u64> {
     let settings = settings_of(readings);
     conv_workspace(settings)?;

@@ -3,7 +3,7 @@
 use gpumem_core::lower::LayerLine;
 use std::fmt::Write as _;
 
-/// Markdown. What is kept is given for one sample in 32-bit floats.
+/// Returns the table as Markdown. The bytes of saved tensors are given for one sample in 32-bit floats.
 pub(super) fn layer_table(table: &[LayerLine]) -> String {
     let mut text = String::from(
         "\n# Layers\n\n| # | path | layer | output | parameters | kept a sample (f32) |\n| ---: | --- | --- | --- | ---: | ---: |\n",
@@ -28,7 +28,7 @@ pub(super) fn layer_table(table: &[LayerLine]) -> String {
     text
 }
 
-/// `138,357,544`
+/// Formats a number with commas, as `138,357,544`.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,8 +1,7 @@
-//! What an editor needs to explain a network: a link from each name that was written to where it is explained.
+//! Links for editors: from each name that was written to the item that documents it.
 //!
-//! The expansion has no names of layers in it, so that an editor would find nothing behind them. Each link is a `use` of the
-//! documented item whose last segment has the place of the name; for blocks and taps, of an item that stands for their
-//! declaration.
+//! The expansion contains no names of layers, so an editor would find nothing to show for them. Each link is a `use` of the documented item whose
+//! last segment has the span of the name. Blocks and taps have no documented item, so theirs is an item that stands for the declaration.
 
 use crate::resolve::taps_of;
 use crate::syntax::{Asked, Expression, Facade, Function, Kind, Module, Operation, Source, Type};
@@ -13,12 +12,12 @@ use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 use std::collections::{BTreeMap, HashSet};
 
-/// The links of a network. Where there are mistakes, what it declares itself may be one of them, and has none.
+/// Returns the links of a network. If it has mistakes, its own declarations get no links, because one of them may be the mistake.
 pub(super) fn links(source: &Source, is_sound: bool) -> TokenStream {
     all(&source.facade, &source.module, source.forward.as_ref(), is_sound)
 }
 
-/// The links of a module of blocks.
+/// Returns the links of a module of blocks.
 pub(crate) fn links_of_blocks(facade: &Facade, module: &Module, is_sound: bool) -> TokenStream {
     all(facade, module, None, is_sound)
 }
@@ -48,7 +47,7 @@ fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_
     quote! {
         #[allow(warnings, clippy::all, clippy::pedantic, clippy::nursery)]
         const _: () = {
-            // The compiler has no use for it.
+            // Only rust-analyzer reads the links; rustc has no use for them.
             #[cfg(rust_analyzer)]
             const _: () = {
                 mod __blocks {
@@ -62,7 +61,7 @@ fn all(Facade(facade): &Facade, module: &Module, forward: Option<&Function>, is_
     }
 }
 
-/// A block as a function, which an editor shows with its documentation.
+/// Declares a block as a function, which an editor shows with its documentation.
 fn declaration(block: &Function) -> TokenStream {
     let Function { docs, name, parameters, .. } = block;
     let names = parameters.iter().map(|parameter| &parameter.name);
@@ -70,7 +69,7 @@ fn declaration(block: &Function) -> TokenStream {
     quote!(#[doc = #docs] pub(super) fn #name(#(#names: #kinds),*) -> Block { loop {} })
 }
 
-/// The same of an operation.
+/// Declares an operation as a function with its arguments, as `declaration` does for a block.
 fn declaration_of_operation(operation: &Operation) -> TokenStream {
     let Operation { docs, name, arguments, .. } = operation;
     let arguments = arguments.iter().map(|Asked { name, kind, .. }| quote!(#name: #kind));
@@ -81,7 +80,7 @@ struct Links {
     facade: TokenStream,
     is_sound: bool,
     blocks: HashSet<String>,
-    /// Taps by name, where each is marked first.
+    /// Taps by name, each with the identifier that marks it first.
     taps: BTreeMap<String, Ident>,
     tokens: TokenStream,
 }
@@ -128,14 +127,14 @@ impl Links {
                 && !WORDS.contains(&text.as_str())
                 && text.starts_with(char::is_uppercase)
             {
-                // Perhaps it is being typed: an editor completes it with what it finds there.
+                // The name may be incomplete: an editor completes it with items of `layers`.
                 let facade = &self.facade;
                 self.tokens.extend(quote!(const _: fn() = || { #facade::layers::#name; };));
             }
         }
     }
 
-    /// A link from `place` to the page of a layer or composite, if `name` is one.
+    /// Adds a link from `place` to the page of a layer or composite, if `name` is one.
     fn layer(&mut self, name: &str, place: Span) {
         if has_page(name) {
             let page = Ident::new(name, place);
@@ -152,7 +151,7 @@ impl Links {
     }
 }
 
-/// Whether `gpumem::layers` has an item of this name.
+/// True if `gpumem::layers` has an item of this name.
 fn has_page(name: &str) -> bool {
     Entry::find(name).is_some() || is_composite(name)
 }

@@ -1,7 +1,7 @@
-//! A network with mistakes still exists, so that they are the only errors: its uses compile, and nothing runs.
+//! A stand-in for a network with mistakes, so that they are the only errors: its uses compile, and nothing runs.
 //!
-//! The last mistake stands in the type of the input. The compiler says nothing more of a type with an error in it, so that
-//! tensors of any type may be passed in and out.
+//! The last mistake is put into the type of the input. The compiler reports nothing else about a type that contains an error, so tensors of any
+//! type may be passed in and out.
 
 use super::{Readings, conditions, constants, declaration, generics, served_batch};
 use crate::errors::Errors;
@@ -34,7 +34,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let step_types = super::steps::stand_ins(source);
     let takes_largest = readings.all().any(|reading| reading.takes_largest);
     let largest = takes_largest.then(|| quote!(impl #generics __gpumem::__private::network::Largest for #path {}));
-    // What is being typed is completed where it stands in the expansion; a message with it in front would move that.
+    // Links come first: rust-analyzer completes a name where it is in the expansion, and a message before it would move it.
     quote! {
         #conditions
         #links

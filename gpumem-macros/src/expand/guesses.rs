@@ -1,4 +1,4 @@
-//! The numbers that a plan will have, as far as they can be read before the compiler has them.
+//! The sizes that a plan will have, if the macro can read them before const evaluation does.
 
 use super::{Programs, Readings};
 use crate::syntax::{Field, Settings, Source};
@@ -11,24 +11,25 @@ use gpumem_core::memory::tables::{Workspaces, samples};
 use gpumem_core::{Precision, Train};
 use syn::{Expr, ExprCall, ExprLit, Lit};
 
-/// Samples at once, precision and caps on workspaces at which a program is packed in the macro.
+/// Samples per pass, precision and scratch limits at which the macro packs a program.
 pub(super) type Guess = (u64, Precision, Workspaces);
 
-/// Those of the programs.
+/// Assumed sizes for each program of a network.
 pub(super) struct Guesses {
     pub(super) training: Vec<Guess>,
-    /// Of the same step with recomputation.
+    /// Sizes for the training step with recomputation.
     pub(super) levels: Vec<Guess>,
     pub(super) inference: Vec<Guess>,
-    /// Of the forward pass beside the training step, where that is another program.
+    /// Sizes for the forward pass that is loaded with the training step, used if it is a program of its own.
     pub(super) evaluation: Vec<Guess>,
 }
 
-/// Batches at which a network is packed whose batch is no literal. What was packed at one of them serves others, mostly, and is not packed
-/// again there.
+/// Batches at which a network is packed if its batch is not a literal.
+///
+/// A packing for one of them usually serves other batches too, which then need no packing of their own.
 const BATCHES: [u64; 6] = [256, 32, 4, 1, 8, 16];
 
-/// The batch at which recomputation is looked for where it is no literal. What is found is about as good at others.
+/// The batch at which recomputation is searched if the batch is not a literal. The result is about as good at other batches.
 const NOMINAL: u64 = 32;
 
 impl Guesses {
@@ -51,7 +52,7 @@ impl Guesses {
     }
 }
 
-/// The numbers at which recomputation is looked for, with the whole batch.
+/// Returns the sizes at which recomputation is searched, with the whole batch.
 pub(super) fn nominal(readings: &Readings<'_>) -> Guess {
     let settings = settings_of(readings);
     let batch = readings.train().and_then(|train| literal(&train.batch?.value)).unwrap_or(NOMINAL);
@@ -59,26 +60,26 @@ pub(super) fn nominal(readings: &Readings<'_>) -> Guess {
     (batch.max(1), precision, aimed(&cards(settings), conv_workspace(settings)))
 }
 
-/// The setting of the smallest batch that a step may have: one sample where the batch is no literal.
+/// Returns the sizes of the smallest batch that a step may have: one sample if the batch is not a literal.
 pub(super) fn least(readings: &Readings<'_>) -> Setting {
     let (_, precision, workspaces) = nominal(readings);
     let batch = readings.train().and_then(|train| train.batch).map_or(Some(1), |batch| literal(&batch.value));
     Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
 }
 
-/// The constant of the training step as it was written.
+/// Returns the constant of the first training step as it is written. `None` if there is none.
 pub(super) fn settings_of<'s>(readings: &Readings<'s>) -> Option<&'s Settings> {
     readings.train()?.settings
 }
 
-/// The program has this many tensors to pack. Its batch is the one that was found or that is written.
+/// Returns the sizes at which a program with `tensors` tensors is packed. Its batch is the one that was found or is written.
 fn guesses(
     settings: Option<&Settings>,
     reading: Option<&Reading<'_>>,
     tensors: usize,
     found: Option<u64>,
 ) -> Vec<Guess> {
-    // Packing takes a while then.
+    // Packing many tensors takes long, so one batch is enough for them.
     let most = if tensors > 4 * MANY { 1 } else { BATCHES.len() };
     let Some(reading) = reading else { return Vec::new() };
     let batches = match reading.batch {
@@ -101,7 +102,7 @@ fn field<'s>(settings: &'s Settings, name: &str) -> Option<&'s Expr> {
     settings.fields.iter().find(|field| field.name == name).map(|field| &field.value)
 }
 
-/// Bytes that a field has, or `default` where it is not written.
+/// Returns the bytes of a field, or `default` if it is not written. `None` if the value is not a literal.
 pub(super) fn bytes(settings: Option<&Settings>, name: &str, default: u64) -> Option<u64> {
     match settings.and_then(|settings| field(settings, name)) {
         Some(value) => size(value),
@@ -109,12 +110,12 @@ pub(super) fn bytes(settings: Option<&Settings>, name: &str, default: u64) -> Op
     }
 }
 
-/// The most bytes of a workspace of a convolution.
+/// Returns the most scratch bytes that one convolution may use. `None` if the value is not a literal.
 pub(super) fn conv_workspace(settings: Option<&Settings>) -> Option<u64> {
     bytes(settings, "conv_workspace", Train::DEFAULT.conv_workspace)
 }
 
-/// Bytes that are written as `256 << 20` or otherwise are not known here; those of `mib(256)` and `gib(1.5)` are.
+/// Returns the bytes of a literal, `mib(256)` or `gib(1.5)`. `None` for others, such as `256 << 20`.
 fn size(value: &Expr) -> Option<u64> {
     let Expr::Call(ExprCall { func, args, .. }) = value else { return literal(value) };
     let Expr::Path(function) = &**func else { return None };
@@ -132,7 +133,7 @@ fn size(value: &Expr) -> Option<u64> {
     }
 }
 
-/// The cards of `cards:`, if all of them are names of the table.
+/// Returns the cards of `cards:`. `None` unless all of them are names of the table.
 pub(super) fn card_list(settings: Option<&Settings>) -> Option<Vec<Card>> {
     let written = match settings.and_then(|settings| field(settings, "cards")) {
         None => 0,
@@ -143,7 +144,7 @@ pub(super) fn card_list(settings: Option<&Settings>) -> Option<Vec<Card>> {
     (known.len() == written).then_some(known)
 }
 
-/// The cards of `cards:`, by their slugs.
+/// Returns the slugs of the cards of `cards:` that the table knows.
 pub(super) fn cards(settings: Option<&Settings>) -> Vec<&'static str> {
     let Some(Expr::Array(list)) = settings.and_then(|settings| field(settings, "cards")) else { return Vec::new() };
     let name = |card: &Expr| match card {

@@ -1,5 +1,6 @@
-//! A training step with several programs, from the one that keeps everything to the one that computes most a second time: const
-//! evaluation plans one after the other until one fits.
+//! A training step with several programs: the first saves every tensor, and each further one recomputes more.
+//!
+//! Const evaluation plans one after the other until one fits.
 
 use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
 use super::remedies::known;
@@ -9,36 +10,36 @@ use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt as _;
 
-/// What generated code has of a step with levels.
+/// The generated code of a step with recompute levels.
 pub(super) struct Leveled {
-    /// Statics, or constants of a network that is generic over its batch, with that of the program that runs.
+    /// Statics, or constants of a network that is generic over its batch. The last of them is the program that runs.
     pub(super) items: TokenStream,
     /// The check, as an expression.
     pub(super) check: TokenStream,
 }
 
-/// Whether a program fits, or one before it does.
+/// Names the flag that is true if a program fits, or one before it does.
 fn settled_name(level: usize) -> Ident {
     format_ident!("__TRAINING_{level}_SETTLED")
 }
 
-/// Names of generated items as references to what they are.
+/// Turns names of generated items into expressions that refer to them. Items of a generic network are associated constants.
 struct Names<'a> {
     batch: Option<&'a Ident>,
 }
 
 impl Names<'_> {
-    /// From beside it.
+    /// Refers to an item from among the generated items.
     fn inside(&self, name: &Ident) -> TokenStream {
         if self.batch.is_some() { quote!(Self::#name) } else { quote!(&#name) }
     }
 
-    /// A number or a flag, from beside it.
+    /// Refers to a number or a flag from among the generated items.
     fn value(&self, name: &Ident) -> TokenStream {
         if self.batch.is_some() { quote!(Self::#name) } else { quote!(#name) }
     }
 
-    /// From elsewhere.
+    /// Refers to an item from outside the generated items.
     fn outside(&self, name: &Ident) -> TokenStream {
         match self.batch {
             Some(batch) => quote!(__Plans::<#batch>::#name),
@@ -46,7 +47,7 @@ impl Names<'_> {
         }
     }
 
-    /// A number or a flag, from elsewhere.
+    /// Refers to a number or a flag from outside the generated items.
     fn outside_value(&self, name: &Ident) -> TokenStream {
         match self.batch {
             Some(batch) => quote!(__Plans::<#batch>::#name),
@@ -54,7 +55,7 @@ impl Names<'_> {
         }
     }
 
-    /// `static A: B = c;`, or `const A: &B = &c;`.
+    /// Declares an item: `static A: B = c;`, or `const A: &B = &c;` in a generic network.
     fn item(&self, name: &Ident, kind: &TokenStream, value: &TokenStream) -> TokenStream {
         match self.batch {
             Some(_) => quote!(#[allow(long_running_const_eval)] const #name: &'static #kind = &#value;),
@@ -63,7 +64,7 @@ impl Names<'_> {
     }
 }
 
-/// The first of the expressions whose level is settled; the last one where none is.
+/// Returns an expression for the value of the first level that is settled, or of the last level if none is.
 fn first_settled(names: &[TokenStream], values: Vec<TokenStream>) -> TokenStream {
     let mut all = values.into_iter().zip(names).rev();
     let last = all.next().map(|(last, _)| quote!({ #last })).unwrap_or_default();
@@ -131,7 +132,7 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
     Leveled { items, check: check(source, all, &names, &settled(&|name| names.outside_value(name))) }
 }
 
-/// The name of the plan of a level.
+/// Returns the name of a level's plan.
 fn plan_name(planned: &Planned<'_>) -> Ident {
     format_ident!("__{}_PLAN", planned.prefix)
 }

@@ -1,10 +1,9 @@
-//! Graph to tokens.
+//! Turns the graph of a network into tokens.
 //!
-//! Structure is written as literals: plain tables for const evaluation, one byte string for the program. Numbers stay const
-//! expressions over `TRAIN` and `INFER`. A network generic over its batch gets associated constants where another gets
-//! statics; everything else is the same.
+//! The structure is written as literals: plain tables for const evaluation, one byte string for each program. Numbers of `TRAIN` and `INFER` stay
+//! const expressions. A network that is generic over its batch gets associated constants instead of statics; everything else is equal.
 //!
-//! Variables begin with `__`: a pattern may be no name of a constant, a static or a struct of the user's.
+//! Variables of generated code begin with `__`, because a pattern may not have the name of a constant, a static or a struct of the user.
 
 mod aimed;
 mod docs;
@@ -46,7 +45,7 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
 
-/// The settings that the constants hold.
+/// The settings in the constants of a network.
 #[derive(Default)]
 pub(crate) struct Readings<'s> {
     /// The training steps: `TRAIN`, then those of other names.
@@ -55,32 +54,32 @@ pub(crate) struct Readings<'s> {
 }
 
 impl<'s> Readings<'s> {
-    /// The first training step.
+    /// Returns the first training step, or `None` if there is none.
     pub(crate) fn train(&self) -> Option<&Reading<'s>> {
         self.trains.first()
     }
 
-    /// One training step alone.
+    /// Returns the settings of one training step alone.
     fn only(&self, train: &Reading<'s>) -> Readings<'s> {
         Readings { trains: vec![train.clone()], infer: None }
     }
 
-    /// The terms of all losses.
+    /// Returns the terms of the losses of all training steps.
     pub(crate) fn terms(&self) -> impl Iterator<Item = &Term> {
         self.trains.iter().flat_map(|train| &train.loss.terms)
     }
 
-    /// How `INFER` takes a sequence, where it has a cache.
+    /// Returns how `INFER` splits a sequence over calls. `None` if it has no cache.
     pub(crate) fn cached(&self) -> Option<Cached> {
         self.infer.as_ref()?.cached.map(|(cached, _)| cached)
     }
 
-    /// The constants that are written.
+    /// Returns the constants that are written: the training steps, then `INFER`.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Reading<'s>> {
         self.trains.iter().chain(&self.infer)
     }
 
-    /// The constant whose batch the network's types have.
+    /// Returns the constant whose batch is in the network's types: the first training step, or else `INFER`.
     pub(crate) fn primary(&self) -> Option<&Reading<'s>> {
         self.all().next()
     }
@@ -89,25 +88,25 @@ impl<'s> Readings<'s> {
 /// The programs of a network.
 struct Programs {
     training: Option<Program>,
-    /// The same with more and more of it computed a second time, each with its number, and how many there are with the first.
+    /// Programs of the same step that recompute more and more, each with its level number.
     levels: Vec<(u64, Program)>,
     level_count: u64,
-    /// The batch of `batch: Largest` and the bytes that an arena has for which it is that, where it was found here.
+    /// The batch of `batch: Largest`, and the arena bytes for which it is the largest. `None` if the macro did not search for it.
     found: Option<[u64; 2]>,
-    /// The packings of some of them, from where they were chosen.
+    /// Packings of some of the programs, known because the macro packed these programs to choose between them.
     packed: Vec<PackedRanges>,
-    /// What is told of other programs where the training step is refused.
+    /// Programs that would fit if the training step is refused. They are named in the message.
     remedies: Remedies,
     inference: Program,
-    /// The forward pass beside the training step, where it is another one than that of `INFER`.
+    /// The forward pass at the sizes of the training step, if it is another program than that of `INFER`.
     evaluation: Option<Program>,
-    /// The forward pass of one step, where that of `INFER` has a cache and takes more.
+    /// The forward pass of one time step, if that of `INFER` has a cache and takes several at once.
     one_step: Option<Program>,
-    /// What they were lowered from.
+    /// The blueprint from which all of them are lowered.
     blueprint: Blueprint,
 }
 
-/// The network as Rust, or its mistakes and a stand-in.
+/// Expands the network, or reports its mistakes and expands a stand-in.
 pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'_>, mut errors: Errors) -> TokenStream {
     if errors.is_empty()
         && let (Some(outputs), Some(inputs), Some(promised)) = (&resolved.outputs, &resolved.inputs, &resolved.promised)
@@ -137,7 +136,7 @@ pub(crate) fn expand(source: &Source, resolved: &Resolved, readings: &Readings<'
     fallback::network(source, readings, errors)
 }
 
-/// Whether a network has one list of tokens and gives one row for each.
+/// True if a network takes one list of tokens and returns one row for each of them.
 fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
     match (inputs, promised) {
         ([input], [output]) => {
@@ -148,7 +147,7 @@ fn takes_tokens(inputs: &[Declared], promised: &[Declared]) -> bool {
     }
 }
 
-/// The facts that the program of a training step depends on.
+/// Returns the facts of a training step that its program depends on.
 fn steps_of(train: &Reading<'_>) -> Steps {
     Steps {
         loss: train.loss.terms.clone(),
@@ -160,7 +159,7 @@ fn steps_of(train: &Reading<'_>) -> Steps {
     }
 }
 
-/// The programs of the first training step, and those of each further one.
+/// Lowers the programs of the first training step, and those of each further one.
 fn all_programs(
     source: &Source,
     resolved: &Resolved,
@@ -186,7 +185,7 @@ fn all_programs(
     for (step, train) in steps.zip(&readings.trains).skip(1) {
         others.push(programs(resolved, &readings.only(train), step)?);
     }
-    // A tool lowers each step to the program that is written here.
+    // Copies the settled `conv_norm` of each step into the blueprint, so that a tool lowers it to the program that is generated here.
     for number in 0..first.blueprint.parts.all.len() {
         let of = number.checked_sub(1).map_or(&first.blueprint, |other| &others[other].blueprint);
         let settled = of.training.as_ref().map(|steps| steps.conv_norm);
@@ -195,7 +194,7 @@ fn all_programs(
     Ok((first, others))
 }
 
-/// `forward` and the step of `TRAIN` take the same inputs. Every other step has its own.
+/// Checks that `forward` and the step of `TRAIN` take the same inputs. Every other step has inputs of its own.
 fn check_inputs(source: &Source, programs: &Programs) -> Result<(), LowerError> {
     let blueprint = &programs.blueprint;
     let Some(part) = blueprint.parts.all.first().filter(|part| part.name == "TRAIN") else { return Ok(()) };
@@ -236,11 +235,12 @@ fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Bluepri
     })
 }
 
-/// The programs of the training step, with the number of each beyond the first, how many there are, and what of them is packed.
+/// The programs of a training step: the plain one, each further level with its number, the count of levels, and packings that are known.
 type Trainings = (Option<Program>, Vec<(u64, Program)>, u64, Vec<PackedRanges>);
 
-/// All programs of the training step between which the compiler chooses: where all numbers are written as they are, one at most beside the
-/// plain step.
+/// Lowers the programs of the training step between which const evaluation chooses.
+///
+/// If all sizes are literals, the macro chooses, and at most one program remains besides the plain step.
 fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Known>) -> Result<Trainings, LowerError> {
     let checkpoint = blueprint.checkpoint();
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
@@ -256,7 +256,7 @@ fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Know
     Ok((plain, levels, count, Vec::new()))
 }
 
-/// The plain step and, beside it, the one that fits.
+/// Returns the plain step and, if that does not fit, the level that does.
 fn between(Fitted { plain, leaner, packed, .. }: Fitted) -> Trainings {
     let count = leaner.as_ref().map_or(1, |leaner| leaner.number[1]);
     (Some(plain), leaner.map(|leaner| (leaner.number[0], leaner.program)).into_iter().collect(), count, packed)
@@ -357,7 +357,7 @@ fn network(
     }
 }
 
-/// How the forward pass takes a sequence, where it keeps a cache.
+/// Returns the `CACHED` constant of a network whose forward pass keeps a cache. `None` for others.
 fn cached(readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
     let Cached { steps, chunk } = readings.cached()?;
     let [steps, chunk] = [steps, chunk].map(Literal::u64_unsuffixed);
@@ -378,13 +378,13 @@ fn cached(readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
     })
 }
 
-/// `#[cfg(..)]` of the struct, which all of the network depends on.
+/// Returns the `#[cfg(..)]` attributes of the struct, which apply to the whole network.
 pub(crate) fn conditions(source: &Source) -> TokenStream {
     let conditions = source.declaration.attributes.iter().filter(|attribute| attribute.path().is_ident("cfg"));
     quote!(#(#conditions)*)
 }
 
-/// The struct, and what was passed through.
+/// Returns the struct, the public constants and the imports of a network.
 fn declaration(source: &Source, docs: &str, needs: Option<TokenStream>) -> TokenStream {
     let Declaration { attributes, visibility, name, batch, default } = &source.declaration;
     let default = default.as_ref().map(|default| quote!(= #default));
@@ -398,7 +398,7 @@ fn declaration(source: &Source, docs: &str, needs: Option<TokenStream>) -> Token
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;
         let value = match own.is_empty() {
             true => tokens.clone(),
-            // At the end of a block `{ 4 } / 2` would be two expressions.
+            // Braces around the value: at the end of a block `{ 4 } / 2` would be read as two expressions.
             false => quote!({ #own const __VALUE: #kind = #tokens; __VALUE }),
         };
         quote!(#conditions #(#attributes)* #visibility const #name: #kind = #value;)
@@ -414,8 +414,7 @@ fn declaration(source: &Source, docs: &str, needs: Option<TokenStream>) -> Token
     }
 }
 
-/// Constants without a visibility: they exist inside the values of others only, so that two networks of one module may use
-/// the same names.
+/// Returns the constants without a visibility. They exist only inside the values of others, so two networks of one module may use the same names.
 fn private_constants(source: &Source) -> TokenStream {
     let private =
         source.module.constants.iter().filter(|constant| matches!(constant.visibility, syn::Visibility::Inherited));
@@ -426,7 +425,7 @@ fn private_constants(source: &Source) -> TokenStream {
     items.collect()
 }
 
-/// `impl` generics, and the network as a type: `<const BATCH: usize>` and `Vgg16<BATCH>`.
+/// Returns the generics of an `impl` and the network as a type: `<const BATCH: usize>` and `Vgg16<BATCH>`.
 fn generics(source: &Source) -> (TokenStream, TokenStream) {
     let name = &source.declaration.name;
     match &source.declaration.batch {
@@ -435,7 +434,7 @@ fn generics(source: &Source) -> (TokenStream, TokenStream) {
     }
 }
 
-/// `TRAIN` and `INFER` as constants of the struct, and the ways onto a device.
+/// Returns `TRAIN` and `INFER` as constants of the struct, and the functions that load the network onto a device.
 fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let own = private_constants(source);
@@ -451,7 +450,7 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
         if !reading.is_some_and(|reading| reading.takes_largest) {
             return quote!(#docs pub const #name: #facade::__private::#kind = #written;);
         }
-        // What says which cards there are does not depend on the batch that fits them.
+        // The largest batch depends on the cards, and they are in the same constant. So a copy with a batch of one names the cards.
         let of_one = plans::of_one_sample(&name);
         quote! {
             #[doc(hidden)]
@@ -537,12 +536,12 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     }
 }
 
-/// The batch in a type: a literal where it is one, so that messages show what was written.
+/// Returns the batch for a type: a literal if it is one, so that messages show the number that was written.
 fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
     batch_of(source, readings.primary())
 }
 
-/// The batch of one constant in a type.
+/// Returns the batch of one constant for a type.
 fn batch_of(source: &Source, reading: Option<&Reading<'_>>) -> TokenStream {
     let field = reading.and_then(|reading| reading.batch);
     if let Some(parameter) = &source.declaration.batch {
@@ -582,7 +581,7 @@ fn types(source: &Source, readings: &Readings<'_>, inputs: &[Declared], promised
     }
 }
 
-/// What `infer_on` loads, where `INFER` is written.
+/// Implements `Serve`, which `infer_on` loads, if `INFER` is written.
 fn served(
     source: &Source,
     readings: &Readings<'_>,
@@ -603,7 +602,7 @@ fn served(
     })
 }
 
-/// That sequences can be continued.
+/// Implements the traits of networks that continue sequences from a cache.
 fn generates(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let (generics, path) = generics(source);
     let alone = readings.train().is_none().then(|| {
@@ -619,8 +618,9 @@ fn generates(source: &Source, readings: &Readings<'_>) -> TokenStream {
     }
 }
 
-/// The batch of `INFER` in a type, where it is written and can be: of a network that is generic over its batch, a number or the
-/// parameter itself.
+/// Returns the batch of `INFER` for a type. `None` if `INFER` is not written.
+///
+/// In a network that is generic over its batch, the batch has to be a literal or the parameter itself; otherwise this is `None` too.
 fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream> {
     source.infer.as_ref()?;
     let field = readings.infer.as_ref()?.batch;
@@ -636,7 +636,7 @@ fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream>
     }
 }
 
-/// The types of a batch of inputs and of outputs, of so many steps where a pass has not all of them.
+/// Returns the types of a batch of inputs and of outputs. With `chunk`, the first axis of each has that many time steps.
 fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream, chunk: Option<u64>) -> [TokenStream; 2] {
     let dimensions = |declared: &Declared| match (chunk, declared.value().shape.dims()) {
         (Some(chunk), [_, step @ ..]) => [&[chunk], step].concat(),
@@ -647,12 +647,12 @@ fn batches(inputs: &[Declared], promised: &[Declared], batch: &TokenStream, chun
     [all(input.collect()), all(output.collect())]
 }
 
-/// The inputs that are marked.
+/// Returns the inputs whose flag in `is_read` is true.
 fn wired(inputs: &[Declared], is_read: &[bool]) -> Vec<Declared> {
     inputs.iter().zip(is_read).filter(|(_, is_read)| **is_read).map(|(input, _)| input.clone()).collect()
 }
 
-/// The inputs of `forward`: all, or where each step has its own those that the outputs depend on.
+/// Returns the inputs of `forward`: those that the outputs depend on if each step has its own inputs, otherwise all.
 fn inputs_of(programs: &Programs, inputs: &[Declared]) -> Vec<Declared> {
     let blueprint = &programs.blueprint;
     match blueprint.parts.all.is_empty() {
@@ -661,12 +661,12 @@ fn inputs_of(programs: &Programs, inputs: &[Declared]) -> Vec<Declared> {
     }
 }
 
-/// The types of these inputs, of a batch.
+/// Returns the types of a batch of each input.
 fn tensors(inputs: &[Declared], batch: &TokenStream) -> Vec<TokenStream> {
     inputs.iter().map(|input| tensor(input.value().elements, input.value().shape.dims(), batch)).collect()
 }
 
-/// One tensor stands for itself.
+/// Joins tensor types to one type: a tuple, or the tensor itself if there is only one.
 fn all(tensors: Vec<TokenStream>) -> TokenStream {
     match tensors.as_slice() {
         [only] => only.clone(),
@@ -685,7 +685,7 @@ fn tensor(elements: Elements, dimensions: &[u64], batch: &TokenStream) -> TokenS
     quote!(__gpumem::Tensor<::core::primitive::#element, (__gpumem::D<#batch>, #(__gpumem::D<#dimensions>,)*)>)
 }
 
-/// Where a refusal points: the `batch` field, or the struct's name.
+/// Returns the place that a refusal points at: the `batch` field, or the struct's name.
 fn refusal_place(source: &Source, reading: Option<&Reading<'_>>) -> Place {
     match reading.and_then(|reading| reading.batch) {
         Some(field) => Place::from(&field.name).to(Place::of(&field.value)),

@@ -1,6 +1,6 @@
-//! The budget in a network's documentation: planned where documentation is built, and nowhere else.
+//! Writes the budget into a network's documentation. It is planned only when documentation is built.
 //!
-//! The struct has `#[cfg_attr(doc, doc = gpumem::__needs!(..))]`, so that this macro is called by rustdoc alone.
+//! The struct has `#[cfg_attr(doc, doc = gpumem::__needs!(..))]`, so only rustdoc calls this macro.
 
 use super::aimed;
 use super::guesses::{bytes, cards, conv_workspace};
@@ -21,7 +21,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{LitByteStr, LitInt, LitStr, Token};
 
-/// The attribute, where every number of the plan is a literal.
+/// Returns the attribute of the struct. `None` unless every size of the plan is a literal.
 pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Programs) -> Option<TokenStream> {
     if source.declaration.batch.is_some() {
         return None;
@@ -42,7 +42,7 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     let (headroom, workspace) = (bytes(settings, "headroom", 0)?, conv_workspace(settings)?);
     let cards = cards(settings);
     let program = match programs.levels.last() {
-        // Of steps that compute more and more again, the compiler takes one.
+        // Const evaluation takes one of several levels. The macro knows which one only if all sizes are literals.
         Some((_, level)) => aimed::known(readings).map(|_| level)?,
         None => programs.training.as_ref().unwrap_or(&programs.inference),
     };
@@ -56,10 +56,10 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     })
 }
 
-/// What `__needs!` is given.
+/// The arguments of `__needs!`.
 struct Asked {
     program: LitByteStr,
-    /// Batch, number of the precision, headroom, workspace of convolutions.
+    /// Batch, index of the precision in `Precision::ALL`, headroom and scratch limit of convolutions. The last two are in bytes.
     numbers: [u64; 4],
     cards: Vec<String>,
 }
@@ -78,7 +78,7 @@ impl Parse for Asked {
     }
 }
 
-/// Markdown for the struct's page; nothing where the network cannot be planned, which the compiler says.
+/// Returns Markdown for the struct's page. It is empty if the network cannot be planned; the compiler reports that.
 pub(crate) fn documentation(tokens: TokenStream) -> TokenStream {
     let text = syn::parse2(tokens).ok().and_then(|asked| text(&asked)).unwrap_or_default();
     quote!(#text)
@@ -89,7 +89,7 @@ fn text(asked: &Asked) -> Option<String> {
     let precision = *Precision::ALL.get(usize::try_from(precision).ok()?)?;
     let program = Program::decode(&asked.program.value())?;
     let cards: Vec<Card> = asked.cards.iter().filter_map(|slug| find(slug)).copied().collect();
-    // Until the process ends: elsewhere tables are statics.
+    // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
     let tables = tables(&program).leak().with_workspaces(Workspaces::aimed(&Aim::at(&cards), workspace));
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;
     let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));

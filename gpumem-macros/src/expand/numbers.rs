@@ -1,7 +1,7 @@
-//! The checks of numbers of `TRAIN`: calls that fail to compile, each at the number's own place.
+//! Checks the numbers of `TRAIN` with calls that fail to compile, each at the number's own place.
 //!
-//! A check that says the same at every batch is an item of its own, also of a network that is generic over its batch, so that all
-//! mistakes are reported at once and where the network is declared.
+//! A check whose result does not depend on the batch is an item of its own, even in a network that is generic over its batch. So all mistakes are
+//! reported at once, and where the network is declared.
 
 use super::plans::called_at;
 use super::{Programs, generics, refusal_place};
@@ -14,9 +14,9 @@ use syn::Expr;
 /// The checks, as expressions.
 #[derive(Default)]
 pub(super) struct Numbers {
-    /// Those that say the same at every batch.
+    /// Checks whose result does not depend on the batch.
     pub(super) settled: Vec<TokenStream>,
-    /// Those of a generic network that depend on its batch, which is known where the network is named.
+    /// Checks of a generic network that depend on its batch, which is known only when a program names the network with a batch.
     pub(super) of_batch: Vec<TokenStream>,
 }
 
@@ -26,7 +26,7 @@ impl Numbers {
     }
 }
 
-/// The checks of the numbers of `reading`, which is `TRAIN` or another training step.
+/// Returns the checks of the numbers of a training step.
 pub(super) fn checks(source: &Source, reading: &Reading<'_>, programs: &Programs) -> Numbers {
     let mut checks = Numbers::default();
     hyperparameters(source, reading, &mut checks);
@@ -38,7 +38,7 @@ pub(super) fn checks(source: &Source, reading: &Reading<'_>, programs: &Programs
     checks
 }
 
-/// The network as a type: where it is generic over its batch, the one that is named, or any.
+/// Returns the network as a type. A generic network has its parameter as batch if `depends`, otherwise 1.
 fn network(source: &Source, depends: bool) -> TokenStream {
     let name = &source.declaration.name;
     match source.declaration.batch {
@@ -47,11 +47,11 @@ fn network(source: &Source, depends: bool) -> TokenStream {
     }
 }
 
-/// Adds the checks that each hyperparameter that is written, and each group, is within its bounds: at its own place.
+/// Adds checks that each hyperparameter and each group that are written are within their bounds, each at its own place.
 fn hyperparameters(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let scaled = scaled(source, reading);
-    // The rate is in no bounds but its own. What other numbers depend on each other is known to the optimizer alone.
+    // The bounds of other numbers never depend on the rate. Only the optimizer knows how the other numbers depend on each other.
     let is_rate = |name: &str| name == "lr" || name.ends_with("_lr");
     let all_depend = scaled.iter().any(|name| !is_rate(name));
     for (name, place) in &reading.hyperparameters {
@@ -68,7 +68,7 @@ fn hyperparameters(source: &Source, reading: &Reading<'_>, checks: &mut Numbers)
     }
 }
 
-/// Adds the check that the optimizer keeps as many states as the program has, at the optimizer.
+/// Adds the check that the optimizer keeps as many states as the program has tensors for, at the place of the optimizer.
 fn states(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(place) = reading.optimizer else { return };
@@ -79,7 +79,7 @@ fn states(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     checks.add(called_at(function, quote!(&<#path>::#constant.optimizer, #moments), place), depends);
 }
 
-/// Adds the check that a schedule does not end at a higher rate than it begins with, at its last rate.
+/// Adds the check that a schedule does not end at a higher rate than it begins with, at the place of its last rate.
 fn falls(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(place) = reading.least else { return };
@@ -90,7 +90,7 @@ fn falls(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     checks.add(called_at(quote!(__gpumem::__private::train::assert_falls), arguments, place), depends);
 }
 
-/// Adds the check that the batch splits into its parts, at their number.
+/// Adds the check that the batch splits into equal micro-batches, at the place of their number.
 fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(place) = reading.split else { return };
@@ -101,11 +101,11 @@ fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     checks.add(check, source.declaration.batch.is_some());
 }
 
-/// Adds the check that a normalisation over the batch has more than one value of each channel, at the batch.
+/// Adds the check that a normalisation over the batch has more than one value of each channel, at the place of the batch.
 fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(layer) = programs.training.as_ref().and_then(|program| program.normalizes_single()) else { return };
-    // A network that is generic over its batch may be named with one sample to be used without training.
+    // A generic network may be used with a batch of one without training.
     if source.declaration.batch.is_some() {
         return;
     }
@@ -117,10 +117,10 @@ fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &
     checks.add(called_at(quote!(__gpumem::__private::train::assert_varies), arguments, place), false);
 }
 
-/// Adds the check that a loss that compares samples has more than one of them, at the batch.
+/// Adds the check that a loss that compares samples has more than one of them, at the place of the batch.
 fn compares(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
     let Some(loss) = programs.training.as_ref().and_then(|program| program.compares_samples()) else { return };
-    // As above.
+    // A generic network may be used with a batch of one without training, as in `varies`.
     if source.declaration.batch.is_some() {
         return;
     }
@@ -130,20 +130,20 @@ fn compares(source: &Source, reading: &Reading<'_>, programs: &Programs, checks:
     checks.add(called_at(quote!(__gpumem::__private::train::assert_compares), quote!(#batch, #loss), place), false);
 }
 
-/// The hyperparameters of the optimizer whose values name the batch that the network is generic over.
+/// Returns the hyperparameters of the optimizer whose values name the batch parameter of a generic network.
 fn scaled(source: &Source, reading: &Reading<'_>) -> Vec<String> {
     let Some(Expr::Struct(written)) = field(reading, "optimizer").map(plain) else { return Vec::new() };
     let scaled = written.fields.iter().filter(|field| names(source, &field.expr));
     scaled.map(|field| field.member.to_token_stream().to_string()).collect()
 }
 
-/// The value of a field of `TRAIN`.
+/// Returns the value of a field of `TRAIN`, or `None` if it is not written.
 fn field<'s>(reading: &Reading<'s>, name: &str) -> Option<&'s Expr> {
     let fields = &reading.settings?.fields;
     fields.iter().find(|field| field.name == name).map(|field| &field.value)
 }
 
-/// True if a value names the batch that the network is generic over.
+/// True if a value names the batch parameter of a generic network.
 fn names(source: &Source, value: &Expr) -> bool {
     source.declaration.batch.as_ref().is_some_and(|batch| has(value.to_token_stream(), batch))
 }

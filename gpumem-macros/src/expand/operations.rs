@@ -1,4 +1,4 @@
-//! The functions of a module's operations, as Rust.
+//! Expands the functions of a module's operations to Rust.
 
 use crate::resolve::with_functions;
 use crate::syntax::{Module, Operation};
@@ -7,7 +7,7 @@ use quote::{quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 
-/// An `Operations` for what a module declares and uses. `library` is the path of this library.
+/// Returns an `Operations` with the functions that a module declares, and those of modules that it uses. `library` is the path of this library.
 pub(crate) fn operations(module: &Module, library: &TokenStream) -> TokenStream {
     let own = with_functions(module).map(|operation| functions(operation, library));
     let used = module.uses.iter().map(|import| {
@@ -17,7 +17,7 @@ pub(crate) fn operations(module: &Module, library: &TokenStream) -> TokenStream 
     quote!(#library::operation::Operations { own: &[#(#own),*], used: &[#(#used),*] })
 }
 
-/// Whether a module, or one that it uses, has an operation with functions.
+/// True if a module, or one that it uses, has an operation with functions.
 pub(super) fn has_functions(module: &Module) -> bool {
     with_functions(module).next().is_some() || module.uses.iter().any(|import| has_functions(&import.module))
 }
@@ -27,7 +27,7 @@ fn functions(operation: &Operation, library: &TokenStream) -> TokenStream {
     let name = name.unraw().to_string();
     let none = || quote!(::core::option::Option::None);
     let cpu = cpu.as_ref().map(|path| {
-        // What is missing there, or has another type, is shown at the path.
+        // rustc reports a function that is missing or has a wrong type at the span of the path.
         let functions = quote_spanned!(path.span()=> forward: #path::forward, backward: #path::backward);
         quote!(::core::option::Option::Some(#library::operation::CpuFunctions { #functions }))
     });

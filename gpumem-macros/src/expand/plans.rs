@@ -1,4 +1,4 @@
-//! Plans, budgets and checks, each evaluated once.
+//! Generates plans, budgets and checks, each of which is evaluated once.
 
 use super::levels::{Leveled, leveled};
 use super::numbers::{self, Numbers};
@@ -13,13 +13,13 @@ use proc_macro2::{Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::{format_ident, quote};
 use syn::ext::IdentExt as _;
 
-/// What `Network` is told.
+/// The generated parts of the implementation of `Network` that hold programs.
 pub(super) struct Plans {
-    /// Items in front of the implementation.
+    /// Items that come before the implementation.
     pub(super) items: TokenStream,
-    /// The batches of `batch: Largest`, where it is written.
+    /// The batches of `batch: Largest`. `None` if no constant has it.
     pub(super) largest: Option<TokenStream>,
-    /// The list of training steps, where they have names of their own.
+    /// The list of training steps. `None` unless they have names of their own.
     pub(super) steps: Option<TokenStream>,
     pub(super) training: TokenStream,
     pub(super) inference: TokenStream,
@@ -34,31 +34,31 @@ pub(super) struct Planned<'a> {
     pub(super) prefix: String,
     names: Names,
     pub(super) transients: usize,
-    /// The constant where batch and precision are.
+    /// The constant that has the batch and the precision.
     settings: Ident,
-    /// True if that is one of a training step.
+    /// True if that constant belongs to a training step.
     trains: bool,
     pub(super) reading: Option<&'a Reading<'a>>,
-    /// Whether it is checked against the cards of its constant.
+    /// True if the program is checked against the cards of its constant.
     is_checked: bool,
-    /// What is told of other programs where it is refused.
+    /// Programs that would fit if this one is refused. They are named in the message.
     pub(super) remedies: Remedies,
 }
 
 /// A training step.
 pub(super) struct Trained<'a> {
-    /// Its program, where there is one.
+    /// The program of a step without recompute levels. Empty for others.
     pub(super) only: Vec<Planned<'a>>,
-    /// Its programs, where const evaluation chooses one of several, and what it chooses with.
+    /// The programs of a step with recompute levels, between which const evaluation chooses.
     pub(super) levels: Vec<Planned<'a>>,
     pub(super) leveled: Option<TokenStream>,
     /// Its checks against the cards, as expressions.
     pub(super) checks: Vec<TokenStream>,
-    /// What runs, as an expression; nothing without training.
+    /// An expression for the compiled program that runs. It names an item that does not exist if the network does not train.
     pub(super) value: TokenStream,
 }
 
-/// The first training step among `readings`.
+/// Generates the first training step among `readings`.
 pub(super) fn trained<'a>(source: &Source, readings: &'a Readings<'_>, programs: &Programs) -> Trained<'a> {
     let reading = readings.train();
     let settings = || reading.map_or_else(|| Ident::new("TRAIN", Span::call_site()), Reading::ident);
@@ -92,7 +92,7 @@ pub(super) fn trained<'a>(source: &Source, readings: &'a Readings<'_>, programs:
     Trained { only, levels, leveled, checks, value: value(source, "TRAINING") }
 }
 
-/// The level of a program that runs, as an expression.
+/// Returns an expression for the compiled program of this prefix.
 fn value(source: &Source, prefix: &str) -> TokenStream {
     let compiled = format_ident!("__{prefix}");
     match &source.declaration.batch {
@@ -114,7 +114,7 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, (programs, others)
     };
     let Trained { only: mut all, mut levels, leveled, mut checks, value: training } =
         trained(source, readings, programs);
-    // The forward pass at the batch of `INFER`, and beside it, where both constants are written, at that of `TRAIN`.
+    // The forward pass is planned at the batch of `INFER` and, if the network trains, at the batch of the training step too.
     let infers = readings.infer.is_some() || readings.train().is_none();
     if infers {
         let planned = planned("INFERENCE", &programs.inference, "INFERENCE", readings.infer.as_ref(), true);
@@ -185,18 +185,18 @@ pub(super) fn plans(source: &Source, readings: &Readings<'_>, (programs, others)
             (items, quote!(()))
         }
     };
-    // With recomputation, the largest batch is that of the step that computes most again.
+    // With recomputation, the last level recomputes most, so the largest batch is searched with it.
     let last = levels.pop();
     let largest = largest(source, all.iter().chain(&last), programs.found);
     Plans { items, largest, training, steps, inference, evaluation, checked }
 }
 
-/// The name of a constant as it is written, but for its batch, which is 1.
+/// Returns the name of a copy of a constant whose batch is 1.
 pub(super) fn of_one_sample(constant: &Ident) -> Ident {
     format_ident!("__{constant}_OF_ONE")
 }
 
-/// The largest batches that fit the cards of the constants with `batch: Largest`, underlined where that is written.
+/// Returns the largest batches that fit, for constants with `batch: Largest`. Their errors underline that field.
 fn largest<'p>(
     source: &Source,
     all: impl Iterator<Item = &'p Planned<'p>>,
@@ -224,7 +224,7 @@ fn largest<'p>(
             quote! {
                 #[allow(long_running_const_eval)]
                 const #constant: ::core::primitive::u64 = match #batch {
-                    // One sample is refused, with what it needs.
+                    // No sample fits: a batch of one is planned, and its refusal reports the bytes.
                     0 => 1,
                     __batch => __batch,
                 };
@@ -242,14 +242,14 @@ fn largest<'p>(
     })
 }
 
-/// `Vgg16::TRAIN`, where a plan's batch and precision are.
+/// Returns the constant that has a plan's batch and precision, as `Vgg16::TRAIN`.
 pub(super) fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (_, path) = generics(source);
     let constant = &planned.settings;
     quote!(<#path>::#constant)
 }
 
-/// What a program is checked against.
+/// Returns an expression for the cards, headroom and environment that a program is checked against.
 pub(super) fn aim(settings: &TokenStream) -> TokenStream {
     quote! {
         __gpumem::__private::memory::refusal::Aim {
@@ -261,12 +261,12 @@ pub(super) fn aim(settings: &TokenStream) -> TokenStream {
     }
 }
 
-/// The name of the tables with their workspaces capped.
+/// Returns the name of the tables whose scratch is limited.
 pub(super) fn aimed_name(planned: &Planned<'_>) -> Ident {
     format_ident!("__{}_AIMED", planned.prefix)
 }
 
-/// The tables with workspaces capped for the cards that the network is aimed at.
+/// Returns the tables, with the scratch limits for the network's target cards.
 pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStream {
     let (tables, aim) = (&planned.names.tables, aim(settings));
     let convolution = if planned.trains {
@@ -274,7 +274,7 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
     } else {
         quote!(__gpumem::__private::Train::DEFAULT.conv_workspace)
     };
-    // The forward pass beside a training step takes the same parts of a batch; its tables may be those of `INFER`.
+    // The forward pass that evaluates a training step takes micro-batches of the same size. Its tables may be those of `INFER`.
     let parts = planned.reading.map_or(1, |reading| reading.descent.micro_batches);
     let parts = Some(parts).filter(|&parts| parts > 1).map(|parts| {
         let parts = Literal::u64_unsuffixed(parts);
@@ -285,7 +285,7 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
     }
 }
 
-/// The plan of `tables` as an expression. Where the compiler will refuse it, it need not be packed.
+/// Returns an expression for the plan of `tables`. A plan that will be refused need not be packed.
 fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenStream {
     let settings = settings(source, planned);
     let (transients, limit) = (Literal::usize_unsuffixed(planned.transients), limit(source, planned));
@@ -299,18 +299,20 @@ fn plan(source: &Source, planned: &Planned<'_>, tables: &TokenStream) -> TokenSt
     }
 }
 
-/// The most bytes that an arena may have. A network that is generic over its batch is planned wherever it is named, refused or not.
+/// Returns the most bytes that an arena may have.
+///
+/// A generic network has no limit: it is planned at every batch that the program names, refused or not.
 fn limit(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let (transients, aim) = (Literal::usize_unsuffixed(planned.transients), aim(&settings(source, planned)));
     match (&source.declaration.batch, planned.is_checked) {
         (Some(_), _) => quote!(::core::primitive::u64::MAX),
         (None, true) => quote!(__gpumem::__private::memory::refusal::limit(#transients, &#aim)),
-        // Beside a training step that is refused, nothing runs.
+        // If the training step is refused, nothing runs, so its forward pass need not be packed.
         (None, false) => quote!(if __TRAINING_RUNS { ::core::primitive::u64::MAX } else { 0 }),
     }
 }
 
-/// What a backend runs. The reserve is that of the first card, or of an unknown one.
+/// Returns the `Compiled` that a backend runs. Its reserve is that of the first card, or of an unknown one.
 pub(super) fn compiled(
     source: &Source,
     planned: &Planned<'_>,
@@ -378,8 +380,9 @@ pub(super) fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream 
     }
 }
 
-/// The fit check. rustc underlines a const panic at the call that has `#[track_caller]`: from the span of its first token to
-/// that of its last group.
+/// Returns the check that a program fits.
+///
+/// rustc underlines a const panic at the call that has `#[track_caller]`: from the span of its first token to that of its last group.
 fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let Place { start, end } = refusal_place(source, planned.reading);
     let settings = settings(source, planned);
@@ -404,7 +407,7 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
 }
 
-/// A call that rustc underlines at `place`, should it panic: every name of the path `function` has the place of its beginning.
+/// Returns a call that rustc underlines at `place` if it panics, because every name of the path `function` has the span of its start.
 pub(crate) fn called_at(function: TokenStream, arguments: TokenStream, place: Place) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
     group.set_span(place.end);

@@ -1,4 +1,4 @@
-//! `typenum` assertions: one for each distinct edge of the graph, and one for each number in the network's types.
+//! Writes `typenum` assertions: one for each distinct edge of the graph, and one for each number in the network's types.
 
 use super::Readings;
 use crate::resolve::{Declared, Resolved};
@@ -10,7 +10,7 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
 use std::collections::{BTreeSet, HashSet};
 
-/// The numbers that have been given a type.
+/// The numbers that need a `typenum` alias.
 #[derive(Default)]
 struct Numbers(BTreeSet<u64>);
 
@@ -25,7 +25,7 @@ impl Numbers {
         quote!((#(#dimensions,)*))
     }
 
-    /// `type __N6 = UInt<UInt<UInt<UTerm, B1>, B1>, B0>;`
+    /// Returns the aliases, as `type __N6 = UInt<UInt<UInt<UTerm, B1>, B1>, B0>;`.
     fn aliases(&self) -> TokenStream {
         let alias = |&number: &u64| {
             let name = format_ident!("__N{}", number);
@@ -53,7 +53,7 @@ pub(super) fn proofs(
         #[allow(non_camel_case_types, dead_code)]
         const _: () = {
             use __gpumem::__private::typed as __typed;
-            // Nobody's numbers but this network's.
+            // A type of this network alone, so that implementations for it do not collide with those of other networks.
             struct __Net;
             #aliases
             #edges
@@ -86,7 +86,7 @@ fn edges(resolved: &Resolved, numbers: &mut Numbers) -> TokenStream {
     tokens
 }
 
-/// `D<224>` and its number, for each number in the network's types.
+/// Ties `D<224>` to its `typenum` alias, for each number in the network's types.
 fn dimensions<'d>(
     readings: &Readings<'_>,
     types: impl Iterator<Item = &'d Declared>,

@@ -1,4 +1,4 @@
-//! The record in the object section `.gpumem`.
+//! Writes the record of a network in the object section `.gpumem`.
 
 use super::{Programs, Readings, generics, refusal_place};
 use crate::syntax::Source;
@@ -8,7 +8,9 @@ use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens as _, quote};
 use syn::ext::IdentExt as _;
 
-/// The record of a network, in front of the implementation of `Network`: `training` and `inference` are its programs, as expressions.
+/// Returns the record of a network, which comes before the implementation of `Network`.
+///
+/// `training` and `inference` are expressions for its programs.
 pub(super) fn of_network(
     source: &Source,
     readings: &Readings<'_>,
@@ -17,7 +19,7 @@ pub(super) fn of_network(
 ) -> TokenStream {
     let name = source.declaration.name.unraw().to_string();
     let path = match source.declaration.batch {
-        // How a network is trained does not depend on its batch, and nothing else of this instance is recorded.
+        // The settings do not depend on the batch, and only they are recorded of a generic network, so the batch may be 1.
         Some(_) => {
             let name = &source.declaration.name;
             quote!(#name<1>)
@@ -31,7 +33,7 @@ pub(super) fn of_network(
     let largest = quote!(__gpumem::__private::network::StepInfo::largest(<#path as __gpumem::Network>::STEPS));
     let train = match programs.blueprint.parts.all.is_empty() {
         true => settings(quote!(TRAIN), !source.trains.is_empty()),
-        // The memory of an instance decides which step is the largest; of an unknown one, the first is named.
+        // The step with the most memory is named. An unknown batch has no memory yet, so the first step is named.
         false if is_generic => settings(readings.train().map(Reading::ident).into_token_stream(), true),
         false => quote!(::core::option::Option::Some(&#largest.train)),
     };
@@ -61,12 +63,12 @@ fn none() -> TokenStream {
     quote!(::core::option::Option::None)
 }
 
-/// The place of a network: where a refusal points at.
+/// Returns the file and line that a refusal of the network points at.
 pub(super) fn declared_at(source: &Source, readings: &Readings<'_>) -> (String, u32) {
     written_at(refusal_place(source, readings.primary()).start)
 }
 
-/// The file and the line of a token; nothing outside a compiler.
+/// Returns the file and the line of a token, or an empty name and 0 outside a compiler.
 pub(crate) fn written_at(span: Span) -> (String, u32) {
     if !proc_macro::is_available() {
         return (String::new(), 0);
@@ -75,7 +77,7 @@ pub(crate) fn written_at(span: Span) -> (String, u32) {
     (span.file().replace('\\', "/"), u32::try_from(span.line()).unwrap_or(0))
 }
 
-/// The column of a token; 0 outside a compiler.
+/// Returns the column of a token, or 0 outside a compiler.
 pub(crate) fn column(span: Span) -> u32 {
     if !proc_macro::is_available() {
         return 0;
@@ -83,7 +85,7 @@ pub(crate) fn column(span: Span) -> u32 {
     u32::try_from(span.unwrap().column()).unwrap_or(0)
 }
 
-/// A static that survives into the binary.
+/// Declares the record as a static that survives into the binary.
 pub(crate) fn section(declared: &TokenStream, blueprint: &[u8]) -> TokenStream {
     let digest = Literal::u64_unsuffixed(digest(blueprint));
     let blueprint = Literal::byte_string(blueprint);

@@ -1,10 +1,12 @@
-//! What is known of other programs of a step that is refused, as an expression.
+//! Writes the alternatives of a refused step as an expression.
 
 use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote;
 
-/// Remedies, with the bytes of the arena without recomputation, where all that helps is computed a second time.
+/// Returns an expression for the alternatives of a refused step.
+///
+/// `without` is an expression for the arena bytes without recomputation. It is given if the refused step is the one that recomputes most.
 pub(super) fn known(remedies: &Remedies, without: Option<TokenStream>) -> TokenStream {
     let planned = remedies.planned.iter().map(|remedy| optional(remedy.as_ref().map(remedy_of)));
     let without = optional(without);

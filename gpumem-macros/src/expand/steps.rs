@@ -1,7 +1,6 @@
-//! The training steps of a network whose constants have names of their own.
+//! Expands the training steps of a network whose constants have names of their own.
 //!
-//! The first is planned where the only step of another network is. Each further one is a block of its own, with items of the same names
-//! inside.
+//! The first is planned like the only step of other networks. Each further one is a block of its own, in which items have the same names.
 
 use super::plans::{Trained, trained};
 use super::{Programs, Readings, generics, tensors, wired};
@@ -13,7 +12,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
 
-/// The functions that make steps: `Gan::critic(&mut net)`.
+/// Returns the functions that make steps: `Gan::critic(&mut net)`.
 pub(super) fn functions(source: &Source) -> TokenStream {
     let Facade(facade) = &source.facade;
     let named = source.trains.iter().enumerate().filter(|(_, settings)| settings.name != "TRAIN");
@@ -48,7 +47,7 @@ pub(super) fn stand_ins(source: &Source) -> TokenStream {
     }
 }
 
-/// The types of each step, with what it takes.
+/// Implements `NamedStep` for each step: the types of its inputs and targets.
 pub(super) fn types(source: &Source, readings: &Readings<'_>, programs: &Programs, inputs: &[Declared]) -> TokenStream {
     let (generics, path) = generics(source);
     let steps =
@@ -71,7 +70,7 @@ pub(super) fn types(source: &Source, readings: &Readings<'_>, programs: &Program
     steps.collect()
 }
 
-/// The value of `STEPS`, where `first` is that of the first step.
+/// Returns the value of `STEPS`. `first` is the compiled program of the first step.
 pub(super) fn list(source: &Source, readings: &Readings<'_>, first: &TokenStream, others: &[Programs]) -> TokenStream {
     let (_, path) = generics(source);
     let of_first = readings.trains.first().map(|reading| (reading, first.clone()));
@@ -90,7 +89,7 @@ pub(super) fn list(source: &Source, readings: &Readings<'_>, first: &TokenStream
     quote!(&[#(#steps),*])
 }
 
-/// The program of a further step with its plan, and its checks, as a block.
+/// Returns a block that plans and checks a further step, and whose value is its compiled program.
 fn compiled(source: &Source, readings: &Readings<'_>, programs: &Programs) -> TokenStream {
     let structure = tables::of_step(programs, &guesses::Guesses::new(source, readings, programs));
     let Trained { only, leveled, checks, value, .. } = trained(source, readings, programs);

@@ -1,4 +1,4 @@
-//! Structure as literals.
+//! Writes the tables and programs of a network as literals.
 
 use super::Programs;
 use super::guesses::{Guess, Guesses};
@@ -23,7 +23,7 @@ impl Names {
     }
 }
 
-/// Layer table, steps and programs.
+/// Returns the layer table, the programs of the training step, and those of the forward pass.
 pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Guesses) -> TokenStream {
     let layers = layers(table);
     let paths = table.iter().map(|line| &line.path);
@@ -42,7 +42,7 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
     }
 }
 
-/// The programs of a further training step.
+/// Returns the programs of one training step.
 pub(super) fn of_step(programs: &Programs, guesses: &Guesses) -> TokenStream {
     let packed = &*programs.packed;
     let training = programs
@@ -61,7 +61,7 @@ pub(super) fn of_step(programs: &Programs, guesses: &Guesses) -> TokenStream {
 
 fn layers(table: &[LayerLine]) -> TokenStream {
     let count = table.len();
-    // The compiler evaluates a slice that is written in place as a constant of its own, and layers have few shapes.
+    // The compiler evaluates a slice in place as a constant of its own. Layers have few different shapes, so each is a static that they share.
     let shapes: BTreeSet<&[u64]> = table.iter().map(|line| &*line.output_shape).collect();
     let shapes: BTreeMap<&[u64], Ident> =
         shapes.into_iter().enumerate().map(|(at, shape)| (shape, format_ident!("__SHAPE_{at}"))).collect();
@@ -98,8 +98,9 @@ fn layers(table: &[LayerLine]) -> TokenStream {
     }
 }
 
-/// The tables of a program, some of whose packings may be known; with `base`, those of another program that differs in nothing but its
-/// operations.
+/// Returns the statics of a program: its tables and its encoded operations.
+///
+/// `packed` holds packings that are known already. With `base`, all fields that do not depend on the operations are those of another program.
 fn statics(
     names: &Names,
     program: &Program,
@@ -134,7 +135,7 @@ fn statics(
     let OwnedTransients { sizes, lives, moments: peaks, changes, orders, below } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
     let below = below.into_iter().map(Literal::u32_unsuffixed);
-    // Of several guesses none is likely to be right: their places would be written in vain.
+    // With several assumed sizes, each is unlikely to be the real one, so their offsets are left out.
     let is_known = guesses.len() == 1;
     let orders = orders.into_iter().map(|OwnedOrder { entries, size, lower_bound, offsets, bytes }| {
         let list = |numbers: Vec<u64>| {
@@ -199,7 +200,7 @@ fn statics(
     }
 }
 
-/// `&[[0, 1], [2, 3]]`
+/// Returns rows of numbers as a slice: `&[[0, 1], [2, 3]]`.
 fn rows<Number: Copy + Into<i128>, const N: usize>(rows: &[[Number; N]]) -> TokenStream {
     let rows = rows.iter().map(|row| {
         let numbers = row.iter().map(|&number| Literal::i128_unsuffixed(number.into()));
