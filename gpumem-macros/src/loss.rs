@@ -1,4 +1,4 @@
-//! `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, what they measure and what they compare it with.
+//! Reads `loss: CrossEntropy + 0.3 * CrossEntropy(from = aux)`: the terms, the values that they measure, and their targets.
 
 mod learned;
 mod lengths;
@@ -23,12 +23,12 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
 
-/// The names of the losses.
+/// Returns the names of the losses.
 pub(crate) fn names() -> Vec<&'static str> {
     Loss::ALL.iter().map(|loss| loss.name()).collect()
 }
 
-/// What a target is: a tensor of these dimensions for each sample, of class indices or of numbers.
+/// A target: a tensor of this shape for each sample, of class indices or of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) shape: Shape,
@@ -39,27 +39,27 @@ pub(crate) struct Target {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) terms: Vec<Term>,
-    /// The targets, in the order in which they are handed in.
+    /// The targets, in the order in which a step takes them.
     pub(crate) targets: Vec<Target>,
-    /// The terms as Rust.
+    /// The terms as Rust code.
     pub(crate) tokens: TokenStream,
 }
 
-/// A term as it was written.
+/// A term of the loss, as the user wrote it.
 struct Written {
-    /// Where its name stands, for editors.
+    /// The span of its name, for editors.
     name: Span,
     loss: Loss,
     weight: f64,
-    /// What it measures; of two values both, or neither.
+    /// Names of the values that it measures. Empty if it measures outputs; a loss of several values names all or none.
     from: Vec<Ident>,
-    /// True if there was a mistake in `from`: what it measures is then not known.
+    /// True if `from` has a mistake, so that the measured values are not known.
     is_lost: bool,
     target: Option<Ident>,
     input_lengths: Option<Ident>,
-    /// Factors of its terms: a number for each sample, or for each term.
+    /// The name of the factors of its terms: a number for each sample, or for each term. `None` without factors.
     weights: Option<Ident>,
-    /// The input of the network that says how many steps of each sample count.
+    /// The input of the network that says how many time steps of each sample count. `None` if all count.
     lengths: Option<Ident>,
     options: options::Reading,
     place: Place,
@@ -77,7 +77,7 @@ pub(crate) fn read(value: &Expr, resolved: &Resolved, errors: &mut Errors) -> Re
     reading
 }
 
-/// The loss of a network that names none: the cross entropy of its first output.
+/// Returns the loss of a network that names none: the cross entropy of its first output.
 pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
     let Some(promised) = resolved.promised.as_ref().and_then(|promised| promised.first()) else {
         return Reading::default();
@@ -99,7 +99,7 @@ pub(crate) fn default(resolved: &Resolved, errors: &mut Errors) -> Reading {
     assemble(&[term], resolved, errors)
 }
 
-/// The terms of a sum.
+/// Collects the terms of a sum.
 fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
     if let Expr::Binary(sum) = plain(value) {
         match sum.op {
@@ -121,7 +121,7 @@ fn collect(value: &Expr, terms: &mut Vec<Written>, errors: &mut Errors) {
                 collect(term, terms, errors);
                 let weighted = &mut terms[first..];
                 weighted.iter_mut().for_each(|term| term.weight *= weight);
-                // The product of several may leave the numbers that each of them is in.
+                // The product of several weights may be too large or too small even if each of them is not.
                 if !is_weight(weight) || !weighted.iter().all(|term| is_weight(term.weight)) {
                     errors.add(Place::of(value), "a term's weight must be above 0 and finite");
                     weighted.iter_mut().for_each(|term| term.weight = 1.0);
@@ -142,7 +142,7 @@ fn is_weight(number: f64) -> bool {
     number > 0.0 && number.is_finite()
 }
 
-/// A literal number.
+/// Reads a literal number. `None` if the expression is not one.
 pub(crate) fn number(value: &Expr) -> Option<f64> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
@@ -152,7 +152,9 @@ pub(crate) fn number(value: &Expr) -> Option<f64> {
     }
 }
 
-/// `CrossEntropy`, `Mse(from = mask, target = masks)`, `Huber { delta: 0.5 }(from = aux)`
+/// Reads a term: `CrossEntropy`, `Mse(from = mask, target = masks)`, `Huber { delta: 0.5 }(from = aux)`.
+///
+/// `None` after a mistake, which has been reported.
 fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let place = Place::of(value);
     let (named, arguments) = match plain(value) {
@@ -208,7 +210,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     Some(written)
 }
 
-/// The loss that PyTorch or another library calls so: `CTCLoss`, `mse_loss`.
+/// Returns the loss that PyTorch or another library calls by this name, as `CTCLoss` or `mse_loss`. `None` if there is none.
 pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
     let name = names::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
@@ -219,14 +221,14 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
     }
 }
 
-/// Whether a name is that of a loss of PyTorch's that is none of these, however near their names are.
+/// True if PyTorch has a loss of this name that does not exist here. Its spelling is not corrected, however near another name is.
 fn is_another(name: &str) -> bool {
     let name = names::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
     matches!(bare, "hingeembedding" | "multimargin" | "gaussiannll" | "poissonnll" | "multilabelmargin")
 }
 
-/// How a loss is written.
+/// Returns an example of a loss with the options that it requires.
 pub(crate) fn example(loss: Loss) -> String {
     match loss.row().compares {
         Compares::Labels => format!("{} {{ target_length: 32 }}", loss.name()),
@@ -234,7 +236,7 @@ pub(crate) fn example(loss: Loss) -> String {
     }
 }
 
-/// `from = aux`, `from = (x, y)`, `target = name`, `input_lengths = name` or `lengths = n`.
+/// Reads an argument: `from = aux`, `from = (x, y)`, `target = name`, `input_lengths = name` or `lengths = n`.
 fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     let loss = written.loss;
     let text = loss.name();
@@ -314,7 +316,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
     }
 }
 
-/// Names that stand in parentheses after a loss.
+/// Returns the options that a loss takes in parentheses.
 fn sources(term: &Written) -> Vec<&'static str> {
     let mut known = vec!["from"];
     if term.compares() != Compares::Nothing || term.loss == Loss::Mean {
@@ -325,7 +327,7 @@ fn sources(term: &Written) -> Vec<&'static str> {
     }
     if !term.over().compares_samples() {
         known.push("weights");
-        // A sequence is a term of its own.
+        // `Ctc` has one term for each sequence, so a mask would be `weights`.
         known.extend((term.over() != Over::Sequences).then_some("mask"));
     }
     if term.over() == Over::Elements {
@@ -334,7 +336,7 @@ fn sources(term: &Written) -> Vec<&'static str> {
     known
 }
 
-/// An example of that.
+/// Returns an example of `from` with as many names as the loss measures values.
 fn source_of(term: &Written) -> &'static str {
     match term.over().values() {
         1 => "from = aux",
@@ -357,7 +359,7 @@ impl Written {
     }
 }
 
-/// The name and the names of `from = aux` and `from = (x, y)`.
+/// Returns the name and the values of an argument such as `from = aux` or `from = (x, y)`. Each is `None` if it cannot be read.
 fn option(argument: &Expr) -> (Option<Ident>, Option<Vec<Ident>>) {
     let Expr::Assign(assign) = plain(argument) else { return (None, None) };
     let values: Option<Vec<Ident>> = match plain(&assign.right) {
@@ -367,7 +369,7 @@ fn option(argument: &Expr) -> (Option<Ident>, Option<Vec<Ident>>) {
     (last_name(&assign.left).cloned(), values.filter(|values| !values.is_empty()))
 }
 
-/// The terms with their values and targets.
+/// Resolves the names in terms to values of the network, and numbers the targets.
 fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Reading {
     let mut reading = Reading::default();
     let mut names: Vec<Option<String>> = Vec::new();
@@ -428,7 +430,7 @@ fn assemble(written: &[Written], resolved: &Resolved, errors: &mut Errors) -> Re
     reading
 }
 
-/// Whether terms can be measured in the chunks that stand at these places.
+/// Checks that each term with `chunks` can be measured in chunks. `chunks` has the place of that option, or `None` without it.
 fn check_chunks(terms: &[Term], chunks: &[Option<Place>], resolved: &Resolved, errors: &mut Errors) {
     let Some(outputs) = &resolved.outputs else { return };
     for (index, place) in chunks.iter().enumerate() {
@@ -440,7 +442,7 @@ fn check_chunks(terms: &[Term], chunks: &[Option<Place>], resolved: &Resolved, e
     }
 }
 
-/// The values that a term measures: two of a loss of pairs.
+/// Returns the values that a term measures: one, or two or three for losses that compare values. `None` after a mistake.
 fn all_measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Option<Vec<(NodeId, Type)>> {
     let sides: Vec<Option<&Ident>> = match &*term.from {
         [] => vec![None; term.over().values()],
@@ -451,7 +453,7 @@ fn all_measured(term: &Written, resolved: &Resolved, errors: &mut Errors) -> Opt
     found.into_iter().collect()
 }
 
-/// The value that a term measures on this side.
+/// Returns one of the values that a term measures. `None` after a mistake.
 fn measured(
     term: &Written,
     (side, name): (usize, Option<&Ident>),
@@ -474,7 +476,7 @@ fn measured(
                          `{loss}(from = (a, p, n))` with `tap(a)`, `tap(p)` and `tap(n)` in `forward`"
                     ),
                 };
-                // Once, of all values that there are not.
+                // Reported once, even if several outputs are missing.
                 if resolved.outputs.as_ref().is_some_and(|outputs| side == outputs.len()) {
                     errors.add(term.place, message);
                 }
@@ -490,7 +492,7 @@ fn measured(
         return None;
     }
     if !value.batched {
-        // Of an output the network itself says so.
+        // The network itself reports an output that is equal for every sample.
         name?;
         errors.add(term.place, format!("a loss measures each sample, but {what} is the same for every sample"));
         return None;
@@ -498,7 +500,7 @@ fn measured(
     Some((node, value))
 }
 
-/// The value that is tapped under a name, if it is known.
+/// Returns the value that `tap(name)` marks. `None` if it is unknown after a mistake.
 fn tapped(name: &Ident, resolved: &Resolved, errors: &mut Errors) -> Option<NodeId> {
     let text = name.to_string();
     match resolved.taps.get(&text) {
@@ -517,7 +519,7 @@ fn tapped(name: &Ident, resolved: &Resolved, errors: &mut Errors) -> Option<Node
     }
 }
 
-/// Losses of positions compare classes.
+/// Checks that a loss of positions, such as `CrossEntropy`, measures scores of classes.
 fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut Errors) {
     if term.over() != Over::Positions {
         return;
@@ -542,8 +544,9 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     }
 }
 
-/// Losses of numbers on nothing but logits, which are numbers of classes: another type was meant, or another loss. Where a loss of classes
-/// measures them, too, both were.
+/// Reports a loss of numbers, such as `Mse`, that measures logits: they are scores of classes, so another type or another loss was meant.
+///
+/// If a loss of classes measures them too, there is no mistake.
 fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) {
     let promised = resolved.promised.as_ref().and_then(|promised| promised.first());
     let (Some(promised), Some(term)) = (promised, written.iter().find(|term| term.from.is_empty())) else { return };
@@ -565,7 +568,9 @@ fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) 
     }
 }
 
-/// A name of what is handed in is none of a value of `forward`, which it would not be: but a tap and its target may have one name.
+/// Checks that the name of a target, of lengths or of weights is not that of a value of `forward`.
+///
+/// Such a value would not be read: the step takes these tensors as arguments. A tap and its own target may share a name.
 fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
     let weights = if term.options.options.weighting == Weighting::Mask { "mask" } else { "weights" };
     let given = [("target", &term.target), ("input_lengths", &term.input_lengths), (weights, &term.weights)];
@@ -594,7 +599,7 @@ fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
     }
 }
 
-/// How the voxels of a volume become the pixels of a map, in the order that they have anyway.
+/// Returns advice on how the voxels of a volume become pixels of a map, which keeps their order. `None` unless the shape is [C, D, H, W].
 fn as_map(volume: Shape) -> Option<String> {
     let &[classes, depth, height, width] = volume.dims() else { return None };
     let rows = depth.saturating_mul(height);
@@ -603,8 +608,10 @@ fn as_map(volume: Shape) -> Option<String> {
     ))
 }
 
-/// What takes logits has a softmax or a sigmoid of its own, and anything that bounds what it gets keeps it from learning. What takes
-/// logarithms of probabilities is wrong on probabilities.
+/// Reports a layer that spoils what a loss expects.
+///
+/// A loss of logits has its own softmax or sigmoid. A layer before it that bounds its values keeps it from learning. A loss of log-probabilities is
+/// wrong on probabilities.
 fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &mut Errors) {
     while let Source::View(input) = resolved.graph.nodes[node].source {
         node = input;
@@ -647,7 +654,7 @@ fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &
     errors.add(resolved.places[row], message);
 }
 
-/// What a loss compares a value with, if it does.
+/// Returns the target that a loss compares a value with. `None` if it compares with nothing.
 fn target_of(term: &Written, value: Type) -> Option<Target> {
     let (shape, is_indices) = term.options.options.target(term.loss.into(), value.shape)?;
     Some(Target { shape, elements: if is_indices { Elements::Indices } else { Elements::Numbers } })

@@ -1,4 +1,4 @@
-//! Numbers of a loss that are values of the network: a learned scale, and a learned bias.
+//! Reads numbers of a loss that are values of the network: a learned scale, and a learned bias.
 
 use super::options::Reading;
 use super::{Written, tapped};
@@ -11,10 +11,10 @@ use gpumem_core::program::loss::{BIAS, SCALE};
 use proc_macro2::Ident;
 use syn::Expr;
 
-/// The names of these options, in the order of their numbers.
+/// The names of these options, indexed by their numbers: 0 is the scale, 1 the bias.
 const NAMES: [&str; 2] = [SCALE, BIAS];
 
-/// The name that stands in the place of a number.
+/// Returns the name that is written instead of a number. `None` if it is not a name.
 pub(super) fn name(value: &Expr) -> Option<Ident> {
     match plain(value) {
         Expr::Path(path) => last_name(value).filter(|_| path.path.segments.len() == 1).cloned(),
@@ -22,7 +22,7 @@ pub(super) fn name(value: &Expr) -> Option<Ident> {
     }
 }
 
-/// Reads `scale`, which is a name.
+/// Reads `scale`, which must be a name.
 pub(super) fn scale(value: &Expr, reading: &mut Reading) -> Result<(), String> {
     let name = name(value).ok_or(
         "`scale` is the name of a value that is tapped and that all samples share, whose exponential multiplies the products; for a \
@@ -32,7 +32,7 @@ pub(super) fn scale(value: &Expr, reading: &mut Reading) -> Result<(), String> {
     Ok(())
 }
 
-/// The value of a learned number, of which there is one for all samples.
+/// Returns the node of a learned number, which all samples share. `None` if it is not written, or after a mistake.
 pub(super) fn node(term: &Written, number: usize, resolved: &Resolved, errors: &mut Errors) -> Option<NodeId> {
     let name = term.options.learned[number].as_ref()?;
     let node = tapped(name, resolved, errors)?;

@@ -1,4 +1,4 @@
-//! `Mse(lengths = n)`: losses of the steps that count, and means that count the others silently.
+//! Reads `Mse(lengths = n)`: losses of the time steps that count. Also reports means that would count padded steps.
 
 use super::{Written, shapes};
 use crate::errors::Errors;
@@ -6,8 +6,9 @@ use crate::resolve::{Form, Resolved};
 use gpumem_core::graph::{NodeId, Source, Type};
 use gpumem_core::program::loss::{Over, Reduction, Weighting};
 
-/// The input that says how many steps of each sample a term measures, and the most that they are. Reports a mean that counts steps after
-/// the end like the others.
+/// Returns the input that has the number of steps of each sample, and the most steps. `None` without `lengths`, or after a mistake.
+///
+/// Without `lengths`, reports a mean that counts steps after the end of a sample like the others.
 pub(super) fn counted(
     term: &Written,
     measured: &[(NodeId, Type)],
@@ -40,7 +41,7 @@ pub(super) fn counted(
     Some((node?, steps))
 }
 
-/// Why `lengths` does not stand after a loss of classes, if it is one.
+/// Returns the message that a loss of classes does not take `lengths`. `None` for other losses.
 pub(super) fn of_classes(term: &Written) -> Option<String> {
     let loss = term.loss.name();
     let is_labelled = !term.options.options.probabilities;
@@ -49,7 +50,9 @@ pub(super) fn of_classes(term: &Written) -> Option<String> {
     (term.over() == Over::Positions).then(|| format!("`{loss}` {leaves_out}; {instead}"))
 }
 
-/// Why `lengths` does not stand beside other factors of the terms, which the option is or which are there, if it is so.
+/// Returns the message that `lengths` cannot be combined with `weights` or `mask`. `None` unless a term has both.
+///
+/// `option` is the one that is being read.
 pub(super) fn beside_weights(term: &Written, option: &str) -> Option<String> {
     let other = match (option, term.options.options.weighting) {
         ("weights" | "mask", _) if term.lengths.is_some() => option,
@@ -62,7 +65,7 @@ pub(super) fn beside_weights(term: &Written, option: &str) -> Option<String> {
     Some(format!("`{loss}` takes `lengths` or `{other}`, not both; {}{weight}", by_mask(term)))
 }
 
-/// Reports a mean over steps that do not all count.
+/// Reports a mean over time steps of which some are padding.
 fn check_padding(term: &Written, value: Type, resolved: &Resolved, errors: &mut Errors) {
     let options = &term.options.options;
     let of_side = |side: usize| match term.from.get(side) {
@@ -71,14 +74,14 @@ fn check_padding(term: &Written, value: Type, resolved: &Resolved, errors: &mut 
     };
     let counts_all = match options.weighting {
         Weighting::None => options.ignored.is_none(),
-        // The mean is over all terms, also those of positions that are left out.
+        // The mean is over all terms, including those of positions that are left out.
         Weighting::Samples => true,
         Weighting::Mask => false,
     };
     let is_mean = options.reduction == Reduction::Mean && counts_all;
     let (Some(lengths), true) = ((0..term.over().values()).find_map(of_side), is_mean) else { return };
     let loss = term.loss.name();
-    // Whether classes, or elements of vectors, are what lies along the steps.
+    // True if the steps were the axis of classes, or of the elements of a vector.
     let is_across = match term.over() {
         Over::Sequences => return,
         Over::Elements | Over::Rankings => false,
@@ -103,12 +106,12 @@ fn check_padding(term: &Written, value: Type, resolved: &Resolved, errors: &mut 
     errors.add(term.place, message);
 }
 
-/// How a loss of classes leaves out steps after the end.
+/// Returns advice on how a loss of classes leaves out steps after the end.
 fn by_label(term: &Written) -> String {
     format!("write `{} {{ ignore_index: -100 }}`, and label steps after the end -100", term.loss.name())
 }
 
-/// How any loss of samples leaves out steps after the end.
+/// Returns advice on how any loss of samples leaves out steps after the end.
 fn by_mask(term: &Written) -> String {
     format!("write `{}(mask = m)` with a mask that is 0 after the end", term.loss.name())
 }

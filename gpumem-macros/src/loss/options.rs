@@ -1,4 +1,4 @@
-//! The options of a loss: `CrossEntropy { label_smoothing: 0.1, ignore_index: -100 }`.
+//! Reads the options of a loss: `CrossEntropy { label_smoothing: 0.1, ignore_index: -100 }`.
 
 use super::{learned, number};
 use crate::errors::Errors;
@@ -15,18 +15,18 @@ use quote::quote;
 use std::borrow::Cow;
 use syn::{Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
 
-/// What options say.
+/// The options of a loss, with the places that later checks need.
 pub(super) struct Reading {
     pub(super) options: LossOptions,
-    /// Where the numbers for classes stand, and whether they are a list.
+    /// The place of the weights for classes, and a flag that is true if they are a list. `None` if they are not written.
     weights: Option<(Place, bool)>,
-    /// Where the blank stands.
+    /// The place of `blank`, or `None` if it is not written.
     pub(super) blank: Option<Place>,
-    /// Where the chunks stand.
+    /// The place of `chunks`, or `None` if it is not written.
     pub(super) chunks: Option<Place>,
-    /// Whether the length of targets is given.
+    /// True if the length of targets is given.
     pub(super) has_length: bool,
-    /// The names of a learned scale and of a learned bias.
+    /// The names of a learned scale and of a learned bias. Each is `None` if it is not written.
     pub(super) learned: [Option<Ident>; 2],
 }
 
@@ -43,7 +43,7 @@ impl Default for Reading {
     }
 }
 
-/// Reads what stands in the braces.
+/// Reads the options in braces.
 pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Reading {
     let mut reading = Reading::default();
     if let Some(rest) = &written.dot2_token {
@@ -89,7 +89,7 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             "mining" => mining(value).map(|it| options.mining = it),
             "zero_infinity" => flag(&text, value).map(|it| options.zero_infinity = it),
             "target_length" => {
-                // A mistake in it is no lack of it.
+                // A wrong length must not be reported as missing too.
                 (options.target_length, reading.has_length) = (1, true);
                 length(value).map(|it| options.target_length = it)
             }
@@ -149,7 +149,9 @@ fn hint(text: &str, known: &[&str]) -> String {
     }
 }
 
-/// An option that is written `CrossEntropy(label_smoothing = 0.1)`, as it should be.
+/// Returns an option that is written in parentheses, `CrossEntropy(label_smoothing = 0.1)`, as it should be written in braces.
+///
+/// `None` if the loss has no such option.
 pub(super) fn in_parentheses(loss: Loss, argument: &Expr) -> Option<String> {
     let Expr::Assign(assign) = plain(argument) else { return None };
     let name = last_name(&assign.left)?.to_string();
@@ -167,7 +169,7 @@ pub(super) fn in_parentheses(loss: Loss, argument: &Expr) -> Option<String> {
     loss.row().options().contains(&name.as_str()).then(|| format!("{name}: {value}"))
 }
 
-/// The values of `reduction`, by their names: of a divergence also `BatchMean`.
+/// Returns the values of `reduction` with their names. Only a divergence has `BatchMean`.
 fn reductions(divergence: bool) -> &'static [(&'static str, Reduction)] {
     const ALL: [(&str, Reduction); 3] =
         [("Mean", Reduction::Mean), ("Sum", Reduction::Sum), ("BatchMean", Reduction::BatchMean)];
@@ -182,7 +184,7 @@ fn reduction(value: &Expr, divergence: bool) -> Result<Reduction, String> {
     found.map(|(_, reduction)| *reduction).ok_or_else(|| format!("`reduction` is {}", either(&names)))
 }
 
-/// A class index that no class needs to have: 32 bits, with or without a sign.
+/// Reads a class index that no class needs to have: 32 bits, with or without a sign.
 fn index(value: &Expr) -> Result<u32, String> {
     let whole = match plain(value) {
         Expr::Unary(negative) if matches!(negative.op, UnOp::Neg(_)) => digits(&negative.expr).map(|it| -it),
@@ -222,7 +224,7 @@ fn flag(name: &str, value: &Expr) -> Result<bool, String> {
     }
 }
 
-/// The most labels of a target.
+/// Reads the most labels of a target.
 fn length(value: &Expr) -> Result<u64, String> {
     let whole =
         digits(value).ok_or("`target_length` changes the program, so it must be a literal, as `target_length: 32`")?;
@@ -233,7 +235,7 @@ fn length(value: &Expr) -> Result<u64, String> {
     }
 }
 
-/// Parts of the steps of a sequence.
+/// Reads the number of chunks of a sequence.
 fn chunks(value: &Expr) -> Result<u64, String> {
     let whole = digits(value).ok_or("`chunks` changes the program, so it must be a literal, as `chunks: 8`")?;
     match u64::try_from(whole) {
@@ -243,14 +245,14 @@ fn chunks(value: &Expr) -> Result<u64, String> {
     }
 }
 
-/// The number of a class.
+/// Reads the index of a class.
 fn class(value: &Expr) -> Result<u32, String> {
     digits(value)
         .and_then(|whole| u32::try_from(whole).ok())
         .ok_or_else(|| "`blank` changes the program, so it must be the number of a class, as `blank: 0`".to_string())
 }
 
-/// The number of a loss, in its range.
+/// Reads the number of a loss, and checks its range.
 fn number_of(known: &LossNumber, value: &Expr) -> Result<f64, String> {
     let name = known.name;
     let found = number(value)
@@ -266,7 +268,7 @@ fn number_of(known: &LossNumber, value: &Expr) -> Result<f64, String> {
     if is_above && found <= most { Ok(found) } else { Err(format!("`{name}` is {range}")) }
 }
 
-/// Numbers for the classes: of `pos_weight` also one for all.
+/// Reads the numbers for classes, and if they are a list. `pos_weight` may also be one number for all classes.
 fn weights(name: &str, value: &Expr) -> Result<(Vec<f64>, bool), String> {
     let written = match plain(value) {
         Expr::Array(list) => Some((list.elems.iter().map(number).collect(), true)),
@@ -290,7 +292,7 @@ fn weights(name: &str, value: &Expr) -> Result<(Vec<f64>, bool), String> {
     Ok((numbers, is_list))
 }
 
-/// Whether there is a number for each class.
+/// Checks that there is a number for each class.
 pub(super) fn check_classes(loss: Loss, reading: &Reading, shape: Shape, errors: &mut Errors) {
     let (Some((place, is_list)), Some(name)) = (reading.weights, loss.row().weights) else { return };
     let dims = shape.dims();
@@ -308,7 +310,7 @@ pub(super) fn check_classes(loss: Loss, reading: &Reading, shape: Shape, errors:
     }
 }
 
-/// The options as Rust.
+/// Returns the options as Rust code.
 pub(super) fn tokens(options: &train::LossOptions) -> TokenStream {
     if *options == LossOptions::DEFAULT {
         return quote!(__gpumem::__private::LossOptions::DEFAULT);

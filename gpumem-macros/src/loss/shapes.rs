@@ -1,4 +1,4 @@
-//! Shapes of what losses of several values, of sequences and of batches measure.
+//! Checks the shapes of values that losses of several values, of sequences and of batches measure.
 
 use super::Written;
 use crate::errors::Errors;
@@ -6,7 +6,7 @@ use crate::syntax::Place;
 use gpumem_core::graph::{NodeId, Type};
 use gpumem_core::program::loss::Over;
 
-/// How a value that a term measures is called.
+/// Returns the name of a measured value for messages.
 pub(super) fn what(term: &Written, side: usize) -> String {
     match (term.from.get(side), term.over().values()) {
         (Some(name), _) => format!("`{name}`"),
@@ -15,7 +15,7 @@ pub(super) fn what(term: &Written, side: usize) -> String {
     }
 }
 
-/// Whether a loss can measure values of these shapes.
+/// Returns true if a loss can measure values of these shapes. Reports a mistake otherwise.
 pub(super) fn check(term: &Written, measured: &[(NodeId, Type)], errors: &mut Errors) -> bool {
     let mistake = match (term.over(), measured) {
         (Over::Mined, [(_, value)]) => {
@@ -34,7 +34,7 @@ pub(super) fn check(term: &Written, measured: &[(NodeId, Type)], errors: &mut Er
     is_sound
 }
 
-/// Vectors, or sequences of vectors, of one shape; elements of any.
+/// Checks that several values have one shape, and are vectors or sequences of vectors. A ranking loss takes any shape. Returns the mistake, if any.
 fn of_vectors(term: &Written, measured: &[(NodeId, Type)]) -> Option<String> {
     let (loss, first) = (term.loss.name(), measured[0].1);
     for (side, (node, value)) in measured.iter().enumerate().skip(1) {
@@ -59,7 +59,7 @@ fn of_vectors(term: &Written, measured: &[(NodeId, Type)]) -> Option<String> {
     (!is_of_vectors).then(message)
 }
 
-/// Steps with a number for each class, of which the blank is one.
+/// Checks that a value is a sequence with a number for each class, [T, C], and that the blank is one of the classes. Returns the mistake, if any.
 fn of_sequence(term: &Written, value: Type) -> Option<(Place, String)> {
     let (loss, what) = (term.loss.name(), what(term, 0));
     let [_, classes] = *value.shape.dims() else {
