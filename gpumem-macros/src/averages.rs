@@ -52,7 +52,7 @@ pub(crate) fn read(
     quote!(::core::option::Option::Some(#path { decay: #decay, warmup: #warmup, every: #every }))
 }
 
-/// The fields, and where each stands; `None` after a mistake, which has been reported.
+/// Returns the fields of `Ema { .. }` and the place of each value. `None` after a mistake, which has been reported.
 fn fields(written: &ExprStruct, constants: &[Constant], errors: &mut Errors) -> Option<(Ema, [Option<Place>; 3])> {
     let (mut ema, mut places) = (Ema::DEFAULT, [None; 3]);
     let before = errors.list().len();

@@ -1,4 +1,4 @@
-//! A module of blocks as Rust: its constants, its documentation, and the macro that hands its blocks on.
+//! Expands a module of blocks: its constants, its documentation, and the macro that passes its blocks to other macros.
 
 use crate::errors::Errors;
 use crate::expand::{links_of_blocks, operations};
@@ -8,7 +8,9 @@ use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::fmt::Write as _;
 
-/// The documentation and the inside of the module `name`. A module that uses others is on its way to them first.
+/// Returns the documentation and the contents of the module `name`.
+///
+/// If the module uses others, the contents are a call that fetches those first; see `travel`.
 pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream) {
     let mut errors = Errors::default();
     let (module, facade) = parse::module(tokens.clone(), &[], &mut errors);
@@ -20,7 +22,7 @@ pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream
     (docs, inside)
 }
 
-/// The inside of a module, once the modules that it uses have been fetched.
+/// Returns the contents of a module after the modules that it uses have been fetched.
 pub(crate) fn arrived(written: TokenStream, fetched: &[TokenStream]) -> TokenStream {
     let mut trees = written.into_iter();
     let (Some(proc_macro2::TokenTree::Ident(name)), Some(proc_macro2::TokenTree::Group(tokens))) =
@@ -49,7 +51,7 @@ fn inside(
     });
     let links = links_of_blocks(facade, module, errors.is_empty());
     let Facade(library) = facade;
-    // A network does not look for them where there are mistakes.
+    // After a mistake no network refers to `__OPERATIONS`, so it is left out.
     let operations = errors.is_empty().then(|| {
         let operations = operations(module, library);
         quote! {
@@ -61,10 +63,10 @@ fn inside(
     quote!(#errors #last #(#imports)* #(#constants)* #operations #links #handed_on)
 }
 
-/// Markdown: each block with its parameters and what was written above it.
+/// Returns Markdown: each layer and block with its parameters and the documentation written above it.
 fn documentation(module: &Module) -> String {
     let mut text = String::new();
-    // As rustdoc does, without the space that follows `///`.
+    // Strips one leading space from each line, as rustdoc does: the space that follows `///`.
     let plain = |docs: &str| -> String {
         docs.lines().map(|line| format!("{}\n", line.strip_prefix(' ').unwrap_or(line))).collect()
     };

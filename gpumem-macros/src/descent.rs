@@ -1,4 +1,4 @@
-//! `clip: GlobalNorm(1.0)` and `schedule: Cosine { total: 5000 }` of `TRAIN`: what happens before an update.
+//! Reads `clip: GlobalNorm(1.0)` and `schedule: Cosine { total: 5000 }` of `TRAIN`, and other fields that act before an update.
 
 use crate::errors::Errors;
 use crate::loss;
@@ -13,15 +13,15 @@ use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::{BinOp, Expr, ExprLit, ExprStruct, Lit, Member, UnOp};
 
-/// How often a constant may be another one.
+/// The most constants that may refer to each other in a chain, so that a circle of constants ends.
 const DEEPEST: usize = 16;
 
-/// The numbers that a schedule or a clip may have.
+/// The end of a message about an unreadable number: which expressions the macro can read in a schedule or a clip.
 const READABLE: &str = "the macro reads literals, constants that are declared inside the network, as `const STEPS: usize = 5000;`, and \
                         `+ - * / %` of these; what only the running program knows is set there, a rate with `set_lr`, and a `total` that is \
                         left out with `set_total`";
 
-/// Reports the part of a number that cannot be read.
+/// Reports the part of a number that the macro cannot read.
 pub(crate) fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Errors) {
     let part = unread(value, constants);
     let message = match last_name(part) {
@@ -34,7 +34,7 @@ pub(crate) fn unreadable(value: &Expr, constants: &[Constant], errors: &mut Erro
     errors.add(Place::of(part), message);
 }
 
-/// The first part of a number that cannot be read.
+/// Returns the smallest part of an expression that the macro cannot read as a number.
 fn unread<'e>(value: &'e Expr, constants: &[Constant]) -> &'e Expr {
     let is_unread = |part: &&'e Expr| number(part, constants, 0).is_none();
     let value = plain(value);
@@ -49,7 +49,7 @@ fn unread<'e>(value: &'e Expr, constants: &[Constant]) -> &'e Expr {
     }
 }
 
-/// A number as the macro reads it: whole ones divide as they do in Rust.
+/// A number that the macro has read. It remembers if it is whole, because whole numbers divide as they do in Rust.
 #[derive(Clone, Copy)]
 pub(crate) enum Number {
     Whole(u64),
@@ -65,7 +65,9 @@ impl Number {
     }
 }
 
-/// A literal, a constant of the network, or what `+`, `-`, `*` and `/` make of them.
+/// Evaluates a literal, a constant of the network, or an expression that combines such values with `+`, `-`, `*`, `/` and `%`.
+///
+/// `depth` counts the constants that were followed to get here. `None` if the expression is not one of these.
 pub(crate) fn number(value: &Expr, constants: &[Constant], depth: usize) -> Option<Number> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Int(whole), .. }) if whole.suffix() != "f64" => {
@@ -115,7 +117,7 @@ fn combined(operator: BinOp, left: Number, right: Number) -> Option<Number> {
     }))
 }
 
-/// `as f64`, `as usize`
+/// Applies `as f64`, `as usize`, `as u64` or `as u32`. `None` for other types.
 fn cast_to(kind: &syn::Type, number: Number) -> Option<Number> {
     let syn::Type::Path(syn::TypePath { path, .. }) = kind else { return None };
     let kind = path.get_ident()?.to_string();
@@ -128,7 +130,9 @@ fn cast_to(kind: &syn::Type, number: Number) -> Option<Number> {
     }
 }
 
-/// What to write in place of one of PyTorch's schedules that is none of these, however near its name is.
+/// Returns what to write instead of a PyTorch schedule that does not exist here. `None` for other names.
+///
+/// These names are asked for before the spelling is corrected, because a near match would be misleading.
 fn in_place_of(schedule: &str) -> Option<&'static str> {
     match names::plain(schedule).as_str() {
         "exponential" => Some("it is `Step { every: 1, factor: 0.95 }`"),
@@ -139,7 +143,7 @@ fn in_place_of(schedule: &str) -> Option<&'static str> {
     }
 }
 
-/// A name that there is, or a hint.
+/// Returns a suggestion for a misspelt `name`, or the list of known names if none is similar.
 pub(crate) fn hint(name: &str, known: &[&str]) -> String {
     match nearest(name, known) {
         Some(near) => format!("did you mean `{near}`?"),
@@ -189,7 +193,10 @@ pub(crate) fn clip(
     quote!(::core::option::Option::Some(__gpumem::__private::train::Clip::#named(#most)))
 }
 
-/// Where gradients are clipped by their norm, or added up over parts of a batch, updates wait for that: an error where that was refused, and the field where it was left out.
+/// Sets `update: Separate` if updates must wait for all gradients, and returns that field if it was left out.
+///
+/// Updates wait if gradients are clipped by their norm, if their norm is measured, or if they add up over micro-batches. Reports an error if
+/// `update: Fused` was written with one of these or with `skip: NonFinite`. `None` if nothing has to be added.
 pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors: &mut Errors) -> Option<TokenStream> {
     let descent = reading.descent;
     let waits = descent.needs_norm() || descent.accumulates();
@@ -217,7 +224,7 @@ pub(crate) fn separate(reading: &mut Reading<'_>, written: Option<&Expr>, errors
         errors.add(Place::of(value), message);
         return None;
     }
-    // A gradient that is only checked need not be held until the end of the step.
+    // `skip` alone checks a gradient as soon as it is there, so gradients need not be kept until the end of the step.
     if !waits {
         return None;
     }
@@ -263,7 +270,7 @@ pub(crate) fn schedule(
     };
     let text = name.to_string();
     let Some(&(_, fields)) = Schedule::ROWS.iter().find(|(known, _)| *known == text) else {
-        // As PyTorch calls them: `CosineAnnealingLR`.
+        // PyTorch's names end in `LR`, as `CosineAnnealingLR`.
         let bare = text.trim_end_matches("LR").trim_end_matches("Annealing").to_string();
         let hint = in_place_of(&bare).map_or_else(|| hint(&bare, &names), str::to_string);
         errors.add(name, format!("no schedule is called `{text}`; {hint}"));
@@ -307,14 +314,14 @@ pub(crate) fn schedule(
     quote!(__gpumem::__private::train::Schedule::#named { #(#each)* })
 }
 
-/// How a schedule is written: with what it needs, or is rarely without.
+/// Returns an example of a schedule with the fields that it requires, and those that it usually has.
 fn example(name: &str, fields: &[Field]) -> String {
     let needed = fields.iter().filter(|field| field.is_usual());
     let needed: Vec<String> = needed.map(|field| format!("{}: 1000", field.name)).collect();
     if needed.is_empty() { name.to_string() } else { format!("{name} {{ {} }}", needed.join(", ")) }
 }
 
-/// The numbers of a schedule, in the order of its row, and where each stands; `None` after a mistake, which has been reported.
+/// Returns the numbers of a schedule, in the order of its row, and the place of each. `None` after a mistake, which has been reported.
 fn numbers(
     name: &str,
     fields: &[Field],
@@ -365,7 +372,7 @@ fn numbers(
     all.filter(|_| errors.list().len() == before).map(|all| (all, places))
 }
 
-/// What PyTorch and others call a number of a schedule.
+/// Names of PyTorch and other libraries for the numbers of a schedule, with the names used here.
 const ELSEWHERE: [(&str, &str); 9] = [
     ("T_max", "total"),
     ("total_steps", "total"),

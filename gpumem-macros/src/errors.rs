@@ -1,4 +1,4 @@
-//! Mistakes are collected, so that one build shows all of them.
+//! Collects mistakes, so that one build shows all of them.
 
 use crate::syntax::Place;
 use proc_macro2::{Delimiter, Group, Ident, Literal, Punct, Spacing, Span, TokenStream, TokenTree};
@@ -7,7 +7,7 @@ use std::collections::HashSet;
 /// A mistake and the tokens to underline.
 #[derive(Clone, Debug)]
 pub(crate) struct Error {
-    /// The expression that it is in, if it is in one.
+    /// The number of the expression that has the mistake. `None` if it is not in an expression.
     id: Option<usize>,
     pub(crate) place: Place,
     pub(crate) message: String,
@@ -17,14 +17,14 @@ pub(crate) struct Error {
 #[derive(Debug, Default)]
 pub(crate) struct Errors {
     list: Vec<Error>,
-    /// Expressions with a mistake, and its words.
+    /// Expressions that have a mistake already, each with the words of its message.
     reported: HashSet<(usize, String)>,
-    /// Whether there are mistakes in another list, which was begun before.
+    /// True if there are mistakes in an earlier list, from which this one was begun.
     earlier: bool,
 }
 
 impl Errors {
-    /// A list that goes on from this one.
+    /// Returns an empty list that knows if this one has mistakes.
     pub(crate) fn begin(&self) -> Errors {
         Errors { earlier: !self.is_empty(), ..Errors::default() }
     }
@@ -33,8 +33,9 @@ impl Errors {
         self.list.push(Error { id: None, place: place.into(), message: message.into() });
     }
 
-    /// Adds a mistake of the expression numbered `id`, unless it has been added already: an expression is resolved once for each
-    /// use of the block that it stands in.
+    /// Adds a mistake of the expression numbered `id`, unless it has been added already.
+    ///
+    /// An expression is resolved once for each use of the block that contains it, so the mistake would be reported as often.
     pub(crate) fn add_once(&mut self, id: usize, place: impl Into<Place>, message: impl Into<String>) {
         let message = message.into();
         if self.reported.insert((id, words(&message))) {
@@ -42,19 +43,19 @@ impl Errors {
         }
     }
 
-    /// Adds what was found in a list that went on from this one: the first mistake of each expression.
+    /// Adds the mistakes of a list that was begun from this one, keeping only the first of each expression.
     pub(crate) fn append(&mut self, found: Vec<Error>) {
         let mut seen = HashSet::new();
         self.list.extend(found.into_iter().filter(|error| error.id.is_none_or(|id| seen.insert(id))));
     }
 
-    /// A mistake of the same expression in the same words.
+    /// Returns a mistake of the same expression in the same words. `None` if there is none.
     pub(crate) fn like(&self, error: &Error) -> Option<&Error> {
         let said = words(&error.message);
         self.list.iter().find(|other| other.id == error.id && words(&other.message) == said)
     }
 
-    /// Adds what syn found.
+    /// Adds the errors of a parser of `syn`.
     pub(crate) fn add_syn(&mut self, error: &syn::Error) {
         for error in error.clone() {
             self.add(error.span(), error.to_string());
@@ -69,19 +70,21 @@ impl Errors {
         &self.list
     }
 
-    /// Leaves out all but the first `count` mistakes: what was said of the parts of something that is one mistake as a whole.
+    /// Drops all but the first `count` mistakes.
+    ///
+    /// Used if the mistakes of the parts of an item are replaced by one mistake of the whole item.
     pub(crate) fn truncate(&mut self, count: usize) {
         self.list.truncate(count);
     }
 
-    /// Puts the last mistake before the others: what the others may come of.
+    /// Moves the last mistake to the front, because it may be the cause of the others.
     pub(crate) fn last_to_front(&mut self) {
         if let Some(last) = self.list.pop() {
             self.list.insert(0, last);
         }
     }
 
-    /// One `compile_error!` each: all but the last, as items, and the last, to stand for an item or a value.
+    /// Returns one `compile_error!` for each mistake: all but the last as items, and the last, which may replace an item or a value.
     pub(crate) fn into_tokens(mut self) -> (TokenStream, TokenStream) {
         let last = self.list.pop();
         let tokens = |list: &[Error]| list.iter().flat_map(Error::tokens).collect();
@@ -89,14 +92,15 @@ impl Errors {
     }
 }
 
-/// What a message says, whatever the numbers and shapes in it.
+/// Returns the letters of a message without its numbers, so that messages that differ only in a shape compare as equal.
 fn words(message: &str) -> String {
     message.chars().filter(|letter| letter.is_alphabetic()).collect()
 }
 
 impl Error {
-    /// `::core::compile_error! { "message" }`. Stable Rust cannot join spans, but it underlines from the first token of the
-    /// invocation to the last.
+    /// Returns the tokens of `::core::compile_error! { "message" }`.
+    ///
+    /// Stable Rust cannot join spans, but it underlines from the first token of the invocation to the last.
     fn tokens(&self) -> [TokenTree; 8] {
         let Place { start, end } = self.place;
         let punct = |symbol, spacing, span: Span| {

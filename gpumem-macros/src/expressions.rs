@@ -1,4 +1,4 @@
-//! Values: numbers, flags and texts, folded with checked arithmetic.
+//! Evaluates expressions to numbers, flags and texts, with checked arithmetic.
 
 use crate::parse::no_paths;
 use crate::resolve::Resolver;
@@ -10,15 +10,15 @@ use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
-/// Said at a constant of other code that a layer needs.
+/// The end of a message about a constant of other code that a layer needs.
 const ELSEWHERE: &str = "a macro cannot read constants of other code; write the number here, as `pub const NAME: usize = 64;`, which \
                          is then a constant of this module that other code can use";
 
-/// Said of a difference that is none of sizes.
+/// The end of a message about a difference of sizes that is negative.
 const BELOW: &str = "is below 0, which no `usize` can be";
 
 impl<'s> Resolver<'s, '_> {
-    /// The value of an expression; `None` after a mistake, which has been reported.
+    /// Returns the value of an expression. `None` after a mistake, which has been reported.
     pub(crate) fn value(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
         match &expression.kind {
             Kind::Integer(value) => Some(Known::Integer(*value)),
@@ -72,7 +72,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// A pair of whole numbers, or a list of numbers.
+    /// Returns a pair of whole numbers, or a list of numbers.
     fn tuple(&mut self, values: &'s [Expression], frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
         let known: Vec<Known<'s>> = values.iter().map(|value| self.value(value, frame)).collect::<Option<_>>()?;
         if let [Known::Integer(height), Known::Integer(width)] = known[..] {
@@ -88,7 +88,7 @@ impl<'s> Resolver<'s, '_> {
         Some(Known::Numbers(numbers))
     }
 
-    /// Numbers in nested brackets: how many there are along each axis, and all of them in order.
+    /// Returns the shape of nested brackets of numbers, and all the numbers in order. `None` after a mistake, which has been reported.
     pub(crate) fn table(
         &mut self,
         whole: &'s Expression,
@@ -128,7 +128,7 @@ impl<'s> Resolver<'s, '_> {
         Some(([rows.len() as u64].into_iter().chain(inner).collect(), numbers))
     }
 
-    /// A whole number.
+    /// Returns the value of an expression that must be a whole number. `None` after a mistake, which has been reported.
     pub(crate) fn integer(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<u64> {
         match self.value(expression, frame)? {
             Known::Integer(value) => Some(value),
@@ -137,7 +137,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// `true` or `false`.
+    /// Returns the value of an expression that must be `true` or `false`. `None` after a mistake, which has been reported.
     pub(crate) fn flag(&mut self, expression: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<bool> {
         match self.value(expression, frame)? {
             Known::Flag(value) => Some(value),
@@ -145,7 +145,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// A parameter of the block or a constant.
+    /// Returns the value of a parameter of the block or of a constant. `None` after a mistake, which has been reported.
     pub(crate) fn variable(
         &mut self,
         expression: &'s Expression,
@@ -153,7 +153,7 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
     ) -> Option<Known<'s>> {
         if let Some(value) = frame.parameter(name) {
-            // What is wrong with it has been reported.
+            // The mistake in its value has been reported.
             return Some(value.clone()).filter(|value| !matches!(value, Known::Open));
         }
         if frame.module.constants.iter().any(|constant| constant.name == name) {
@@ -175,22 +175,22 @@ impl<'s> Resolver<'s, '_> {
         };
         let message = format!("no parameter or constant is called `{name}`{hint}");
         self.report(expression.id, expression.place, frame, &message);
-        // The checks go on with what was probably meant.
+        // The checks continue with the name that was probably meant.
         self.variable(expression, nearest(name, &names)?, frame)
     }
 
-    /// What the blocks that are being resolved stand in, in a message.
+    /// Returns the word for the place of constants in a message: `module` while a module of blocks is resolved, otherwise `network`.
     pub(crate) fn around(&self) -> &'static str {
         if self.declaring { "module" } else { "network" }
     }
 
-    /// The names of all parameters and constants that `frame` sees.
+    /// Returns the names of all parameters and constants that `frame` sees.
     pub(crate) fn variables(&self, frame: &Frame<'s>) -> Vec<String> {
         let parameters = frame.parameters.iter().map(|(name, _)| name.clone());
         parameters.chain(frame.module.constants.iter().map(|constant| constant.name.to_string())).collect()
     }
 
-    /// Whether a name is one that a `use` brings, which is a mistake where its value is needed.
+    /// True if `name` comes from a `use`. Reports that as a mistake, because the macro cannot read its value.
     pub(crate) fn is_imported(&mut self, id: usize, name: &str, frame: &Frame<'s>) -> bool {
         let Some(imported) = frame.module.imported.iter().find(|imported| *imported == name) else { return false };
         if self.imports_named.insert((std::ptr::from_ref(frame.module), name.to_string())) {
@@ -225,7 +225,7 @@ impl<'s> Resolver<'s, '_> {
             }
             None => {
                 let written = constant.tokens.to_string();
-                // Calls are something else: `size_of::<u8>()`.
+                // A call such as `size_of::<u8>()` is not a path to a constant.
                 let is_path = written.contains("::") && !written.contains('(');
                 let message = match is_path {
                     true => ELSEWHERE.replace("NAME", name),
@@ -251,7 +251,7 @@ impl<'s> Resolver<'s, '_> {
         frame: &Rc<Frame<'s>>,
     ) -> Option<Known<'s>> {
         let left = self.value(&operands[0], frame)?;
-        // As in Rust, the right side counts only where the left one leaves it open.
+        // As in Rust, the right side is evaluated only if the left side does not decide the result.
         match (operator, &left) {
             (Operator::And, Known::Flag(false)) | (Operator::Or, Known::Flag(true)) => return Some(left),
             _ => {}
@@ -281,14 +281,14 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Whether the constant that is being folded, if one is, has a type with a sign.
+    /// True if the constant that is being folded, if any, has a signed type.
     fn folds_signed(&self, frame: &Frame<'s>) -> bool {
         let folded = self.folding.last();
         let constant = folded.and_then(|(_, name)| frame.module.constants.iter().find(|known| known.name == *name));
         constant.is_some_and(|constant| constant.kind.to_string().starts_with('i'))
     }
 
-    /// Reports a mistake of `expression`; stands for the value that it has not.
+    /// Reports a mistake of `expression` and returns `None`, as the value that is missing.
     fn mistake<T>(&mut self, expression: &Expression, frame: &Frame<'s>, message: &str) -> Option<T> {
         self.report(expression.id, expression.place, frame, message);
         None
@@ -314,7 +314,7 @@ fn compared<'s, T: PartialOrd>(operator: Operator, left: T, right: T) -> Result<
     }))
 }
 
-/// Sizes have no sign, so that a difference of two of them is a mistake where it is below 0, unless `is_signed`.
+/// Computes with whole numbers. Sizes have no sign, so a difference of two of them below 0 is a mistake unless `is_signed`.
 fn integers<'s>(operator: Operator, left: i128, right: i128, is_signed: bool) -> Result<Known<'s>, String> {
     let value = match operator {
         Operator::Plus => left.checked_add(right),

@@ -1,6 +1,8 @@
-//! `fits!(Vgg16<64>);`: checks one instantiation of a network that is generic over its batch.
-//! `fits!(Generator + Critic, RTX_3060);`: checks that networks fit a card at once.
-//! `max_batch!(Vgg16, RTX_3060)`: the largest batch that fits.
+//! The macros that ask if networks fit.
+//!
+//! `fits!(Vgg16<64>);` checks one instantiation of a network that is generic over its batch.
+//! `fits!(Generator + Critic, RTX_3060);` checks that networks fit a card at once.
+//! `max_batch!(Vgg16, RTX_3060)` is the largest batch that fits.
 
 use crate::errors::Errors;
 use crate::expand::{called_at, column, section, written_at};
@@ -12,7 +14,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::{Expr, Token, Type};
 
-/// What stands in the parentheses.
+/// The arguments of these macros: networks, then cards.
 struct Asked {
     facade: Facade,
     networks: Punctuated<Type, Token![+]>,
@@ -84,14 +86,14 @@ pub(crate) fn fits(tokens: TokenStream) -> TokenStream {
     }
 }
 
-/// A block keeps an expression's span to the argument.
+/// Wraps an expression in braces that end at `place`. A block keeps the span of an expression up to its argument.
 fn in_braces(expression: TokenStream, place: Place) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Brace, expression);
     group.set_span(place.end);
     TokenTree::from(group).into()
 }
 
-/// The check that networks fit at once: the cards that are named, or those of Cargo features and variables.
+/// Returns the check that networks fit at once on the cards that are named, or on those of Cargo features and variables.
 fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), place: Place) -> TokenStream {
     let aim = aim(asked, cards);
     let Place { start, end } = place;
@@ -105,12 +107,12 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
     called_at(quote!(__gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
 }
 
-/// The cards that are named, or those of Cargo features and variables.
+/// Returns the fields of `Aim` for the cards that are named, or for those of Cargo features and variables.
 fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
     if asked.cards.is_empty() {
         return quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() };
     }
-    // These cards were asked about, whatever others are.
+    // Cards that are named replace those of features and variables.
     quote! {
         cards: #cards,
         selected: &[],
@@ -122,7 +124,7 @@ fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
     }
 }
 
-/// `max_batch!(Vgg16, RTX_3060)`
+/// Expands `max_batch!(Vgg16, RTX_3060)`.
 pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     let taken = "`max_batch!` takes a network and the cards that it must fit, as `max_batch!(Vgg16, RTX_3060)`";
     let asked: Asked = match syn::parse2(tokens) {
@@ -167,7 +169,7 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     }}
 }
 
-/// Returns an expression for the place of a network in a `fits!`: where that begins, the network's index, and the cards.
+/// Returns an expression that identifies a network within a `fits!`: the place of the macro, the network's index, and the cards.
 fn asked_with(index: usize, count: usize, start: Span, cards: &TokenStream) -> TokenStream {
     let (line, column) = (written_at(start).1, column(start));
     let [index, count] = [index, count].map(|number| u32::try_from(number).unwrap_or(u32::MAX));

@@ -1,4 +1,4 @@
-//! `layer_decay` of a group of parameters: a rate for each layer, smaller the earlier it comes.
+//! Reads `layer_decay` of a group of parameters, which gives each layer a rate that is smaller the earlier the layer comes.
 
 use crate::descent::{number, unreadable};
 use crate::errors::Errors;
@@ -9,10 +9,10 @@ use gpumem_core::train::optim::matches;
 use std::collections::BTreeSet;
 use syn::{Expr, ExprLit, Lit};
 
-/// The place of a layer's number in a path.
+/// The pattern that stands for a layer's number in a path.
 const NUMBER: &str = "[*]";
 
-/// A decay of rates by layer, as it was written.
+/// A decay of rates by layer, as the user wrote it.
 #[derive(Clone, Copy)]
 pub(crate) struct Layered {
     decay: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Layered {
 }
 
 impl Layered {
-    /// Reads the number.
+    /// Reads the number. `None` after a mistake, which has been reported.
     pub(crate) fn read(value: &Expr, constants: &[Constant], errors: &mut Errors) -> Option<Layered> {
         let Some(decay) = number(value, constants, 0) else {
             unreadable(value, constants, errors);
@@ -35,10 +35,10 @@ impl Layered {
     }
 }
 
-/// Returns the paths of each layer, with what its rate is multiplied with; `None` after a mistake, which has been reported.
+/// Returns the paths of each layer with the factor of its rate. `None` after a mistake, which has been reported.
 ///
-/// Paths without a number are those of layer 0, and number `n` in the place of the first `[*]` is layer `1 + n`. What comes after the largest
-/// has the rate of the optimizer.
+/// Paths without a number are those of layer 0, and number `n` in the place of the first `[*]` is layer `1 + n`. Parameters after the layer with
+/// the largest number have the rate of the optimizer.
 pub(crate) fn layers(
     layered: Layered,
     paths: &Expr,
@@ -46,7 +46,7 @@ pub(crate) fn layers(
     errors: &mut Errors,
 ) -> Option<Vec<(String, f64)>> {
     let Expr::Lit(ExprLit { lit: Lit::Str(paths), .. }) = plain(paths) else { return None };
-    // After a mistake in a layer not all are known.
+    // After a mistake in a layer, some parameters are not known.
     resolved.outputs.as_ref()?;
     let names: Vec<&str> = resolved.graph.trained_parameters().map(|parameter| parameter.name.as_str()).collect();
     let paths = paths.value();
@@ -71,7 +71,7 @@ pub(crate) fn layers(
     Some(begin.into_iter().chain(numbers.iter().map(of_number)).collect())
 }
 
-/// The number that the first `[*]` of a pattern stands for in a name.
+/// Returns the number in `name` that the first `[*]` of the pattern stands for. `None` if the name does not match.
 fn number_in(pattern: &str, name: &str) -> Option<u64> {
     let is_it = |number: &u64| matches(&pattern.replacen(NUMBER, &format!("[{number}]"), 1), name);
     let digits = name.split('[').skip(1).filter_map(|rest| rest.split_once(']')?.0.parse().ok());

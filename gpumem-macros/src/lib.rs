@@ -11,8 +11,8 @@
 //! | `train` | reads `TRAIN` and `INFER` |
 //! | `expand` | writes tables, the program, plans, checks and `typenum` proofs |
 //!
-//! Shapes, lifetimes and programs are `gpumem-core`'s; no memory is counted here. All mistakes are collected and reported in
-//! one build, each at its own tokens, and the struct exists even then, so that they are the only errors.
+//! Shapes, lifetimes and programs are those of `gpumem-core`; no memory is counted here. All mistakes are collected and reported in one build, each
+//! at its own tokens. The struct exists even after a mistake, so that they are the only errors.
 
 mod averages;
 mod declare;
@@ -43,7 +43,7 @@ mod travel;
 
 use declare::declare;
 use syn::ext::IdentExt as _;
-// Elsewhere than in a compiler the macros are functions of a library: `fuzz/macros` builds that of this file.
+// Outside a compiler the macros are functions of a library, which `fuzz/macros` builds from this file.
 #[cfg(gpumem_library)]
 extern crate proc_macro;
 #[cfg(not(gpumem_library))]
@@ -124,15 +124,15 @@ use proc_macro2::TokenStream;
 ///
 /// A loss is one of `Loss`, each with its options on its page (`CrossEntropy`, `Nll`, `BceWithLogits`, `Mse`, `L1`, `SmoothL1`,
 /// `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin`, `MarginRanking`, `Mean`), or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. Options have
-/// PyTorch's names and stand in braces, `Huber { delta: 0.5 }`, in front of the parentheses if there are some. A term
+/// PyTorch's names and stand in braces, `Huber { delta: 0.5 }`, before the parentheses if there are some. A term
 /// measures the first output, or the tap or input named by `from`; `CosineEmbedding` and losses of a batch measure the first two
 /// outputs, or two taps, `from = (x, y)`. Terms without a `target = name` share the first target,
 /// those with one name have one of their own, and `Mean` and losses of a batch compare with nothing. Targets are handed in as a tuple, in the order
 /// in which they are first named: of a term its target, then `input_lengths` of `Ctc`, then `weights = name`, a number for each sample, or
 /// `mask = name`, a number for each term. Losses of elements take `lengths = n`, an input `n: Lengths<T>`: only the first `n` of T steps
 /// count; a mean over padded steps without it or a mask is an error, for classes without `ignore_index`. What only a loss reads is not part of
-/// inference. `CrossEntropy` measures logits, so it is refused
-/// right behind `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with
+/// inference. `CrossEntropy` measures logits, so it is refused right
+/// after `Softmax`, `Relu` or `Sigmoid`, as `BceWithLogits` is; a tap before these is measured with
 /// `CrossEntropy(from = logits)`. A target of a class is a `u32`, all others are numbers.
 ///
 /// # Elements
@@ -177,7 +177,7 @@ pub fn network(tokens: TokenStream) -> TokenStream {
     compile(tokens.into()).into()
 }
 
-/// The same as [`network!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
+/// Declares a network as [`network!`] does, but around a module, so that rustfmt and rust-analyzer see ordinary items:
 /// `#[network_mod] mod vgg { pub struct Vgg16; .. }` declares `vgg::Vgg16`.
 #[cfg_attr(not(gpumem_library), proc_macro_attribute)]
 pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
@@ -226,7 +226,7 @@ pub fn blocks(tokens: TokenStream) -> TokenStream {
     expanded.into()
 }
 
-/// The same as [`blocks!`] around a module, so that rustfmt and rust-analyzer see ordinary items:
+/// Declares blocks as [`blocks!`] does, but around a module, so that rustfmt and rust-analyzer see ordinary items:
 /// `#[blocks_mod] pub mod resnet { fn bottleneck(width: usize) -> Block { [..] } }`. There, and under
 /// [`macro@network_mod`], blocks are imported with `#[blocks] use path::to::resnet;`.
 #[cfg_attr(not(gpumem_library), proc_macro_attribute)]
@@ -307,8 +307,8 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
     instantiation::fits(tokens.into()).into()
 }
 
-/// The largest batch with which a network fits a card, or several, as a constant: `const BATCH: usize = max_batch!(Vgg16, RTX_3060);`.
-/// 0 where not even one sample fits. Without a card, those of Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are meant.
+/// Returns the largest batch with which a network fits a card, or several, as a constant: `const BATCH: usize = max_batch!(Vgg16, RTX_3060);`.
+/// 0 if not even one sample fits. Without a card, those of Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM` are meant.
 ///
 /// The step is the network's own, or its forward pass where it has no `const TRAIN`, with the precision and the headroom that are written
 /// there, and with as much recomputation as it has at its own batch. A network that is to have this batch itself has `batch: Largest`, which
@@ -318,14 +318,14 @@ pub fn max_batch(tokens: TokenStream) -> TokenStream {
     instantiation::max_batch(tokens.into()).into()
 }
 
-/// For generated code: the text of a network's budget.
+/// Returns the text of a network's budget. Only generated code calls it.
 #[doc(hidden)]
 #[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn __needs(tokens: TokenStream) -> TokenStream {
     expand::documentation(tokens.into()).into()
 }
 
-/// The whole way. A network that uses modules of blocks is on its way to them first.
+/// Expands a network, through all stages. If it uses modules of blocks, the expansion is a call that fetches those first.
 fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     let travel::Gathered { tokens, modules } = match travel::arrive("network", tokens) {
         Ok(gathered) => gathered,
@@ -364,7 +364,7 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
     expand::expand(&source, &resolved, &readings, errors)
 }
 
-/// `TRAIN` and `INFER`.
+/// Reads `TRAIN` and `INFER`, and checks the graph against them.
 fn read<'s>(
     source: &'s syntax::Source,
     resolved: &resolve::Resolved,

@@ -1,4 +1,4 @@
-//! Fields of `TRAIN` and `INFER` that may be any const expression: what is wrong with one that is a literal.
+//! Checks fields of `TRAIN` and `INFER` that may be any const expression, if their value is a literal.
 
 use crate::errors::Errors;
 use crate::syntax::Place;
@@ -7,20 +7,20 @@ use proc_macro2::TokenStream;
 use quote::quote;
 use syn::{Expr, ExprLit, Lit, UnOp};
 
-/// Fewer bytes than this are taken for a number of MiB or GiB.
+/// The fewest bytes that are plausible. A smaller number was probably meant as MiB or GiB.
 const LEAST_BYTES: u64 = 1 << 20;
 
-/// The value of a field.
+/// The value of a field, by its form.
 enum Written {
-    /// A whole number that is not below 0; `None` where it is too large.
+    /// A whole number from 0 on. `None` if it is too large for a `u64`.
     Whole(Option<u64>),
     /// A number below 0.
     Negative,
     Fraction(f64),
     Flag,
-    /// `True`, `False` or `None` of Python.
+    /// Python's `True`, `False` or `None`.
     OfPython(&'static str),
-    /// A text, a character, bytes.
+    /// A text, a character or bytes.
     Text,
     /// An expression that rustc evaluates.
     Expression,
@@ -54,8 +54,9 @@ pub(crate) fn is_negative(value: &Expr) -> bool {
     matches!(Written::of(value), Written::Negative)
 }
 
-/// The value of the field `name` of a constant of this `kind`, `Train` or `Infer`, as Rust. A literal that it cannot be is reported, and
-/// its default stands in.
+/// Returns the value of the field `name` as Rust. `kind` is `Train` or `Infer`.
+///
+/// A literal that the field cannot have is reported, and replaced by the default.
 pub(crate) fn field(kind: &str, name: &syn::Ident, value: &Expr, errors: &mut Errors) -> TokenStream {
     let mistake = match name.to_string().as_str() {
         "batch" => of_batch(value),
@@ -116,7 +117,7 @@ fn of_bytes(name: &syn::Ident, value: &Expr) -> Option<String> {
     }
 }
 
-/// A value as it was written.
+/// Returns a value as it was written, with no space after a minus sign.
 fn tight(value: &Expr) -> String {
     text(value).replace("- ", "-")
 }

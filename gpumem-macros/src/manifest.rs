@@ -1,16 +1,17 @@
-//! The name that this library has in the manifest of the crate that is compiled, where that is another one.
+//! Finds the name that the manifest of the compiled crate gives this library.
 
 use std::path::Path;
 
-/// The name that the manifest of the crate gives this library, if it is not its own. A manifest that cannot be found or read has
-/// none, and so has one that inherits the name from its workspace.
+/// Returns the name that the manifest gives this library, if that is not `gpumem`.
+///
+/// `None` too if the manifest cannot be found or read, or if it inherits the name from its workspace.
 pub(crate) fn other_name() -> Option<String> {
     let folder = std::env::var_os("CARGO_MANIFEST_DIR")?;
     let text = std::fs::read_to_string(Path::new(&folder).join("Cargo.toml")).ok()?;
     name_in(&text)
 }
 
-/// `gm` of `gm = { package = "gpumem" }`, and of `[dependencies.gm]` with `package = "gpumem"` below it.
+/// Returns `gm` for `gm = { package = "gpumem" }`, and for `[dependencies.gm]` with `package = "gpumem"` below it.
 fn name_in(manifest: &str) -> Option<String> {
     let (mut other, mut table) = (None, "");
     for line in manifest.lines() {

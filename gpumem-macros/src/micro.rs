@@ -1,4 +1,4 @@
-//! `micro_batches: 4` of `TRAIN`: a batch in parts that run one after the other.
+//! Reads `micro_batches: 4` of `TRAIN`: parts of a batch that run one after the other.
 
 use crate::errors::Errors;
 use crate::literals::is_negative;
@@ -21,7 +21,7 @@ pub(crate) fn batches(value: &Expr, reading: &mut Reading<'_>, errors: &mut Erro
     quote!(#value)
 }
 
-/// Whether the batch splits into so many parts.
+/// Checks that the batch splits into micro-batches, and that no loss compares samples of different ones.
 pub(crate) fn check(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) {
     let parts = reading.descent.micro_batches;
     if parts < 2 {
@@ -32,7 +32,7 @@ pub(crate) fn check(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors
     }
     let batch = reading.batch.map(|field| literal(&field.value));
     match batch {
-        // Nobody else can say it, and what is the largest is a multiple.
+        // Only const evaluation knows this batch, so a generated check compares it. A largest batch is chosen as a multiple.
         Some(None) if !reading.takes_largest => reading.split = Some(Place::of(value)),
         Some(Some(batch)) if batch > 0 && !batch.is_multiple_of(parts) => {
             errors.add(Place::of(value), not_split::<128>(batch, parts).as_str());

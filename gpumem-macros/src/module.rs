@@ -1,6 +1,6 @@
-//! `#[network_mod] mod m { .. }`, `#[blocks_mod] mod m { .. }` and `blocks! { mod m { .. } }`.
+//! Expands `#[network_mod] mod m { .. }`, `#[blocks_mod] mod m { .. }` and `blocks! { mod m { .. } }`.
 //!
-//! The attributes hold the same items as the macros, where rustfmt and rust-analyzer read them.
+//! The attributes take the items of the macros, in a form that rustfmt and rust-analyzer read.
 
 use crate::syntax::Facade;
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
@@ -8,7 +8,7 @@ use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
-/// `#[..] pub mod name { #![..] .. }`
+/// A module with its attributes and contents: `#[..] pub mod name { #![..] .. }`.
 struct Written {
     attributes: Vec<Attribute>,
     visibility: Visibility,
@@ -32,7 +32,7 @@ impl Written {
         Ok(Written { attributes, visibility, name, inner, tokens: content.parse()? })
     }
 
-    /// Lets the items begin with `crate = gm;`.
+    /// Puts `crate = gm;` before the items, if a path is given.
     fn reached_by(mut self, facade: Option<&Facade>) -> Written {
         if let Some(Facade(path)) = facade {
             let tokens = self.tokens;
@@ -63,7 +63,7 @@ pub(crate) fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStre
     attribute("blocks_mod", expected, arguments, item, Written::with_blocks)
 }
 
-/// The modules inside `blocks! { .. }`.
+/// Expands the modules inside `blocks! { .. }`.
 pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
     let expected = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
     modules(tokens, expected, |input, facade| {
@@ -71,7 +71,7 @@ pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
     })
 }
 
-/// `operation! { pub fn Swish(x) { .. } }` beside a network: each is a module of its own name, for `use blocks Swish;`.
+/// Expands `operation! { pub fn Swish(x) { .. } }` outside a network: each layer becomes a module of its name, for `use blocks Swish;`.
 pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
     let expected = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
     modules(tokens, expected, |input, facade| {
@@ -89,7 +89,7 @@ pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
     })
 }
 
-/// The next function as a module with one operation.
+/// Reads the next function as a module with one operation.
 fn operation(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
     let attributes = input.call(Attribute::parse_outer)?;
     let visibility: Visibility = input.parse()?;
@@ -97,7 +97,7 @@ fn operation(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
     let name: syn::Result<Ident> = ahead.parse::<Token![fn]>().and_then(|_| ahead.parse());
     let name = name.map_err(|_| input.error(expected))?;
     let mut function = TokenStream::new();
-    // Up to its braces.
+    // The function ends with its braces.
     loop {
         let tree: TokenTree = input.parse().map_err(|error| syn::Error::new(error.span(), expected))?;
         let ends = matches!(&tree, TokenTree::Group(group) if group.delimiter() == Delimiter::Brace);
@@ -110,7 +110,7 @@ fn operation(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
     Ok(Written { attributes: Vec::new(), visibility, name, inner: Vec::new(), tokens })
 }
 
-/// What `each` makes of the items of a macro, behind `crate = gm;` if that is written. After an item that cannot be read nothing is.
+/// Expands each item of a macro with `each`, after an optional `crate = gm;`. Stops after an item that cannot be read.
 fn modules(
     tokens: TokenStream,
     expected: &str,
@@ -150,7 +150,7 @@ fn attribute(
 ) -> TokenStream {
     let place = arguments.clone().into_iter().next().map(|argument| argument.span());
     let facade = crate::parse::facade.parse2(arguments).ok().flatten();
-    // The module is there all the same.
+    // The module is expanded even after a mistake in the arguments.
     let unexpected = place.filter(|_| facade.is_none()).map(|place| {
         let message = format!("`#[{name}]` takes nothing but `crate = path`, the path of this library; remove this");
         quote_spanned!(place=> ::core::compile_error! { #message })

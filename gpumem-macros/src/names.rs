@@ -1,7 +1,7 @@
-//! Names that PyTorch, Keras and Flax have and this language has not: what to write in their place.
+//! Names that PyTorch, Keras and Flax have and this language does not, with advice on what to write instead.
 //!
-//! The table says only what stays true: which layers there are of a family is read from the layers, and a name that becomes one
-//! of a layer is no longer looked up here.
+//! The table contains only what stays true. The layers of a family are read from the list of layers, and a name that becomes a layer is no longer
+//! looked up here.
 
 use crate::loss;
 use gpumem_core::layers::Entry;
@@ -9,31 +9,31 @@ use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::train::optim::Optimizer;
 
-/// What a name is in other libraries.
+/// Advice on a name of another library.
 #[derive(Clone, Debug)]
 pub(crate) struct Elsewhere {
-    /// To be read after "no layer or block is called ..".
+    /// The end of a message that begins with "no layer or block is called ..".
     pub(crate) hint: String,
-    /// The layer to go on with.
+    /// The layer with which checks continue. `None` if there is no equivalent.
     pub(crate) meant: Option<&'static str>,
-    /// Whether it has the shape of what arrives.
+    /// True if the output has the shape of the input.
     pub(crate) keeps_shape: bool,
-    /// Whether its arguments are layers that follow each other.
+    /// True if the arguments are layers that follow each other.
     pub(crate) is_list: bool,
 }
 
-/// What to write in place of a name.
+/// The advice for a group of names.
 #[derive(Clone, Copy, Debug)]
 enum Here {
-    /// This layer, which is the same.
+    /// An equivalent layer.
     Layer(&'static str),
-    /// A layer of the family of this one: what the family is, what the message begins with, whether its layers keep shapes.
+    /// Any layer of the family of this one. Then the beginning of the message, and a flag that is true if its layers keep shapes.
     Family(&'static str, &'static str, bool),
-    /// Words.
+    /// A sentence.
     Says(&'static str),
-    /// Words about what keeps the shape of what arrives.
+    /// A sentence about something that keeps the shape of its input.
     Passes(&'static str),
-    /// Words about attention, before the attentions that there are.
+    /// A sentence about attention, which ends with a list of the attention layers.
     Attention(&'static str),
     /// A list of layers.
     List,
@@ -63,7 +63,7 @@ const INITIALIZER: Here = Says(
 const RECURRENT: Here = Family("Lstm", "of the recurrent layers there are", false);
 const ATTENTION: Here = Attention("of the attentions there are");
 
-/// Names in small letters and without `_`, and what to write in their place.
+/// Names in lower case and without `_`, with the advice for each.
 #[rustfmt::skip]
 const TABLE: &[(&[&str], Here)] = &[
     (&["dense", "fc", "fullyconnected", "lazylinear"], Layer("Linear")),
@@ -181,12 +181,12 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor", "muon"], Here::Optimizer),
 ];
 
-/// A name in small letters, without `_`.
+/// Returns a name in lower case and without `_`.
 pub(crate) fn plain(name: &str) -> String {
     name.to_lowercase().replace('_', "")
 }
 
-/// What `name` is elsewhere, if no layer is called so.
+/// Returns advice on `name` if another library has it and no layer here has that name.
 pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
     let plain_name = plain(name);
     let composites = COMPOSITES.iter().map(|composite| composite.name);
@@ -230,7 +230,7 @@ impl Here {
     }
 }
 
-/// How a layer is written: `CausalSelfAttention(heads)`.
+/// Returns a layer with its arguments: `CausalSelfAttention(heads)`.
 fn call(name: &'static str) -> String {
     let form = Entry::find(name).and_then(|entry| entry.signature().forms().into_iter().next()).unwrap_or_default();
     if form.is_empty() { name.to_string() } else { format!("{name}({})", form.join(", ")) }

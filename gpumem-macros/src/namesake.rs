@@ -1,12 +1,12 @@
-//! Two networks of one name in one module. What they expand to would conflict item by item, so the second is told before.
+//! Finds two networks of one name in one module. Their expansions would conflict item by item, so the second is reported first.
 //!
-//! A macro sees no other item than its own: the text of the file says what stands in front of it. Only what is certain is said; a
-//! network that the text leaves in doubt is the compiler's.
+//! A macro sees only its own item, so the text of the file is read for the items before it. Only certain cases are reported here. The compiler
+//! reports the others.
 
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt as _;
 
-/// The line of an earlier network that has this name in the module or the block of this one.
+/// Returns the line of an earlier network with this name in the same module or block. `None` if none is certain.
 pub(crate) fn earlier(name: &Ident) -> Option<usize> {
     if !proc_macro::is_available() {
         return None;
@@ -17,12 +17,12 @@ pub(crate) fn earlier(name: &Ident) -> Option<usize> {
     earlier_in(&text, &name.unraw().to_string(), (span.line(), span.column()))
 }
 
-/// The same in this text, for a name in this line and column, both from 1.
+/// Finds an earlier network in this text. Unlike [`earlier`], takes the line and column of the name, both counted from 1.
 fn earlier_in(text: &str, name: &str, (line, column): (usize, usize)) -> Option<usize> {
     let before: usize = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum();
     let rest = text.get(before..)?;
     let at = before + rest.char_indices().nth(column.checked_sub(1)?)?.0;
-    // Nearly always there is none, and no need to read further.
+    // Almost always no earlier `struct` has this name, and the text need not be split into tokens.
     let is_struct = |before: &str| before.strip_suffix("r#").unwrap_or(before).trim_end().ends_with("struct");
     let is_written = text[..at].match_indices(name).any(|(start, _)| is_struct(&text[..start]));
     is_written.then(|| Reader::new(text).until(name, at)).flatten().map(|start| 1 + text[..start].matches('\n').count())
@@ -37,16 +37,16 @@ struct Scope {
     is_of_macro: bool,
     /// True if the item that is being read has a `cfg`.
     is_conditional: bool,
-    /// The networks that are declared in it for certain, with where their names begin.
+    /// The networks that are certainly declared in it, each with the byte at which its name begins.
     networks: Vec<(String, usize)>,
 }
 
-/// The tokens of a file, as far as their nesting goes.
+/// Splits the text of a file into tokens, and tracks how they are nested.
 struct Reader<'t> {
     text: &'t str,
     at: usize,
     scopes: Vec<Scope>,
-    /// The last two tokens, the later one first.
+    /// The last two tokens, the most recent one first.
     last: [&'t str; 2],
 }
 
@@ -55,7 +55,7 @@ impl<'t> Reader<'t> {
         Reader { text, at: 0, scopes: vec![Scope::default()], last: [""; 2] }
     }
 
-    /// The place of an earlier network of this name, if at `end` one is declared that has it too.
+    /// Returns the place of an earlier network of this name, if the network whose name begins at `end` has it too.
     fn until(mut self, name: &str, end: usize) -> Option<usize> {
         while self.at <= end {
             let start = self.at;
@@ -73,7 +73,7 @@ impl<'t> Reader<'t> {
         None
     }
 
-    /// The networks beside the one that has this token for its name.
+    /// Returns the networks declared so far around this one, if `token` is certainly the name of a network.
     fn declared(&mut self, token: &str) -> Option<&mut Vec<(String, usize)>> {
         let [.., outer, inner] = self.scopes.as_mut_slice() else { return None };
         let is_certain = inner.is_network && !outer.is_of_macro && !inner.is_conditional && !outer.is_conditional;
@@ -104,7 +104,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// The next token; nothing where there is a space, a comment, a text or a letter in quotes.
+    /// Returns the next token. Empty for a space, a comment, a text or a character literal; `None` at the end.
     fn token(&mut self) -> Option<&'t str> {
         let rest = &self.text[self.at..];
         let first = rest.chars().next()?;
@@ -142,13 +142,13 @@ fn is_word(token: &str) -> bool {
     token.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
-/// The rest of a word: more of a name, or a text in quotes, of so many bytes.
+/// The bytes that belong to a token after its first word: the rest of a name, or a text in quotes.
 enum Text {
     Word(usize),
     Quoted(usize),
 }
 
-/// `r"..\"`, `br#"..\"#`, `r#name`, or a word that is one.
+/// Returns the rest of `r"..\"`, `br#"..\"#` or `r#name`. For a plain word, nothing is left.
 fn raw(word: &str, rest: &str) -> Option<Text> {
     let hashes = rest.len() - rest.trim_start_matches('#').len();
     let inside = &rest[hashes..];
@@ -160,7 +160,7 @@ fn raw(word: &str, rest: &str) -> Option<Text> {
     Some(Text::Word(if word == "r" && hashes == 1 && name > 0 { 1 + name } else { 0 }))
 }
 
-/// The length of a comment in which others may be.
+/// Returns the length of a block comment, which may contain others, in bytes.
 fn comment(text: &str) -> Option<usize> {
     let (mut depth, mut at) = (0_usize, 0);
     loop {
@@ -179,7 +179,7 @@ fn comment(text: &str) -> Option<usize> {
     }
 }
 
-/// The length of a text in quotes.
+/// Returns the length of a text in quotes, in bytes.
 fn quoted(text: &str) -> Option<usize> {
     let mut at = 1;
     loop {
@@ -191,7 +191,7 @@ fn quoted(text: &str) -> Option<usize> {
     }
 }
 
-/// The length of a letter in quotes, or of the quote of a lifetime.
+/// Returns the length of a character literal, or of the quote of a lifetime, in bytes.
 fn letter(text: &str) -> usize {
     let mut letters = text.char_indices().skip(1);
     match (letters.next(), letters.next()) {

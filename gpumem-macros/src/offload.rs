@@ -1,4 +1,4 @@
-//! `offload` of `TRAIN`: what lies in host memory.
+//! Reads `offload` of `TRAIN`: the tensors that are kept in host memory.
 
 use crate::errors::Errors;
 use crate::optimizer::named;
@@ -19,7 +19,7 @@ pub(crate) fn read(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors)
     quote!(__gpumem::__private::train::Offload::#name)
 }
 
-/// Whether there is something to offload, of which a piece can be updated by itself.
+/// Checks that there is something to offload, and that the optimizer can update a part of a parameter by itself.
 pub(crate) fn check(value: &Expr, settings: &Settings, reading: &mut Reading<'_>, errors: &mut Errors) {
     if !reading.descent.offloads() {
         return;
@@ -27,7 +27,7 @@ pub(crate) fn check(value: &Expr, settings: &Settings, reading: &mut Reading<'_>
     let written = settings.fields.iter().find(|field| field.name == "optimizer");
     let name = match written.map(|field| named(&field.value)) {
         Some(Some(name)) => name.to_string(),
-        // It has a message of its own.
+        // A wrong optimizer is reported elsewhere.
         Some(None) => return reading.descent.offload = Offload::None,
         None => Train::DEFAULT.optimizer.row().name.to_string(),
     };

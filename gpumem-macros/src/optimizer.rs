@@ -1,4 +1,4 @@
-//! The optimizer of `TRAIN`: its name, its hyperparameters, and groups of parameters that have some of their own.
+//! Reads the optimizer of `TRAIN`: its name, its hyperparameters, and groups of parameters with hyperparameters of their own.
 
 use crate::errors::Errors;
 use crate::layer_decay::{Layered, layers};
@@ -13,10 +13,10 @@ use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit};
 
-/// PyTorch's optimizers that are none of these, however near their names are, without case.
+/// PyTorch's optimizers that do not exist here, in lower case. Their spelling is not corrected, however near another name is.
 const OTHERS: [&str; 3] = ["rprop", "asgd", "sparseadam"];
 
-/// What to write in place of a hyperparameter that all of PyTorch's optimizers have.
+/// Returns what to write instead of a hyperparameter that all of PyTorch's optimizers have. `None` for other names.
 fn in_place_of(hyperparameter: &str) -> Option<&'static str> {
     match hyperparameter {
         "maximize" => {
@@ -27,10 +27,10 @@ fn in_place_of(hyperparameter: &str) -> Option<&'static str> {
     }
 }
 
-/// What a group has.
+/// The fields of a group for every optimizer.
 const GROUP: [&str; 4] = ["paths", "lr", "weight_decay", "layer_decay"];
 
-/// `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
+/// Reads `Sgd { lr: 0.01, momentum: 0.9 }`, or `Adam` with its defaults.
 pub(crate) fn read(
     value: &Expr,
     resolved: &Resolved,
@@ -77,18 +77,18 @@ pub(crate) fn read(
     reading.moments = there.fold(0, with_state);
     reading.optimizer = Some(Place::of(value));
     let kind = Ident::new(&text, Span::call_site());
-    // An editor explains the name where it stands.
+    // With the span of the name, an editor can explain it.
     let named = Ident::new(&text, name.span());
     let rest = (!complete).then(|| quote!(..__gpumem::__private::train::optim::#kind::DEFAULT));
     quote!(__gpumem::__private::train::optim::Optimizer::#kind(__gpumem::__private::train::optim::#named { #tokens #rest }))
 }
 
-/// What stands in an optimizer's braces.
+/// The contents of an optimizer's braces.
 struct Hyperparameters {
     tokens: TokenStream,
-    /// Those that may be something else than 0.
+    /// Names of the hyperparameters whose value is not written as 0.
     set: Vec<String>,
-    /// Whether every one is given, so that no default is needed.
+    /// True if every hyperparameter is given, so that no default is needed.
     complete: bool,
     /// Hyperparameters that are written, with their places.
     written: Vec<(String, Place)>,
@@ -145,7 +145,7 @@ fn hyperparameters<'e>(
         }
         given.push(parameter);
     }
-    // Another rate than `lr` is kept as a multiple of it, so that `set_lr` changes both.
+    // A rate other than `lr` is stored as a multiple of it, so that `set_lr` changes both.
     for (member, value) in relative {
         let member = Ident::new(&format!("{member}_factor"), member.span());
         let value = number(value);
@@ -161,13 +161,13 @@ fn hyperparameters<'e>(
     Hyperparameters { tokens, set, complete: given.len() == known.len() + 1, written, groups: group_places }
 }
 
-/// A number of which something is computed: where it is no `f64`, the compiler points at it.
+/// Returns a number with its type, for generated arithmetic. If it is not an `f64`, the compiler points at it.
 fn number(value: &Expr) -> TokenStream {
     let place = Span::mixed_site().located_at(value.span());
     quote_spanned!(place=> { let number: f64 = #value; number })
 }
 
-/// The list of groups, if it is written as one.
+/// Returns the list of groups. `None` if it is not written as a list.
 fn list_of_groups(value: &Expr) -> Option<&syn::ExprArray> {
     match plain(value) {
         Expr::Reference(reference) => list_of_groups(&reference.expr),
@@ -179,13 +179,14 @@ fn list_of_groups(value: &Expr) -> Option<&syn::ExprArray> {
 /// Facts of an optimizer that its groups need.
 struct Owner<'o> {
     row: &'o Row,
-    /// Its learning rate.
+    /// The learning rate of the optimizer.
     lr: &'o TokenStream,
     constants: &'o [Constant],
 }
 
-/// `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`: the groups as Rust, each with a comma, and with the place of what was written for
-/// it.
+/// Reads `[Group { paths: "*.bias, *norm*", weight_decay: 0.0 }]`. Returns each group as Rust code with a comma, and the place of its source.
+///
+/// `layer_decay` makes several groups of one.
 fn groups(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut Errors) -> Vec<(TokenStream, Place)> {
     let Some(list) = list_of_groups(value) else {
         let message = "the groups are read by the macro as they stand; write a list, as \
@@ -200,7 +201,7 @@ fn groups(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut Err
     all.collect()
 }
 
-/// The group, or one for each of its layers.
+/// Returns the group, or with `layer_decay` one for each of its layers.
 fn one_group(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut Errors) -> Vec<TokenStream> {
     let Owner { row, lr, constants } = owner;
     let name = |group: &syn::ExprStruct| group.path.segments.last().map(|segment| segment.ident.clone());
@@ -281,7 +282,7 @@ fn one_group(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut 
     }
 }
 
-/// Every path matches a parameter that is trained.
+/// Checks that every path matches a parameter that is trained.
 fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
     let Expr::Lit(ExprLit { lit: Lit::Str(paths), .. }) = plain(value) else {
         errors.add(
@@ -290,7 +291,7 @@ fn check_paths(value: &Expr, resolved: &Resolved, errors: &mut Errors) {
         );
         return;
     };
-    // After a mistake in a layer not all are known.
+    // After a mistake in a layer, some parameters are not known.
     if resolved.outputs.is_none() {
         return;
     }
@@ -316,7 +317,7 @@ pub(crate) fn unknown_path(pattern: &str, names: &[&str]) -> String {
     format!("no parameter that is trained is called `{pattern}`; {hint}")
 }
 
-/// `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`.
+/// Returns the message for `Adam(lr = 1e-3)`, which should be `Adam { lr: 1e-3 }`. `None` if the form is not recognised.
 fn in_braces(call: &syn::ExprCall) -> Option<String> {
     let name = named(&call.func)?;
     let row = Optimizer::ROWS.iter().find(|row| name == row.name)?;
@@ -340,7 +341,7 @@ fn is_zero(value: &Expr) -> bool {
     }
 }
 
-/// The name of the optimizer that is written, in whatever form: `Adam { .. }`, `Adam(..)`, `Adam::new(..)`.
+/// Returns the name of the optimizer in any form: `Adam { .. }`, `Adam(..)`, `Adam::new(..)`.
 pub(crate) fn named(value: &Expr) -> Option<&Ident> {
     let path = match plain(value) {
         Expr::Struct(written) => &written.path,

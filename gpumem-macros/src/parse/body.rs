@@ -1,4 +1,4 @@
-//! What is between a function's braces: `let` statements and one element.
+//! Parses the contents of a function's braces: `let` statements and one element.
 
 use super::{Parser, Rounds, skip_token};
 use crate::syntax::{Argument, Body, Expression, Kind, Let, Place};
@@ -8,7 +8,7 @@ use syn::Token;
 use syn::parse::ParseStream;
 
 impl Parser<'_> {
-    /// `let` statements and one element.
+    /// Parses `let` statements and one element.
     pub(super) fn body(&mut self, input: ParseStream<'_>, place: Place) -> Body {
         let (before, applied) = (self.errors.list().len(), self.applied.take());
         let mut lets = Vec::new();
@@ -33,7 +33,7 @@ impl Parser<'_> {
                 Ok(more) => self.end(&mut element, more, input),
                 Err(error) => {
                     self.errors.add_syn(&error);
-                    // Something was there, so that it is not reported as missing too.
+                    // A broken element is not reported as missing too.
                     element.get_or_insert(Expression { id: self.id(), place, kind: Kind::Broken });
                     skip_statement(input);
                 }
@@ -47,7 +47,7 @@ impl Parser<'_> {
         self.without_values(Body { lets, element }, applied, before)
     }
 
-    /// Takes what follows the element of a body, which should be nothing.
+    /// Sets the element of a body, after which nothing should follow, and reports what does.
     fn end(&mut self, element: &mut Option<Expression>, more: Expression, input: ParseStream<'_>) {
         if let Some(first) = &element {
             let message = format!("a body ends with one list, and `{first}` is already it; put both into one list");
@@ -97,8 +97,9 @@ impl Parser<'_> {
         Ok(Let { name, element })
     }
 
-    /// A body in which layers are called with values, as `let x = Relu(x);`, is one mistake: names stand for layers here, not for
-    /// values. It goes on as the list that was meant, where each value goes into the next layer only.
+    /// Reports a body in which layers are called with values, as `let x = Relu(x);`, as one mistake: names stand for layers here, not for values.
+    ///
+    /// Returns the list that was meant, if each value goes into the next layer only.
     fn without_values(&mut self, body: Body, mut applied: Option<Place>, before: usize) -> Body {
         let mut names: Vec<String> = self.inputs.clone();
         let mut layers = Vec::new();
@@ -139,17 +140,17 @@ impl Parser<'_> {
     }
 }
 
-/// What is wrong with `Relu(x)` and `Relu()(x)`. `list` is what to write.
+/// Returns the message about `Relu(x)` and `Relu()(x)`. `list` is the correct form.
 fn called_with_a_value(list: &str) -> String {
     format!("layers are not called with a value; they are listed, each after the one that it follows: `{list}`")
 }
 
-/// `a, b`
+/// Joins elements with commas: `a, b`.
 pub(super) fn all(elements: &[Expression]) -> String {
     elements.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The first argument of a layer, where that is one of these names and no option.
+/// Returns the first argument of a layer if it is one of these names and not an option of the layer.
 fn value_of<'a>(name: &Ident, arguments: &'a [Argument], names: &[String]) -> Option<&'a Argument> {
     let entry = Entry::find(&name.to_string())?;
     let is_value = |argument: &&Argument| match (&argument.name, &argument.value.kind) {
@@ -162,7 +163,7 @@ fn value_of<'a>(name: &Ident, arguments: &'a [Argument], names: &[String]) -> Op
     arguments.first().filter(is_value).filter(|_| !entry.is_join() && entry.name != "Tied")
 }
 
-/// Where an element is called with a value, as `Relu(x)`.
+/// Returns the place of the value with which an element is called, as in `Relu(x)`. `None` if there is none.
 fn takes_value(element: &Expression, names: &[String]) -> Option<Place> {
     match &element.kind {
         Kind::Call { name, arguments } => value_of(name, arguments, names).map(|value| value.value.place),
@@ -171,7 +172,7 @@ fn takes_value(element: &Expression, names: &[String]) -> Option<Place> {
     }
 }
 
-/// An element without the value that it is called with; `None` where it is a value itself.
+/// Removes the value with which an element is called. `None` if the element is such a value itself.
 fn without_value(mut element: Expression, names: &[String]) -> Option<Expression> {
     match &mut element.kind {
         Kind::Name(name) if names.contains(&name.to_string()) => return None,

@@ -1,4 +1,4 @@
-//! The language's own composites, which are read where one of them is named.
+//! Parses the composites of the language, if the network names one of them.
 
 use super::Parser;
 use crate::syntax::Module;
@@ -6,7 +6,7 @@ use gpumem_core::layers::composite::{COMPOSITES, is_composite};
 use proc_macro2::{TokenStream, TokenTree};
 
 impl Parser<'_> {
-    /// The module of all composites, if one of their names is among these tokens.
+    /// Returns the module of all composites, if one of their names is among these tokens.
     pub(super) fn composites(&mut self, tokens: TokenStream) -> Option<Box<Module>> {
         if self.of_composites || !names_one(tokens) {
             return None;

@@ -1,4 +1,4 @@
-//! Elements and values.
+//! Parses elements and values.
 
 use super::function::begins_with_path;
 use super::habits::{is_module, layer_called};
@@ -9,10 +9,10 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Lit, Token};
 
-/// Expressions within expressions that the parser follows, so that it never runs out of stack.
+/// The deepest nesting of expressions that the parser follows, so that it never runs out of stack.
 const DEEPEST: usize = 128;
 
-/// Said of a path where no block can stand.
+/// Returns the message about a path where no block is allowed.
 pub(crate) fn no_paths(of_blocks: bool) -> String {
     let around = if of_blocks { "module" } else { "network" };
     format!(
@@ -26,7 +26,7 @@ impl Parser<'_> {
         if self.in_constant || self.in_formula { Ok(first) } else { self.piped(input, first) }
     }
 
-    /// Precedence climbing: an operand, then every operator that binds at least as tight as `least`.
+    /// Parses an operand, then every operator that binds at least as tightly as `least`: precedence climbing.
     pub(super) fn binary(&mut self, input: ParseStream<'_>, least: u8) -> syn::Result<Expression> {
         let mut left = self.operand(input)?;
         while let Some(operator) = operator(input).filter(|operator| operator.precedence() >= least) {
@@ -100,7 +100,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `[a, b, c]`
+    /// Parses `[a, b, c]`.
     pub(super) fn list(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let content;
         let brackets = syn::bracketed!(content in input);
@@ -165,7 +165,7 @@ impl Parser<'_> {
             let of_module = is_module(&first);
             name = layer_called(&name).filter(|_| of_module).unwrap_or(name);
             if of_module && !is_layer(&name) {
-                // That there is no such layer is what is wrong.
+                // The unknown layer is reported, rather than the path.
                 return if input.peek(syn::token::Paren) {
                     self.call(input, start, name)
                 } else {
@@ -177,7 +177,7 @@ impl Parser<'_> {
                     return self.path(input, first, name, start);
                 }
                 self.errors.add(start, no_paths(self.of_blocks));
-                // A call of a function, perhaps with a turbofish.
+                // A call of a function, possibly with a turbofish.
                 skip_to_comma(input);
                 return Ok(self.new_expression(start, Kind::Broken));
             }
@@ -189,13 +189,13 @@ impl Parser<'_> {
         self.call(input, start, name)
     }
 
-    /// The parentheses of `Conv2d(64, 3)`.
+    /// Parses the parentheses of `Conv2d(64, 3)`.
     pub(super) fn call(&mut self, input: ParseStream<'_>, start: Place, name: Ident) -> syn::Result<Expression> {
         let (arguments, end) = self.arguments(input)?;
         Ok(self.new_expression(Place { end, ..start }, Kind::Call { name, arguments }))
     }
 
-    /// What follows `resnet::bottleneck`, at `place`.
+    /// Parses the rest of a call such as `resnet::bottleneck(64)`, after its path.
     fn path(
         &mut self,
         input: ParseStream<'_>,
@@ -211,7 +211,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, Kind::Path { module, name, arguments }))
     }
 
-    /// What is between parentheses, and the closing one.
+    /// Parses arguments in parentheses. Returns the place of the closing one too.
     fn arguments(&mut self, input: ParseStream<'_>) -> syn::Result<(Vec<Argument>, Span)> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
@@ -236,7 +236,7 @@ impl Parser<'_> {
         Ok((argument, place))
     }
 
-    /// `(3, 5)`, or parentheses around an expression.
+    /// Parses `(3, 5)`, or parentheses around an expression.
     fn parenthesized(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
@@ -254,7 +254,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `if condition { .. } else { .. }`, or `else if`.
+    /// Parses `if condition { .. } else { .. }`, or `else if`.
     fn conditional(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let start = Place::from(input.parse::<Token![if]>()?.span);
         let condition = self.expression(input)?;
@@ -271,7 +271,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, kind))
     }
 
-    /// `{ [..] }`
+    /// Parses a branch of a condition: `{ [..] }`.
     fn branch(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         if !input.peek(syn::token::Brace) {
             return Err(input.error("expected `{ [..] }`"));
@@ -289,7 +289,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether an expression can be nothing but an element.
+/// True if an expression can only be an element.
 pub(crate) fn is_element(expression: &Expression) -> bool {
     match &expression.kind {
         Kind::Name(name) => Entry::find(&name.to_string()).is_some(),
@@ -299,7 +299,7 @@ pub(crate) fn is_element(expression: &Expression) -> bool {
     }
 }
 
-/// What a macro brought in an invisible group, if that is more than one token: it is one operand. Takes it from `input`.
+/// Takes an invisible group of more than one token from `input`. Such a group comes from another macro, and is one operand.
 fn invisible_expression(input: ParseStream<'_>) -> Option<TokenStream> {
     let inside = input.step(|cursor| match cursor.group(Delimiter::None) {
         Some((inside, _, rest)) if inside.token_stream().into_iter().nth(1).is_some() => {
