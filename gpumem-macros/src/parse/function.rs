@@ -1,4 +1,4 @@
-//! `fn forward(..)` and blocks.
+//! Parses `fn forward(..)` and blocks.
 
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::resolve::{BLOCK_NAME, is_block_name};
@@ -67,7 +67,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What its `///` lines say, and the attributes of the language.
+    /// Returns the text of the `///` lines, and the attributes that this language has.
     fn attributes_of_function(&mut self, attributes: &[Attribute]) -> (String, BlockAttributes) {
         let (mut docs, mut marks) = (String::new(), BlockAttributes::default());
         for attribute in attributes {
@@ -110,8 +110,9 @@ impl Parser<'_> {
         None
     }
 
-    /// Reports attributes and documentation where no part of the language has any, and reads them: before a layer, a `let`, a field
-    /// or an argument. True if there were some.
+    /// Reads and reports attributes and documentation before a layer, a `let`, a field or an argument, none of which may have any.
+    ///
+    /// True if there were some.
     pub(super) fn attributes_within(&mut self, input: ParseStream<'_>) -> bool {
         if !(input.peek(Token![#]) && input.peek2(syn::token::Bracket)) {
             return false;
@@ -144,7 +145,7 @@ impl Parser<'_> {
         true
     }
 
-    /// `#[cfg(..)]` on a part of a network, which the macro reads whatever the condition says.
+    /// Reports a `#[cfg(..)]` on a part of a network. The macro would read that part even if the condition is false.
     pub(super) fn condition(&mut self, attribute: &Attribute) {
         let message = match self.of_blocks {
             true => "no part of a module of blocks has a condition; put `#[cfg(..)]` before the module".to_string(),
@@ -196,7 +197,7 @@ impl Parser<'_> {
         Ok((Parameter { name, kind, default }, place))
     }
 
-    /// `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`. None after a mistake.
+    /// Parses `Logits<1000>`, or `(Logits<10>, Map<4, 8, 8>)`. Empty after a mistake.
     fn output_types(&mut self, input: ParseStream<'_>) -> Vec<Type> {
         let expected = "a type, as `Logits<1000>`, or several in parentheses, as `(Logits<10>, Map<4, 8, 8>)`";
         if input.peek(syn::token::Brace) && input.peek2(syn::token::Brace) {
@@ -231,7 +232,7 @@ impl Parser<'_> {
         if types.iter().any(|written| written.is_broken) { Vec::new() } else { types }
     }
 
-    /// `{ classes: Map<81, 8, 8>, boxes: Map<4, 8, 8> }` after `->`, which Rust has not either.
+    /// Skips and reports named outputs, `{ classes: Map<81, 8, 8>, boxes: Map<4, 8, 8> }`, which Rust does not allow either.
     fn fields(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         let content;
         let braces = syn::braced!(content in input);
@@ -242,7 +243,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `Block`, `Image<3, 224, { SIZE / 2 }>`. What is no type is reported, and so is a part that cannot be read.
+    /// Parses a type, as `Block` or `Image<3, 224, { SIZE / 2 }>`. Reports everything else, and each part that cannot be read.
     fn written_type(&mut self, input: ParseStream<'_>, expected: &str) -> Type {
         if input.peek(Token![&]) {
             self.errors.add(input.span(), "there are no references; remove `&`");
@@ -266,7 +267,7 @@ impl Parser<'_> {
         }
         let (mut format, mut dimensions, mut is_broken) = (None, Vec::new(), false);
         if input.peek(Token![<]) && !crate::resolve::is_type(&name.to_string()) {
-            // That there is no such type is what is wrong.
+            // The unknown type is the mistake, so its sizes are skipped.
             place.end = self.angles(input).end;
         } else if input.peek(Token![<]) || input.peek(syn::token::Paren) {
             match self.dimensions(input, &name) {
@@ -281,7 +282,7 @@ impl Parser<'_> {
         Type { name, format, dimensions, place, is_broken }
     }
 
-    /// `<3, 224, 224>`, or with a format in front `<u8, 3, 224, 224>`, and where it ends.
+    /// Parses `<3, 224, 224>`, or with a number format `<u8, 3, 224, 224>`. Returns the span of the end too.
     fn dimensions(&mut self, input: ParseStream<'_>, name: &Ident) -> syn::Result<(Sizes, proc_macro2::Span)> {
         if input.peek(syn::token::Paren) {
             let content;
@@ -353,13 +354,13 @@ impl Parser<'_> {
     }
 }
 
-/// Types of numbers, as somebody may write them in front of sizes.
+/// Number formats that a user may write before the sizes of a type.
 const FORMATS: [&str; 10] = ["u8", "i8", "u16", "i16", "u32", "i32", "f16", "bf16", "f32", "f64"];
 
-/// What stands between `<` and `>`: a format, and sizes.
+/// The contents of `<` and `>`: an optional number format, and sizes.
 type Sizes = (Option<Ident>, Vec<crate::syntax::Expression>);
 
-/// Whether a path that begins with one of Rust's own words is next.
+/// True if a path that begins with one of Rust's keywords is next.
 pub(super) fn begins_with_path(input: ParseStream<'_>) -> bool {
     let word = input.peek(Token![crate]) || input.peek(Token![super]) || input.peek(Token![self]);
     input.peek(Token![::]) || word && input.peek2(Token![::])
@@ -371,7 +372,7 @@ fn skip_to_comma_or_braces(input: ParseStream<'_>) {
     }
 }
 
-/// The text of a `///` line, which `#[doc = include_str!(..)]` has not.
+/// Returns the text of a `///` line. `None` for `#[doc = include_str!(..)]`, whose text is in another file.
 pub(super) fn line(documentation: &Attribute) -> Option<String> {
     let syn::Meta::NameValue(syn::MetaNameValue { value, .. }) = &documentation.meta else { return None };
     match value {

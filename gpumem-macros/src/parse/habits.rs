@@ -1,4 +1,6 @@
-//! What other languages and libraries taught: `nn.ReLU()`, `x.relu()`, `a | b`, `True`. Loops are in `loops`.
+//! Parses forms of other languages and libraries, to say how they are written here: `nn.ReLU()`, `x.relu()`, `a | b`, `True`.
+//!
+//! Loops are in `loops`.
 
 use super::body::all;
 use super::expression::is_element;
@@ -10,23 +12,23 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::Token;
 use syn::parse::ParseStream;
 
-/// Where PyTorch, Keras and Flax keep their layers.
+/// Modules in which PyTorch, Keras and Flax have their layers.
 const MODULES: [&str; 12] =
     ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision", "linen", "nnx", "jax"];
 
-/// Whether a name is one of those.
+/// True if a name is one of these modules.
 pub(super) fn is_module(name: &Ident) -> bool {
     MODULES.iter().any(|module| name == module)
 }
 
-/// The layer of this name but for case and `_`, `relu` or `ReLU`.
+/// Returns the layer whose name differs only in case and `_`, as for `relu` or `ReLU`.
 pub(super) fn layer_called(name: &Ident) -> Option<Ident> {
     let target = names::plain(&name.to_string());
     Entry::names().into_iter().find(|known| names::plain(known) == target).map(|known| Ident::new(known, name.span()))
 }
 
 impl Parser<'_> {
-    /// A name or a call, and what was written behind it with dots.
+    /// Parses a name or a call, and the methods that follow it after dots.
     pub(super) fn chain(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         if input.peek(syn::Ident) && input.peek2(Token![!]) && input.peek3(syn::token::Bracket) {
             let name: Ident = input.parse()?;
@@ -63,14 +65,14 @@ impl Parser<'_> {
         }
         let place = parts[0].place.to(parts[parts.len() - 1].place);
         if matches!(&parts[0].kind, Kind::Name(name) if is_module(name)) {
-            // The last one is the layer: `torch.nn.ReLU()`.
+            // The last part is the layer: `torch.nn.ReLU()`.
             let layer = parts.pop().map_or(Kind::Broken, |last| last.kind);
             return Ok(self.of_a_module(layer, place));
         }
         Ok(self.methods(parts, place, before))
     }
 
-    /// A name or a call in a formula, where a dot behind it is a method of Rust.
+    /// Parses methods after a name or a call in a formula. A dot there is a method call of Rust.
     pub(super) fn in_a_formula(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
         let mut all = first;
         while input.peek(Token![.]) && !input.peek(Token![..]) && input.peek2(syn::Ident) {
@@ -89,7 +91,7 @@ impl Parser<'_> {
         Ok(all)
     }
 
-    /// `nn.ReLU()`, `F.relu(x)`. Of what is no layer the resolver says so.
+    /// Returns the layer of `nn.ReLU()` or `F.relu(x)`. If there is no such layer, the resolver reports it.
     fn of_a_module(&mut self, mut layer: Kind, place: Place) -> Expression {
         drop_value(&mut layer);
         if let Kind::Name(name) | Kind::Call { name, .. } = &mut layer
@@ -101,8 +103,9 @@ impl Parser<'_> {
         self.new_expression(place, layer)
     }
 
-    /// `x.conv2d(8, 3).relu()`: the layers in a list. What they are called on is not one, unless it is the first layer. `before`
-    /// are the mistakes in front of it.
+    /// Returns the layers of `x.conv2d(8, 3).relu()` as a list. The value that they are called on is left out, unless it is a layer.
+    ///
+    /// `before` is the count of mistakes before this expression.
     fn methods(&mut self, mut parts: Vec<Expression>, place: Place, before: usize) -> Expression {
         let mut hint = None;
         for part in &mut parts {
@@ -140,7 +143,7 @@ impl Parser<'_> {
         self.new_expression(place, Kind::List(parts))
     }
 
-    /// `Conv2d(8, 3)(x)`: a layer that is called with a value. The body says so, once.
+    /// Takes the value of `Conv2d(8, 3)(x)`. The body reports once that layers are not called with values.
     fn applied(&mut self, input: ParseStream<'_>, layer: Expression) -> syn::Result<Expression> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
@@ -152,7 +155,7 @@ impl Parser<'_> {
         Ok(layer)
     }
 
-    /// `a | b`, `a |> b`, `a >> b`, `a -> b`, `a => b`: the layers in a list.
+    /// Parses `a | b`, `a |> b`, `a >> b`, `a -> b` and `a => b`, and returns the layers as a list.
     pub(super) fn piped(&mut self, input: ParseStream<'_>, first: Expression) -> syn::Result<Expression> {
         let is_pipe = |input: ParseStream<'_>| {
             let is_arrow = input.peek(Token![->]) || input.peek(Token![=>]) || input.peek(Token![>>]);
@@ -180,7 +183,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, Kind::List(elements)))
     }
 
-    /// `self.conv1(x)`
+    /// Skips and reports `self.conv1(x)`.
     pub(super) fn field_of_self(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let mut place = Place::from(input.span());
         skip_token(input);
@@ -193,7 +196,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, Kind::Broken))
     }
 
-    /// `return [..];`
+    /// Parses `return [..];` and reports the `return`.
     pub(super) fn returned(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         self.errors.add(input.span(), "remove `return`: a body stands for its list");
         input.parse::<Token![return]>()?;
@@ -204,7 +207,7 @@ impl Parser<'_> {
         Ok(value)
     }
 
-    /// `|i| [..]`: the element, unless it depends on `i`.
+    /// Parses `|i| [..]`. Returns the element, unless it depends on `i`.
     pub(super) fn closure(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let mut place = Place::from(input.span());
         skip_token(input);
@@ -234,7 +237,7 @@ impl Parser<'_> {
         Ok(self.new_expression(element.place, Kind::Broken))
     }
 
-    /// `{ a, b }`: the layers in a list. A value has no braces around it.
+    /// Parses `{ a, b }`. Returns the layers as a list, or a value without its braces.
     pub(super) fn braced(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let content;
         let braces = syn::braced!(content in input);
@@ -255,7 +258,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, Kind::List(elements)))
     }
 
-    /// `(a, b)`: a list of layers, or the outputs of `forward`.
+    /// Returns `(a, b)` as a list of layers, or as the outputs of `forward` if it has as many.
     pub(super) fn layers_in_parentheses(&mut self, place: Place, layers: Vec<Expression>) -> Expression {
         let written = all(&layers);
         if self.outputs == layers.len() && self.outputs > 1 {
@@ -268,7 +271,7 @@ impl Parser<'_> {
         self.new_expression(place, Kind::List(layers))
     }
 
-    /// A bare name; `True`, `False` and `None` are Python's.
+    /// Returns a bare name. Reports `True`, `False` and `None`, which are Python's.
     pub(super) fn constant_of_python(&mut self, place: Place, name: Ident) -> Expression {
         let kind = if name == "True" || name == "False" {
             let value = name == "True";
@@ -284,7 +287,7 @@ impl Parser<'_> {
     }
 }
 
-/// Leaves out what a function is called with: `relu(x)`. What flattens takes nothing else either: `flatten(x, 1)`.
+/// Removes the value that a function is called with, as in `relu(x)`. A layer without arguments, as in `flatten(x, 1)`, loses all.
 fn drop_value(layer: &mut Kind) {
     if let Kind::Call { name, arguments } = layer
         && name.to_string().starts_with(char::is_lowercase)
@@ -298,7 +301,7 @@ fn drop_value(layer: &mut Kind) {
     }
 }
 
-/// Whether a name stands between these two positions.
+/// True if a name occurs between these two positions.
 fn mentions(start: ParseStream<'_>, end: ParseStream<'_>, name: &Ident) -> bool {
     let (start, mut open) = (start.fork(), Vec::new());
     let left = |input: ParseStream<'_>| input.fork().parse::<TokenStream>().map_or(0, |rest| rest.into_iter().count());
@@ -308,7 +311,7 @@ fn mentions(start: ParseStream<'_>, end: ParseStream<'_>, name: &Ident) -> bool 
     stands_in(open.into_iter().collect(), name)
 }
 
-/// Whether a name stands anywhere among these tokens.
+/// True if a name occurs anywhere among these tokens.
 pub(super) fn stands_in(tokens: TokenStream, name: &Ident) -> bool {
     tokens.into_iter().any(|token| match token {
         TokenTree::Group(group) => stands_in(group.stream(), name),

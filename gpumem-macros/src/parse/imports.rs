@@ -1,4 +1,4 @@
-//! `use`: Rust's is passed through, `use blocks path::to::resnet;` brings a module of blocks.
+//! Parses imports: Rust's `use` is passed through, `use blocks path::to::resnet;` imports a module of blocks.
 
 use super::Parser;
 use crate::syntax::{Module, Place, Use};
@@ -46,7 +46,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The modules below `before`, a path that ends in `::` or is empty.
+    /// Imports the modules below `before`, a path that ends in `::` or is empty.
     fn use_tree(&mut self, before: TokenStream, tree: &UseTree, module: &mut Module) {
         match tree {
             UseTree::Path(path) => {
@@ -78,12 +78,12 @@ impl Parser<'_> {
                 .add(name, format!("`{name}` is imported twice; rename one, as `use blocks path::{name} as other;`"));
             return;
         }
-        // `a::{self as b}` is `a`.
+        // `a::{self as b}` imports `a`.
         let path = if last == "self" && !before.is_empty() { without_colons(before) } else { quote!(#before #last) };
         module.uses.push(Use { name: name.clone(), path, module: Module::default() });
     }
 
-    /// Reads the modules that `uses` stand for, in their order. Whether all of them could be read.
+    /// Parses the modules of `uses`, in their order. True if all of them could be read.
     pub(super) fn fetch(&mut self, uses: &mut [Use], fetched: &[TokenStream]) -> bool {
         let mut all = true;
         for (import, tokens) in uses.iter_mut().zip(fetched) {
@@ -103,7 +103,7 @@ impl Parser<'_> {
     }
 }
 
-/// The names that a `use` brings, but for those of `*`.
+/// Collects the names that a `use` imports, except those of `*`.
 fn names_of(tree: &UseTree, names: &mut Vec<Ident>) {
     match tree {
         UseTree::Path(path) => names_of(&path.tree, names),
@@ -114,7 +114,7 @@ fn names_of(tree: &UseTree, names: &mut Vec<Ident>) {
     }
 }
 
-/// Whether this is `use blocks path`, and not a path of Rust that begins with a crate or module called `blocks`.
+/// True for `use blocks path`, but not for a path that begins with a crate or module called `blocks`.
 fn begins_with_blocks(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     let is_blocks = ahead.parse::<Token![use]>().is_ok() && ahead.parse::<Ident>().is_ok_and(|name| name == "blocks");
@@ -126,7 +126,7 @@ fn is_bare(attribute: &Attribute) -> bool {
     matches!(attribute.meta, syn::Meta::Path(_))
 }
 
-/// A path without the `::` at its end.
+/// Removes the `::` at the end of a path.
 fn without_colons(path: TokenStream) -> TokenStream {
     let mut tokens: Vec<_> = path.into_iter().collect();
     tokens.truncate(tokens.len().saturating_sub(2));

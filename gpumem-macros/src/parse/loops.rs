@@ -1,4 +1,4 @@
-//! Loops of Rust and Python, which are `repeat` here: `for i in 0..3 { .. }`, `[x; 3]`, `x for _ in range(3)`.
+//! Parses loops of Rust and Python, which are `repeat` here: `for i in 0..3 { .. }`, `[x; 3]`, `x for _ in range(3)`.
 
 use super::habits::stands_in;
 use super::{Parser, drain, skip_token};
@@ -8,7 +8,7 @@ use syn::Token;
 use syn::parse::ParseStream;
 
 impl Parser<'_> {
-    /// `for i in 0..3 { .. }`: the body, repeated. How often anything else runs is not known.
+    /// Parses `for i in 0..3 { .. }` and returns the body, repeated. The count of other loops is not known.
     pub(super) fn any_loop(&mut self, input: ParseStream<'_>) -> syn::Result<Expression> {
         let is_for = input.peek(Token![for]);
         let keyword = input.span();
@@ -28,7 +28,7 @@ impl Parser<'_> {
         let braces = syn::braced!(content in input);
         let place = start.to(Place::from(braces.span.close()));
         let contents: TokenStream = content.fork().parse()?;
-        // Which number it is each time is for a block with a parameter to know.
+        // If the body uses the counter, only a block with a parameter can express it.
         let (Some(times), false) = (times, counter.is_some_and(|counter| stands_in(contents, &counter))) else {
             drain(&content);
             return Ok(self.new_expression(place, Kind::Broken));
@@ -38,7 +38,7 @@ impl Parser<'_> {
         Ok(self.new_expression(place, Kind::Call { name: Ident::new("repeat", keyword), arguments }))
     }
 
-    /// `i in 0..3` or `i in range(3)`: what counts, and how often.
+    /// Returns the counter and the count of `i in 0..3` or `i in range(3)`. Each is `None` if it cannot be read.
     fn counted(&mut self, head: &[TokenTree]) -> (Option<Ident>, Option<Expression>) {
         let Some(TokenTree::Ident(counter)) = head.first() else { return (None, None) };
         let times = match &head[1..] {
@@ -58,7 +58,7 @@ impl Parser<'_> {
         (Some(counter.clone()), times)
     }
 
-    /// `[x; 3]`, if that stands between the brackets.
+    /// Parses `[x; 3]`, if the brackets contain that.
     pub(super) fn repeated(&mut self, content: ParseStream<'_>, place: Place) -> Option<Expression> {
         let tokens: Vec<TokenTree> = content.fork().parse::<TokenStream>().ok()?.into_iter().collect();
         let is_semicolon = |token: &TokenTree| matches!(token, TokenTree::Punct(punct) if punct.as_char() == ';');
@@ -72,7 +72,7 @@ impl Parser<'_> {
             let value = |input: ParseStream<'_>| self.expression(input);
             syn::parse::Parser::parse2(value, part.iter().cloned().collect()).ok()
         });
-        // Nothing is read a second time, or what is nested would be read more often with every level.
+        // A second attempt would parse nested lists twice at every level, so a broken one is given up.
         let (Some(element), Some(times)) = (element, times) else {
             self.errors
                 .add(place, "what is repeated is one element, written `repeat(n, [..])` with commas between layers");
@@ -84,7 +84,7 @@ impl Parser<'_> {
     }
 }
 
-/// How many numbers there are from `start` up to what follows two dots, `9` or `=9`.
+/// Returns the count of numbers from `start` to the end of a range, which is written `9` or `=9`.
 fn count(start: &str, end: &[TokenTree]) -> Option<TokenStream> {
     let (end, inclusive) = match end {
         [TokenTree::Punct(equals), end @ ..] if equals.as_char() == '=' => (end, 1),
@@ -95,6 +95,6 @@ fn count(start: &str, end: &[TokenTree]) -> Option<TokenStream> {
         let times = last.to_string().parse::<u64>().ok()?.checked_add(inclusive)?.checked_sub(start)?;
         return Some(TokenTree::from(Literal::u64_unsuffixed(times)).into());
     }
-    // From 0, so that the end is the count.
+    // A range from 0 has as many numbers as its end says.
     (start == inclusive).then(|| end.iter().cloned().collect())
 }

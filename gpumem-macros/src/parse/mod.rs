@@ -1,4 +1,4 @@
-//! Tokens to syntax. A mistake is reported where it is, and parsing goes on with what follows it.
+//! Turns tokens into syntax. A mistake is reported at its place, and parsing continues after it.
 
 mod body;
 mod composites;
@@ -21,16 +21,17 @@ use syn::buffer::Cursor;
 use syn::parse::{ParseBuffer, ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
-/// Parses the inside of `network! { .. }`. `None` if there is no struct to attach anything to. `fetched` are the modules of
-/// its `use blocks ..`, as [`crate::travel`] hands them over; none before they have been fetched.
+/// Parses the contents of `network! { .. }`. `None` if there is no struct for the expansion to implement traits for.
+///
+/// `fetched` holds the modules of its `use blocks ..`, as [`crate::travel`] passes them. It is empty before they have been fetched.
 pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Option<Source> {
     let mut parser = Parser::new(&mut *errors, 0, false);
     let mut items = parser.items(tokens.clone());
     let all = parser.fetch(&mut items.module.uses, fetched);
     items.find_forward(errors);
-    // Half of the names mean nothing.
+    // Without the modules, names in `forward` could not be resolved.
     items.forward = items.forward.filter(|_| all);
-    // After a mistake the struct may be anywhere.
+    // After a mistake, the struct may be anywhere in the tokens.
     let declaration = items.declaration.or_else(|| find_struct(tokens).filter(|_| !errors.is_empty()));
     let Some(declaration) = declaration else {
         if errors.is_empty() {
@@ -51,7 +52,7 @@ pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut 
     Some(Source { facade, declaration, trains, infer, forward, module })
 }
 
-/// Parses the inside of a module of blocks, and where its macros are found. `fetched` are the modules that it uses.
+/// Parses the contents of a module of blocks, and the path of this library. `fetched` holds the modules that it uses.
 pub(crate) fn module(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> (Module, Facade) {
     let mut parser = Parser::new(errors, 0, true);
     let mut items = parser.items(tokens);
@@ -59,7 +60,7 @@ pub(crate) fn module(tokens: TokenStream, fetched: &[TokenStream], errors: &mut 
     (items.module, items.facade)
 }
 
-/// `crate = gm;`, which says by which path this library is reached, if it stands next.
+/// Parses `crate = gm;`, which gives the path of this library, without the semicolon. `None` if it is not next.
 pub(crate) fn facade(input: ParseStream<'_>) -> syn::Result<Option<Facade>> {
     if !(input.peek(Token![crate]) && input.peek2(Token![=])) {
         return Ok(None);
@@ -70,13 +71,13 @@ pub(crate) fn facade(input: ParseStream<'_>) -> syn::Result<Option<Facade>> {
     Ok(Some(Facade(quote::quote!(#path))))
 }
 
-/// The first `struct Name` or `struct Name<const BATCH: usize>`, wherever it stands.
+/// Finds the first `struct Name` or `struct Name<const BATCH: usize>`, wherever it is.
 fn find_struct(tokens: TokenStream) -> Option<Declaration> {
     let mut tokens = tokens.into_iter().peekable();
     let mut public = false;
     while let Some(token) = tokens.next() {
         if token.to_string() != "struct" {
-            // `pub` or `pub(crate)`.
+            // Remembers `pub` or `pub(crate)`.
             public = token.to_string() == "pub" || (public && matches!(token, TokenTree::Group(_)));
             continue;
         }
@@ -102,7 +103,7 @@ fn find_struct(tokens: TokenStream) -> Option<Declaration> {
     None
 }
 
-/// What has been read so far.
+/// The items that have been read so far.
 #[derive(Default)]
 struct Items {
     facade: Facade,
@@ -114,7 +115,7 @@ struct Items {
 }
 
 impl Items {
-    /// Takes a block for `forward` that has a name like it, or that is the only function and returns no block.
+    /// Takes a block as `forward` if its name is similar, or if it is the only function, and it does not return `Block`.
     fn find_forward(&mut self, errors: &mut Errors) {
         if self.forward.is_some() {
             return;
@@ -138,23 +139,23 @@ impl Items {
 struct Parser<'e> {
     errors: &'e mut Errors,
     next_id: usize,
-    /// Expressions around the one being read.
+    /// The number of expressions around the one that is being read.
     depth: usize,
-    /// Whether the items are those of a module of blocks.
+    /// True if the items are those of a module of blocks.
     of_blocks: bool,
-    /// Whether the items are the composites of the language.
+    /// True if the items are the composites of the language.
     of_composites: bool,
-    /// Whether a constant's value is being read, in which `a::b` is Rust's.
+    /// True while the value of a constant is read, in which `a::b` is a path of Rust.
     in_constant: bool,
-    /// Whether an operation is being read, whose expressions are numbers and formulas.
+    /// True while an operation is read, whose expressions are numbers and formulas.
     in_formula: bool,
-    /// The names of `forward`'s inputs, while its body is read.
+    /// The names of the inputs of `forward`, while its body is read.
     inputs: Vec<String>,
-    /// How many outputs the function has whose body is read.
+    /// The number of outputs of the function whose body is read.
     outputs: usize,
-    /// Where a layer of the body was first called with a value, as `Relu()(x)`.
+    /// The place where a layer of the body was first called with a value, as `Relu()(x)`.
     applied: Option<Place>,
-    /// That layer.
+    /// The text of that layer.
     applied_layer: Option<String>,
 }
 
@@ -177,7 +178,7 @@ impl<'e> Parser<'e> {
 }
 
 impl Parser<'_> {
-    /// All items, as far as they can be read.
+    /// Parses all items, as far as they can be read.
     fn items(&mut self, tokens: TokenStream) -> Items {
         let mut items = Items::default();
         items.module.composites = self.composites(tokens.clone());
@@ -270,7 +271,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `impl Net { fn forward(..) .. }`: its items stand beside the struct.
+    /// Parses `impl Net { fn forward(..) .. }`. Its items are read as if they were next to the struct.
     fn implementation(&mut self, input: ParseStream<'_>, items: &mut Items) -> syn::Result<()> {
         let mut place = Place::from(input.span());
         while !input.is_empty() && !input.peek(syn::token::Brace) {
@@ -290,7 +291,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `struct Name;` or `struct Name<const BATCH: usize>;`
+    /// Parses `struct Name;` or `struct Name<const BATCH: usize>;`.
     fn declaration(
         &mut self,
         input: ParseStream<'_>,
@@ -336,7 +337,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A constant of type `Train`, `const INFER` or any other constant.
+    /// Parses a constant of type `Train`, `const INFER`, or any other constant.
     fn constant(
         &mut self,
         input: ParseStream<'_>,
@@ -375,7 +376,7 @@ impl Parser<'_> {
             if known || items.module.constants.iter().any(|known| known.name == name) {
                 self.errors.add(&name, format!("`{name}` is defined twice; remove one"));
             }
-            // Even one that could not be read is there.
+            // A constant that could not be read counts as declared too.
             match kind {
                 "Infer" => items.infer = Some(read),
                 _ if known => {}
@@ -412,7 +413,7 @@ impl Parser<'_> {
             self.errors.add(&name, format!("`{name}` is defined twice; rename or remove one"));
             return Ok(());
         }
-        // What this language does not have is no mistake before a layer needs it.
+        // An expression that this language does not have is reported only if a layer needs the constant.
         let mut errors = Errors::default();
         let next_id = self.next_id;
         let mut parser = Parser { in_constant: true, ..Parser::new(&mut errors, next_id, self.of_blocks) };
@@ -424,8 +425,9 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Items with commas between them, up to the end of `input`. A missing comma is one mistake, and so is an item that
-    /// cannot be read.
+    /// Parses items with commas between them, up to the end of `input`.
+    ///
+    /// A missing comma is one mistake, and so is an item that cannot be read.
     fn separated<T>(
         &mut self,
         input: ParseStream<'_>,
@@ -451,7 +453,7 @@ impl Parser<'_> {
             let before = self.errors.list().len();
             match item(self, input) {
                 Ok((item, place)) => {
-                    // What came without a comma may be the mistake that has been reported.
+                    // If the item itself has a mistake, that is reported instead of the missing comma.
                     if let Some(after) = after.filter(|_| self.errors.list().len() == before) {
                         self.errors.add(place, format!("expected `,` after `{after}`"));
                     }
@@ -466,7 +468,7 @@ impl Parser<'_> {
                         _ => self.errors.add_syn(&error),
                     }
                     if input.peek(Token![;]) {
-                        // Typed in place of the comma.
+                        // A semicolon was written instead of the comma.
                         skip_token(input);
                         comma_missing = false;
                         continue;
@@ -488,7 +490,7 @@ impl Parser<'_> {
     }
 }
 
-/// Rounds of a loop over tokens. Every loop of the parser that calls other parts of it is counted by one, so that it ends.
+/// Counts rounds of a loop over tokens. Every loop of the parser that calls other parts of it uses one, so that it ends.
 #[derive(Default)]
 struct Rounds<'c> {
     /// The place where the last round began.
@@ -496,7 +498,7 @@ struct Rounds<'c> {
 }
 
 impl<'c> Rounds<'c> {
-    /// True if there is something left to read. Skips a token where the last round read none.
+    /// True if there is something left to read. Skips a token if the last round read none.
     fn another(&mut self, input: &ParseBuffer<'c>) -> bool {
         if self.last == Some(input.cursor()) {
             skip_token(input);
@@ -506,7 +508,7 @@ impl<'c> Rounds<'c> {
     }
 }
 
-/// A token in a message: a group is named by its delimiters.
+/// Returns a token for a message: a group is shown by its delimiters.
 fn brief(token: &TokenTree) -> String {
     match token {
         TokenTree::Group(group) => match group.delimiter() {
@@ -529,14 +531,14 @@ fn skip_to_comma(input: ParseStream<'_>) {
     }
 }
 
-/// Reads the rest, so that syn does not report it as unexpected once more.
+/// Reads the rest, so that `syn` does not report it as unexpected too.
 fn drain(input: &ParseBuffer<'_>) {
     while !input.is_empty() {
         skip_token(input);
     }
 }
 
-/// Skips what follows a struct's name in place of its semicolon, up to the next item.
+/// Skips everything between a struct's name and the next item, if there is no semicolon.
 fn skip_fields(input: ParseStream<'_>) {
     let is_item = |input: ParseStream<'_>| {
         let visible = input.peek(Token![pub]) || input.peek(Token![#]);

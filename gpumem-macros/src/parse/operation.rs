@@ -1,4 +1,4 @@
-//! `operation! { fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) } }`: a layer of one's own.
+//! Parses a layer of the user's own: `operation! { fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) } }`.
 
 use super::{Parser, Rounds, brief, drain, skip_to_comma, skip_token};
 use crate::syntax::{Argument, Asked, Axis, Body, Expression, Kind, Operation, Place, Slope, Tensor};
@@ -8,12 +8,12 @@ use syn::ext::IdentExt as _;
 use syn::parse::ParseStream;
 use syn::{Attribute, Token};
 
-/// What stands between the braces where there is no formula alone.
+/// The fields of an operation that is more than a formula.
 const FIELDS: [&str; 11] =
     ["value", "derivative", "requires", "parameters", "saves", "keeps", "workspace", "threads", "macs", "cpu", "cuda"];
 
 impl Parser<'_> {
-    /// `operation! { .. }` inside a network or a module of blocks, with what stands before it.
+    /// Parses `operation! { .. }` inside a network or a module of blocks. `before` are the attributes that precede it.
     pub(super) fn operation_item(
         &mut self,
         input: ParseStream<'_>,
@@ -52,7 +52,7 @@ impl Parser<'_> {
         Ok(operations)
     }
 
-    /// `fn Swish(x, beta: f64 = 1.0) { .. }`
+    /// Parses `fn Swish(x, beta: f64 = 1.0) { .. }`.
     pub(super) fn operation(&mut self, input: ParseStream<'_>, attributes: &[Attribute]) -> syn::Result<Operation> {
         let docs = self.attributes_of_operation(attributes);
         if !input.peek(Token![fn]) {
@@ -64,7 +64,7 @@ impl Parser<'_> {
         let name: Ident = input.parse()?;
         let before = self.errors.list().len();
         let name = self.name_of_operation(name);
-        // One that cannot be read has a name all the same.
+        // An operation that cannot be read still declares its name.
         let mut operation = Operation::new(docs, name);
         if let Err(error) = self.rest_of_operation(input, &mut operation) {
             self.errors.add_syn(&error);
@@ -74,10 +74,10 @@ impl Parser<'_> {
         Ok(operation)
     }
 
-    /// The name with a capital, as layers have it.
+    /// Returns the name with a capital, as layers have it, and reports it if it had none.
     fn name_of_operation(&mut self, name: Ident) -> Ident {
         let text = name.unraw().to_string();
-        // Not every script has capitals.
+        // Scripts without capitals pass too.
         if text.starts_with(|first: char| first.is_alphabetic() && first.to_uppercase().eq([first])) {
             return name;
         }
@@ -90,7 +90,7 @@ impl Parser<'_> {
         Ident::new(&capital, name.span())
     }
 
-    /// What follows the name.
+    /// Parses everything after the name.
     fn rest_of_operation(&mut self, input: ParseStream<'_>, operation: &mut Operation) -> syn::Result<()> {
         let content;
         let parentheses = syn::parenthesized!(content in input);
@@ -135,7 +135,7 @@ impl Parser<'_> {
         docs
     }
 
-    /// `x: [channels, height, width]`, or `x` of any shape.
+    /// Parses `x: [channels, height, width]`, or `x` for a value of any shape.
     fn tensor_of_operation(
         &mut self,
         input: ParseStream<'_>,
@@ -156,7 +156,7 @@ impl Parser<'_> {
         self.axes(input, "an input").map(|axes| (first, Some(axes)))
     }
 
-    /// `[rows.., channels, 2 * height]`
+    /// Parses `[rows.., channels, 2 * height]`.
     fn axes(&mut self, input: ParseStream<'_>, what: &str) -> syn::Result<Vec<Axis>> {
         if !input.peek(syn::token::Bracket) {
             return Err(input.error(format!("the shape of {what} stands in brackets, as `[channels, height, width]`")));
@@ -178,7 +178,7 @@ impl Parser<'_> {
         Ok(axes.into_iter().map(|(axis, _)| axis).collect())
     }
 
-    /// `beta: f64 = 1.0`
+    /// Parses `beta: f64 = 1.0`.
     fn argument_of_operation(&mut self, input: ParseStream<'_>) -> syn::Result<(Asked, Place)> {
         let name: Ident = input.parse()?;
         let types = "`usize`, `f64` or `bool`";
@@ -202,7 +202,7 @@ impl Parser<'_> {
         Ok((Asked { name, kind, default }, place))
     }
 
-    /// `= 1.0`, if that is next.
+    /// Parses `= 1.0`, if that is next.
     fn value_behind(&mut self, input: ParseStream<'_>) -> syn::Result<Option<Expression>> {
         if !input.peek(Token![=]) {
             return Ok(None);
@@ -211,7 +211,7 @@ impl Parser<'_> {
         self.expression(input).map(Some)
     }
 
-    /// `let s = sigmoid(x); x * s`
+    /// Parses a formula: `let s = sigmoid(x); x * s`.
     fn formula(&mut self, input: ParseStream<'_>) -> syn::Result<Body> {
         let mut lets = Vec::new();
         while input.peek(Token![let]) {
@@ -231,7 +231,7 @@ impl Parser<'_> {
         Ok(Body { lets, element })
     }
 
-    /// A formula as a field: in braces where it has `let`s.
+    /// Parses a formula as the value of a field. It is in braces if it has `let`s.
     fn formula_field(&mut self, input: ParseStream<'_>) -> syn::Result<Body> {
         if input.peek(syn::token::Brace) {
             let content;
@@ -241,7 +241,7 @@ impl Parser<'_> {
         Ok(Body { lets: Vec::new(), element: self.expression(input)? })
     }
 
-    /// `parameters: { .. }, keeps: [x], ..`
+    /// Parses `parameters: { .. }, keeps: [x], ..`.
     fn fields_of_operation(&mut self, input: ParseStream<'_>, operation: &mut Operation) -> syn::Result<()> {
         let mut seen: Vec<String> = Vec::new();
         let mut rounds = Rounds::default();
@@ -293,7 +293,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `[channels % groups == 0]`
+    /// Parses `[channels % groups == 0]`.
     fn conditions(&mut self, input: ParseStream<'_>) -> syn::Result<Vec<Expression>> {
         if !input.peek(syn::token::Bracket) {
             return Ok(vec![self.expression(input)?]);
@@ -304,7 +304,7 @@ impl Parser<'_> {
         Ok(conditions.into_iter().map(|(condition, _)| condition).collect())
     }
 
-    /// `{ weight: [channels] = Normal(0.02) }`
+    /// Parses `{ weight: [channels] = Normal(0.02) }`. With `filled`, each tensor must have an initial value; without, none may.
     fn tensors(&mut self, input: ParseStream<'_>, filled: bool) -> syn::Result<Vec<Tensor>> {
         let example = if filled { "`{ weight: [channels] = 1.0 }`" } else { "`{ means: [channels] }`" };
         if !input.peek(syn::token::Brace) {
@@ -337,7 +337,7 @@ impl Parser<'_> {
         Ok(tensors.into_iter().map(|(tensor, _)| tensor).collect())
     }
 
-    /// `[x, weight]`
+    /// Parses `[x, weight]`.
     fn names(&mut self, input: ParseStream<'_>) -> syn::Result<Vec<Ident>> {
         if !input.peek(syn::token::Bracket) {
             return Err(input.error("what backward keeps stands in brackets, as `keeps: [x, weight]`"));
@@ -353,7 +353,7 @@ impl Parser<'_> {
         Ok(names.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// What is wrong with an operation wherever it stands.
+    /// Reports mistakes of an operation that do not depend on its uses.
     fn check_operation(&mut self, operation: &Operation, braces: Place) {
         let Operation { name, value, slope, .. } = operation;
         if let Some(slope) = slope.as_ref().filter(|_| value.is_none()) {
@@ -373,7 +373,7 @@ impl Parser<'_> {
             Axis::Length(Expression { kind: Kind::Name(name), .. }) => Some(name.clone()),
             axis => axis.rest().cloned(),
         });
-        // An axis may have the length that an argument says.
+        // An axis may have the length that an argument gives.
         let is_argument = |name: &Ident| operation.arguments.iter().any(|argument| argument.name == *name);
         let bound = bound.filter(|name| !is_argument(name));
         let arguments = operation.arguments.iter().map(|argument| argument.name.clone());
@@ -398,7 +398,7 @@ impl Parser<'_> {
         self.check_kept(operation);
     }
 
-    /// Several axes at once are those of the input.
+    /// Checks that a name for several axes, `rows..`, is one that the input has.
     fn check_rests(&mut self, operation: &Operation) {
         let Operation { input, axes, output, parameters, saves, .. } = operation;
         let known = axes.iter().flatten().find_map(Axis::rest);
@@ -420,7 +420,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Values without names are taken in the order of the arguments, those without a default first.
+    /// Checks that arguments without a default come first, because values without names are taken in the order of the arguments.
     fn check_arguments(&mut self, operation: &Operation) {
         let arguments = &operation.arguments;
         if let Some(first) = arguments.iter().position(|argument| argument.default.is_some()) {
@@ -462,12 +462,12 @@ impl Parser<'_> {
     }
 }
 
-/// Whether the braces of an operation begin with a field: a name with a colon.
+/// True if the braces of an operation begin with a field: a name with a colon.
 fn is_field(input: ParseStream<'_>) -> bool {
     input.peek2(Token![:]) && !input.peek2(Token![::])
 }
 
-/// `swish` as `Swish`
+/// Returns a name in the form of layers: `Swish` for `swish`.
 fn capitalised(name: &str) -> String {
     let parts = name.split('_').map(|part| {
         let mut letters = part.chars();
@@ -476,7 +476,7 @@ fn capitalised(name: &str) -> String {
     parts.collect()
 }
 
-/// Whether `operation! { .. }` is next.
+/// True if `operation! { .. }` is next.
 pub(super) fn begins_with_operation(input: ParseStream<'_>) -> bool {
     let ahead = input.fork();
     ahead.call(Ident::parse_any).is_ok_and(|name| name == "operation")
@@ -484,7 +484,7 @@ pub(super) fn begins_with_operation(input: ParseStream<'_>) -> bool {
         && ahead.peek2(syn::token::Brace)
 }
 
-/// How the start of a parameter is written: `Uniform(0.1)`.
+/// Returns the name and the only argument of a call such as `Uniform(0.1)`. `None` for other expressions.
 pub(crate) fn call_of_one(expression: &Expression) -> Option<(&Ident, &Expression)> {
     match &expression.kind {
         Kind::Call { name, arguments } => match arguments.as_slice() {

@@ -1,4 +1,4 @@
-//! The fields of `TRAIN` and `INFER`, whose values are Rust's.
+//! Parses the fields of `TRAIN` and `INFER`, whose values are expressions of Rust.
 
 use super::{Parser, skip_to_comma};
 use crate::syntax::{Field, Place, Settings};
@@ -11,14 +11,14 @@ use syn::Token;
 use syn::parse::ParseStream;
 
 impl Parser<'_> {
-    /// `: Train = Train { batch: 64, .. };`
+    /// Parses `: Train = Train { batch: 64, .. };`.
     pub(super) fn settings(&mut self, input: ParseStream<'_>, settings: &mut Settings, kind: &str) -> syn::Result<()> {
         let has_type = input.peek(Token![:]);
         if has_type {
             input.parse::<Token![:]>()?;
             self.settings_type(input, kind)?;
         }
-        // `: Train { .. }`, without a value.
+        // `: Train { .. }` has a type and no value.
         let has_value = !(has_type && input.peek(syn::token::Brace));
         if has_value {
             input.parse::<Token![=]>()?;
@@ -71,7 +71,7 @@ impl Parser<'_> {
     }
 }
 
-/// `Adam { 1e-3 }` in place of `Adam { lr: 1e-3 }`, if that is next in `field`.
+/// Returns the error for `Adam { 1e-3 }` instead of `Adam { lr: 1e-3 }`, if that is next in `field`.
 fn unnamed_value(field: &str, input: ParseStream<'_>) -> Option<syn::Error> {
     if !(input.peek(syn::Ident) && input.peek2(syn::token::Brace)) {
         return None;
@@ -84,7 +84,7 @@ fn unnamed_value(field: &str, input: ParseStream<'_>) -> Option<syn::Error> {
         _ if has_colon => false,
         TokenTree::Literal(_) | TokenTree::Group(_) => true,
         TokenTree::Punct(mark) => mark.as_char() == '-',
-        // `lr` is short for `lr: lr`.
+        // `lr` alone is short for `lr: lr`.
         TokenTree::Ident(_) => false,
     };
     let is_comma = |token: &TokenTree| matches!(token, TokenTree::Punct(mark) if mark.as_char() == ',');
@@ -97,7 +97,7 @@ fn unnamed_value(field: &str, input: ParseStream<'_>) -> Option<syn::Error> {
     is_value.then(|| syn::Error::new(first.span(), message))
 }
 
-/// What a value without a name in the braces of `kind` is, where it can hardly be anything else.
+/// Returns the name that a value without one probably has in the braces of `kind`. `None` if several are likely.
 fn only_name(field: &str, kind: &str) -> Option<&'static str> {
     match field {
         "optimizer" => Some("lr"),
