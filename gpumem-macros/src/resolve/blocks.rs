@@ -1,4 +1,4 @@
-//! Everything with a name that is not a layer: `let`s, `repeat`, `tap`, `from` and `Tied`.
+//! Resolves names that are not layers: `let`s, `repeat`, `tap`, `from` and `Tied`.
 
 use super::Resolver;
 use super::frame::{Binding, Current, Frame, Known};
@@ -17,7 +17,7 @@ use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
 
-/// Names with a meaning of their own.
+/// Names that have a meaning of their own.
 pub(super) const KEYWORDS: [&str; 13] = [
     "repeat",
     "tap",
@@ -35,7 +35,7 @@ pub(super) const KEYWORDS: [&str; 13] = [
 ];
 
 impl<'s> Resolver<'s, '_> {
-    /// An element that begins with a name. `arguments` is `None` for a name without parentheses.
+    /// Resolves an element that begins with a name. `arguments` is `None` for a name without parentheses.
     pub(super) fn named(
         &mut self,
         element: &'s Expression,
@@ -126,14 +126,14 @@ impl<'s> Resolver<'s, '_> {
         if let Some(value) = frame.tapped(name) {
             return self.value_as_layer(element, name, frame, value);
         }
-        // A name of another library is no misspelling, unless of one that was declared here.
+        // A name of another library is not corrected to a layer, but to a name that the network declares.
         let elsewhere = names::of_elsewhere(name);
         let near = self.nearest_layer(element, name, frame, elsewhere.is_some());
         let near = near.as_deref();
         let hint = match (near, &elsewhere) {
             (Some(near), _) => format!("did you mean `{near}`?"),
             (None, Some(found)) => found.hint.clone(),
-            // Blocks are written in small letters, and so would one be that is missing.
+            // Names of blocks are lower case, so one that is not declared probably is a block.
             (None, None) if name.starts_with(char::is_lowercase) => {
                 format!("declare it, as `fn {name}() -> Block {{ [..] }}`, or see `gpumem::layers` for what there is")
             }
@@ -146,7 +146,7 @@ impl<'s> Resolver<'s, '_> {
             }
         };
         self.report(element.id, Place::from(at), frame, &format!("no layer or block is called `{name}`; {hint}"));
-        // What was meant is not unused as well, and what follows is checked as if it had been written.
+        // The item that was meant counts as used, and the checks continue with it.
         let found = elsewhere.filter(|_| near.is_none());
         if found.as_ref().is_some_and(|found| found.is_list) {
             let layers = arguments.iter().filter(|argument| argument.name.is_none());
@@ -170,8 +170,9 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Returns the layer, block or binding whose name is nearest to `name`: with `only_own`, one that was declared here. An element is looked up
-    /// once, however often the block around it is repeated.
+    /// Returns the layer, block or binding whose name is nearest to `name`. With `only_own`, only those that the network declares.
+    ///
+    /// The result is stored for each element, which may be resolved many times in a repeated block.
     fn nearest_layer(&mut self, element: &Expression, name: &str, frame: &Frame<'s>, only_own: bool) -> Option<String> {
         if let Some(near) = self.nearest_layers.get(&element.id) {
             return near.clone();
@@ -189,7 +190,7 @@ impl<'s> Resolver<'s, '_> {
         near
     }
 
-    /// An input or a tap whose name stands where a layer should: it is read.
+    /// Reports an input or a tap in the place of a layer, and continues with its value.
     fn value_as_layer(&mut self, element: &Expression, name: &str, frame: &Frame<'s>, value: Current) -> Current {
         let message = format!(
             "`{name}` is a value and no layer; read it with `from({name})`, or leave it out where it is what arrives"
@@ -198,7 +199,7 @@ impl<'s> Resolver<'s, '_> {
         value
     }
 
-    /// A use of `let w = ..`.
+    /// Resolves a use of `let w = ..`. All uses share their parameters with the first.
     fn use_binding(
         &mut self,
         element: &'s Expression,
@@ -265,7 +266,7 @@ impl<'s> Resolver<'s, '_> {
     /// Stops if `times` rounds like the first would exceed a limit, without resolving them. `before` has the counts before that round.
     fn check_rounds(&mut self, (times, written): (u64, &Expression), before: [usize; 3], frame: &Frame<'s>) {
         let [steps, layers, conditions] = self.unrolled();
-        // A condition that is not known is passed once.
+        // The branches of an unknown condition are resolved only once, so the counts say nothing about further rounds.
         if conditions > before[2] || self.stopped {
             return;
         }
@@ -280,7 +281,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// How often, and what, without its name. After a mistake what was probably meant.
+    /// Returns the count of rounds and the layers of a `repeat`, without its name. After a mistake, guesses what was meant.
     fn repeated(
         &mut self,
         element: &Expression,
@@ -327,7 +328,7 @@ impl<'s> Resolver<'s, '_> {
         (times.and_then(|times| Some((self.integer(times, frame)?, times))), layers)
     }
 
-    /// `checkpoint(x)`: what is computed inside is computed a second time for the backward pass, and not kept for it.
+    /// Resolves `checkpoint(x)`: its operations run a second time for the backward pass, and their outputs are not saved.
     fn checkpoint(
         &mut self,
         element: &'s Expression,
@@ -347,7 +348,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// Reports that what takes one element is given something else, and goes on with what that is.
+    /// Reports that an element that takes one element has other arguments, and continues with these.
     pub(super) fn not_one(
         &mut self,
         element: &Expression,
@@ -361,7 +362,7 @@ impl<'s> Resolver<'s, '_> {
         elements.fold(current, |current, argument| self.element(&argument.value, frame, current, None))
     }
 
-    /// Lets all nodes from `first` on be computed a second time.
+    /// Marks all nodes from `first` on as recomputed.
     pub(super) fn compute_again(&mut self, first: usize) {
         let end = self.graph.nodes.len();
         if first < end {
@@ -369,7 +370,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// The name in `tap(name)`, `from(name)`.
+    /// Returns the name in `tap(name)` or `from(name)`. `None` after a mistake, which has been reported.
     fn only_name(
         &mut self,
         element: &Expression,
@@ -399,7 +400,7 @@ impl<'s> Resolver<'s, '_> {
             return value.filter(|&node| !self.is_counted(element, node, &name, frame));
         }
         if self.declaring {
-            // A caller may have tapped it.
+            // The caller of the block may have tapped it.
             return None;
         }
         let names = frame.tap_names();
@@ -414,7 +415,7 @@ impl<'s> Resolver<'s, '_> {
         frame.tapped(near?)?
     }
 
-    /// `Tied(w)`
+    /// Resolves `Tied(w)`.
     fn tied(
         &mut self,
         element: &'s Expression,
@@ -436,7 +437,7 @@ impl<'s> Resolver<'s, '_> {
                                 let owner = (owner, self.is_frozen_by_itself(named, frame));
                                 return self.add_tied(element, owner, options, frame, current, segment);
                             }
-                            // The layer's mistake has been reported.
+                            // The mistake of that layer has been reported.
                             Some(&[None]) => return self.fail_layer(),
                             Some(_) => format!("ties the weight of one layer, but `{name}` is more than that"),
                             None => {
@@ -459,7 +460,7 @@ impl<'s> Resolver<'s, '_> {
         self.fail_layer()
     }
 
-    /// The `let` called `name`, through as many block parameters as hand it on.
+    /// Returns the `let` called `name`. If it is passed as an argument through blocks, follows the parameters outwards.
     fn binding_called(&self, name: &str, frame: &Rc<Frame<'s>>) -> Option<Rc<Binding<'s>>> {
         match frame.parameter(name) {
             Some(Known::Element(Expression { kind: Kind::Name(outer), .. }, around)) => {
@@ -470,7 +471,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// The segment of a layer: the name that a `let` or the user gave it, or its kind.
+    /// Returns the segment of a layer in its path: the name that a `let` or the user gave it, or its kind.
     pub(super) fn layer_segment(
         &mut self,
         kind: &str,
@@ -488,7 +489,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Names of blocks that nothing could call, parameters of one name, and types that no argument has.
+/// Reports names of blocks that nothing could call, parameters with the same name, and types that no argument has.
 pub(super) fn check_blocks(blocks: &[Function], errors: &mut Errors) {
     for block in blocks {
         let name = block.name.to_string();

@@ -1,4 +1,4 @@
-//! Calls of blocks.
+//! Resolves calls of blocks.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
@@ -10,11 +10,11 @@ use gpumem_core::layers::mistake::in_place_of;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Calls within calls beyond which a recursion is taken to have no end.
+/// The deepest nesting of calls. A recursion that exceeds it is reported as endless.
 const DEEPEST: usize = 128;
 
 impl<'s> Resolver<'s, '_> {
-    /// Feeds `current` to a block.
+    /// Feeds `current` to a block, and returns its output.
     pub(super) fn call(
         &mut self,
         element: &'s Expression,
@@ -29,11 +29,11 @@ impl<'s> Resolver<'s, '_> {
             let message = format!(
                 "recursion without end: `{name}` is called {DEEPEST} calls deep; end it with `if`, on a parameter that counts down"
             );
-            // Mistakes that were found inside are consequences of the recursion.
+            // Mistakes inside the recursion are consequences of it.
             if let Some(found) = frame.found_before_recursion(block) {
                 self.errors.truncate(found);
             }
-            // All the calls around it would go on like this.
+            // The calls around it would recurse in the same way, so resolving stops.
             self.stop(element, frame, &message);
             self.errors.last_to_front();
             return None;
@@ -42,7 +42,7 @@ impl<'s> Resolver<'s, '_> {
         let chosen = chosen.and_then(|argument| self.chosen_name(argument, frame, Named::Block));
         let parameters = self.call_arguments(element, (block, module), arguments, frame);
         if self.declaring {
-            // The block is looked at by itself.
+            // The block is checked by itself, when its module is declared.
             for (_, value) in parameters {
                 if let Known::Element(inner, around) = value {
                     self.element(inner, &around, None, None);
@@ -76,7 +76,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// The arguments of a call, in the order of the block's parameters. After a mistake they are not known.
+    /// Returns the arguments of a call, in the order of the block's parameters. After a mistake, an argument is unknown.
     fn call_arguments(
         &mut self,
         element: &'s Expression,
@@ -117,7 +117,7 @@ impl<'s> Resolver<'s, '_> {
                 0 => "nothing is given".to_string(),
                 _ => format!("`{element}` is given"),
             };
-            // An option that PyTorch's layer has.
+            // Looks for an option that PyTorch's layer has.
             let elsewhere = arguments.iter().find_map(|argument| {
                 let name = argument.name.as_ref().map(ToString::to_string).filter(|name| !names.contains(name))?;
                 Some((argument.place(), in_place_of(&name)?, name))
@@ -150,7 +150,7 @@ impl<'s> Resolver<'s, '_> {
         values
     }
 
-    /// The parameter that is meant by a bare name, `causal`: a `bool` that nothing else is called.
+    /// Returns the `bool` parameter that a bare name such as `causal` sets. `None` if the name means something else.
     fn flagged(&self, argument: &Argument, block: &Function, frame: &Frame<'s>) -> Option<usize> {
         let (None, Kind::Name(name)) = (&argument.name, &argument.value.kind) else { return None };
         let is_flag = |parameter: &Parameter| parameter.name == *name && parameter.kind.name == "bool";
@@ -187,7 +187,7 @@ impl<'s> Resolver<'s, '_> {
                 self.report(value.id, value.place, frame, &message);
                 None
             }
-            // The declaration's mistake has been reported.
+            // The mistake in the declaration has been reported.
             _ => None,
         }
     }
@@ -214,7 +214,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Whether an argument is the name that the block has in paths, and no parameter of the block.
+/// True if an argument names the block in paths, rather than a parameter of the block.
 fn is_own_name(argument: &Argument, block: &Function) -> bool {
     let is_name = argument.name.as_ref().is_some_and(|name| name == "name");
     is_name && !block.parameters.iter().any(|parameter| parameter.name == "name")

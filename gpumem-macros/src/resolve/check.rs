@@ -1,4 +1,4 @@
-//! Checks of the network as a whole.
+//! Checks the network as a whole.
 
 use super::frame::Current;
 use super::types::Declared;
@@ -9,7 +9,7 @@ use gpumem_core::graph::{NodeId, RowId, Source};
 use std::collections::HashSet;
 
 impl Resolver<'_, '_> {
-    /// Blocks and `let`s that are never mentioned. A mention counts even where an `if` leaves it out this time.
+    /// Reports blocks, operations and `let`s that are never named. A name counts even in the branch of an `if` that is not taken.
     pub(super) fn check_unused(&mut self, forward: Option<&Function>) {
         let mut mentioned: HashSet<String> = self.meant.clone();
         let mut open: Vec<&Function> = forward.into_iter().collect();
@@ -39,7 +39,7 @@ impl Resolver<'_, '_> {
         }
     }
 
-    /// The name and the `let`s of a block that is declared for others.
+    /// Checks the name and the `let`s of a block that is declared for others.
     pub(super) fn check_declared(&mut self, block: &Function) {
         if block.name == "forward" {
             self.errors.add(&block.name, "a network begins at `forward`; rename the block");
@@ -47,7 +47,7 @@ impl Resolver<'_, '_> {
         check_lets(&block.body, &names_in(&block.body), &self.meant, self.errors);
     }
 
-    /// What `forward` promises, against what its body produces.
+    /// Compares the output types of `forward` with the values that its body produces.
     pub(super) fn check_outputs(&mut self, forward: &Function, outputs: &[Current], promised: Option<&[Declared]>) {
         let Some(promised) = promised else { return };
         if self.graph.rows.is_empty() {
@@ -97,7 +97,7 @@ impl Resolver<'_, '_> {
         self.check_inputs(forward);
     }
 
-    /// The first layer on the way to a value whose own value does not depend on the sample, though samples arrive.
+    /// Returns the first layer on the way to a value at which the dependence on the sample is lost. `None` if there is none.
     fn lost_at(&self, output: NodeId) -> Option<(RowId, String, bool)> {
         let mut open = vec![output];
         let mut first: Option<&(RowId, String, bool)> = None;
@@ -113,7 +113,7 @@ impl Resolver<'_, '_> {
         first.cloned()
     }
 
-    /// Inputs that nothing reads. The first one is what the body begins with.
+    /// Reports inputs that nothing reads. The body begins with the first input.
     fn check_inputs(&mut self, forward: &Function) {
         if !self.errors.is_empty() {
             return;
@@ -138,7 +138,7 @@ impl Resolver<'_, '_> {
     }
 }
 
-/// `let`s that are never mentioned.
+/// Reports `let`s that are never named.
 fn check_lets(body: &Body, mentioned: &HashSet<String>, meant: &HashSet<String>, errors: &mut Errors) {
     for binding in &body.lets {
         let name = binding.name.to_string();
@@ -148,12 +148,12 @@ fn check_lets(body: &Body, mentioned: &HashSet<String>, meant: &HashSet<String>,
     }
 }
 
-/// `1 output`, `2 outputs`
+/// Formats a number of outputs: `1 output`, `2 outputs`.
 fn count(outputs: usize) -> String {
     format!("{outputs} output{}", if outputs == 1 { "" } else { "s" })
 }
 
-/// Layers that none of these values depends on: what `from` replaced without a `tap`.
+/// Reports layers that none of these values depends on. A `from` that is not preceded by a `tap` makes such layers.
 pub(crate) fn check_dead_layers(resolved: &Resolved, ends: &[NodeId], errors: &mut Errors) {
     let nodes = &resolved.graph.nodes;
     let mut read = vec![false; nodes.len()];
@@ -168,7 +168,7 @@ pub(crate) fn check_dead_layers(resolved: &Resolved, ends: &[NodeId], errors: &m
             open.extend(nodes[node].inputs());
         }
     }
-    // The last layer of a dead branch is the place to point at; those before it are dead because of it.
+    // The message points at the last layer of a dead branch; those before it are dead because of it.
     let rows = resolved.places.len();
     for row in (0..rows).filter(|row| !live.contains(row) && (live.contains(&(row + 1)) || row + 1 == rows)) {
         let message = format!(
@@ -179,7 +179,7 @@ pub(crate) fn check_dead_layers(resolved: &Resolved, ends: &[NodeId], errors: &m
     }
 }
 
-/// Every name that stands in a body, but for the ones that `let`s introduce.
+/// Returns every name in a body, except those that `let`s introduce.
 fn names_in(body: &Body) -> HashSet<String> {
     let name = |expression: &Expression| match &expression.kind {
         Kind::Name(name) | Kind::Call { name, .. } => Some(name.to_string()),

@@ -1,4 +1,4 @@
-//! Formulas of operations: expressions to terms.
+//! Turns the expressions of an operation's formulas into terms.
 
 use super::Resolver;
 use super::frame::{Frame, Known};
@@ -8,10 +8,10 @@ use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
 
-/// Functions that are made of others.
+/// Functions that are composed of other terms.
 const COMPOSED: [&str; 6] = ["pow", "min", "max", "clamp", "relu", "rsqrt"];
 
-/// What other languages call a function.
+/// Names of functions in other languages, with the names used here.
 const ELSEWHERE: [(&str, &str); 10] = [
     ("ln", "log"),
     ("ln_1p", "log1p"),
@@ -25,14 +25,14 @@ const ELSEWHERE: [(&str, &str); 10] = [
     ("square", "pow"),
 ];
 
-/// A formula in the making.
+/// A formula that is being built.
 pub(super) struct Making {
     formula: Formula,
     names: Vec<(String, TermId)>,
 }
 
 impl Making {
-    /// With what the value that arrives is called, and in a derivative the output.
+    /// Begins a formula with the name of the input and, in a derivative, of the output `y`.
     pub(super) fn new(x: &Ident, has_output: bool) -> Making {
         let mut formula = Formula::default();
         let mut names = vec![(x.to_string(), formula.add(Term::X))];
@@ -42,7 +42,7 @@ impl Making {
         Making { formula, names }
     }
 
-    /// A term; a number where it is one of numbers.
+    /// Adds a term. If it combines only numbers, adds the resulting number.
     fn add(&mut self, term: Term) -> TermId {
         let number = |id: TermId| match self.formula.terms[id as usize] {
             Term::Number(value) => Some(value),
@@ -72,7 +72,7 @@ impl Making {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// The formula, and the number of its value; `None` after a mistake.
+    /// Returns the formula and the term that is its value. `None` after a mistake, which has been reported.
     pub(super) fn formula(
         &mut self,
         body: &'s Body,
@@ -201,7 +201,7 @@ impl<'s> Resolver<'s, '_> {
                 let none = making.number(0.0);
                 making.binary(BinaryOperator::Equal, equal, none)
             }
-            // Conditions are 1 or 0.
+            // A condition is the number 1 or 0.
             Operator::And => making.binary(BinaryOperator::Multiply, a, b),
             Operator::Or => making.binary(BinaryOperator::Maximum, a, b),
             Operator::Remainder => {

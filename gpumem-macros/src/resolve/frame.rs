@@ -1,4 +1,4 @@
-//! What names mean: one frame for each call of a block.
+//! Frames: the names that are visible in one call of a block, with their values.
 
 use crate::syntax::{Expression, Function, Module, Place};
 use gpumem_core::graph::{NodeId, RowId};
@@ -8,25 +8,25 @@ use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 
-/// The current value of a sequence. `None` after a mistake: what follows is checked for names only.
+/// The current value of a sequence of layers. `None` after a mistake: the layers after it are checked for names only.
 pub(crate) type Current = Option<NodeId>;
 
-/// What an expression stands for.
+/// The value of an expression.
 #[derive(Clone)]
 pub(crate) enum Known<'s> {
     Integer(u64),
-    /// A whole number below 0, by how much.
+    /// A whole number below 0, stored without its sign.
     Negative(u64),
     Float(f64),
     Flag(bool),
     Text(String),
     Pair([u64; 2]),
     Numbers(Vec<f64>),
-    /// How many numbers there are along each axis, and all of them in order.
+    /// The shape of nested brackets of numbers, and all the numbers in order.
     Table(Vec<u64>, Vec<f64>),
-    /// An argument of a block that is missing or wrong, which has been reported, or a parameter of a block that nobody calls.
+    /// An argument whose mistake has been reported, or a parameter of a block that is resolved without a call.
     Open,
-    /// A `Block` argument: an element with the names that it was written among.
+    /// A `Block` argument: an element, and the frame in which it was written.
     Element(&'s Expression, Rc<Frame<'s>>),
 }
 
@@ -48,13 +48,13 @@ impl fmt::Display for Known<'_> {
 }
 
 impl Known<'_> {
-    /// A whole number; `None` where it is too large.
+    /// Returns a whole number. `None` if it is too large.
     pub(crate) fn of_whole(value: i128) -> Option<Self> {
         let size = u64::try_from(value.unsigned_abs()).ok()?;
         Some(if value < 0 { Known::Negative(size) } else { Known::Integer(size) })
     }
 
-    /// The whole number that it is, if it is one.
+    /// Returns the whole number, or `None` if the value is not one.
     pub(crate) fn whole(&self) -> Option<i128> {
         match self {
             Known::Integer(value) => Some((*value).into()),
@@ -63,7 +63,7 @@ impl Known<'_> {
         }
     }
 
-    /// The number that it is, if it is one.
+    /// Returns the number, or `None` if the value is not one.
     pub(crate) fn number(&self) -> Option<f64> {
         match self {
             Known::Integer(value) => Some(*value as f64),
@@ -73,7 +73,7 @@ impl Known<'_> {
         }
     }
 
-    /// What it is, in a message.
+    /// Returns a description of the value for messages.
     pub(crate) fn describe(&self) -> &'static str {
         match self {
             Known::Integer(_) => "a whole number",
@@ -90,36 +90,36 @@ impl Known<'_> {
     }
 }
 
-/// The names of one call of a block, or of `forward`.
+/// The names that are visible in one call of a block, or in `forward`.
 pub(crate) struct Frame<'s> {
-    /// The call with its arguments evaluated, `stage(3, 64)`; `None` for `forward`.
+    /// The call with its arguments evaluated, as `stage(3, 64)`. `None` for `forward`.
     pub(crate) call: Option<String>,
-    /// The block that is called, and how many mistakes had been found before.
+    /// The block that is called, and the number of mistakes found before.
     pub(crate) entered: Option<(&'s Function, usize)>,
     pub(crate) caller: Option<Rc<Frame<'s>>>,
-    /// Where the caller calls it.
+    /// The place of the call in the caller.
     pub(crate) place: Place,
-    /// The blocks and constants that are seen here.
+    /// The module whose blocks and constants are visible here.
     pub(crate) module: &'s Module,
-    /// Calls around this one.
+    /// The number of calls around this one.
     pub(crate) depth: usize,
     pub(crate) parameters: Vec<(String, Known<'s>)>,
     pub(crate) bindings: Vec<Rc<Binding<'s>>>,
     pub(crate) taps: RefCell<HashMap<String, Current>>,
 }
 
-/// `let w = ..;`
+/// A `let w = ..;`.
 pub(crate) struct Binding<'s> {
     pub(crate) name: String,
     pub(crate) element: &'s Expression,
-    /// The rows of the first use, whose parameters later uses share; `None` for a row that could not be made.
+    /// The rows of the first use, whose parameters later uses share. A row is `None` if a mistake kept it from being made.
     pub(crate) first_use: RefCell<Option<Vec<Option<RowId>>>>,
-    /// Whether a use is being resolved.
+    /// True while a use is being resolved.
     pub(crate) busy: Cell<bool>,
 }
 
 impl<'s> Frame<'s> {
-    /// The frame of the constants of `module`, which sees nothing but constants, used by `caller` at `place`.
+    /// Returns a frame in which only the constants of `module` are visible. `caller` uses one of them at `place`.
     pub(crate) fn global(module: &'s Module, caller: Option<Rc<Frame<'s>>>, place: Place) -> Rc<Frame<'s>> {
         Rc::new(Frame {
             call: None,
@@ -142,7 +142,7 @@ impl<'s> Frame<'s> {
         self.bindings.iter().find(|binding| binding.name == name)
     }
 
-    /// Returns the number of mistakes before `block` first called itself, on the way to this call. `None` if it did not.
+    /// Returns the number of mistakes found before `block` first called itself. `None` if this call is not inside a recursion of `block`.
     pub(crate) fn found_before_recursion(&self, block: &Function) -> Option<usize> {
         let mut calls = Vec::new();
         let mut around = Some(self);
@@ -150,17 +150,17 @@ impl<'s> Frame<'s> {
             calls.extend(frame.entered.filter(|(entered, _)| std::ptr::eq(*entered, block)).map(|(_, found)| found));
             around = frame.caller.as_deref();
         }
-        // From the inside to the outside: the last one is the call that everything began with.
+        // The list runs from the inside to the outside, so its last entry is the first call.
         calls.len().checked_sub(2).map(|second| calls[second])
     }
 
-    /// What was tapped as `name`, in this call or in those around it.
+    /// Returns the value that was tapped as `name` in this call or in those around it. `None` if there is no such tap.
     pub(crate) fn tapped(&self, name: &str) -> Option<Current> {
         let own = self.taps.borrow().get(name).copied();
         own.or_else(|| self.caller.as_ref()?.tapped(name))
     }
 
-    /// Every name that [`Frame::tapped`] would find.
+    /// Returns every name that [`Frame::tapped`] would find.
     pub(crate) fn tap_names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.taps.borrow().keys().cloned().collect();
         names.extend(self.caller.iter().flat_map(|caller| caller.tap_names()));

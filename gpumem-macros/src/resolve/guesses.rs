@@ -1,12 +1,11 @@
-//! What is wrong whatever was meant.
+//! Finds the mistakes that do not depend on a guess.
 //!
-//! After a mistake the checks go on with what was most probably meant. Where something else could be meant, the network is
-//! resolved again under the other guesses, and a later mistake is reported only if it is found under all of them:
+//! After a mistake the checks continue with what was most probably meant. If something else could be meant, the network is resolved again under the
+//! other guesses. A later mistake is reported only if it is found under all of them:
 //!
-//! * where there are two readings (an option's nearest name or none, one branch of a join or the other), it must be found under
-//!   both, but may quote other shapes;
-//! * where any number could be meant, its text must be the same with another number: what quotes a number that nobody wrote
-//!   depends on it.
+//! * if there are two readings (an option's nearest name or none, one branch of an `if` or the other), it must be found under both, but may quote
+//!   other shapes;
+//! * if any number could be meant, its text must be equal with another number: a message that quotes a number that nobody wrote depends on the guess.
 
 use super::frame::Current;
 use super::{Attempt, Resolved};
@@ -15,28 +14,28 @@ use gpumem_core::graph::{NodeId, Type};
 use gpumem_core::layers::guess::{Guess, Guessed};
 use std::collections::HashSet;
 
-/// More places with two readings than this share their guesses.
+/// The most places whose second readings are tried independently. Further places share them.
 const MOST_READINGS: usize = 16;
 
-/// How a network is resolved, and what had to be guessed.
+/// The guesses under which a network is resolved, and those that it needed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Guesses {
     /// Expressions that are taken in their second reading.
     second: HashSet<usize>,
     other_number: bool,
-    /// Expressions that had two readings, in the order in which they were met.
+    /// Expressions that had two readings, in the order in which they were found.
     readings: Vec<usize>,
-    /// Whether a number was guessed.
+    /// True if a number was guessed.
     number: bool,
 }
 
 impl Guesses {
-    /// How an expression is to be taken.
+    /// Returns the guess for an expression.
     pub(super) fn of(&self, id: usize) -> Guess {
         Guess { second: self.second.contains(&id), other_number: self.other_number }
     }
 
-    /// Notes what had to be guessed for an expression.
+    /// Records that an expression needed a guess.
     pub(super) fn note(&mut self, id: usize, guessed: Guessed) {
         if guessed.reading && !self.readings.contains(&id) {
             self.readings.push(id);
@@ -44,19 +43,19 @@ impl Guesses {
         self.number |= guessed.number;
     }
 
-    /// Whether an expression is to be taken in its second reading, where it has two.
+    /// True if an expression with two readings is to be taken in the second one. Records that it has two.
     pub(super) fn second(&mut self, id: usize) -> bool {
         self.note(id, Guessed { reading: true, number: false });
         self.of(id).second
     }
 
-    /// The guesses to make after these, the first, were made: any three readings are met in all combinations.
+    /// Returns further guesses to try after these first ones. For any three places, all combinations of readings are among them.
     fn others(&self) -> Vec<Guesses> {
         let readings = self.readings.len().min(MOST_READINGS);
         if readings == 0 {
             return Vec::new();
         }
-        // The columns of an orthogonal array of strength 3: no two of their numbers are equal, and no three add up to 0.
+        // These are the columns of an orthogonal array of strength 3: no two of their numbers are equal, and no three add up to 0.
         let top = readings.next_power_of_two();
         let is_second = |run: usize, index: usize| ((run & (top + index % readings)).count_ones() & 1) == 1;
         let others = (1..2 * top).map(|run| {
@@ -66,14 +65,16 @@ impl Guesses {
         others.collect()
     }
 
-    /// The same with another number wherever one was guessed.
+    /// Returns these guesses with another number at each place where one was guessed.
     pub(super) fn with_another_number(&self) -> Guesses {
         Guesses { second: self.second.clone(), other_number: true, ..Guesses::default() }
     }
 }
 
-/// Resolves a network under every guess that its mistakes leave open: as under the first, with the mistakes that are found under
-/// all of them. No more elements than `most_steps` are resolved, but for two attempts.
+/// Resolves a network under every guess that its mistakes leave open.
+///
+/// Returns the result of the first guess with the mistakes that are found under all guesses. Resolves at most `most_steps` elements, except that two
+/// attempts are always made.
 pub(super) fn certain(mut attempt: impl FnMut(Guesses) -> Attempt, most_steps: usize) -> (Resolved, Vec<Error>) {
     let mut attempts = vec![attempt(Guesses::default())];
     if !attempts[0].stopped {
@@ -103,7 +104,7 @@ impl Resolved {
         nodes.map(|nodes| nodes.iter().map(|&node| self.graph.value(node)).collect())
     }
 
-    /// Leaves out what another guess makes something else of.
+    /// Removes outputs and taps that have another type under another guess.
     fn keep_equal(&mut self, other: &Resolved) {
         if self.types(self.outputs.as_deref()) != other.types(other.outputs.as_deref()) {
             self.outputs = None;

@@ -1,4 +1,4 @@
-//! Initialisers: `init = XavierUniform` of a layer, and `init(Normal(0.02), [..])` around several.
+//! Resolves initialisers: `init = XavierUniform` of a layer, and `init(Normal(0.02), [..])` around several.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
@@ -11,12 +11,13 @@ use gpumem_core::layers::{self};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
-/// The options that name initialisers.
+/// The options that take an initialiser.
 const OPTIONS: [&str; 2] = ["init", "bias_init"];
 
 impl<'s> Resolver<'s, '_> {
-    /// Reads `init = ..` or `bias_init = ..` into `given`. Returns false for another argument, and for a number that the layer takes itself, as
-    /// `Scale(init = 0.1)`.
+    /// Reads `init = ..` or `bias_init = ..` into `given`. True if the argument was one of these.
+    ///
+    /// False too for a number that the layer takes itself, as `Scale(init = 0.1)`.
     pub(super) fn reads_init(
         &mut self,
         given: &mut Given,
@@ -37,7 +38,9 @@ impl<'s> Resolver<'s, '_> {
         true
     }
 
-    /// `init(Normal(0.02), x)`, `init(Normal(0.02), x, bias_init = Zeros)`: how the weights inside begin that would else begin at random.
+    /// Resolves `init(Normal(0.02), x)` and `init(Normal(0.02), x, bias_init = Zeros)`.
+    ///
+    /// The initialisers are for weights inside that would otherwise begin at random.
     pub(super) fn begin_inside(
         &mut self,
         element: &'s Expression,
@@ -65,7 +68,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// Returns what an expression says of how a parameter begins; `None` after a mistake, which is reported.
+    /// Returns the initialiser that an expression names. `None` after a mistake, which has been reported.
     pub(super) fn initializer(
         &mut self,
         option: &str,

@@ -1,10 +1,10 @@
-//! `a + b`, `3 * a` and `0.5 * a` where a layer should stand: what to write in their place.
+//! Reports `a + b`, `3 * a` and `0.5 * a` in the place of a layer, with what to write instead.
 
 use super::Resolver;
 use super::frame::{Frame, Known};
 use crate::syntax::{Expression, Kind, Operand, Operator};
 
-/// A number that stands among layers.
+/// The kind of a number among layers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Number {
     Whole,
@@ -12,7 +12,7 @@ enum Number {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// Reports an element that is made with an operator.
+    /// Reports an element that contains an operator.
     pub(super) fn joined(&mut self, element: &Expression, frame: &Frame<'s>) {
         if element.all().iter().any(|part| matches!(part.kind, Kind::Broken)) {
             return;
@@ -24,7 +24,9 @@ impl<'s> Resolver<'s, '_> {
         self.report(element.id, element.place, frame, &message);
     }
 
-    /// What is said of an operator between elements, and the element that was meant.
+    /// Returns the beginning of the message about an operator between elements, and the element that was meant.
+    ///
+    /// `None` if both operands are numbers, or if no join has this operator.
     fn instead(&self, element: &Expression, frame: &Frame<'s>) -> Option<(&'static str, String)> {
         let Kind::Binary { operator, operands } = &element.kind else { return None };
         let join = operator.join()?;
@@ -53,7 +55,7 @@ impl<'s> Resolver<'s, '_> {
             (Operator::Over, false) if number == Number::Real => {
                 format!("1.0 / {}", Operand(written, Operator::Over.precedence() + 1))
             }
-            // A whole number does not divide a fraction.
+            // The inverse of a whole number would be written as a division of whole numbers, which rounds. So an example is shown.
             (Operator::Over, false) => {
                 return Some(("a number is no layer; write its inverse, as", format!("[{text}, Affine(0.5)]")));
             }
@@ -62,7 +64,7 @@ impl<'s> Resolver<'s, '_> {
         Some((said, format!("[{text}, Affine({arguments})]")))
     }
 
-    /// An element as it is written in the place of one that may be a value or made with an operator.
+    /// Returns the text of an element in a suggestion. A value is read with `from`, and an operator is replaced.
     fn element_for(&self, element: &Expression, frame: &Frame<'s>) -> String {
         match self.instead(element, frame) {
             Some((_, text)) => text,
@@ -71,7 +73,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Whether an expression is a number, as far as that can be seen without its value.
+    /// Returns the kind of number that an expression is, without evaluating it. `None` if it is not a number.
     fn number(&self, expression: &Expression, frame: &Frame<'s>) -> Option<Number> {
         match &expression.kind {
             Kind::Integer(_) => Some(Number::Whole),
@@ -99,7 +101,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// Whether an element is the name of a value, which is read by it.
+/// True if an element is the name of a value, which has to be read with `from`.
 fn is_value(element: &Expression, frame: &Frame<'_>) -> bool {
     matches!(&element.kind, Kind::Name(name) if frame.tapped(&name.to_string()).is_some())
 }

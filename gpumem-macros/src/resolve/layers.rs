@@ -1,4 +1,4 @@
-//! Layers and joins: arguments to values, and the mistakes of `gpumem-core`'s layers to errors at their places.
+//! Resolves layers and joins: evaluates their arguments, and reports mistakes found by `gpumem-core` at the right places.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
@@ -13,25 +13,25 @@ use gpumem_core::layers::{self, Built, Entry, Tie};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
 
-/// A layer's arguments, evaluated, and where they were written.
+/// The evaluated arguments of a layer, and their places in the source.
 #[derive(Default)]
 pub(super) struct Given {
     pub(super) values: Vec<layers::Written>,
-    /// The index of each among the written arguments.
+    /// For each value, its index among the written arguments.
     indices: Vec<usize>,
     /// Indices of the written arguments that are branches.
     branches: Vec<usize>,
-    /// `name = "fc1"`
+    /// The name that the user chose, `name = "fc1"`, and its place.
     chosen: Option<(String, Place)>,
-    /// `parameter = "cls_token"`: `chosen` is the name of the layer's parameter too.
+    /// True for `parameter = "cls_token"`: `chosen` is then the name of the layer's parameter too.
     is_parameter: bool,
-    /// `freeze`, `freeze = true`
+    /// True for `freeze` or `freeze = true`.
     pub(super) frozen: bool,
-    /// `init = ..`, `bias_init = ..`
+    /// The initialisers `init = ..` and `bias_init = ..`.
     pub(super) init: Initial,
 }
 
-/// A layer as it was written.
+/// A layer, as the user wrote it.
 pub(super) struct Call<'s, 'a> {
     pub(super) element: &'s Expression,
     pub(super) name: &'a str,
@@ -61,11 +61,11 @@ impl<'s> Resolver<'s, '_> {
         let guess = self.guesses.of(element.id);
         if !entry.is_join() {
             let built = match current {
-                // The path is spelled when all layers are there.
+                // The path is empty until all layers are known.
                 Some(input) => {
                     self.graph.layer_as(guess, self.used(&given), &entry, &given.values, &[input], String::new())
                 }
-                // What is wrong with the arguments is wrong whatever arrives.
+                // Mistakes of arguments are reported even if the input is unknown.
                 None => self.graph.layer_of_unknown(guess, &entry, &given.values),
             };
             return self.finish(&call, &given, built, current, segment);
@@ -78,7 +78,7 @@ impl<'s> Resolver<'s, '_> {
         }
         let branches = given.branches.iter().map(|&index| &arguments[index].value);
         let outputs: Vec<Current> = branches.map(|branch| self.element(branch, frame, current, None)).collect();
-        // Where a branch is not known, the others still tell what a sum of them is.
+        // If one branch is unknown, a join that keeps shapes still has the shape of the others.
         let known = outputs.iter().copied().flatten().next().filter(|_| entry.keeps_shape);
         let built = match outputs.iter().copied().collect::<Option<Vec<NodeId>>>() {
             Some(inputs) => {
@@ -93,7 +93,7 @@ impl<'s> Resolver<'s, '_> {
         self.finish(&call, &given, built, None, segment)
     }
 
-    /// `Relu(Conv2d(16, 3))`, as functions are called: the inner layer comes first. What it makes of what arrives.
+    /// Reports `Relu(Conv2d(16, 3))`, which is nested like calls of functions, and returns the output of the inner layer.
     fn nested(
         &mut self,
         element: &'s Expression,
@@ -114,11 +114,11 @@ impl<'s> Resolver<'s, '_> {
         self.element(inner, frame, current, None)
     }
 
-    /// Whether the layers of one branch stand beside `[]` as if each were a branch, `Add([], Conv2d(3, 3), BatchNorm2d)`, which is
-    /// reported: PyTorch's eye reads them as a sequence.
+    /// Reports the layers of one branch that are written as several, as in `Add([], Conv2d(3, 3), BatchNorm2d)`. True if they are.
     ///
-    /// That is so where a layer follows another one that it is usually put behind: a norm, an activation, dropout or attention. A
-    /// join of nothing but activations means what it says, and so does one of layers that change shapes.
+    /// Users of PyTorch read these as a sequence. It is reported only if a layer that usually follows another one comes after it: a norm, an
+    /// activation,
+    /// dropout or attention. A join of activations alone is meant as it is written, and so is one of layers that change shapes.
     fn has_forgotten_list(&mut self, call: &Call<'s, '_>, given: &Given) -> bool {
         let branches: Vec<&Expression> = given.branches.iter().map(|&index| &call.arguments[index].value).collect();
         let is_identity = |branch: &&&Expression| matches!(&branch.kind, Kind::List(elements) if elements.is_empty());
@@ -152,14 +152,14 @@ impl<'s> Resolver<'s, '_> {
         true
     }
 
-    /// Whether a name is one that the user declared.
+    /// True if the user declared this name.
     fn is_declared(&self, name: &str, frame: &Frame<'s>) -> bool {
         let is_block = !self.blocks_called(name, frame).is_empty();
         let is_operation = !self.operations_called(name, frame).is_empty();
         is_block || is_operation || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 
-    /// `Tied(w)`, with the row of `w`, which may be frozen at its `let`.
+    /// Adds `Tied(w)`. `tied_to` is the row of `w`; `is_frozen` is true if `w` is frozen at its `let`.
     pub(super) fn add_tied(
         &mut self,
         element: &'s Expression,
@@ -190,7 +190,7 @@ impl<'s> Resolver<'s, '_> {
         self.finish(&call, &given, built, current, segment)
     }
 
-    /// Reports what is wrong with a layer, and notes its row.
+    /// Reports the mistakes of a layer, records its row, and returns its value.
     pub(super) fn finish(
         &mut self,
         call: &Call<'s, '_>,
@@ -223,9 +223,9 @@ impl<'s> Resolver<'s, '_> {
         built.value
     }
 
-    /// Notes the parameter of a layer with `parameter = ".."`, and reports a layer that has not exactly one.
+    /// Records the parameter of a layer with `parameter = ".."`, and reports a layer that has not exactly one parameter.
     fn check_parameter(&mut self, call: &Call<'s, '_>, given: &Given, row: RowId) {
-        // Another use of a shared layer has no parameter of its own.
+        // A further use of a shared layer has no parameters.
         if !given.is_parameter || self.sharing.owner().is_some() {
             return;
         }
@@ -280,10 +280,10 @@ impl<'s> Resolver<'s, '_> {
         };
         let argument = index.and_then(|&index| call.arguments.get(index));
         let place = argument.map_or(call.element.place, Written::place);
-        // Each argument has its own mistakes; those of the layer as a whole are one.
+        // Mistakes of an argument are reported for each argument, those of the whole layer for the layer.
         let element = argument.map_or(call.element, |argument| &argument.value);
         let message = match &mistake.kind {
-            // The names of shared parameters have no path yet.
+            // The parameter that is shared has a name without a path so far.
             Wrong::Shared(shared) => {
                 let path = self.paths.spell(self.rows[shared.owner].0);
                 let parameter = format!("{path}.{}", shared.parameter);
@@ -294,7 +294,7 @@ impl<'s> Resolver<'s, '_> {
         self.report_layer(element, place, call.name, call.frame, &message);
     }
 
-    /// Evaluates a layer's arguments. Those of a join without a name are its branches.
+    /// Evaluates the arguments of a layer. The arguments of a join that have no name are its branches.
     pub(super) fn given(&mut self, call: &Call<'s, '_>, options: &[&'static str], is_join: bool) -> Given {
         let mut given = Given::default();
         let takes_tables = takes_tables(call.name);
@@ -325,7 +325,7 @@ impl<'s> Resolver<'s, '_> {
                 (None, Kind::Name(name)) if !self.is_known(&name.to_string(), call.frame) => {
                     self.bare(call, argument, &name.to_string(), options)
                 }
-                // The layer says what to write, whatever the value is.
+                // The layer's own message says what to write, so the value is not evaluated.
                 (Some(name), _) if !is_option(name) && in_place_of(&name.to_string()).is_some() => {
                     layers::Written::named(name.to_string(), Argument::Unknown)
                 }
@@ -346,7 +346,7 @@ impl<'s> Resolver<'s, '_> {
         given
     }
 
-    /// A bare name that stands for nothing: a flag, a number's name that was misspelt, or a mistake.
+    /// Reads a bare name without a value: a flag, or else a mistake, such as the misspelt name of a number.
     fn bare(
         &mut self,
         call: &Call<'s, '_>,
@@ -366,7 +366,7 @@ impl<'s> Resolver<'s, '_> {
         let near = nearest(name, &variables);
         let hint = match near {
             Some(near) => format!("; did you mean `{near}`?"),
-            // The layer says so.
+            // The layer reports the misspelt flag.
             None if nearest(name, options).is_some() => return flag,
             None => format!("; a number is declared inside the {}, as `const {name}: usize = ..;`", self.around()),
         };
@@ -377,7 +377,7 @@ impl<'s> Resolver<'s, '_> {
         layers::Written::positional(value)
     }
 
-    /// The value of an argument, which is unknown after a mistake.
+    /// Returns the value of an argument, which is `Unknown` after a mistake.
     pub(super) fn argument(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Argument {
         match self.value(value, frame) {
             Some(known) => self.as_argument(value, known, frame),
@@ -404,7 +404,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Whether a name stands for anything, so that it cannot be an option's bare name.
+    /// True if a name already has a meaning, so that it cannot be the bare name of an option.
     pub(super) fn is_known(&self, name: &str, frame: &Frame<'s>) -> bool {
         let is_block = !self.blocks_called(name, frame).is_empty();
         let is_constant = frame.module.constants.iter().any(|constant| constant.name == name);
@@ -413,7 +413,7 @@ impl<'s> Resolver<'s, '_> {
         is_layer || is_constant || is_batch || frame.parameter(name).is_some() || frame.binding(name).is_some()
     }
 
-    /// Whether an argument is `freeze` or `freeze = ..`.
+    /// True if an argument is `freeze` or `freeze = ..`.
     pub(super) fn is_freeze(&self, argument: &Written, frame: &Frame<'s>) -> bool {
         match (&argument.name, &argument.value.kind) {
             (Some(name), _) => name == "freeze",
@@ -422,12 +422,12 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// What `freeze` or `freeze = ..` says.
+    /// Returns the value of `freeze` or `freeze = ..`. False after a mistake.
     pub(super) fn freezes(&mut self, argument: &'s Written, frame: &Rc<Frame<'s>>) -> bool {
         argument.name.is_none() || self.flag(&argument.value, frame).unwrap_or(false)
     }
 
-    /// `name = "fc1"`
+    /// Returns the name in `name = "fc1"` and its place. `None` after a mistake, which has been reported.
     pub(super) fn chosen_name(
         &mut self,
         argument: &'s Written,
@@ -451,7 +451,7 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// An element that a name is chosen for.
+/// The kind of element that a name is chosen for.
 #[derive(Clone, Copy)]
 pub(super) enum Named {
     Layer,
@@ -485,7 +485,7 @@ fn is_segment(name: &str) -> bool {
         && syn::parse_str::<syn::Ident>(&identifier).is_ok_and(|parsed| parsed == identifier)
 }
 
-/// Whether a layer takes numbers in nested brackets.
+/// True if a layer takes numbers in nested brackets.
 fn takes_tables(name: &str) -> bool {
     Entry::find(name).is_some_and(|entry| entry.signature().0.iter().any(|asked| asked.wanted == Arguments::TABLE))
 }

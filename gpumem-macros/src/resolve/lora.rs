@@ -1,4 +1,4 @@
-//! `lora(rank, alpha, x)`: layers that are frozen and have low-rank adapters.
+//! Resolves `lora(rank, alpha, x)`: layers that are frozen and get low-rank adapters.
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
@@ -10,20 +10,20 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// How it is written.
+/// The message about wrong arguments.
 const TAKES: &str = "`lora` takes a rank, an alpha and one element, as `lora(8, 16.0, [Linear(64), Relu])` or `lora(8, 16.0, \
                      backbone(50), targets = \"q_proj, v_proj\")`";
 
 /// A `lora` whose layers are resolved.
 pub(super) struct Adapted<'s> {
     lora: Lora,
-    /// What is underlined where it does nothing, and where its `base` does.
+    /// The expression to underline if the `lora` has no effect. The next field is the one if its `base` has none.
     at: (usize, Place),
     base_at: (usize, Place),
     frame: Rc<Frame<'s>>,
 }
 
-/// The arguments of a `lora`, as they were written.
+/// The arguments of a `lora`, before they are evaluated.
 #[derive(Default)]
 struct Written<'s> {
     rank: Option<&'s Expression>,
@@ -69,7 +69,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// Which argument is which. `None` after a mistake.
+    /// Assigns arguments to parameters. `None` after a mistake, which has been reported.
     fn lora_arguments(
         &mut self,
         element: &Expression,
@@ -155,7 +155,7 @@ impl<'s> Resolver<'s, '_> {
         Some(alpha)
     }
 
-    /// `base = Nf4`
+    /// Reads `base = Nf4`.
     fn base(&mut self, written: &'s Argument, frame: &Frame<'s>) -> Option<Coding> {
         let value = &written.value;
         let found = value.to_string();
@@ -178,7 +178,7 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// `targets = "q_proj, v_proj"`
+    /// Reads `targets = "q_proj, v_proj"`.
     fn targets(&mut self, written: &'s Argument, frame: &Rc<Frame<'s>>) -> Option<Vec<String>> {
         let wanted = "names of linear maps with commas between them, as `targets = \"q_proj, v_proj\"`";
         let text = match self.lora_text(&written.value, frame)? {
@@ -199,7 +199,7 @@ impl<'s> Resolver<'s, '_> {
         Some(targets)
     }
 
-    /// The value of `targets`; a list is how PEFT has it.
+    /// Evaluates `targets`. Reports a list, which is PEFT's form.
     fn lora_text(&mut self, value: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Known<'s>> {
         let crate::syntax::Kind::List(names) = &value.kind else { return self.value(value, frame) };
         let names: Vec<String> = names.iter().map(|name| name.to_string().trim_matches('"').to_string()).collect();
@@ -208,8 +208,9 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// Adds the adapters to the graph, whose values these are; all that is known of the network is checked. Returns the rows of each `lora`
-    /// without a `base`.
+    /// Adds the adapters to the graph, and updates the nodes in `taps` and `outputs`.
+    ///
+    /// Without `outputs` the network is not completely known, and nothing is checked. Returns the rows of each `lora` without a `base`.
     pub(super) fn adapt<'n>(
         &mut self,
         taps: impl Iterator<Item = &'n mut NodeId>,
@@ -219,7 +220,7 @@ impl<'s> Resolver<'s, '_> {
             return Vec::new();
         }
         let adapted = std::mem::take(&mut self.adapted);
-        // After a mistake in a layer not all are known.
+        // After a mistake in a layer, some layers are not known.
         if outputs.is_some() {
             let bases = self.graph.bases();
             adapted.iter().for_each(|adapted| self.check_adapted(adapted, &bases));
@@ -232,7 +233,7 @@ impl<'s> Resolver<'s, '_> {
         all.into_iter().filter(|lora| lora.base.is_none()).map(|lora| lora.rows).collect()
     }
 
-    /// Checks what a `lora` is around. `bases` are the weights that may be kept in codes.
+    /// Checks the layers inside a `lora`. `bases` are the weights that may be stored in quantized form.
     fn check_adapted(&mut self, adapted: &Adapted<'s>, bases: &BTreeSet<usize>) {
         let Adapted { lora, at: (id, place), base_at, frame } = adapted;
         let known = self.graph.lora_targets(&lora.rows);
@@ -265,10 +266,10 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// The highest rank that is taken for one.
+/// The highest rank that is accepted.
 const MOST_RANK: u64 = 1 << 16;
 
-/// Whether an argument is the element, and no number.
+/// True if an argument is the element, rather than a number.
 fn is_inside(value: &Expression) -> bool {
     use crate::syntax::Kind;
     matches!(value.kind, Kind::Call { .. } | Kind::List(_) | Kind::Path { arguments: Some(_), .. } | Kind::If { .. })

@@ -1,4 +1,4 @@
-//! Syntax to graph: blocks, `repeat`, sharing, taps and conditions are gone afterwards.
+//! Turns syntax into a graph, in which there are no blocks, `repeat`s, sharing, taps or conditions any more.
 
 mod blocks;
 mod calls;
@@ -40,18 +40,18 @@ use std::rc::Rc;
 pub(crate) use taps::taps_of;
 pub(crate) use types::{Declared, Form, is_type};
 
-/// A network without blocks and names.
+/// A network as a graph, with everything that later stages need from the source.
 pub(crate) struct Resolved {
     pub(crate) graph: Graph,
-    /// The values that the network produces; `None` after a mistake.
+    /// The values that the network produces. `None` after a mistake.
     pub(crate) outputs: Option<Vec<NodeId>>,
-    /// What can be read by name in `forward`: inputs and taps. `None` for a value that is not known after a mistake.
+    /// The inputs and taps that `forward` can read by name. A value is `None` if a mistake makes it unknown.
     pub(crate) taps: HashMap<String, Current>,
-    /// Where each row was written.
+    /// The place of each row in the source.
     pub(crate) places: Vec<Place>,
     /// The rows of each `lora` without a `base`.
     pub(crate) uncoded: Vec<Range<RowId>>,
-    /// Of taps and of outputs whose steps do not all count, the name of the input that says which do.
+    /// Taps and outputs with padded time steps.
     pub(crate) padded: Padded,
     /// The declared types of the inputs, if they could be read.
     pub(crate) inputs: Option<Vec<Declared>>,
@@ -59,18 +59,18 @@ pub(crate) struct Resolved {
     pub(crate) promised: Option<Vec<Declared>>,
 }
 
-/// Of values whose steps do not all count, the name of the input that says which do.
+/// Values with padded time steps, each with the name of the input that says how many steps count.
 #[derive(Default)]
 pub(crate) struct Padded {
-    /// By the names of taps.
+    /// Padded values by the names of their taps.
     pub(crate) taps: HashMap<String, String>,
     pub(crate) outputs: Vec<Option<String>>,
 }
 
-/// More layers than this are refused: the tables number them with 16 bits.
+/// The most layers of a network: the tables number them with 16 bits.
 const MOST_ROWS: usize = u16::MAX as usize - 1;
 
-/// More elements than this are taken for a mistake, such as `repeat(1_000_000_000, [])`.
+/// The most elements that a network may unroll to. More are probably a mistake, such as `repeat(1_000_000_000, [])`.
 const MOST_STEPS: usize = 1 << 20;
 
 pub(crate) struct Resolver<'s, 'e> {
@@ -78,70 +78,70 @@ pub(crate) struct Resolver<'s, 'e> {
     pub(crate) module: &'s Module,
     /// The name of the batch parameter.
     pub(crate) batch: Option<&'s Ident>,
-    /// Whether this is a module of blocks without anyone who calls them: values, taps and shapes are not known.
+    /// True for a module of blocks that is resolved without calls, so that values, taps and shapes are not known.
     pub(crate) declaring: bool,
     pub(crate) errors: &'e mut Errors,
-    /// Constants that have been folded, by their modules and names.
+    /// Constants that have been folded, by their modules and names. `None` after a mistake.
     pub(crate) constants: HashMap<(*const Module, String), Option<Known<'s>>>,
     /// Constants that are being folded.
     pub(crate) folding: Vec<(*const Module, String)>,
     graph: Graph,
     paths: Paths,
-    /// Segment and place of each row of the graph.
+    /// The segment and the place of each row of the graph.
     rows: Vec<(Segment, Place)>,
-    /// Layers so far, with those that could not be made.
+    /// The number of layers so far, including those that could not be made.
     count: usize,
     sharing: Sharing,
-    /// Parameters with the path of their layer, by number: `parameter = "cls_token"`.
+    /// Indices of parameters whose name is the path of their layer: `parameter = "cls_token"`.
     bare: Vec<usize>,
     /// Imported constants that have been reported, by their modules and names.
     pub(crate) imports_named: HashSet<(*const Module, String)>,
-    /// Names that a misspelt name was probably meant to be.
+    /// Names that a misspelt name probably meant. They count as used.
     meant: HashSet<String>,
-    /// Layers whose value is the same for every sample, though samples arrive: the row, how it is written, and whether tokens
-    /// arrive.
+    /// Layers whose output does not depend on the sample although their input does: the row, its source, and a flag that is true if the input is
+    /// tokens.
     lost: Vec<(RowId, String, bool)>,
-    /// What to take mistakes for.
+    /// The guesses under which mistakes are interpreted.
     guesses: Guesses,
-    /// Conditions that are not known and have been passed.
+    /// Unknown conditions that have been passed, by their expressions.
     open_conditions: HashSet<usize>,
-    /// The outermost `freeze` around the element that is being resolved, and what the innermost `eval` or `train` says.
+    /// The outermost `freeze` around the current element, or `None`. The next field is the mode of the innermost `eval` or `train`.
     frozen: Option<At<'s>>,
     mode: Option<Mode>,
-    /// The initialisers of the `init` around it.
+    /// The initialisers of the `init`s around the current element.
     init_around: Initial,
-    /// The `lengths` and `segments` around it, the innermost one last.
+    /// The `lengths` and `segments` around the current element, the innermost one last.
     around: Vec<Steps>,
-    /// All of them so far.
+    /// All `lengths` and `segments` so far.
     scopes: Vec<Steps>,
-    /// Inputs that say which steps count, as they are declared, by their nodes.
+    /// Inputs of lengths or segments, with their declared types, by their nodes.
     counted: HashMap<NodeId, Declared>,
     /// The `detach`es that have been resolved.
     detached: Vec<Detached<'s>>,
     /// The `lora`s that have been resolved.
     adapted: Vec<Adapted<'s>>,
-    /// Whether there is one around the element that is being resolved.
+    /// True if there is a `lora` around the current element.
     is_adapted: bool,
-    /// The known name nearest to each unknown one, by the element that it was written in.
+    /// For each element with an unknown name, the nearest known name, if there is one.
     nearest_layers: HashMap<usize, Option<String>>,
-    /// Elements so far.
+    /// The number of elements so far.
     steps: usize,
-    /// Whether a limit was met: the rest is not resolved.
+    /// True after a limit was exceeded: the rest is not resolved.
     stopped: bool,
 }
 
 #[cfg(test)]
 thread_local! {
-    /// Elements that were resolved on this thread, by all attempts.
+    /// The number of elements that were resolved on this thread, in all attempts.
     pub(crate) static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// A network as it is under some guesses.
+/// A network resolved under one set of guesses.
 struct Attempt {
     resolved: Resolved,
     errors: Errors,
     guesses: Guesses,
-    /// Elements that it unrolled to.
+    /// The number of elements that it unrolled to.
     steps: usize,
     stopped: bool,
 }
@@ -166,7 +166,7 @@ fn attempt(source: &Source, mut errors: Errors, guesses: Guesses) -> Attempt {
     Attempt { resolved, errors, guesses, steps, stopped }
 }
 
-/// Resolves the blocks of a module as far as that goes without a call: names, arities, and arguments that are written out.
+/// Resolves the blocks of a module as far as possible without a call: names, numbers of arguments, and literal arguments.
 pub(crate) fn declare(module: &Module, errors: &mut Errors) {
     blocks::check_blocks(&module.blocks, errors);
     operations::check_operations(module, errors);
@@ -174,13 +174,13 @@ pub(crate) fn declare(module: &Module, errors: &mut Errors) {
     for block in &module.blocks {
         let found = declared(module, block, errors.begin(), Guesses::default());
         let again = declared(module, block, errors.begin(), Guesses::default().with_another_number());
-        // What depends on a number that a call gives, or on what arrives there, is left to the call.
+        // Mistakes that depend on the arguments or the input of a call are reported at the call.
         let is_certain = |error: &&Error| again.like(error).is_some_and(|again| again.message == error.message);
         errors.append(found.list().iter().filter(is_certain).cloned().collect());
     }
 }
 
-/// The mistakes of a block without a call.
+/// Returns the mistakes of a block that is not called.
 fn declared(module: &Module, block: &Function, mut errors: Errors, guesses: Guesses) -> Errors {
     {
         let mut resolver = Resolver::new(module, None, &mut errors);
@@ -256,7 +256,7 @@ impl<'s> Resolver<'s, '_> {
             }
             None => vec![None; forward.parameters.len()],
         };
-        // Inputs can be read by their names.
+        // Inputs can be read by their names, like taps.
         let names = forward.parameters.iter().map(|input| input.name.to_string());
         let frame = Rc::new(Frame {
             call: None,
@@ -305,14 +305,14 @@ impl<'s> Resolver<'s, '_> {
         self.errors.add_once(id, place, message);
     }
 
-    /// Reports a limit, once, and resolves nothing more.
+    /// Reports that a limit is exceeded, once, and resolves nothing more.
     fn stop(&mut self, element: &Expression, frame: &Frame<'s>, message: &str) {
         if !std::mem::replace(&mut self.stopped, true) {
             self.errors.add_once(element.id, self.shown(element.place, frame).0, message);
         }
     }
 
-    /// Feeds `current` to an element. `segment` is its name, if a `let` gave it one.
+    /// Feeds `current` to an element and returns its output. `segment` is the element's name, if a `let` gave it one.
     fn element(
         &mut self,
         element: &'s Expression,
@@ -354,7 +354,7 @@ impl<'s> Resolver<'s, '_> {
             Kind::If { condition, then, otherwise } => {
                 let holds = match self.flag(condition, frame) {
                     Some(holds) => holds,
-                    // Once: it may be what ends a recursion.
+                    // Only once for each condition, because it may be the one that ends a recursion.
                     None if self.open_conditions.insert(element.id) => !self.guesses.second(element.id),
                     None => return None,
                 };
@@ -386,7 +386,7 @@ impl<'s> Resolver<'s, '_> {
         Some(node)
     }
 
-    /// The values of `forward`'s body: the branches of an `Outputs(..)` at its end, or one. `None` where an `if` is not known.
+    /// Returns the values of `forward`'s body: the branches of an `Outputs(..)` at its end, or a single value.
     fn outputs(&mut self, element: &'s Expression, frame: &Rc<Frame<'s>>, current: Current) -> Option<Vec<Current>> {
         match &element.kind {
             Kind::Call { name, arguments } if name == "Outputs" => {
@@ -410,7 +410,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// The bindings of a body, not executed yet.
+    /// Returns the `let`s of a body, which are resolved when they are used.
     fn bindings(&mut self, body: &'s crate::syntax::Body) -> Vec<Rc<Binding<'s>>> {
         let mut names = HashSet::new();
         let mut bindings = Vec::new();
@@ -440,7 +440,7 @@ impl<'s> Resolver<'s, '_> {
         let mut seen = HashSet::new();
         for (row, (segment, place)) in self.graph.rows.iter_mut().zip(&self.rows) {
             row.path = self.paths.spell(*segment);
-            // Names with dots, and blocks without a segment, can spell what another block has.
+            // Names with dots, and blocks without a segment, can produce a path that another block has.
             if is_sound && !seen.insert(row.path.clone()) {
                 self.errors.add(*place, format!("another layer has the path `{}` too; choose another name", row.path));
             }
@@ -452,7 +452,7 @@ impl<'s> Resolver<'s, '_> {
         let parameters = self.graph.parameters.iter_mut().map(|parameter| (&mut parameter.name, parameter.row));
         let buffers = self.graph.buffers.iter_mut().map(|buffer| (&mut buffer.name, buffer.row));
         for (name, row) in parameters.chain(buffers) {
-            // They were added under an empty path: `.weight`, `.qkv.weight`.
+            // Their names were added without a path, as `.weight` or `.qkv.weight`.
             name.insert_str(0, &rows[row].path);
             if rows[row].path.is_empty() {
                 name.remove(0);
@@ -469,7 +469,7 @@ fn too_many_layers() -> String {
     format!("the network has more than {MOST_ROWS} layers; check its numbers")
 }
 
-/// Whether an element is an `Outputs(..)`, or a list that ends in one.
+/// True if an element is an `Outputs(..)`, or a list that ends in one.
 fn ends_in_outputs(element: &Expression) -> bool {
     match &element.kind {
         Kind::Call { name, .. } => name == "Outputs",

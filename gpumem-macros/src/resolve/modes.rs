@@ -1,4 +1,4 @@
-//! Words around an element as a whole: `freeze(x)`, `detach(x)`, `eval(x)`, `train(x)`.
+//! Resolves words around an element: `freeze(x)`, `detach(x)`, `eval(x)`, `train(x)`.
 
 use super::Resolver;
 use super::frame::{Current, Frame};
@@ -9,12 +9,12 @@ use gpumem_core::layers::Use;
 use gpumem_core::program::TrainingOnly;
 use std::rc::Rc;
 
-/// The mode of an element inside `eval` or `train`; the innermost one counts.
+/// The mode of an element inside `eval` or `train`. The innermost word decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// As without training.
+    /// The element computes as in inference.
     Eval,
-    /// As in training.
+    /// The element computes as in training.
     Train,
 }
 
@@ -32,14 +32,14 @@ impl<'s> At<'s> {
     }
 }
 
-/// A `detach`, and the view that it is.
+/// A `detach`, and the view that it adds to the graph.
 pub(super) struct Detached<'s> {
     at: At<'s>,
     pub(super) view: NodeId,
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// `freeze(x)`: no gradient goes to the parameters inside through this use of them.
+    /// Resolves `freeze(x)`: in this use, the parameters inside get no gradient.
     pub(super) fn freeze(
         &mut self,
         element: &'s Expression,
@@ -58,7 +58,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// Freezes what comes next, if it `is_frozen`. Returns what is to be put back into `frozen` after it.
+    /// Freezes the elements after this call, if `is_frozen`. Returns the value to restore in `frozen` after them.
     pub(super) fn begin_frozen(&mut self, is_frozen: bool, at: At<'s>) -> Option<At<'s>> {
         let around = self.frozen.clone();
         if is_frozen && around.is_none() {
@@ -67,7 +67,7 @@ impl<'s> Resolver<'s, '_> {
         around
     }
 
-    /// `eval(x)`, `train(x)`: `x` as it is without training, or in training.
+    /// Resolves `eval(x)` and `train(x)`, in which `x` computes as in inference, or as in training.
     pub(super) fn in_mode(
         &mut self,
         element: &'s Expression,
@@ -91,7 +91,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// True if what a `let` names is frozen by its own words, and so in every use of it.
+    /// True if the element of a `let` contains its own `freeze`, so that every use of it is frozen.
     pub(super) fn is_frozen_by_itself(&mut self, element: &'s Expression, frame: &Rc<Frame<'s>>) -> bool {
         match &element.kind {
             Kind::Call { name, .. } if name == "freeze" => true,
@@ -110,7 +110,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Returns the use of a layer with these arguments here.
+    /// Returns how a layer with these arguments is used here.
     pub(super) fn used(&self, given: &Given) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
         let (owner, eval) = (self.sharing.owner(), self.mode == Some(Mode::Eval));
@@ -118,7 +118,7 @@ impl<'s> Resolver<'s, '_> {
         Use { owner, frozen, eval, init, init_around, steps }
     }
 
-    /// Reports a layer that is frozen and would still do what layers do in training alone, unless `train` says that this is meant.
+    /// Reports a frozen layer that would still do things that layers only do in training, unless `train` asks for them.
     pub(super) fn check_frozen(&mut self, call: &Call<'s, '_>, given: &Given, row: RowId) {
         let own = if given.frozen { Some(At::new(call.element, call.frame)) } else { None };
         let Some(At { id, place, frame }) = self.frozen.clone().or(own).filter(|_| self.mode.is_none()) else { return };
@@ -145,7 +145,7 @@ impl<'s> Resolver<'s, '_> {
         self.report(id, place, &frame, &message);
     }
 
-    /// `detach(x)`, or `detach` of what arrives: nothing flows back into it.
+    /// Resolves `detach(x)`, or `detach` of the current value. No gradient flows back through it.
     pub(super) fn detach(
         &mut self,
         element: &'s Expression,
@@ -167,9 +167,9 @@ impl<'s> Resolver<'s, '_> {
         Some(view)
     }
 
-    /// Reports each `detach` that stops nothing, wherever its block is called.
+    /// Reports each `detach` that stops no gradient in any call of its block.
     pub(super) fn check_detached(&mut self, all: &[Detached<'s>]) {
-        // After a mistake, values may be placeholders that depend on no parameter.
+        // After a mistake, some values may be placeholders that depend on no parameter.
         if all.is_empty() || !self.errors.list().is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Blocks of other modules: what their names mean, and where their mistakes are shown.
+//! Resolves names of blocks in other modules, and decides where mistakes inside them are shown.
 
 use super::Resolver;
 use super::frame::{Current, Frame};
@@ -8,11 +8,11 @@ use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
 use std::rc::Rc;
 
-/// A block, and the module that its names are those of.
+/// A block, and the module in which its names are resolved.
 pub(super) type Block<'s> = (&'s Function, &'s Module);
 
 impl<'s> Resolver<'s, '_> {
-    /// The block that a name without a path stands for. Where several modules have one, that is a mistake.
+    /// Returns the block that a name without a path means, or `None`. Reports a name that several modules have.
     pub(super) fn block_called(&mut self, element: &Expression, name: &str, frame: &Frame<'s>) -> Option<Block<'s>> {
         let found = self.blocks_called(name, frame);
         if found.len() > 1 {
@@ -26,8 +26,9 @@ impl<'s> Resolver<'s, '_> {
         found.first().copied()
     }
 
-    /// The blocks that a name without a path may stand for: the one of this module, or those of the modules it imports, or else a
-    /// composite.
+    /// Returns the blocks that a name without a path may mean.
+    ///
+    /// These are the block of this module, or those of the modules that it imports, or else a composite.
     pub(super) fn blocks_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Block<'s>> {
         let module = frame.module;
         if let Some(own) = block(module, name) {
@@ -40,7 +41,7 @@ impl<'s> Resolver<'s, '_> {
         module.composites.iter().filter_map(|composites| block(composites, name)).collect()
     }
 
-    /// The names of the blocks of this module, of those that it imports, and of the composites.
+    /// Returns the names of the blocks of this module, of those that it imports, and of the composites.
     pub(super) fn block_names(&self, frame: &Frame<'s>) -> Vec<String> {
         let modules = frame.module.uses.iter().map(|import| &import.module);
         let modules = std::iter::once(frame.module).chain(modules);
@@ -48,12 +49,12 @@ impl<'s> Resolver<'s, '_> {
         declared.chain(COMPOSITES.iter().map(|composite| composite.name.to_string())).collect()
     }
 
-    /// Whether `module` is imported where `frame` is.
+    /// True if `module` is imported where `frame` is.
     pub(crate) fn imports(&self, module: &Ident, frame: &Frame<'s>) -> bool {
         frame.module.uses.iter().any(|import| import.name == *module)
     }
 
-    /// `resnet::bottleneck(64)`
+    /// Resolves `resnet::bottleneck(64)`.
     pub(super) fn qualified(
         &mut self,
         element: &'s Expression,
@@ -104,7 +105,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// The index of a name among others, or of one like it, and whether it is itself.
+    /// Returns the index of a name among others, and true; or the index of the nearest one, and false. `None` if none is near.
     fn called(&self, names: &[String], name: &Ident) -> Option<(usize, bool)> {
         if let Some(index) = names.iter().position(|known| name == known) {
             return Some((index, true));
@@ -114,9 +115,11 @@ impl<'s> Resolver<'s, '_> {
         names.iter().position(|known| known == near).map(|index| (index, false))
     }
 
-    /// Where a mistake at `place` is shown, and, if that is somewhere else, where it is: the text of a block from another
-    /// module may be in another crate, whose source may not be there, so the user's call of it is underlined. The text of a
-    /// composite is in no file.
+    /// Returns the place at which a mistake at `place` is shown. If that is another place, returns the original one as text.
+    ///
+    /// A block of another module may be in another crate, whose source may be missing. So the user's call of it is underlined. The text of a
+    /// composite is
+    /// in no file, so it has no original place.
     pub(crate) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
         let is_own = |frame: &Frame<'s>| std::ptr::eq(frame.module, self.module);
         let (mut shown, mut around) = (place, Some(frame));

@@ -1,4 +1,4 @@
-//! Layers that `operation!` declares: which one a name means, and what it is where it stands.
+//! Resolves layers that `operation!` declares.
 
 use super::Resolver;
 use super::formulas::Making;
@@ -20,10 +20,10 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 
-/// An operation, and the module that its names are those of.
+/// An operation, and the module in which its names are resolved.
 pub(super) type Declared<'s> = (&'s Operation, &'s Module);
 
-/// The names of arguments live as long as the process, as those of layers do; each is kept once.
+/// Returns a name of an argument that lives as long as the process, as names of layers do. Each name is stored once.
 fn kept(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,7 +38,7 @@ fn kept(name: &str) -> &'static str {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// The operation that a name without a path stands for. Where several modules have one, that is a mistake.
+    /// Returns the operation that a name without a path means, or `None`. Reports a name that several modules have.
     pub(super) fn operation_called(
         &mut self,
         element: &Expression,
@@ -55,7 +55,7 @@ impl<'s> Resolver<'s, '_> {
         found.first().copied()
     }
 
-    /// The operations that a name without a path may stand for: the one of this module, or those of the modules it imports.
+    /// Returns the operations that a name without a path may mean: that of this module, or those of the modules that it imports.
     pub(super) fn operations_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Declared<'s>> {
         match operation(frame.module, name) {
             Some(own) => vec![own],
@@ -63,13 +63,13 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Every name that [`Resolver::operations_called`] would find.
+    /// Returns every name that [`Resolver::operations_called`] would find.
     pub(super) fn operation_names(&self, frame: &Frame<'s>) -> Vec<String> {
         let modules = std::iter::once(frame.module).chain(frame.module.uses.iter().map(|import| &import.module));
         modules.flat_map(|module| &module.operations).map(|operation| operation.name.to_string()).collect()
     }
 
-    /// Feeds `current` to an operation.
+    /// Feeds `current` to an operation, and returns its output.
     pub(super) fn operation(
         &mut self,
         element: &'s Expression,
@@ -94,7 +94,7 @@ impl<'s> Resolver<'s, '_> {
         let values = options.iter().map(ToString::to_string).zip(reading.layer).collect();
         if let Some(input) = current.filter(|_| !operation.is_broken && !self.declaring) {
             let inner = self.inside(operation, module, values, (element, frame));
-            // Otherwise what is wrong has been reported.
+            // `None` means that a mistake has been reported.
             if let Some(own) = self.own(&call, operation, (module, inner), input) {
                 let added = self.graph.own_layer(&own, input, String::new(), self.used(&given));
                 built.mistakes.extend(added.mistakes);
@@ -104,7 +104,7 @@ impl<'s> Resolver<'s, '_> {
         self.finish(&call, &given, built, current, segment)
     }
 
-    /// The names of an operation, where its arguments have these values.
+    /// Returns the frame of an operation whose arguments have these values.
     fn inside(
         &self,
         operation: &'s Operation,
@@ -158,7 +158,7 @@ impl<'s> Resolver<'s, '_> {
         defaults
     }
 
-    /// What an operation is on a value; `None` after a mistake, which has been reported.
+    /// Returns the layer that an operation is for this input. `None` after a mistake, which has been reported.
     fn own(
         &mut self,
         call: &Call<'s, '_>,
@@ -215,7 +215,7 @@ impl<'s> Resolver<'s, '_> {
         Some(Own { kind, op, parameters })
     }
 
-    /// Gives the axes of what arrives their names. The axes of the one with `..`.
+    /// Binds the names of the input's axes to their lengths. Returns the axes of the name with `..`. `None` after a mistake.
     fn bind_axes(
         &mut self,
         call: &Call<'s, '_>,
@@ -257,13 +257,13 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// Whether a name of an axis is that of an argument or a constant, so that the axis must have that length.
+    /// True if the name of an axis is that of an argument or a constant, so that the axis must have that length.
     fn is_number(&self, name: &Ident, inner: &Frame<'s>) -> bool {
         let name = name.to_string();
         inner.parameter(&name).is_some() || inner.module.constants.iter().any(|constant| constant.name == name)
     }
 
-    /// Dimensions that are written as expressions.
+    /// Returns the shape whose dimensions are written as expressions. `None` after a mistake, which has been reported.
     fn shape(&mut self, axes: &'s [Axis], rest: Shape, inner: &Rc<Frame<'s>>) -> Option<Shape> {
         let mut dims = Vec::new();
         for axis in axes {
@@ -292,7 +292,9 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// Returns how parameter `name` begins: `1.0`, an initialiser as `Normal(0.02)`, or `Kaiming(inputs)`, uniform within `1 / sqrt(inputs)`.
+    /// Returns how parameter `name` begins. `None` after a mistake, which has been reported.
+    ///
+    /// It is written `1.0`, as an initialiser such as `Normal(0.02)`, or as `Kaiming(inputs)`: uniform within `1 / sqrt(inputs)`.
     fn own_init(&mut self, name: &str, written: &'s Expression, inner: &Rc<Frame<'s>>, shape: Shape) -> Option<Init> {
         let Some((_, inputs)) = call_of_one(written).filter(|(name, _)| *name == "Kaiming") else {
             let initializer = self.initializer(name, written, inner)?;
@@ -315,7 +317,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// An operation with functions of its own.
+    /// Returns an operation that has functions rather than a formula.
     fn functions(
         &mut self,
         operation: &'s Operation,
@@ -365,7 +367,7 @@ impl<'s> Resolver<'s, '_> {
         Some(ops::Declared::from(op).into())
     }
 
-    /// A number for forward and backward, or a pair of them; 0 where none is written.
+    /// Returns the numbers for forward and backward, which are written as one number or as a pair. Both are 0 if none is written.
     fn both(&mut self, written: Option<&'s Expression>, inner: &Rc<Frame<'s>>) -> Option<[u64; 2]> {
         let Some(written) = written else { return Some([0, 0]) };
         match &written.kind {
@@ -377,7 +379,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Where the functions of an operation are: see `gpumem_core::operation::Operations`.
+    /// Returns the route to the functions of an operation: see `gpumem_core::operation::Operations`.
     fn route(&self, operation: &Operation, module: &'s Module) -> Option<Vec<u64>> {
         fn to(from: &Module, module: &Module) -> Option<Vec<u64>> {
             if std::ptr::eq(from, module) {
@@ -396,12 +398,12 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// The operations of a module that are no formulas, in the order in which their functions are listed.
+/// Returns the operations of a module that are not formulas, in the order in which their functions are listed.
 pub(crate) fn with_functions(module: &Module) -> impl Iterator<Item = &Operation> {
     module.operations.iter().filter(|operation| operation.value.is_none())
 }
 
-/// An argument by its name.
+/// Reads an argument by its name.
 fn read<'s>(from: &mut Arguments<'_>, name: &'static str, kind: &Ident, default: Option<&Known<'s>>) -> Known<'s> {
     let kind = kind.to_string();
     let (wanted, take): (&str, fn(&Argument) -> Option<Argument>) = match kind.as_str() {
@@ -439,7 +441,7 @@ fn read<'s>(from: &mut Arguments<'_>, name: &'static str, kind: &Ident, default:
     }
 }
 
-/// The same names.
+/// Copies a frame without its `let`s and taps.
 fn copy<'s>(frame: &Frame<'s>) -> Frame<'s> {
     Frame {
         call: frame.call.clone(),
@@ -454,7 +456,7 @@ fn copy<'s>(frame: &Frame<'s>) -> Frame<'s> {
     }
 }
 
-/// The names in an expression, each once.
+/// Returns the names in an expression, each once.
 fn names_of(expression: &Expression) -> Vec<String> {
     let mut names = Vec::new();
     for expression in expression.all() {
@@ -471,7 +473,7 @@ fn operation<'s>(module: &'s Module, name: &str) -> Option<Declared<'s>> {
     module.operations.iter().find(|operation| operation.name == name).map(|operation| (operation, module))
 }
 
-/// Names of operations that nothing could call.
+/// Reports names of operations that no network could use.
 pub(super) fn check_operations(module: &Module, errors: &mut Errors) {
     for operation in &module.operations {
         let name = operation.name.to_string();
@@ -485,7 +487,7 @@ pub(super) fn check_operations(module: &Module, errors: &mut Errors) {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// Looks at the formulas of a module, whether or not anything calls them.
+    /// Checks the formulas of a module, even if nothing calls them.
     pub(super) fn check_formulas(&mut self, module: &'s Module) {
         for operation in module.operations.iter().filter(|operation| !operation.is_broken) {
             let defaults = self.defaults(

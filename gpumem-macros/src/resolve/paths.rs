@@ -1,27 +1,27 @@
 //! Paths of layers: `stage[0].conv2d[1]`.
 //!
-//! A segment gets its number among the equal names of its block instance, and none where it is the only one. That is not
-//! known before the whole instance has been resolved, so paths are spelled at the end.
+//! A segment gets its number among the equal names of its block instance, and no number if it is the only one. That is known only after the whole
+//! instance has been resolved, so paths are spelled at the end.
 
 use crate::syntax::Place;
 use std::collections::HashMap;
 
-/// The name of a block that has only its number in paths, as a module of an `nn.Sequential`: `layer1[0]`.
+/// The name of a block that has only a number in paths, as a module of an `nn.Sequential` has: `layer1[0]`.
 pub(super) const INDEX: &str = "[]";
 
-/// A segment: the instance it is in, and its number there.
+/// A segment of a path: its instance, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Segment {
     instance: usize,
     index: usize,
 }
 
-/// The inside of a block call, or of `forward`.
+/// The contents of a block call, or of `forward`.
 #[derive(Debug, Default)]
 struct Instance {
-    /// The segment that it is the inside of.
+    /// The segment whose contents this is. `None` for `forward`.
     parent: Option<Segment>,
-    /// Name, number among equal names, and where the user chose the name.
+    /// For each segment, its name, its number among equal names, and the place at which the user chose the name, if so.
     segments: Vec<(String, usize, Option<Place>)>,
     counts: HashMap<String, usize>,
 }
@@ -38,7 +38,7 @@ impl Paths {
         Paths { instances: vec![Instance::default()], current: 0 }
     }
 
-    /// Adds a segment. `chosen` is the place of a name that the user chose.
+    /// Adds a segment. `chosen` is the place at which the user chose the name, if so.
     pub(super) fn add(&mut self, name: &str, chosen: Option<Place>) -> Segment {
         let name = name.trim_start_matches("r#");
         let instance = &mut self.instances[self.current];
@@ -48,8 +48,9 @@ impl Paths {
         Segment { instance: self.current, index: instance.segments.len() - 1 }
     }
 
-    /// Adds a segment for a layer that shares another one's parameters, whose name the user chose. Where the instance has the name, it
-    /// stays with the one that has it: this one has a number behind it.
+    /// Adds a segment with a chosen name for a layer that shares the parameters of another one.
+    ///
+    /// If the instance has that name already, the new segment gets a number, and the older one keeps the name without one.
     pub(super) fn add_again(&mut self, name: &str, chosen: Place) -> Segment {
         let instance = &mut self.instances[self.current];
         let number = instance.segments.iter().filter(|(other, ..)| other == name).count();
@@ -60,7 +61,7 @@ impl Paths {
         Segment { instance: self.current, index: instance.segments.len() - 1 }
     }
 
-    /// Opens an instance named `name`; returns what [`Paths::close`] needs. Without a name, layers go on in the instance around.
+    /// Opens an instance named `name`, and returns the argument for [`Paths::close`]. Without a name, layers are added to the current instance.
     pub(super) fn open(&mut self, name: &str) -> usize {
         if name.is_empty() {
             return self.current;
@@ -89,12 +90,12 @@ impl Paths {
         path
     }
 
-    /// Names that users chose and that are not the only one of their instance.
+    /// Returns names that users chose although another layer of the instance has them.
     pub(super) fn taken(&self) -> impl Iterator<Item = (&str, Place)> {
         self.instances.iter().flat_map(|instance| {
             let taken = |(name, number, chosen): &(String, usize, Option<Place>)| {
                 let alone = instance.counts[name] == 1;
-                // Where all of them were chosen, the first one is the one that has the name.
+                // If all of them were chosen, the first one may keep the name.
                 let first_of_chosen = *number == 0
                     && instance.segments.iter().all(|(other, _, chosen)| other != name || chosen.is_some());
                 chosen.filter(|_| !alone && !first_of_chosen)
@@ -104,7 +105,7 @@ impl Paths {
     }
 }
 
-/// The segment of a layer: `BatchNorm2d` is `batch_norm2d`.
+/// Returns the segment of a layer: `batch_norm2d` for `BatchNorm2d`.
 pub(super) fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

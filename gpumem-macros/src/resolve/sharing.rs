@@ -1,17 +1,17 @@
-//! Which layer's parameters the layers of a named element share.
+//! Finds the layer whose parameters a layer of a named element shares.
 //!
-//! The first use of `let w = ..` creates parameters and records its rows; the k-th layer of a later use shares those of the
-//! k-th row. Uses nest, so recordings and shares are stacks.
+//! The first use of `let w = ..` creates parameters and records its rows. The k-th layer of a later use shares those of the k-th row. Uses nest, so
+//! recordings and shares are stacks.
 
 use gpumem_core::graph::RowId;
 
-/// A row, or `None` where a mistake kept it from being made.
+/// A row, or `None` if a mistake kept it from being made.
 type MaybeRow = Option<RowId>;
 
 #[derive(Default)]
 pub(super) struct Sharing {
     recordings: Vec<Vec<MaybeRow>>,
-    /// The rows of the first use, and how many layers of this use there have been.
+    /// The rows of the first use, and the number of layers of this use so far.
     shares: Vec<(Vec<MaybeRow>, usize)>,
 }
 
@@ -32,13 +32,13 @@ impl Sharing {
         self.shares.pop();
     }
 
-    /// The row whose parameters the next layer shares.
+    /// Returns the row whose parameters the next layer shares. `None` if it has its own.
     pub(super) fn owner(&self) -> MaybeRow {
         let (rows, next) = self.shares.last()?;
         rows.get(*next).copied().flatten()
     }
 
-    /// Notes that a layer was added as `row`. What shares it later shares with its owner.
+    /// Records that a layer was added as `row`. If that layer shares parameters itself, later uses share with their owner.
     pub(super) fn added(&mut self, row: MaybeRow) {
         let owner = self.owner().or(row);
         for recording in &mut self.recordings {

@@ -1,4 +1,4 @@
-//! `lengths(n, x)` and `segments(rows, x)`: which steps of a sequence count for what is inside.
+//! Resolves `lengths(n, x)` and `segments(rows, x)`, which say which time steps of a sequence count inside them.
 
 use super::frame::{Current, Frame, Known};
 use super::types::{Declared, Form};
@@ -11,7 +11,7 @@ use gpumem_core::suggest::nearest;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The word, and how it is written.
+/// Returns the word for messages, and an example.
 fn word(seen: Seen) -> (&'static str, &'static str) {
     match seen {
         Seen::Segments => ("segments", "`segments(rows, repeat(12, TransformerBlock(768, 12, 3072)))`"),
@@ -20,7 +20,7 @@ fn word(seen: Seen) -> (&'static str, &'static str) {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// `lengths(n, x)`, `segments(rows, x)`, with `of = name` for another value than what arrives.
+    /// Resolves `lengths(n, x)` and `segments(rows, x)`. With `of = name` they are about another value than the current one.
     pub(super) fn within_steps(
         &mut self,
         element: &'s Expression,
@@ -51,7 +51,7 @@ impl<'s> Resolver<'s, '_> {
         end
     }
 
-    /// Returns the meaning of a `lengths` or `segments`; `None` after a mistake, or if the input is not known.
+    /// Returns the meaning of a `lengths` or `segments`. `None` after a mistake, or if the input is not known.
     fn steps_of(
         &mut self,
         element: &'s Expression,
@@ -86,7 +86,7 @@ impl<'s> Resolver<'s, '_> {
         Some(steps)
     }
 
-    /// The input that says which steps count, or how many there are where all do.
+    /// Returns the input that says how many time steps count, or the count if all do. `None` after a mistake.
     fn numbers_of(&mut self, seen: Seen, written: &'s Expression, frame: &Rc<Frame<'s>>) -> Option<Numbers> {
         let (word, form) = match seen {
             Seen::Segments => ("segments", Form::Segments),
@@ -134,7 +134,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// The value that `of = name` names.
+    /// Returns the value that `of = name` names. `None` after a mistake.
     fn value_of(&mut self, of: &'s Argument, frame: &Rc<Frame<'s>>) -> Current {
         let Kind::Name(name) = &of.value.kind else {
             let message = "`of` names a value that was tapped, or an input, as `of = memory`";
@@ -153,7 +153,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Reports a value that says which steps of another one count, where a value of numbers or tokens should stand.
+    /// True if a node is an input of lengths or segments. Reports that it is used as if it were a value of numbers or tokens.
     pub(super) fn is_counted(&mut self, element: &Expression, node: NodeId, name: &str, frame: &Frame<'s>) -> bool {
         let Some(declared) = self.counted.get(&node) else { return false };
         let word = if declared.form == Form::Segments { "segments" } else { "lengths" };
@@ -163,11 +163,11 @@ impl<'s> Resolver<'s, '_> {
         true
     }
 
-    /// The taps and outputs whose steps do not all count.
+    /// Returns the taps and outputs with padded time steps.
     pub(super) fn padded(&self, forward: &Function, taps: &HashMap<String, Current>, outputs: &[NodeId]) -> Padded {
         let lengths = |node: NodeId| {
             let input = self.scopes.iter().rev().find_map(|steps| steps.lengths_at(&self.graph, node))?;
-            // Inputs are the first nodes.
+            // Inputs are the first nodes, so the index of an input is that of its parameter.
             Some(forward.parameters.get(input)?.name.to_string())
         };
         let of_tap = |(name, node): (&String, &Current)| Some((name.clone(), lengths((*node)?)?));
@@ -177,7 +177,7 @@ impl<'s> Resolver<'s, '_> {
         }
     }
 
-    /// Reports a first input, with which the body begins, that is no value.
+    /// Reports a first input that is lengths or segments: the body begins with the first input, which must be a value.
     pub(super) fn check_first_input(&mut self, forward: &Function, first: &Declared) {
         if first.form.counts_steps()
             && let Some(input) = forward.parameters.first()
@@ -188,10 +188,10 @@ impl<'s> Resolver<'s, '_> {
     }
 }
 
-/// The steps that count.
+/// The time steps that count.
 enum Numbers {
-    /// All of so many.
+    /// All of this many.
     All(u64),
-    /// Those that an input says, of so many.
+    /// As many as the input at this node says, of this many.
     Of(NodeId, u64),
 }

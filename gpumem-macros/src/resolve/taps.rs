@@ -1,4 +1,4 @@
-//! Taps that nobody reads, and names that stand for two.
+//! Checks for taps that nothing reads, and for names that are tapped twice.
 
 use crate::errors::Errors;
 use crate::syntax::{Argument, Body, Expression, Function, Kind, Module, Source};
@@ -7,9 +7,9 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::ToTokens as _;
 use std::collections::HashSet;
 
-/// Checks the taps of a network without other mistakes, which may have hidden who reads them.
+/// Checks the taps of a network that has no other mistakes, since such mistakes may hide a read.
 ///
-/// A `from` counts wherever it stands: a block may read what its caller tapped, and an `if` may leave it out this time.
+/// A `from` counts wherever it is: a block may read a tap of its caller, and an `if` may leave it out this time.
 pub(super) fn check(source: &Source, errors: &mut Errors) {
     if !errors.is_empty() {
         return;
@@ -22,7 +22,7 @@ pub(super) fn check(source: &Source, errors: &mut Errors) {
     let measured: Vec<String> = measured.flat_map(|loss| names_among(loss.value.to_token_stream())).collect();
     let taps: Vec<String> = taps_of(&forward.body).0.iter().map(|tap| tap.to_string()).collect();
     let taps: Vec<&str> = taps.iter().map(String::as_str).collect();
-    // What a misspelt name in the loss was meant to be is read as well.
+    // A misspelt name in the loss counts as a read of the nearest tap.
     read.extend(measured.iter().filter_map(|name| nearest(name, &taps)).map(String::from));
     check_function(forward, &inputs, &read, errors);
     for block in &source.module.blocks {
@@ -30,7 +30,7 @@ pub(super) fn check(source: &Source, errors: &mut Errors) {
     }
 }
 
-/// The same for a block of a module that is declared for others.
+/// Checks the taps of a block of a module, which other crates may call, as `check` does for networks.
 pub(super) fn check_declared(block: &Function, module: &Module, errors: &mut Errors) {
     if errors.is_empty() {
         check_function(block, &[], &names_read(module), errors);
@@ -52,14 +52,14 @@ fn check_function(function: &Function, inputs: &[&Ident], read: &HashSet<String>
     }
 }
 
-/// Every name that is read in the blocks of a module, and of those that it imports.
+/// Returns every name that is read in the blocks of a module, and of those that it imports.
 fn names_read(module: &Module) -> HashSet<String> {
     let own = module.blocks.iter().flat_map(|block| taps_of(&block.body).1);
     let imported = module.uses.iter().flat_map(|import| names_read(&import.module));
     own.chain(imported).collect()
 }
 
-/// The names that are tapped in a body, once where the branches of an `if` have one each, and those that are read.
+/// Returns the names that are tapped in a body, and those that are read. A name in both branches of an `if` is tapped once.
 pub(crate) fn taps_of(body: &Body) -> (Vec<&Ident>, Vec<String>) {
     let (mut taps, mut read) = (Vec::new(), Vec::new());
     for element in body.lets.iter().map(|binding| &binding.element).chain([&body.element]) {
@@ -78,7 +78,7 @@ fn collect<'s>(expression: &'s Expression, taps: &mut Vec<&'s Ident>, read: &mut
                     read.push(value.to_string());
                 }
             }
-            // The value whose steps they count.
+            // `of` reads the value whose time steps are counted.
             let of = arguments.iter().filter(|argument| argument.name.as_ref().is_some_and(|name| name == "of"));
             read.extend(of.filter_map(|of| match &of.value.kind {
                 Kind::Name(value) if name == "lengths" || name == "segments" => Some(value.to_string()),
@@ -105,7 +105,7 @@ fn collect<'s>(expression: &'s Expression, taps: &mut Vec<&'s Ident>, read: &mut
     }
 }
 
-/// Every name among these tokens.
+/// Returns every name among these tokens.
 fn names_among(tokens: TokenStream) -> Vec<String> {
     let names = tokens.into_iter().flat_map(|token| match token {
         TokenTree::Ident(name) => vec![name.to_string()],
