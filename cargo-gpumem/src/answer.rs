@@ -1,4 +1,4 @@
-//! Answers for networks on cards, and the networks without an answer.
+//! Computes if networks fit cards, and lists the networks without an answer.
 
 use crate::Failure;
 use crate::network::{Built, LeftOut, Network, has_instance};
@@ -17,40 +17,42 @@ pub struct Answer {
     pub label: String,
     /// `train`, `infer`, or `together` of several networks.
     pub program: &'static str,
-    /// The networks of a `fits!`, where there are several.
+    /// The networks of a `fits!` with several. `None` for one network.
     pub networks: Option<Vec<String>>,
     pub package: Option<String>,
     pub file: String,
     pub line: u64,
-    /// Samples in a step, and the format's name. `None` of several networks.
+    /// Samples in a step. The next field is the name of the precision. Both are `None` for several networks.
     pub batch: Option<u64>,
     pub precision: Option<&'static str>,
     pub device: Device,
-    /// Bytes of the arena with the reserve.
+    /// Bytes of the arena and the reserve.
     pub total: u64,
-    /// Bytes that are left to others.
+    /// Bytes that the user leaves to other processes.
     pub headroom: u64,
-    /// `None` of several networks.
+    /// The largest batch that fits. `None` for several networks.
     pub largest_batch: Option<u64>,
-    /// Of a network that keeps a cache.
+    /// The longest cache that fits, in time steps. `None` unless the network keeps a cache.
     pub longest_cache: Option<u64>,
 }
 
 impl Answer {
-    /// Bytes that stay free; how many are missing.
+    /// Returns the bytes that stay free, or as an `Err` the bytes that are missing.
     pub fn left(&self) -> Result<u64, u64> {
         let (needs, has) = (self.total.saturating_add(self.headroom), self.device.usable());
         has.checked_sub(needs).ok_or(needs - has.min(needs))
     }
 }
 
-/// An answer for a network on a card, or the reason why there is none.
+/// All answers, and the networks or programs without one.
 pub struct Answers {
     pub answers: Vec<Answer>,
     pub left_out: Vec<LeftOut>,
 }
 
-/// The programs of networks beside the cards that were asked about, or those that are written. A network that was named has an answer.
+/// Compares the programs of networks with cards: those of the command line, or those that each network names.
+///
+/// A network that the command line names must have an answer.
 pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
     let Built { networks, together, mut left_out, .. } = built;
     let asked = asked(arguments);
@@ -58,7 +60,7 @@ pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
     for network in &networks {
         let steps = match steps(network, &arguments.settings) {
             Ok(steps) => steps,
-            // Its instances speak for it.
+            // The instances of a generic network have answers instead of it.
             Err(_) if arguments.networks.is_empty() && has_instance(&networks, network) => continue,
             // A network that the user did not name does not stop the answers for others.
             Err(failure) if arguments.networks.is_empty() => {
@@ -93,7 +95,7 @@ pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
     Ok(Answers { answers, left_out })
 }
 
-/// Answers for the programs of one network. Returns those that no card is named for.
+/// Adds answers for the programs of one network. Returns the programs that no card is named for.
 fn of_network(
     network: &Network,
     steps: &[Step],
@@ -105,7 +107,7 @@ fn of_network(
     for step in steps {
         let before = answers.len();
         let headroom = arguments.headroom.unwrap_or(step.headroom);
-        // The compiler plans for all cards that are written, and for each that it is asked about, alone.
+        // As the compiler does, plans once for all cards that the network names, but separately for each card of the command line.
         let Some(asked) = asked else {
             for card in &step.cards {
                 answers.push(answer(step, Device::Known(card), &step.cards, headroom)?);
@@ -138,7 +140,7 @@ fn asks_about(together: &Together, network: &Network, step: &Step) -> bool {
     })
 }
 
-/// The cards that were asked about instead of those that are written.
+/// Returns the cards of the command line, which replace those of networks. `None` if there are none.
 fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     if arguments.all {
         return Some(cards::ALL.iter().filter(|card| card.runs()).map(Device::Known).collect());
@@ -146,7 +148,7 @@ fn asked(arguments: &Fit) -> Option<Vec<Device>> {
     (!arguments.cards.is_empty()).then(|| arguments.cards.clone())
 }
 
-/// A step on a device, of a network that is aimed at these cards.
+/// Returns the answer for a step on a device, planned for the target cards `aim`.
 fn answer(step: &Step, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.within(aim, device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
@@ -154,7 +156,7 @@ fn answer(step: &Step, device: Device, aim: &[&'static Card], headroom: u64) -> 
     of_step(step, device, (total, headroom), (largest_batch, longest_cache))
 }
 
-/// A step on a device, as the compiler made it for the cards that are written.
+/// Returns the answer for a step on a device, planned as the compiler did for the cards of the network.
 fn as_written(step: &Step, device: Device, headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.as_written(device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
@@ -187,7 +189,7 @@ fn of_step(
     })
 }
 
-/// Fails for a card that nothing runs on. The compiler refuses one that is written.
+/// Fails for a card that no backend runs on. The compiler refuses such a card in a network.
 fn runs(label: &str, device: Device) -> Result<(), Failure> {
     match device {
         Device::Known(card) if !card.runs() => Err(format!("`{label}`: {}", crate::options::too_old(card)).into()),
@@ -195,8 +197,9 @@ fn runs(label: &str, device: Device) -> Result<(), Failure> {
     }
 }
 
-/// The networks of a `fits!` on each of its cards, or on each that was asked about: their arenas, and one reserve. Of one network, the cards
-/// that it does not name itself.
+/// Returns answers for the networks of a `fits!` on each of its cards, or on each of the command line: their arenas, and one reserve.
+///
+/// For a `fits!` of one network, only cards that the network itself does not name are answered.
 fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Result<Vec<Answer>, Failure> {
     let mut primary = Vec::new();
     for member in &together.members {

@@ -1,4 +1,4 @@
-//! Building, and the records in what was built.
+//! Builds packages, and reads the records in the files that were built.
 
 use crate::Failure;
 use crate::network::{Built, networks};
@@ -15,11 +15,13 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The section that records are in.
+/// The names of sections that hold records.
 const SECTIONS: [&str; 2] = [".gpumem", "__gpumem"];
 
-/// Builds what was asked for from a folder and returns its networks. What is no record, or a section that cannot be read, is counted, and
-/// named on standard error. Without a `target` it builds in a folder of its own inside the one where cargo does.
+/// Builds in `folder` and returns the networks that were built.
+///
+/// Records and sections that cannot be read are counted, and named on standard error. Without a `target`, builds in a folder inside cargo's target
+/// folder.
 pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Result<Built, Failure> {
     let (mut found, mut unreadable) = (Vec::new(), 0);
     let (metadata, files) = artefacts(build, folder, target)?;
@@ -33,7 +35,7 @@ pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Resul
     Ok(Built { unreadable: built.unreadable + unreadable, ..built })
 }
 
-/// The records in the bytes of a file, each a text and a blueprint, and how many others could not be read.
+/// Returns the records in the bytes of a file, each a text and a blueprint, and the number of records that could not be read.
 pub fn records_of(path: &Path, bytes: &[u8]) -> (Vec<(String, Vec<u8>)>, usize) {
     let (mut found, mut unreadable) = (Vec::new(), 0);
     let mut skipped = |error: &dyn std::fmt::Display| {
@@ -52,7 +54,9 @@ pub fn records_of(path: &Path, bytes: &[u8]) -> (Vec<(String, Vec<u8>)>, usize) 
     (found, unreadable)
 }
 
-/// Returns the package of the workspace that a file is in. The compiler is given the paths of the workspace's files relative to its root.
+/// Returns the package of the workspace that a file is in. `None` for files outside.
+///
+/// The compiler gets the paths of the workspace's files relative to its root.
 fn package_of(metadata: &Metadata, file: &Path) -> Option<String> {
     let path = metadata.workspace_root.as_std_path().join(file);
     let packages = metadata.packages.iter().filter_map(|package| {
@@ -62,7 +66,7 @@ fn package_of(metadata: &Metadata, file: &Path) -> Option<String> {
     packages.max().map(|(_, name)| name)
 }
 
-/// Builds, and returns what cargo says of the workspace and the files that were made of its packages.
+/// Builds, and returns cargo's description of the workspace and the files that were built from its packages.
 fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Metadata, BTreeSet<PathBuf>), Failure> {
     let mut metadata = MetadataCommand::new();
     metadata.current_dir(folder).no_deps();
@@ -70,7 +74,7 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Met
         metadata.manifest_path(manifest);
     }
     let metadata = metadata.exec()?;
-    // A folder of its own: what is built here is not checked, and nobody shall take it for what is.
+    // A separate folder, because these files are built without the check and must not be used as if they were checked.
     let target = target.map_or_else(|| metadata.target_directory.join("gpumem").into_std_path_buf(), Path::to_path_buf);
     let mut child = cargo(build, folder, &target, has_library(&metadata, build))
         .stdout(Stdio::piped())
@@ -95,24 +99,24 @@ fn artefacts(build: &Build, folder: &Path, target: Option<&Path>) -> Result<(Met
     Ok((metadata, files))
 }
 
-/// The build, with everything that records are read from.
+/// Returns the command that builds everything that may contain records.
 fn cargo(build: &Build, folder: &Path, target: &Path, has_library: bool) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(folder).args(["build", "--bins", "--examples"]);
     command.arg("--message-format=json-render-diagnostics").arg("--target-dir").arg(target);
     let profile = build.profile();
     command.args(["--profile", profile]);
-    // What is optimised at the end is no object file before: a library would have no sections.
+    // With LTO, a library would not contain object files, and so no sections.
     for setting in ["debug=0", "strip=\"none\"", "lto=\"off\""] {
         command.arg("--config").arg(format!("profile.{profile}.{setting}"));
     }
     command.env("__GPUMEM_CHECK", UNCHECKED);
-    // They are for the compiler's check. Without it they would still decide what `batch: Largest` is.
+    // These variables are for the compiler's check. Without it, they would still change the batch of `batch: Largest`.
     for variable in ["GPUMEM_CARDS", "GPUMEM_VRAM", "GPUMEM_HEADROOM"] {
         command.env_remove(variable);
     }
     for (option, given) in [
-        // An error where there is none.
+        // cargo fails if there is no library.
         ("--lib", has_library),
         ("--workspace", build.workspace),
         ("--all-features", build.all_features),
@@ -131,13 +135,13 @@ fn cargo(build: &Build, folder: &Path, target: &Path, has_library: bool) -> Comm
     command
 }
 
-/// The bytes of a section, or why they cannot be read.
+/// The bytes of a section, or the reason why they cannot be read.
 type Section = Result<Vec<u8>, String>;
 
 /// The first bytes of an archive.
 const ARCHIVE: &[u8] = b"!<arch>\n";
 
-/// All sections with records: of an executable or a library, or of every object in an archive. Anything else has none.
+/// Returns all sections with records: those of an executable or a library, or of every object in an archive. Other files have none.
 fn sections(bytes: &[u8]) -> Vec<Section> {
     if !bytes.starts_with(ARCHIVE) {
         return sections_of_object(bytes);

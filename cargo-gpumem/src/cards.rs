@@ -1,4 +1,4 @@
-//! `cargo gpumem cards`: the table of cards.
+//! Implements `cargo gpumem cards`, which prints the table of cards.
 
 use crate::Failure;
 use crate::options::{Cards, Plain};
@@ -25,7 +25,7 @@ pub fn run(arguments: &Cards) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The card of this name, or those whose names begin so.
+/// Returns the card of this name, or those whose names begin with it.
 fn found(name: Option<&str>) -> Vec<&'static Card> {
     let Some(name) = name else { return cards::ALL.iter().collect() };
     if let Some(card) = cards::find(name) {
@@ -41,7 +41,7 @@ fn basis(card: &Card) -> &'static str {
     }
 }
 
-/// Bytes that remain for an arena.
+/// Returns the bytes that a card has for an arena.
 fn room(card: &Card) -> u64 {
     card.usable().saturating_sub(card.reserve())
 }

@@ -1,4 +1,4 @@
-//! `cargo gpumem diff`: what a change costs, network by network.
+//! Implements `cargo gpumem diff`, which compares the memory of each network before and after a change.
 
 use crate::Failure;
 use crate::artefacts::networks_of;
@@ -12,27 +12,27 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A worktree that is removed at the end.
+/// A worktree of git that is removed when it is dropped.
 struct Worktree {
     repository: PathBuf,
     folder: PathBuf,
 }
 
 impl Worktree {
-    /// Checks `revision` out into a folder of its own.
+    /// Checks `revision` out into a new folder.
     fn new(revision: &str) -> Result<Worktree, Failure> {
         let repository = PathBuf::from(git(Path::new("."), &["rev-parse", "--show-toplevel"])?);
         let commit = git(&repository, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")])
             .map_err(|_| format!("git knows no revision `{revision}`"))?;
         let folder = empty_folder(&repository, &format!("cargo-gpumem-{}-{}", &commit[..12], std::process::id()))?;
-        // From here on it is removed, whatever fails.
+        // From here on, dropping the worktree removes it, whatever fails.
         let worktree = Worktree { repository, folder };
         let path = worktree.folder.to_str().ok_or("the path of the repository is no text")?;
         git(&worktree.repository, &["worktree", "add", "--detach", "--quiet", path, &commit])?;
         Ok(worktree)
     }
 
-    /// The path in it that corresponds to this one in the repository.
+    /// Returns the path in the worktree that corresponds to `path` in the repository.
     fn inside(&self, path: &Path) -> Result<PathBuf, Failure> {
         let (path, repository) = (path.canonicalize()?, self.repository.canonicalize()?);
         let inside = path.strip_prefix(&repository);
@@ -40,8 +40,11 @@ impl Worktree {
         Ok(self.folder.join(inside))
     }
 
-    /// The networks of the revision. They are built in it, wherever cargo builds otherwise: cargo takes a package at the same place
-    /// of two worktrees for one.
+    /// Builds and returns the networks of the revision.
+    ///
+    /// They are built inside the worktree even if cargo builds elsewhere by default, because cargo takes packages at the same place of two worktrees
+    /// for
+    /// one.
     fn networks(&self, build: &Build) -> Result<Built, Failure> {
         let manifest_path = build.manifest_path.as_deref().map(|path| self.inside(path)).transpose()?;
         let target = self.folder.join("target").join("gpumem");
@@ -54,13 +57,15 @@ impl Drop for Worktree {
         if let Some(path) = self.folder.to_str() {
             let _ = git(&self.repository, &["worktree", "remove", "--force", path]);
         }
-        // One that git never took.
+        // If git did not create the worktree, the folder is empty.
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
-/// Makes a folder for a worktree: beside the repository, so that `path = "../gpumem"` leads where it does from there and cargo finds the
-/// same configuration above it; or where that cannot be written to, among temporary files.
+/// Makes a folder for a worktree next to the repository.
+///
+/// There `path = "../gpumem"` leads to the same place, and cargo finds the same configuration above it. If that folder cannot be created, makes one
+/// among temporary files.
 fn empty_folder(repository: &Path, name: &str) -> Result<PathBuf, Failure> {
     let beside = repository.parent().map(|parent| parent.join(name));
     if let Some(folder) = beside.filter(|folder| std::fs::create_dir(folder).is_ok()) {
@@ -71,7 +76,7 @@ fn empty_folder(repository: &Path, name: &str) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-/// What git prints, without the end of the line.
+/// Runs git and returns its output, without the newline at the end.
 fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
     let output = Command::new("git").current_dir(folder).args(arguments).output();
     let output = output.map_err(|error| format!("cannot run git: {error}"))?;
@@ -81,7 +86,7 @@ fn git(folder: &Path, arguments: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_string())
 }
 
-/// A program before and after; one of them where it is new or gone.
+/// A program before and after a change. One side is `None` if the program is new or gone.
 struct Change {
     title: String,
     /// The name in tables.
@@ -115,7 +120,7 @@ pub fn report(before: &[Network], now: &[Network], arguments: &Diff) -> Result<S
     })
 }
 
-/// The networks, if all could be read: what is missing on one side is not new, and not gone either.
+/// Returns the networks, or fails if some could not be read: a network that is missing for that reason is neither new nor gone.
 fn complete(built: Built, advice: &str) -> Result<Vec<Network>, Failure> {
     match built.unreadable {
         0 => Ok(built.networks),
@@ -128,7 +133,7 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
     for network in networks {
         let steps = match steps(network, &arguments.plan.settings) {
             Ok(steps) => steps,
-            // Its instances speak for it.
+            // The instances of a generic network are compared instead of it.
             Err(_) if has_instance(networks, network) => continue,
             // A network that is generic over its batch has no figures without a batch.
             Err(failure) => {
@@ -144,7 +149,7 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
     Ok(planned)
 }
 
-/// Every program beside what it was.
+/// Pairs every program with its earlier version.
 fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Change> {
     let named = |steps: &[(Step, Budget)]| -> Vec<(String, String)> {
         steps.iter().map(|(step, _)| (step.file.clone(), step.title.clone())).collect()
@@ -165,8 +170,9 @@ fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Chang
     changes
 }
 
-/// For each of the later programs, by file and title, the number of the earlier one that it is beside. Titles need not be unique, and
-/// networks are moved: what stands in the same file goes first, and what is left is paired by title alone.
+/// Returns for each later program, by file and title, the index of the earlier one to compare it with. `None` if it is new.
+///
+/// Titles need not be unique, and networks may move. So programs in the same file are paired first, and the others by title alone.
 fn paired(before: &[(String, String)], after: &[(String, String)]) -> Vec<Option<usize>> {
     let mut pairs = vec![None; after.len()];
     let mut free = vec![true; before.len()];

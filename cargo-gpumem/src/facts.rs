@@ -1,4 +1,4 @@
-//! The text of a record, with everything that this version needs of it.
+//! Parses the text of a record, with everything that this version needs.
 
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, find};
@@ -8,24 +8,24 @@ use serde_json::Value;
 /// The contents of a record.
 pub struct Facts {
     pub name: String,
-    /// The file as the compiler was given it, and a line.
+    /// The file as the compiler got it, and a line.
     pub place: (String, u64),
     pub is_generic: bool,
-    /// The place of the network, of an instance. `None` in records of versions that did not write it.
+    /// The place of the network that an instance is of. `None` in records of versions that did not write it.
     pub of: Option<(String, u64)>,
-    /// The `fits!` with cards or several networks that an instance stands in.
+    /// The `fits!` that an instance is in, if that names cards or several networks.
     pub fits: Option<Fits>,
     pub train: Program,
     pub infer: Program,
 }
 
-/// A program of a network, as a record says.
+/// A program of a network, according to its record.
 pub struct Program {
     /// The settings of the constant. `None` if there is no such constant.
     pub written: Option<Written>,
     /// The batch of the program. `None` if it is not known, or the record has no such program.
     pub batch: Option<u64>,
-    /// The constant of the training step, where it has a name of its own: of several steps the largest.
+    /// The name of the training step, if it has one of its own. Of several steps, this is the largest.
     pub step: Option<String>,
 }
 
@@ -37,22 +37,22 @@ pub struct Written {
     pub precision: Precision,
     pub headroom: u64,
     pub convolution_workspace: u64,
-    /// Cards in `cards:`, and those of Cargo features.
+    /// The cards in `cards:`, and those of Cargo features.
     pub cards: Vec<&'static Card>,
 }
 
-/// The place of an instance in a `fits!` that names cards or several networks.
+/// The position of an instance in a `fits!` that names cards or several networks.
 pub struct Fits {
-    /// Line and column.
+    /// The line and the column of the `fits!`.
     pub place: [u64; 2],
     pub index: u64,
     pub count: u64,
-    /// The cards that it asks about: those that it names, or those of Cargo features.
+    /// The cards that it asks about: those that it names, or else those of Cargo features.
     pub cards: Vec<&'static Card>,
 }
 
 impl Facts {
-    /// Reads the text of a record, or says what it has not, or has and this version does not know.
+    /// Parses the text of a record. Fails with the first thing that is missing, or that this version does not know.
     pub fn read(text: &str) -> Result<Facts, String> {
         let all: Value = serde_json::from_str(text).map_err(|_| "its text is no JSON".to_string())?;
         let all = Object { value: &all, path: String::new() };
@@ -103,12 +103,12 @@ impl<'v> Object<'v> {
         Ok(Object { value, path: format!("{}{key}.", self.path) })
     }
 
-    /// An object, or `None` where `null` is written.
+    /// Returns an object, or `None` if the value is `null`.
     fn object_or_null(&self, key: &str) -> Result<Option<Object<'v>>, String> {
         if self.value.get(key).is_some_and(Value::is_null) { Ok(None) } else { self.object(key).map(Some) }
     }
 
-    /// An object, or `None` where the key is missing.
+    /// Returns an object, or `None` if the key is missing.
     fn object_or_none(&self, key: &str) -> Result<Option<Object<'v>>, String> {
         if self.value.get(key).is_none() { Ok(None) } else { self.object(key).map(Some) }
     }
@@ -127,7 +127,7 @@ fn cards(all: &Object<'_>, key: &str) -> Result<Vec<&'static Card>, String> {
     slugs.iter().map(card).collect()
 }
 
-/// As the compiler does: the cards that are written, and those of Cargo features.
+/// Reads the settings of a constant. As in the compiler, its cards are those in `cards:` and those of Cargo features.
 fn written(settings: &Object<'_>, selected: &[&'static Card]) -> Result<Written, String> {
     let mut all: Vec<&'static Card> = Vec::new();
     for card in cards(settings, "cards")?.into_iter().chain(selected.iter().copied()) {
@@ -142,7 +142,7 @@ fn written(settings: &Object<'_>, selected: &[&'static Card]) -> Result<Written,
         batch: None,
         precision: precision.ok_or_else(|| format!("its precision is `{name}`, which is not known here"))?,
         headroom: settings.number("headroom")?,
-        // `INFER` has none.
+        // `INFER` has no such field.
         convolution_workspace: workspace.unwrap_or(Train::DEFAULT.conv_workspace),
         cards: all,
     })

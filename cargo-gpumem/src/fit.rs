@@ -1,4 +1,4 @@
-//! `cargo gpumem fit`: networks beside cards.
+//! Implements `cargo gpumem fit`, which compares networks with cards.
 
 use crate::Failure;
 use crate::answer::{Answer, Answers, answers};
@@ -23,7 +23,7 @@ pub fn run(arguments: &Fit) -> Result<ExitCode, Failure> {
         Format::Json => format!("{:#}\n", as_json(&found, unreadable)),
         Format::Github => annotations(&found),
     })?;
-    // The networks of these were not answered for.
+    // The networks of unreadable records have no answer.
     if unreadable > 0 {
         return Err(format!("{}: {ANOTHER_VERSION}", unread(unreadable)).into());
     }
@@ -58,7 +58,7 @@ fn text(found: &Answers) -> String {
             answer.longest_cache.map(most).unwrap_or_default(),
         ]);
     }
-    // Few networks keep a cache.
+    // The column is left out if no network keeps a cache, as is usual.
     let has_cache = answers.iter().any(|answer| answer.longest_cache.is_some());
     let without = |[row @ .., _]: [String; 9]| -> [String; 8] { row };
     let text = match has_cache {
@@ -68,7 +68,7 @@ fn text(found: &Answers) -> String {
     text + &notes(answers) + &without_answer(&found.left_out)
 }
 
-/// A network without an answer, and the change that would give it one.
+/// Returns a table of the networks without an answer, and the options that would give them one.
 fn without_answer(left_out: &[LeftOut]) -> String {
     if left_out.is_empty() {
         return String::new();
@@ -83,7 +83,7 @@ fn without_answer(left_out: &[LeftOut]) -> String {
     format!("\n{}{advice}", table(&rows, &[]))
 }
 
-/// What a card's figure leaves out, once for each card.
+/// Returns notes on memory that the figure of a card does not include, once for each card.
 fn notes(answers: &[Answer]) -> String {
     let mut notes = String::new();
     for answer in answers {
@@ -145,7 +145,7 @@ fn as_json(found: &Answers, unreadable: usize) -> Value {
     })
 }
 
-/// Annotations of GitHub Actions at the networks' places.
+/// Returns annotations for GitHub Actions at the networks' places.
 fn annotations(found: &Answers) -> String {
     let line = |answer: &Answer| {
         let (kind, verdict) = match answer.left() {
@@ -171,12 +171,12 @@ fn annotation(kind: &str, (file, line): (&str, u64), title: &str, message: &str)
     format!("::{kind} file={},line={line},title={}::{}\n", property(file), property(title), escaped(message))
 }
 
-/// Text of an annotation.
+/// Escapes the text of an annotation.
 fn escaped(text: &str) -> String {
     text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
 }
 
-/// A property of an annotation.
+/// Escapes a property of an annotation.
 fn property(text: &str) -> String {
     escaped(text).replace(':', "%3A").replace(',', "%2C")
 }

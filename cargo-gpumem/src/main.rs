@@ -1,7 +1,8 @@
-//! `cargo gpumem`: which cards the networks of a crate fit, with which batch, and what a change costs.
+//! The command `cargo gpumem`: it shows which cards the networks of a crate fit, with which batch, and how a change affects memory.
 //!
-//! It builds the crate, reads the records that every network leaves in its object files, and plans them itself: with the
-//! same functions that the compiler evaluates, at any batch, precision and card.
+//! It builds the crate and reads the records that every network leaves in its object files. Then it plans the networks itself, with the functions
+//! that
+//! the compiler evaluates, at any batch, precision and card.
 
 mod answer;
 mod artefacts;
@@ -23,7 +24,7 @@ use options::{Cargo, Command};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// What went wrong, for people.
+/// An error with a message for the user.
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, Failure> {
     let Cargo::Gpumem(arguments) = match Cargo::try_parse_from(arguments(std::env::args_os().collect())) {
         Ok(cargo) => cargo,
-        // The help, the version, or what is wrong with the command line.
+        // clap returns the help, the version, and errors of the command line in this way.
         Err(told) => {
             output::written(told.print())?;
             return Ok(ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2)));
@@ -50,7 +51,7 @@ fn run() -> Result<ExitCode, Failure> {
     }
 }
 
-/// Returns the command line with the name of the subcommand, which cargo gives and who runs `cargo-gpumem fit` leaves out.
+/// Returns the command line with the name of the subcommand. cargo passes it, but a user who runs `cargo-gpumem fit` leaves it out.
 fn arguments(mut all: Vec<OsString>) -> Vec<OsString> {
     if all.is_empty() {
         all.push("cargo".into());

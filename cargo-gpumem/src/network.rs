@@ -1,4 +1,4 @@
-//! Networks, as their records say.
+//! Reads networks from their records.
 
 use crate::Failure;
 use crate::facts::{Facts, Written};
@@ -7,16 +7,16 @@ use crate::together::{Together, gathered};
 use gpumem_core::lower::Blueprint;
 use gpumem_core::suggest::nearest;
 
-/// What was built.
+/// Everything that a build contains.
 #[derive(Default)]
 pub struct Built {
-    /// In the order of their files and lines.
+    /// The networks, in the order of their files and lines.
     pub networks: Vec<Network>,
-    /// The networks that a `fits!` puts on cards.
+    /// The `fits!` with cards or several networks.
     pub together: Vec<Together>,
     /// Networks of a `fits!` that were not found.
     pub left_out: Vec<LeftOut>,
-    /// Records and sections that could not be read, each of which was named.
+    /// The number of records and sections that could not be read. Each was named on standard error.
     pub unreadable: usize,
 }
 
@@ -25,38 +25,38 @@ pub struct Built {
 pub struct Network {
     /// `Vgg16`, or `Vgg16<64>` for an instance of a network that is generic over its batch.
     pub name: String,
-    /// The name or, where another network has it too, the name with its package or its place.
+    /// The name. If another network has it too, it is followed by the package or the place.
     pub label: String,
-    /// The package that it is in. `None` if that is none of the workspace.
+    /// The package that it is in. `None` if that is not in the workspace.
     pub package: Option<String>,
-    /// The file that declares it, as the compiler was given it, and the line of its batch.
+    /// The file in which it is declared, as the compiler got it. The next field is the line of its batch.
     pub file: String,
     pub line: u64,
-    /// The file and the line of its declaration: an instance stands elsewhere.
+    /// The file and the line of the declaration. They differ from the place of an instance.
     pub declared: (String, u64),
     pub blueprint: Blueprint,
-    /// True if `blueprint` is that of the largest of several training steps, which the record of a generic network does not say.
+    /// True if `blueprint` is that of the largest of several training steps. The record of a generic network does not name that step.
     pub is_largest: bool,
     pub train: Option<Written>,
     pub infer: Option<Written>,
 }
 
-/// A network, or one of its programs, that there is no answer for.
+/// A network, or one of its programs, without an answer.
 pub struct LeftOut {
     /// The name in tables.
     pub label: String,
     pub name: String,
-    /// `train` or `infer`. `None` if it is all of the network.
+    /// The program, `train` or `infer`. `None` if the whole network is left out.
     pub program: Option<&'static str>,
     pub package: Option<String>,
     pub file: String,
     pub line: u64,
-    /// Why, after the name.
+    /// The reason, as the end of a message that begins with the name.
     pub why: String,
 }
 
 impl LeftOut {
-    /// All of a network.
+    /// Returns an entry for a whole network.
     pub fn network(network: &Network, why: String) -> LeftOut {
         LeftOut {
             label: network.label.clone(),
@@ -70,8 +70,9 @@ impl LeftOut {
     }
 }
 
-/// The networks of records, each a text and a blueprint. `package` returns the package that a file is in. The same record stands in every
-/// artefact that a network is linked into.
+/// Returns the networks of records, each a text and a blueprint. `package` returns the package that a file is in.
+///
+/// Records that occur several times are read once: every artefact that a network is linked into has its record.
 pub fn networks(mut records: Vec<(String, Vec<u8>)>, package: &dyn Fn(&str) -> Option<String>) -> Built {
     records.sort();
     records.dedup();
@@ -119,7 +120,7 @@ pub fn networks(mut records: Vec<(String, Vec<u8>)>, package: &dyn Fn(&str) -> O
     Built { networks: found, together, ..built }
 }
 
-/// Reads a record: its text and, of a network, its program. Or says what is skipped, and why.
+/// Reads a record: its text and, for a network, its blueprint. Fails with a message about what is skipped, and why.
 fn read(text: &str, blueprint: &[u8]) -> Result<(Facts, Option<Blueprint>), String> {
     let facts = Facts::read(text).map_err(|why| {
         let said: Option<serde_json::Value> = serde_json::from_str(text).ok();
@@ -136,7 +137,7 @@ fn read(text: &str, blueprint: &[u8]) -> Result<(Facts, Option<Blueprint>), Stri
     }
 }
 
-/// The network of a record with a blueprint.
+/// Returns the network of a record with a blueprint.
 fn declared(facts: Facts, blueprint: Blueprint, package: &dyn Fn(&str) -> Option<String>) -> Network {
     let largest = largest(&blueprint, &facts);
     let (file, line) = facts.place;
@@ -154,25 +155,26 @@ fn declared(facts: Facts, blueprint: Blueprint, package: &dyn Fn(&str) -> Option
     }
 }
 
-/// The step that a record says is the largest, where the network has named ones.
+/// Returns the blueprint of the step that a record names as the largest. `None` if the network has no named steps.
 fn largest(blueprint: &Blueprint, facts: &Facts) -> Option<Blueprint> {
     let name = facts.train.step.as_ref()?;
     blueprint.step(blueprint.parts.all.iter().position(|part| part.name == *name)?)
 }
 
-/// True if the record of an instance is of this network. Names need not be unique: it has the place of the declaration. One of a version
-/// that did not write it has the name alone.
+/// True if the record of an instance is of this network.
+///
+/// Names need not be unique, so a record has the place of the declaration. Records of older versions do not, and are compared by name alone.
 fn is_of(facts: &Facts, network: &Network) -> bool {
     facts.name == network.name && facts.of.as_ref().is_none_or(|of| network.declared == *of)
 }
 
-/// The network of an instance, where there is one that it must be of.
+/// Returns the network of an instance. `None` if there is none, or if several could be meant.
 fn declaration<'n>(networks: &'n [Network], facts: &Facts) -> Option<&'n Network> {
     let mut all = networks.iter().filter(|network| is_of(facts, network));
     all.next().filter(|first| all.all(|other| other.declared == first.declared))
 }
 
-/// An instance without its network.
+/// Returns an entry for an instance whose network was not found.
 fn lost(facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> LeftOut {
     let why = match facts.of {
         Some(_) => "the network that it is of is not among those that were built and read",
@@ -192,7 +194,7 @@ fn lost(facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> LeftOut {
     }
 }
 
-/// `fits!(Net<64>)`: the generic network at the batch that the record has.
+/// Returns the network of `fits!(Net<64>)`: the generic network at the batch of the record.
 fn instance(network: &Network, facts: &Facts, package: &dyn Fn(&str) -> Option<String>) -> Network {
     let mut network = network.clone();
     if let Some(largest) = largest(&network.blueprint, facts) {
@@ -211,7 +213,7 @@ fn instance(network: &Network, facts: &Facts, package: &dyn Fn(&str) -> Option<S
     served(network, facts)
 }
 
-/// `Serving<Net>` is a network without its training.
+/// Returns the network without its training, if the record is that of a `Serving<Net>`; otherwise unchanged.
 fn served(mut network: Network, facts: &Facts) -> Network {
     if network.train.is_some() && network.infer.is_some() && facts.train.batch.is_none() {
         network.train = None;
@@ -244,18 +246,18 @@ pub fn has_instance(networks: &[Network], generic: &Network) -> bool {
     networks.iter().filter(is_instance).any(|other| other.declared == generic.declared)
 }
 
-/// `1 record could not be read`
+/// Formats a count: `1 record could not be read`.
 pub fn unread(count: usize) -> String {
     format!("{count} record{} could not be read", if count == 1 { "" } else { "s" })
 }
 
-/// What is done about them.
+/// Advice for records that could not be read.
 pub const ANOTHER_VERSION: &str = "what another version of gpumem wrote needs the command of that version: install that of the \
                                    commit in Cargo.lock, with `cargo install --locked --git \
                                    https://github.com/gpumem/gpumem --rev COMMIT cargo-gpumem`; what is damaged is built anew \
                                    after `cargo clean`";
 
-/// The networks with these names, in their order; all of them if none is named. Of what is together on a card, that with one of them.
+/// Selects the networks with these names, in their order, or all if `names` is empty. Keeps each `fits!` that contains one of them.
 pub fn chosen(built: Built, names: &[String]) -> Result<Built, Failure> {
     let Built { networks, together, left_out, unreadable } = built;
     if networks.is_empty() && unreadable > 0 {
@@ -294,7 +296,7 @@ fn unknown(name: &str, networks: &[Network], unreadable: usize) -> String {
     format!("no network is called `{name}`; {advice}{unread}")
 }
 
-/// The network, where no other has its name.
+/// Returns the only network in the list. Fails if several have the name.
 pub fn single(networks: &[Network]) -> Result<&Network, Failure> {
     match networks {
         [network] => Ok(network),
@@ -313,7 +315,7 @@ pub fn single(networks: &[Network]) -> Result<&Network, Failure> {
     }
 }
 
-/// The network that is meant where none is named: the only one.
+/// Returns the network to show if none is named: the only one.
 pub fn only(built: &Built) -> Result<&Network, Failure> {
     let is_alone = |network: &&Network| !has_instance(&built.networks, network);
     let candidates: Vec<&Network> = built.networks.iter().filter(is_alone).collect();

@@ -74,7 +74,7 @@ pub struct Build {
 }
 
 impl Build {
-    /// The profile's name.
+    /// Returns the profile's name.
     pub fn profile(&self) -> &str {
         match &self.profile {
             Some(name) => name,
@@ -210,7 +210,7 @@ fn device(text: &str) -> Result<Device, String> {
     }
     let slugs: Vec<&str> = cards::ALL.iter().filter(|card| card.runs()).map(|card| card.slug).collect();
     if text.starts_with(|first: char| first.is_ascii_digit() || first == '.') {
-        // `4090` may mean a card.
+        // A number such as `4090` may mean a card.
         let meant: Vec<&str> = slugs.iter().filter(|slug| slug.contains(text)).copied().collect();
         let meant = if meant.is_empty() { String::new() } else { format!("; as a card, {}", there_is(&meant)) };
         return parse_vram(text).map(Device::Size).map_err(|error| format!("{error}{meant}"));
@@ -222,7 +222,7 @@ fn device(text: &str) -> Result<Device, String> {
     })
 }
 
-/// `there is t4, l4`, or the first of many.
+/// Formats card names: `there is t4, l4`, or the first of many.
 fn there_is(slugs: &[&str]) -> String {
     let (named, more) = slugs.split_at(slugs.len().min(MOST_NAMED));
     let named = named.join(", ");
@@ -232,7 +232,7 @@ fn there_is(slugs: &[&str]) -> String {
     }
 }
 
-/// Why no network is aimed at a card that is known.
+/// Returns the reason why no network can be planned for this card.
 pub fn too_old(card: &Card) -> String {
     let mut text = Message::<256>::new();
     card.append_too_old(&mut text);

@@ -1,15 +1,15 @@
-//! Standard output and standard error: a full disk or a closed pipe is no panic.
+//! Writes to standard output and standard error. A full disk or a closed pipe never panics.
 
 use crate::Failure;
 use std::io::{ErrorKind, Write as _};
 
-/// Writes an answer to standard output. One whose reader has gone, as in `cargo gpumem cards | head`, is written as far as it was read.
+/// Writes an answer to standard output. If the reader has gone, as in `cargo gpumem cards | head`, the rest is dropped without an error.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut output = std::io::stdout().lock();
     written(output.write_all(text.as_bytes()).and_then(|()| output.flush()))
 }
 
-/// Returns what is said where standard output could not be written.
+/// Turns a failure to write to standard output into an error message. A closed pipe is no failure.
 pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     match result {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
@@ -19,7 +19,7 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes a line to standard error. Nobody can be told where that fails.
+/// Writes a line to standard error. Ignores failures, which could not be reported anywhere.
 pub fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

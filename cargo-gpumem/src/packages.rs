@@ -1,9 +1,9 @@
-//! Which packages of a workspace cargo builds.
+//! Finds out which packages of a workspace cargo builds.
 
 use crate::options::Build;
 use cargo_metadata::{Metadata, Package, Target};
 
-/// Whether one of the packages that cargo will choose has a library. `metadata` is that of the folder or the manifest which is built.
+/// True if one of the packages that cargo will build has a library. `metadata` is that of the folder or the manifest that is built.
 pub fn has_library(metadata: &Metadata, build: &Build) -> bool {
     let all = metadata.workspace_packages();
     let mut chosen = all.iter().filter(|package| is_chosen(package, metadata, build));
@@ -23,7 +23,7 @@ fn is_library(target: &Target) -> bool {
     !is_other.iter().any(|is_it| is_it(target))
 }
 
-/// Whether a package is one that `--package` means: `name`, `name@1.2`, `path+file:///folder#name@1.2`, or a pattern of names.
+/// True if `--package` means this package: `name`, `name@1.2`, `path+file:///folder#name@1.2`, or a pattern of names.
 fn is_meant(spec: &str, name: &str, version: &str, id: &str) -> bool {
     if spec.contains("://") {
         let (address, rest) = spec.split_once('#').unwrap_or((spec, name));
@@ -38,7 +38,7 @@ fn is_meant(spec: &str, name: &str, version: &str, id: &str) -> bool {
     is_named(spec, name, version)
 }
 
-/// `name`, or with a version behind it.
+/// True if a spec is `name`, or `name` with a version after it.
 fn is_named(spec: &str, name: &str, version: &str) -> bool {
     match spec.split_once(['@', ':']) {
         Some((named, wanted)) => named == name && is_version(wanted, version),
@@ -46,12 +46,12 @@ fn is_named(spec: &str, name: &str, version: &str) -> bool {
     }
 }
 
-/// `1`, `1.2` or `1.2.3`.
+/// True if a version begins with the wanted one: `1`, `1.2` or `1.2.3`.
 fn is_version(wanted: &str, version: &str) -> bool {
     version.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '+']))
 }
 
-/// Whether a pattern with `*`, `?` and `[a-z]` is like a name.
+/// True if a name matches a pattern with `*`, `?` and `[a-z]`.
 fn is_like(name: &[char], pattern: &[char]) -> bool {
     match (pattern, name) {
         (['*', rest @ ..], _) => (0..=name.len()).any(|skipped| is_like(&name[skipped..], rest)),
@@ -64,14 +64,14 @@ fn is_like(name: &[char], pattern: &[char]) -> bool {
     }
 }
 
-/// `a-z_]` or `!a-z_]`, and the pattern behind it.
+/// A class of characters, `a-z_]` or `!a-z_]`, and the pattern after it.
 struct Class<'p> {
     is_negated: bool,
     members: &'p [char],
     rest: &'p [char],
 }
 
-/// Without its end it is none. A bracket that comes first is a member.
+/// Parses a class. `None` if it has no closing bracket. A bracket that comes first is a member.
 fn class(inside: &[char]) -> Option<Class<'_>> {
     let (is_negated, inside) = match inside {
         ['!', rest @ ..] => (true, rest),
