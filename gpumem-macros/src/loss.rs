@@ -152,9 +152,7 @@ pub(crate) fn number(value: &Expr) -> Option<f64> {
     }
 }
 
-/// Reads a term: `CrossEntropy`, `Mse(from = mask, target = masks)`, `Huber { delta: 0.5 }(from = aux)`.
-///
-/// `None` after a mistake, which has been reported.
+/// Reads a term, as `CrossEntropy`, `Mse(target = masks)` or `Huber { delta: 0.5 }(from = aux)`. `None` after a mistake.
 fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let place = Place::of(value);
     let (named, arguments) = match plain(value) {
@@ -544,9 +542,8 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     }
 }
 
-/// Reports a loss of numbers, such as `Mse`, that measures logits: they are scores of classes, so another type or another loss was meant.
-///
-/// If a loss of classes measures them too, there is no mistake.
+/// Reports a loss of numbers, such as `Mse`, on logits: they are scores of classes, so another type or another loss was meant. If a loss
+/// of classes measures them too, there is no mistake.
 fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) {
     let promised = resolved.promised.as_ref().and_then(|promised| promised.first());
     let (Some(promised), Some(term)) = (promised, written.iter().find(|term| term.from.is_empty())) else { return };
@@ -568,9 +565,7 @@ fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) 
     }
 }
 
-/// Checks that the name of a target, of lengths or of weights is not that of a value of `forward`.
-///
-/// Such a value would not be read: the step takes these tensors as arguments. A tap and its own target may share a name.
+/// Checks that no target, lengths or weights, which a step takes as arguments, are named like a value of `forward`, except a term's own tap.
 fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
     let weights = if term.options.options.weighting == Weighting::Mask { "mask" } else { "weights" };
     let given = [("target", &term.target), ("input_lengths", &term.input_lengths), (weights, &term.weights)];
@@ -608,10 +603,8 @@ fn as_map(volume: Shape) -> Option<String> {
     ))
 }
 
-/// Reports a layer that spoils what a loss expects.
-///
-/// A loss of logits has its own softmax or sigmoid. A layer before it that bounds its values keeps it from learning. A loss of log-probabilities is
-/// wrong on probabilities.
+/// Reports a layer that spoils the input of a loss. A loss of logits has its own softmax or sigmoid, so a layer that bounds its input keeps
+/// it from learning. A loss of log-probabilities is wrong on probabilities.
 fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId, errors: &mut Errors) {
     while let Source::View(input) = resolved.graph.nodes[node].source {
         node = input;

@@ -1,4 +1,4 @@
-//! `trains: "critic*"`: the parameters that a step trains, and what the steps of one network must have in common.
+//! Reads `trains: "critic*"`, the parameters that a step trains, and checks the steps of a network against each other.
 
 use crate::errors::Errors;
 use crate::optimizer::unknown_path;
@@ -14,7 +14,7 @@ use syn::{Expr, ExprLit, Lit};
 /// Functions that every network has.
 const FUNCTIONS: [&str; 3] = ["on", "infer_on", "shared_on"];
 
-/// Names that no function can have, not even as `r#self`.
+/// Names that no function can have, not even as raw identifiers such as `r#self`.
 const RESERVED: [&str; 3] = ["self", "super", "crate"];
 
 /// Reads `trains`.
@@ -28,7 +28,7 @@ pub(crate) fn trains(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_
     let paths = paths.value();
     reading.trains = paths.clone();
     reading.trains_at = Some(Place::of(value));
-    // After a mistake in a layer not all are known.
+    // After a mistake in a layer, some parameters are not known.
     if resolved.outputs.is_some() {
         let names: Vec<&str> = resolved.graph.trained_parameters().map(|parameter| parameter.name.as_str()).collect();
         for pattern in paths.split(',').map(str::trim) {
@@ -40,18 +40,18 @@ pub(crate) fn trains(value: &Expr, resolved: &Resolved, reading: &mut Reading<'_
     quote!(#paths)
 }
 
-/// The function that makes the steps of a constant: `critic` of `CRITIC`.
+/// Returns the name of the function that makes the steps of a constant: `critic` for `CRITIC`.
 pub(crate) fn function(constant: &Ident) -> Ident {
     let name = constant.unraw().to_string().to_lowercase();
     if syn::parse_str::<Ident>(&name).is_ok() {
         return Ident::new(&name, Span::call_site());
     }
-    // A reserved one has a message of its own.
+    // A reserved name is reported elsewhere.
     let is_reserved = RESERVED.contains(&name.as_str()) || name == "_";
     if is_reserved { Ident::new("step", Span::call_site()) } else { Ident::new_raw(&name, Span::call_site()) }
 }
 
-/// Checks what steps of one network must have in common, and that each parameter is trained by one.
+/// Checks the settings that all steps of a network must share, and that each parameter is trained by a step.
 pub(crate) fn check(source: &Source, readings: &[Reading<'_>], resolved: &Resolved, errors: &mut Errors) {
     if !source.has_named_steps() {
         return check_only(readings, resolved, errors);
@@ -98,7 +98,7 @@ pub(crate) fn check(source: &Source, readings: &[Reading<'_>], resolved: &Resolv
     check_untrained(source, readings, resolved, errors);
 }
 
-/// `TRAIN` alone trains all of a network.
+/// Checks that `TRAIN`, if it is the only step, trains every parameter.
 fn check_only(readings: &[Reading<'_>], resolved: &Resolved, errors: &mut Errors) {
     let Some((reading, place)) = readings.first().and_then(|reading| Some((reading, reading.trains_at?))) else {
         return;
@@ -113,7 +113,7 @@ fn check_only(readings: &[Reading<'_>], resolved: &Resolved, errors: &mut Errors
 
 /// Refuses a parameter that no step trains.
 fn check_untrained(source: &Source, readings: &[Reading<'_>], resolved: &Resolved, errors: &mut Errors) {
-    // After a mistake not all names are known.
+    // After a mistake, some names are not known.
     if !errors.is_empty() {
         return;
     }
@@ -129,7 +129,7 @@ fn said_of(parameter: &str, constant: &str) -> String {
     )
 }
 
-/// The parameters that are not frozen and that no step names.
+/// Returns the parameters that are not frozen and that no step names.
 fn untrained<'r>(readings: &[Reading<'_>], resolved: &'r Resolved) -> Vec<&'r str> {
     if resolved.outputs.is_none() {
         return Vec::new();

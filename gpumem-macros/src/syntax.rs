@@ -1,10 +1,10 @@
-//! What was written, with the places it was written at. Nothing is checked here beyond the grammar.
+//! The syntax tree of a network, with places in the source. Only the grammar is checked here.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use std::fmt;
 
-/// Where something stands in the source: its first and its last token.
+/// A place in the source: the spans of the first and the last token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     pub(crate) start: Span,
@@ -12,7 +12,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// From the first to the last token of something that syn parsed.
+    /// Returns the place from the first to the last token of a syntax node.
     pub(crate) fn of(tokens: &impl ToTokens) -> Place {
         let mut spans = tokens.to_token_stream().into_iter().map(|token| token.span());
         let start = spans.next().unwrap_or_else(Span::call_site);
@@ -38,19 +38,19 @@ impl From<&Ident> for Place {
 
 /// A whole network.
 pub(crate) struct Source {
-    /// Where generated code finds this library.
+    /// The path of this library in generated code.
     pub(crate) facade: Facade,
     pub(crate) declaration: Declaration,
     /// The training steps: `TRAIN`, then constants of other names.
     pub(crate) trains: Vec<Settings>,
     pub(crate) infer: Option<Settings>,
     pub(crate) forward: Option<Function>,
-    /// What else was written with the network.
+    /// All other items of the network.
     pub(crate) module: Module,
 }
 
 impl Source {
-    /// The first training step.
+    /// Returns the first training step, or `None` if there is none.
     pub(crate) fn train(&self) -> Option<&Settings> {
         self.trains.first()
     }
@@ -61,7 +61,7 @@ impl Source {
     }
 }
 
-/// The path by which the user's crate reaches this library: `::gpumem`, or what `crate = gm;` says.
+/// The path by which the user's crate reaches this library: `::gpumem`, or the path in `crate = gm;`.
 #[derive(Clone)]
 pub(crate) struct Facade(pub(crate) TokenStream);
 
@@ -72,25 +72,25 @@ impl Default for Facade {
 }
 
 impl Facade {
-    /// The crate of this name.
+    /// Returns the path of the crate with this name.
     pub(crate) fn named(name: &str) -> Facade {
         let name = Ident::new(name, Span::call_site());
         Facade(quote::quote!(::#name))
     }
 
-    /// Whether nothing was said.
+    /// True if the path is the default one.
     pub(crate) fn is_default(&self) -> bool {
         self.0.to_string() == Facade::default().0.to_string()
     }
 
-    /// `use ::gpumem as __gpumem;`: in generated code every path begins with that name.
+    /// Returns `use ::gpumem as __gpumem;`. In generated code, every path begins with that name.
     pub(crate) fn import(&self) -> TokenStream {
         let Facade(path) = self;
         quote::quote!(#[allow(unused_imports)] use #path as __gpumem;)
     }
 }
 
-/// Names that see each other: those of a network, or of a module of blocks.
+/// Items that can refer to each other: those of a network, or of a module of blocks.
 #[derive(Default)]
 pub(crate) struct Module {
     pub(crate) blocks: Vec<Function>,
@@ -98,54 +98,54 @@ pub(crate) struct Module {
     pub(crate) constants: Vec<Constant>,
     /// `use` items of Rust, passed through.
     pub(crate) imports: Vec<TokenStream>,
-    /// The names that they bring.
+    /// The names that these imports introduce, except those of `*`.
     pub(crate) imported: Vec<Ident>,
-    /// `use blocks ..;`
+    /// The modules imported with `use blocks ..;`.
     pub(crate) uses: Vec<Use>,
-    /// The composites of the language, where one is named.
+    /// The composites of the language. `None` if the tokens name none of them.
     pub(crate) composites: Option<Box<Module>>,
-    /// Whether this is the module of the composites.
+    /// True if this is the module of the composites.
     pub(crate) is_of_composites: bool,
 }
 
-/// One module of a `use blocks path::to::resnet;`
+/// One module of a `use blocks path::to::resnet;`.
 pub(crate) struct Use {
-    /// The name that it has here.
+    /// The name by which it is called here.
     pub(crate) name: Ident,
     pub(crate) path: TokenStream,
     /// Empty until it has been fetched.
     pub(crate) module: Module,
 }
 
-/// `pub struct Name<const BATCH: usize>;`
+/// A declaration such as `pub struct Name<const BATCH: usize>;`.
 pub(crate) struct Declaration {
     pub(crate) attributes: Vec<syn::Attribute>,
     pub(crate) visibility: syn::Visibility,
     pub(crate) name: Ident,
     /// The name of the batch parameter, if the network is generic over it.
     pub(crate) batch: Option<Ident>,
-    /// What the parameter is where it is left out, if that is written.
+    /// The default value of the batch parameter, if one is written.
     pub(crate) default: Option<syn::Expr>,
 }
 
-/// `const TRAIN: Train = Train { .. };` or the same with `INFER`.
+/// A constant with settings: `const TRAIN: Train = Train { .. };`, or `INFER`.
 pub(crate) struct Settings {
-    /// The constant's name, and where it stands.
+    /// The constant's name. The next field is its place.
     pub(crate) name: Ident,
     pub(crate) place: Place,
-    /// Whether some of it could not be read, which has been reported.
+    /// True if a part could not be read, which has been reported.
     pub(crate) is_broken: bool,
     pub(crate) attributes: Vec<syn::Attribute>,
     pub(crate) fields: Vec<Field>,
 }
 
-/// `batch: 64`
+/// A field of `TRAIN` or `INFER`, as `batch: 64`.
 pub(crate) struct Field {
     pub(crate) name: Ident,
     pub(crate) value: syn::Expr,
 }
 
-/// `const CLASSES: usize = 1000;`
+/// A constant such as `const CLASSES: usize = 1000;`.
 pub(crate) struct Constant {
     pub(crate) attributes: Vec<syn::Attribute>,
     pub(crate) visibility: syn::Visibility,
@@ -153,32 +153,32 @@ pub(crate) struct Constant {
     pub(crate) kind: TokenStream,
     /// The tokens after `=`.
     pub(crate) tokens: TokenStream,
-    /// The same as an expression of the language, if it is one.
+    /// The value as an expression of the language. `None` if it is only valid Rust.
     pub(crate) value: Option<Expression>,
 }
 
-/// What stands in front of a function.
+/// The attributes of a function.
 #[derive(Clone, Default)]
 pub(crate) struct BlockAttributes {
-    /// `#[freeze]`
+    /// True if it has `#[freeze]`.
     pub(crate) is_frozen: bool,
-    /// `#[checkpoint]`
+    /// True if it has `#[checkpoint]`.
     pub(crate) is_computed_again: bool,
     /// The text of `#[name = ".."]`: the segment of paths for calls without a name of their own.
     pub(crate) name: Option<String>,
 }
 
-/// `fn forward(..) -> Logits<1000> { .. }`, or a block.
+/// A function: `fn forward(..) -> Logits<1000> { .. }`, or a block.
 pub(crate) struct Function {
     /// The text of its `///` lines.
     pub(crate) docs: String,
     pub(crate) name: Ident,
     pub(crate) parameters: Vec<Parameter>,
-    /// Whether a parameter could not be read, which has been reported.
+    /// True if a parameter could not be read, which has been reported.
     pub(crate) is_broken: bool,
-    /// Where the parentheses are.
+    /// The place of the parentheses.
     pub(crate) signature: Place,
-    /// What stands after `->`: several types in parentheses, or one. None after a mistake.
+    /// The types after `->`: one, or several in parentheses. Empty after a mistake.
     pub(crate) outputs: Vec<Type>,
     pub(crate) attributes: BlockAttributes,
     pub(crate) body: Body,
@@ -187,23 +187,23 @@ pub(crate) struct Function {
 pub(crate) struct Parameter {
     pub(crate) name: Ident,
     pub(crate) kind: Type,
-    /// What it is where it is left out; composites have such.
+    /// The value if the argument is left out. Only composites have such defaults.
     pub(crate) default: Option<Expression>,
 }
 
-/// `usize`, `Image<3, 224, 224>`
+/// A type, as `usize` or `Image<3, 224, 224>`.
 pub(crate) struct Type {
     pub(crate) name: Ident,
-    /// `u8` of `Images<u8, 3, 224, 224>`.
+    /// The number format, as `u8` of `Images<u8, 3, 224, 224>`. `None` for other types.
     pub(crate) format: Option<Ident>,
     pub(crate) dimensions: Vec<Expression>,
     pub(crate) place: Place,
-    /// Whether it could not be read, which has been reported.
+    /// True if the type could not be read, which has been reported.
     pub(crate) is_broken: bool,
 }
 
 impl Type {
-    /// Its sizes as they stand between `<` and `>`.
+    /// Returns sizes in the form that they have between `<` and `>`.
     pub(crate) fn sizes(dimensions: &[Expression]) -> String {
         let size = |dimension: &Expression| match dimension.kind {
             Kind::Integer(_) | Kind::Name(_) => dimension.to_string(),
@@ -212,35 +212,35 @@ impl Type {
         dimensions.iter().map(size).collect::<Vec<_>>().join(", ")
     }
 
-    /// What should have been a type.
+    /// Returns a placeholder for a type that could not be read.
     pub(crate) fn broken(place: Place) -> Type {
         Type { name: Ident::new("_unread", place.start), format: None, dimensions: Vec::new(), place, is_broken: true }
     }
 }
 
-/// `fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) }`: a layer of the user's.
+/// A layer that the user declares: `fn Swish(x, beta: f64 = 1.0) { x * sigmoid(beta * x) }`.
 pub(crate) struct Operation {
     /// The text of its `///` lines.
     pub(crate) docs: String,
     pub(crate) name: Ident,
-    /// What the value that arrives is called.
+    /// The name of the input.
     pub(crate) input: Ident,
-    /// The axes of that value; none where they may be any.
+    /// The axes of the input. `None` if its shape may be any.
     pub(crate) axes: Option<Vec<Axis>>,
     pub(crate) arguments: Vec<Asked>,
-    /// The axes of the output; none where they are those of the input.
+    /// The axes of the output. `None` if they are those of the input.
     pub(crate) output: Option<Vec<Axis>>,
-    /// Whether some of it could not be read or is wrong, which has been reported.
+    /// True if a part could not be read or is wrong, which has been reported.
     pub(crate) is_broken: bool,
-    /// The formula, if it is one.
+    /// The formula. `None` if the operation has functions instead.
     pub(crate) value: Option<Body>,
     pub(crate) slope: Option<Slope>,
-    /// What must hold.
+    /// Conditions that must hold.
     pub(crate) requires: Vec<Expression>,
     pub(crate) parameters: Vec<Tensor>,
-    /// What the forward pass leaves for the backward pass.
+    /// Tensors that the forward pass saves for the backward pass.
     pub(crate) saves: Vec<Tensor>,
-    /// What backward reads of input, output and parameters.
+    /// Names of the input, the output and parameters that the backward pass reads.
     pub(crate) keeps: Vec<Ident>,
     pub(crate) workspace: Option<Expression>,
     pub(crate) threads: Option<Expression>,
@@ -250,7 +250,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// One of which nothing but the name is known.
+    /// Returns an operation of which only the name is known.
     pub(crate) fn new(docs: String, name: Ident) -> Operation {
         Operation {
             docs,
@@ -274,7 +274,7 @@ impl Operation {
         }
     }
 
-    /// Whether it has anything that a formula has not.
+    /// True if it has fields that are only for operations with functions.
     pub(crate) fn has_functions(&self) -> bool {
         let tensors = [self.parameters.len(), self.saves.len(), self.keeps.len()].iter().any(|&count| count > 0);
         let numbers = [&self.workspace, &self.threads, &self.macs].iter().any(|number| number.is_some());
@@ -282,23 +282,23 @@ impl Operation {
     }
 }
 
-/// `derivative: 1.0 - y * y`
+/// The field `derivative: 1.0 - y * y`.
 pub(crate) struct Slope {
-    /// The field's name.
+    /// The identifier of the field.
     pub(crate) name: Ident,
     pub(crate) formula: Body,
 }
 
 /// An axis of a tensor of an operation.
 pub(crate) enum Axis {
-    /// `rows..`: any number of axes.
+    /// Any number of axes, as `rows..`.
     Rest(Ident),
-    /// One of this length; in an input a name is bound to it.
+    /// An axis of this length. In an input, a new name is bound to the length.
     Length(Expression),
 }
 
 impl Axis {
-    /// The name, if it stands for any number of axes.
+    /// Returns the name of an axis such as `rows..`. `None` for a single axis.
     pub(crate) fn rest(&self) -> Option<&Ident> {
         match self {
             Axis::Rest(name) => Some(name),
@@ -316,43 +316,43 @@ impl fmt::Display for Axis {
     }
 }
 
-/// `beta: f64 = 1.0`
+/// An argument of an operation, as `beta: f64 = 1.0`.
 pub(crate) struct Asked {
     pub(crate) name: Ident,
-    /// `usize`, `f64` or `bool`
+    /// The type: `usize`, `f64` or `bool`.
     pub(crate) kind: Ident,
     pub(crate) default: Option<Expression>,
 }
 
-/// `weight: [channels] = 1.0`
+/// A tensor of an operation, as `weight: [channels] = 1.0`.
 pub(crate) struct Tensor {
     pub(crate) name: Ident,
     pub(crate) axes: Vec<Axis>,
     pub(crate) init: Option<Expression>,
 }
 
-/// What is between a function's braces.
+/// The contents of a function's braces.
 pub(crate) struct Body {
     pub(crate) lets: Vec<Let>,
     pub(crate) element: Expression,
 }
 
-/// `let w = Embedding(50257, 768);`
+/// A binding, as `let w = Embedding(50257, 768);`.
 pub(crate) struct Let {
     pub(crate) name: Ident,
     pub(crate) element: Expression,
 }
 
-/// An element or a value. Names are not resolved yet, so the two cannot be told apart everywhere.
+/// An element or a value. Names are not resolved yet, so the two cannot always be told apart.
 pub(crate) struct Expression {
-    /// Distinct for each expression of a network. A mistake in one is reported once, however often it is unrolled.
+    /// A number that is unique among the expressions of a network. Mistakes are reported once for each, however often it is unrolled.
     pub(crate) id: usize,
     pub(crate) place: Place,
     pub(crate) kind: Kind,
 }
 
 impl Expression {
-    /// The expressions that it consists of, in the order in which they stand.
+    /// Returns the expressions directly inside this one, in source order.
     pub(crate) fn parts(&self) -> Vec<&Expression> {
         match &self.kind {
             Kind::Call { arguments, .. } | Kind::Path { arguments: Some(arguments), .. } => {
@@ -371,7 +371,7 @@ impl Expression {
         }
     }
 
-    /// It and every expression within it, however deep, in the order in which they begin.
+    /// Returns this expression and all expressions inside it, in the order in which they begin.
     pub(crate) fn all(&self) -> Vec<&Expression> {
         let (mut all, mut open) = (Vec::new(), vec![self]);
         while let Some(expression) = open.pop() {
@@ -383,7 +383,7 @@ impl Expression {
 }
 
 impl Body {
-    /// Every expression that stands in it, however deep, in the order in which they begin.
+    /// Returns every expression in the body, at any depth, in the order in which they begin.
     pub(crate) fn expressions(&self) -> Vec<&Expression> {
         let elements = self.lets.iter().map(|binding| &binding.element).chain([&self.element]);
         elements.flat_map(Expression::all).collect()
@@ -395,22 +395,22 @@ pub(crate) enum Kind {
     Float(f64),
     Flag(bool),
     Text(String),
-    /// `Relu`, `channels`
+    /// A name, as `Relu` or `channels`.
     Name(Ident),
-    /// `Conv2d(64, 3, padding = 1)`
+    /// A call, as `Conv2d(64, 3, padding = 1)`.
     Call {
         name: Ident,
         arguments: Vec<Argument>,
     },
-    /// `resnet::bottleneck(64)`: a block of a module. Without parentheses there are no arguments.
+    /// A block of a module, as `resnet::bottleneck(64)`. `arguments` is `None` without parentheses.
     Path {
         module: Ident,
         name: Ident,
         arguments: Option<Vec<Argument>>,
     },
-    /// `[a, b, c]`
+    /// A list, as `[a, b, c]`.
     List(Vec<Expression>),
-    /// `(3, 5)`, two values or more
+    /// Two values or more, as `(3, 5)`.
     Tuple(Vec<Expression>),
     If {
         condition: Box<Expression>,
@@ -423,11 +423,11 @@ pub(crate) enum Kind {
         operator: Operator,
         operands: Box<[Expression; 2]>,
     },
-    /// Could not be read; the mistake has been reported.
+    /// An expression that could not be read, which has been reported.
     Broken,
 }
 
-/// `64`, `padding = 1`
+/// An argument, as `64` or `padding = 1`.
 pub(crate) struct Argument {
     pub(crate) name: Option<Ident>,
     pub(crate) value: Expression,
@@ -476,7 +476,7 @@ impl Operator {
         Operator::Remainder,
     ];
 
-    /// As in Rust: what binds tighter has a higher number.
+    /// Returns the precedence, as in Rust: an operator that binds more tightly has a higher number.
     pub(crate) fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -492,7 +492,7 @@ impl Operator {
         }
     }
 
-    /// The layer that joins branches as this joins numbers.
+    /// Returns the layer that joins branches as this operator joins numbers. `None` if there is none.
     pub(crate) fn join(self) -> Option<&'static str> {
         match self {
             Operator::Plus => Some("Add"),
@@ -522,7 +522,7 @@ impl Operator {
     }
 }
 
-/// The source in short, for messages: `Conv2d(64, 3, padding = 1)`; what is inside a list is left out.
+/// Shortened source for messages: `Conv2d(64, 3, padding = 1)`. The contents of a list are left out.
 impl fmt::Display for Expression {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.kind {
@@ -554,8 +554,9 @@ impl fmt::Display for Expression {
     }
 }
 
-/// An expression beside an operator, which takes it as it was written where it binds as tight as this at least. Otherwise it
-/// needs parentheses: none are kept where they were.
+/// An operand of an operator. It is shown in parentheses if it binds less tightly than the second field.
+///
+/// The syntax tree has no parentheses, so they are added where they are needed.
 pub(crate) struct Operand<'e>(pub(crate) &'e Expression, pub(crate) u8);
 
 impl fmt::Display for Operand<'_> {
@@ -577,7 +578,7 @@ impl fmt::Display for Argument {
     }
 }
 
-/// `64, 3, padding = 1`
+/// Joins arguments with commas: `64, 3, padding = 1`.
 fn listed(arguments: &[Argument]) -> String {
     arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

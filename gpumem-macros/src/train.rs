@@ -1,4 +1,4 @@
-//! `TRAIN` and `INFER`: what changes the program is read here, as it stands; every other field is passed on to rustc.
+//! Reads `TRAIN` and `INFER`. Fields that change the program must be literals and are read here; rustc evaluates the others.
 
 use crate::averages;
 use crate::descent;
@@ -48,7 +48,7 @@ const TRAIN_FIELDS: [&str; 21] = [
 
 const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
 
-/// The most cards that are named where one is unknown.
+/// The most cards that a message about an unknown card names.
 const MOST_CARDS: usize = 16;
 
 /// The settings of `TRAIN`, of another training step, or of `INFER`.
@@ -56,23 +56,23 @@ const MOST_CARDS: usize = 16;
 pub(crate) struct Reading<'s> {
     /// The constant's name.
     pub(crate) constant: String,
-    /// The constant as it was written.
+    /// The constant as syntax. `None` for default settings.
     pub(crate) settings: Option<&'s Settings>,
-    /// The names of the parameters that the step trains, and where they were written.
+    /// Patterns of the parameters that the step trains. The next field is their place.
     pub(crate) trains: String,
     pub(crate) trains_at: Option<Place>,
-    /// `batch` as written.
+    /// The field `batch`. `None` if it is not written.
     pub(crate) batch: Option<&'s Field>,
-    /// Whether `batch: Largest` is written, for which the fields have a batch of 1.
+    /// True for `batch: Largest`. The generated fields have a batch of 1 then.
     pub(crate) takes_largest: bool,
     /// Every field as Rust, each with a comma.
     pub(crate) fields: TokenStream,
-    /// Whether every field is given, so that no default is needed.
+    /// True if every field is given, so that no default is needed.
     pub(crate) complete: bool,
     pub(crate) loss: loss::Reading,
     /// State tensors of the optimizer for each parameter: see `gpumem_core::train::optim::with_state`.
     pub(crate) moments: u64,
-    /// Where the optimizer was written.
+    /// The place of the optimizer. `None` if it is not written.
     pub(crate) optimizer: Option<Place>,
     /// The hyperparameters that are written, with their places.
     pub(crate) hyperparameters: Vec<(String, Place)>,
@@ -81,14 +81,14 @@ pub(crate) struct Reading<'s> {
     pub(crate) update: Update,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) conv_norm: ConvNorm,
-    /// What happens to gradients and to the learning rate before an update.
+    /// Settings that change gradients and the learning rate before an update.
     pub(crate) descent: Descent,
-    /// Where `micro_batches` was written, if const evaluation has to see whether it divides the batch.
+    /// The place of `micro_batches`, if const evaluation has to check that it divides the batch.
     pub(crate) split: Option<Place>,
-    /// Where the last rate of a schedule was written, if it is not 0.
+    /// The place of the last rate of a schedule, if that is not 0.
     pub(crate) least: Option<Place>,
     pub(crate) precision: Precision,
-    /// How a sequence is taken, and where `cache` was written.
+    /// The cache of `INFER`, and the place of `cache`. `None` without a cache.
     pub(crate) cached: Option<(Cached, Place)>,
 }
 
@@ -121,7 +121,7 @@ impl Reading<'_> {
 }
 
 impl Reading<'_> {
-    /// The constant, as a name in generated code.
+    /// Returns the constant's name as an identifier in generated code.
     pub(crate) fn ident(&self) -> Ident {
         let written = self.settings.map(|settings| settings.name.clone());
         let mut name = written.unwrap_or_else(|| Ident::new(&self.constant, Span::call_site()));
@@ -202,10 +202,10 @@ pub(crate) fn train<'s>(
     reading
 }
 
-/// The batch is what a step's memory depends on most, so that nobody else can choose it.
+/// Reports a step without a batch. The memory of a step depends mostly on its batch, so the batch has no default.
 fn check_batch(settings: &Settings, is_generic: bool, errors: &mut Errors) {
     let meant = |field: &Field| nearest(&field.name.to_string(), &TRAIN_FIELDS) == Some("batch");
-    // What is said of a generic network's parameter is the same.
+    // In a generic network, `check_generic_batch` reports it.
     if !is_generic && !settings.is_broken && !settings.fields.iter().any(meant) {
         let message = format!("`{}` has no `batch`; write how many samples a step has, as `batch: 32`", settings.name);
         errors.add(settings.place, message);
@@ -230,7 +230,7 @@ pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<
     reading
 }
 
-/// `cache` and `chunk`.
+/// Reads `cache` and `chunk`. `None` if there is no cache.
 fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
     let mut steps = |name: &str| {
         let field = settings.fields.iter().find(|field| field.name == name)?;
@@ -266,7 +266,7 @@ fn cached(settings: &Settings, errors: &mut Errors) -> Option<(Cached, Place)> {
     }
 }
 
-/// The types of a network name its batch, so in a generic one it must be the parameter itself.
+/// Checks that a network that is generic over its batch uses the parameter itself, since the network's types name the batch.
 pub(crate) fn check_generic_batch(declaration: &Declaration, primary: Option<&Reading<'_>>, errors: &mut Errors) {
     let Some(parameter) = &declaration.batch else { return };
     match primary {
@@ -291,12 +291,12 @@ pub(crate) fn check_generic_batch(declaration: &Declaration, primary: Option<&Re
     }
 }
 
-/// Whether an expression is this name and nothing else.
+/// True if an expression is this name alone.
 pub(crate) fn is_name(value: &Expr, name: &Ident) -> bool {
     matches!(plain(value), Expr::Path(path) if path.path.is_ident(name))
 }
 
-/// An expression without the parentheses around it, and without the invisible ones that a macro's `$value:expr` brings.
+/// Removes parentheses around an expression, and the invisible ones of a macro's `$value:expr`.
 pub(crate) fn plain(value: &Expr) -> &Expr {
     match value {
         Expr::Paren(inner) => plain(&inner.expr),
@@ -305,7 +305,7 @@ pub(crate) fn plain(value: &Expr) -> &Expr {
     }
 }
 
-/// A whole number as it stands.
+/// Returns the value of a literal whole number. `None` for other expressions.
 pub(crate) fn literal(value: &Expr) -> Option<u64> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
@@ -313,7 +313,7 @@ pub(crate) fn literal(value: &Expr) -> Option<u64> {
     }
 }
 
-/// The fields with a known name, each once.
+/// Returns the fields with a known name, each once. Reports the others.
 fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], errors: &mut Errors) -> Vec<&'s Field> {
     let mut fields: Vec<&Field> = Vec::new();
     for field in &settings.fields {
@@ -330,13 +330,13 @@ fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], erro
     fields
 }
 
-/// What to write in place of a field that there is not.
+/// Returns advice on what to write instead of a field that does not exist.
 fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
     let name = field.name.to_string();
     let trains = known.contains(&"optimizer");
     let optimizers = || Optimizer::ROWS.iter().filter(|row| row.fields.contains(&name.as_str()));
     if trains && let Some(first) = optimizers().next() {
-        // The one that is written, if it has such a hyperparameter.
+        // Prefers the optimizer that is written, if it has such a hyperparameter.
         let written = settings
             .fields
             .iter()
@@ -384,7 +384,7 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
     }
 }
 
-/// An expression as it was written, more or less.
+/// Returns the text of an expression, nearly as it was written.
 pub(crate) fn text(value: &impl quote::ToTokens) -> String {
     value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
 }
@@ -396,7 +396,7 @@ fn batch<'s>(kind: &str, field: &'s Field, reading: &mut Reading<'s>, errors: &m
     if reading.takes_largest { quote!(1) } else { literals::field(kind, &field.name, value, errors) }
 }
 
-/// The name that a path ends with: `Bf16` of `Precision::Bf16`.
+/// Returns the name at the end of a path: `Bf16` for `Precision::Bf16`. `None` for other expressions.
 pub(crate) fn last_name(value: &Expr) -> Option<&Ident> {
     match plain(value) {
         Expr::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
@@ -404,7 +404,7 @@ pub(crate) fn last_name(value: &Expr) -> Option<&Ident> {
     }
 }
 
-/// One of several names. A mistake stands for the first.
+/// Returns the index of one of several names. After a mistake, which is reported, returns 0.
 pub(crate) fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usize {
     let name = last_name(value).map(ToString::to_string);
     let found = known.iter().position(|known| Some(*known) == name.as_deref());
@@ -448,7 +448,7 @@ fn update(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> Token
     quote!(__gpumem::__private::Update::#name)
 }
 
-/// `Fused`, `Separate`
+/// Reads `Fused` or `Separate`.
 fn conv_norm(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let chosen = one_of(value, "value of `conv_norm`", &ConvNorm::NAMES, errors);
     reading.conv_norm = ConvNorm::ALL[chosen];
@@ -456,7 +456,7 @@ fn conv_norm(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> To
     quote!(__gpumem::__private::train::ConvNorm::#name)
 }
 
-/// `Norms`, `None`, `Cheap`, `Auto`, `Budget(0.6)`
+/// Reads `Norms`, `None`, `Cheap`, `Auto` or `Budget(0.6)`.
 fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
     let path = quote!(__gpumem::__private::Checkpoint);
     if let Expr::Call(call) = plain(value)
@@ -489,7 +489,7 @@ fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> T
     quote!(#path::#name)
 }
 
-/// A number as it stands.
+/// Returns the value of a literal number. `None` for other expressions.
 fn number(value: &Expr) -> Option<f64> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
@@ -498,7 +498,7 @@ fn number(value: &Expr) -> Option<f64> {
     }
 }
 
-/// `[RTX_3060, A100_80GB]`
+/// Reads `[RTX_3060, A100_80GB]`.
 fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
     let array = match plain(value) {
         Expr::Array(array) => Some(array),
@@ -515,7 +515,7 @@ fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
     cards_of(&array.elems, errors)
 }
 
-/// The cards that these are the names of, as a list.
+/// Returns a list of the cards with these names. Reports names that no card has.
 pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> TokenStream {
     let known: Vec<&str> = card_names().collect();
     let mut tokens = TokenStream::new();
@@ -538,19 +538,20 @@ pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &m
     quote!(&[#tokens])
 }
 
-/// The constants of all cards and their other names.
+/// Returns the constants of all cards, and their aliases.
 fn card_names() -> impl Iterator<Item = &'static str> {
     cards::ALL.iter().map(|card| card.constant).chain(cards::ALIASES.iter().map(|alias| alias.constant))
 }
 
-/// What to write in place of `text`, which is no card: all that begin with it, or the nearest one. MIG slices only where it
-/// speaks of MIG.
+/// Returns advice on what to write instead of `text`, which is not a card: all names that begin with it, or the nearest one.
+///
+/// MIG slices are suggested only if `text` contains `MIG`.
 fn card_hint(text: &str) -> String {
     let upper = text.to_uppercase();
     let slice_of = upper.split_once("MIG");
     let begins = |written: &str, name: &'static str| !beginning(written, [name]).is_empty();
     let found = match slice_of {
-        // Both halves begin: `H100_MIG_1G` is short for any H100 and any profile of one compute slice.
+        // The name and the profile may both be shortened: `H100_MIG_1G` is any H100 with any profile of one compute slice.
         Some((card, profile)) => {
             let halves = cards::ALL.iter().filter_map(|card| Some((card.constant, card.constant.split_once("_MIG_")?)));
             let fitting = halves.filter(|(_, (of, with))| begins(card, of) && begins(profile, with));

@@ -1,7 +1,8 @@
-//! How blocks reach the networks that use them.
+//! Passes blocks to the networks that use them, across crates.
 //!
-//! A macro sees nothing but its own tokens. So each module of blocks has a hidden macro that hands its tokens on, and what
-//! uses the module calls that macro with the macro to go on with:
+//! A macro sees only its own tokens. So each module of blocks has a hidden macro that passes its tokens on. An invocation that uses the module
+//! expands
+//! to a call of that hidden macro, which in turn calls the original macro again with the module's tokens:
 //!
 //! ```text
 //! network! { pub struct Net; use blocks zoo::resnet; .. }
@@ -9,25 +10,28 @@
 //!         ::gpumem::network! { @ { [::gpumem] } { pub struct Net; .. } { [] fn bottleneck(..) .. } }
 //! ```
 //!
-//! The braces after `@` hold where this library is found and the paths that are still to be fetched, the next ones what was written at first, and one more
-//! is added for each module. A module that uses others hands theirs on as well, in the brackets.
+//! The first braces after `@` hold the path of this library and the paths that are still to be fetched. The second ones hold the tokens that the user
+//! wrote. Each module adds further braces. A module that uses others passes on their tokens too, in the brackets.
 
 use crate::syntax::{Facade, Place, Use};
 use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote, quote_spanned};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-/// The hidden macro's name in its module. The compiler shows it where a path is no module of blocks: "could not find
-/// `__declared_with_blocks` in `nn`".
+/// The name of the hidden macro in its module.
+///
+/// The compiler shows it if a path is not a module of blocks: "could not find `__declared_with_blocks` in `nn`".
 const HANDED_ON: &str = "__declared_with_blocks";
 
-/// What was written in a macro that uses blocks, and the modules that have been fetched for it.
+/// The tokens that a user wrote in a macro that uses blocks, and the modules that have been fetched for it.
 pub(crate) struct Gathered {
     pub(crate) tokens: TokenStream,
     pub(crate) modules: Vec<TokenStream>,
 }
 
-/// Reads the tokens of a macro: as the user wrote them, or on the way. Then it is on the way further, where paths are left.
+/// Reads the tokens of a macro: as the user wrote them, or with fetched modules.
+///
+/// Returns the call that fetches the next module as an `Err`, if there are paths left to fetch.
 pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, TokenStream> {
     let mut trees = tokens.clone().into_iter();
     let marked = matches!(trees.next(), Some(TokenTree::Punct(mark)) if mark.as_char() == '@');
@@ -40,7 +44,7 @@ pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, 
         _ => Facade::default(),
     };
     let mut left: Vec<TokenStream> = paths.clone().into_iter().filter_map(contents).collect();
-    // Anything else was written by hand, and is refused as such.
+    // Anything else was written by hand, and is refused in that form.
     if !left.iter().chain([&facade.0]).all(is_path) {
         return Ok(Gathered { tokens, modules: Vec::new() });
     }
@@ -50,7 +54,7 @@ pub(crate) fn arrive(macro_name: &str, tokens: TokenStream) -> Result<Gathered, 
     }
 }
 
-/// Returns true for segments between `::`, with or without one before them. A path from `macro_rules!` is one invisible group.
+/// True for path segments between `::`, which may also come first. A path from `macro_rules!` is one invisible group.
 fn is_path(tokens: &TokenStream) -> bool {
     let trees: Vec<TokenTree> = tokens.clone().into_iter().collect();
     if let [TokenTree::Group(group)] = &trees[..] {
@@ -67,7 +71,7 @@ fn is_path(tokens: &TokenStream) -> bool {
         && parts.all(|part| matches!(&part[0], TokenTree::Ident(_)) && part[1..].iter().all(is_colon))
 }
 
-/// The way to the modules of `uses`, for a macro with these tokens.
+/// Returns the call that fetches the modules of `uses` for a macro with these tokens. `None` if it uses no module.
 pub(crate) fn depart(facade: &Facade, macro_name: &str, uses: &[Use], written: &TokenStream) -> Option<TokenStream> {
     let mut paths: Vec<TokenStream> = uses.iter().map(|import| import.path.clone()).collect();
     (!paths.is_empty()).then(|| {
@@ -76,7 +80,7 @@ pub(crate) fn depart(facade: &Facade, macro_name: &str, uses: &[Use], written: &
     })
 }
 
-/// `path::__declared_with_blocks! { [::gpumem::network] @ { .. } { .. } .. }`, at the place of the path.
+/// Returns `path::__declared_with_blocks! { [::gpumem::network] @ { .. } { .. } .. }`, with the span of the path.
 fn fetch(
     Facade(facade): &Facade,
     macro_name: &str,
@@ -96,7 +100,7 @@ fn fetch(
     quote_spanned!(place=> #path::#handed_on! #braces)
 }
 
-/// The hidden macro of the module `name`. Without `tokens` the module has mistakes.
+/// Returns the hidden macro of the module `name`. `tokens` is `None` if the module has mistakes.
 pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[TokenStream]) -> TokenStream {
     let contents = match tokens {
         Some(tokens) => {
@@ -120,7 +124,7 @@ pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[Token
     }
 }
 
-/// What [`hand_on`] handed on: the modules that the module uses, and its tokens. `None` where it has mistakes.
+/// Reads the tokens that [`hand_on`] passed: the modules that the module uses, and its own tokens. `None` if it has mistakes.
 pub(crate) fn unpack(module: TokenStream) -> Option<(Vec<TokenStream>, TokenStream)> {
     let mut trees = module.into_iter();
     match trees.next() {
@@ -131,8 +135,10 @@ pub(crate) fn unpack(module: TokenStream) -> Option<(Vec<TokenStream>, TokenStre
     }
 }
 
-/// A macro that other crates see stands at the root of its crate, so its name must be the only one there: it has the
-/// contents and the place of the module in it. Of the file's path, the end must do: where a crate is built changes nothing.
+/// Returns a name for the hidden macro that is unique in its crate, at whose root an exported macro is.
+///
+/// It contains a hash of the contents and the place of the module. Only the end of the file's path is used, so that the name does not depend on the
+/// folder in which a crate is built.
 fn unique_name(name: &Ident, contents: &TokenStream) -> Ident {
     let (span, mut hasher) = (name.span(), DefaultHasher::new());
     let file = span.file();
@@ -150,8 +156,9 @@ fn contents(tree: TokenTree) -> Option<TokenStream> {
     }
 }
 
-/// Tokens as they go through `macro_rules!`, which dissolves the invisible groups that other macros bring: `2 * $n` with
-/// `3 + 4` for `$n` would become `2 * 3 + 4`. Such a group travels as `@ (..)`, and a `@` as `@ []`.
+/// Encodes invisible groups, which `macro_rules!` would dissolve: `2 * $n` with `3 + 4` for `$n` would become `2 * 3 + 4`.
+///
+/// An invisible group becomes `@ (..)`, and a `@` becomes `@ []`.
 fn packed(tokens: TokenStream) -> TokenStream {
     let pack = |tree: TokenTree| match tree {
         TokenTree::Group(group) if group.delimiter() == Delimiter::None => {
@@ -165,7 +172,7 @@ fn packed(tokens: TokenStream) -> TokenStream {
     tokens.into_iter().flat_map(pack).collect()
 }
 
-/// The tokens that [`packed`] has packed.
+/// Decodes tokens that [`packed`] has encoded.
 fn unpacked(tokens: TokenStream) -> TokenStream {
     let mut trees = tokens.into_iter();
     let mut unpacked_trees = Vec::new();
@@ -185,8 +192,9 @@ fn unpacked(tokens: TokenStream) -> TokenStream {
     unpacked_trees.into_iter().collect()
 }
 
-/// A group with what `change` makes of its contents; anything else as it is. A group without a `@` or an invisible group
-/// stays itself, with the places of its brackets.
+/// Applies `change` to the contents of a group, and returns other tokens unchanged.
+///
+/// A group without a `@` or an invisible group is returned unchanged too, so that its brackets keep their spans.
 fn within(tree: TokenTree, change: fn(TokenStream) -> TokenStream) -> TokenTree {
     match tree {
         TokenTree::Group(group) if is_packed_or_invisible(group.stream()) => {

@@ -1,4 +1,4 @@
-//! The types of `forward`: `Image<3, 224, 224>`, `Logits<1000>`.
+//! Resolves the types of `forward`: `Image<3, 224, 224>`, `Logits<1000>`.
 
 use super::Resolver;
 use super::frame::Frame;
@@ -11,7 +11,7 @@ use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use std::fmt;
 
-/// What a declared type stands for.
+/// The kind of a declared type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Image,
@@ -30,13 +30,13 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// True for what says which steps of another input count.
+    /// True for inputs that say which time steps of another input count.
     pub(crate) fn counts_steps(self) -> bool {
         matches!(self, Form::Lengths | Form::Segments)
     }
 }
 
-/// A type's name and the names of its dimensions.
+/// A type's name, its kind, and the names of its dimensions.
 type Row = (&'static str, Form, &'static str);
 
 const INPUTS: [Row; 10] = [
@@ -63,16 +63,16 @@ const OUTPUTS: [Row; 8] = [
     ("Values", Form::Values, ANY),
 ];
 
-/// Whether there is a type of this name, or one that it was probably meant to be.
+/// True if there is a type of this name, or one with a similar name.
 pub(crate) fn is_type(name: &str) -> bool {
     let known: Vec<&str> = INPUTS.iter().chain(&OUTPUTS).map(|(known, ..)| *known).collect();
     nearest(name, &known).is_some()
 }
 
-/// The dimensions of a type that has any.
+/// The dimensions of a type that may have any number of them.
 const ANY: &str = "A, B, ..";
 
-/// A declared type with its dimensions folded.
+/// A declared type with its dimensions evaluated.
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub(crate) form: Form,
@@ -85,7 +85,7 @@ impl Declared {
         let shape = Shape::new(&self.dimensions);
         match self.form {
             Form::Tokens | Form::Segments => graph::Type::indices(shape),
-            // One number a sample; the dimension is the most that it can be.
+            // One number for each sample. The dimension is the largest value that it can have.
             Form::Lengths => graph::Type::indices(Shape::new(&[])),
             Form::Images => graph::Type::bytes(shape),
             _ => graph::Type::numbers(shape),
@@ -101,7 +101,7 @@ impl fmt::Display for Declared {
     }
 }
 
-/// Inputs and parameters are read by their names.
+/// Reports parameters with the same name, because inputs and parameters are read by their names.
 pub(super) fn check_distinct(function: &Function, errors: &mut Errors) {
     for (index, parameter) in function.parameters.iter().enumerate() {
         let name = &parameter.name;
@@ -112,7 +112,7 @@ pub(super) fn check_distinct(function: &Function, errors: &mut Errors) {
 }
 
 impl<'s> Resolver<'s, '_> {
-    /// The declared inputs and outputs of `forward`; `None` where one of them is not known.
+    /// Returns the declared inputs and outputs of `forward`. Each list is `None` if one of its types is not known.
     pub(super) fn declared_types(&mut self, forward: &'s Function) -> [Option<Vec<Declared>>; 2] {
         let inputs: Vec<Option<Declared>> =
             forward.parameters.iter().map(|input| self.declared(&input.kind, &INPUTS, "an input")).collect();
@@ -133,7 +133,7 @@ impl<'s> Resolver<'s, '_> {
         [inputs.filter(|_| !forward.is_broken), outputs]
     }
 
-    /// Only images of bytes say what they consist of.
+    /// Checks the number format of a type. Only `Images`, which are bytes, have one.
     fn check_format(&mut self, written: &Type, form: Form, name: &str) {
         let sizes = Type::sizes(&written.dimensions);
         let message = match (form, &written.format) {
