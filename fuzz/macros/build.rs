@@ -1,4 +1,4 @@
-//! Makes functions of what are macros elsewhere.
+//! Sets the flag that builds the macros as functions of a library.
 
 fn main() {
     println!("cargo:rustc-cfg=gpumem_library");

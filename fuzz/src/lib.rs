@@ -1,6 +1,6 @@
-//! Fuzz targets: what reads text or files of others does not panic, hang, take memory without bound, or expand to what is no Rust.
+//! Fuzz targets: code that reads foreign text or files must not panic, hang, use unbounded memory, or expand to invalid Rust.
 //!
-//! A target is a function of bytes. `cargo fuzz run TARGET` calls it on nightly, guided by coverage:
+//! A target is a function that takes bytes. `cargo fuzz run TARGET` calls it on nightly, guided by coverage:
 //!
 //! ```text
 //! cargo +nightly fuzz run network -- -timeout=2 -rss_limit_mb=1024
@@ -33,7 +33,7 @@ use numbers::Numbers;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// A function that is fuzzed, with the inputs that are changed for it.
+/// A function that is fuzzed, with the inputs from which others are made by changes.
 struct Target {
     name: &'static str,
     run: fn(&[u8]),
@@ -42,7 +42,7 @@ struct Target {
     most: Most,
 }
 
-/// The bytes of memory that an input may take at once.
+/// The most bytes of memory that an input may use at once.
 #[derive(Clone, Copy)]
 struct Most {
     bytes: usize,
@@ -51,9 +51,9 @@ struct Most {
 }
 
 impl Most {
-    /// The memory of a compiler, however short a text is: 1 GiB.
+    /// The memory of a compiler, for a text of any length: 1 GiB.
     const OF_A_TEXT: Most = Most { bytes: 1 << 30, each: 0 };
-    /// Ten times a file that is read, and 8 MiB for buffers, packed arrays and small images.
+    /// Ten times the size of a file that is read, and 8 MiB for buffers, compressed arrays and small images.
     const OF_A_FILE: Most = Most { bytes: 8 << 20, each: 10 };
 
     /// Returns the bytes that an input of this length may take.
@@ -99,24 +99,24 @@ const TARGETS: [Target; 18] = [
     Target::file("events", events, files::seeds::events),
 ];
 
-/// The tokens of a text, if its brackets match.
+/// Returns the tokens of a text. `None` if its brackets do not match.
 fn tokens_of(data: &[u8]) -> Option<TokenStream> {
     std::str::from_utf8(data).ok()?.parse().ok()
 }
 
-/// Lets go of the places of all tokens, which are kept for each thread.
+/// Frees the source locations of all tokens, which are stored for each thread.
 fn forget_places() {
     proc_macro2::extra::invalidate_current_thread_spans();
 }
 
-/// Panics unless an expansion is what its place asks for.
+/// Panics unless an expansion can be parsed as a `T`.
 fn assert_parses<T: syn::parse::Parse>(what: &str, expansion: &TokenStream) {
     if let Err(error) = syn::parse2::<T>(expansion.clone()) {
         panic!("{what} expands to what is no Rust: {error}\n{expansion}");
     }
 }
 
-/// Panics unless what an attribute makes of a module is Rust. One that is none to begin with does not reach the attribute.
+/// Panics unless an attribute expands a module to valid Rust. An input that is not a module never reaches the attribute.
 fn assert_module(what: &str, module: &TokenStream, expand: impl FnOnce(TokenStream) -> TokenStream) {
     let expansion = expand(module.clone());
     if syn::parse2::<syn::ItemMod>(module.clone()).is_ok() {
@@ -148,8 +148,11 @@ pub fn items(data: &[u8]) {
     forget_places();
 }
 
-/// The bytes of a binary, as `cargo gpumem show` or `cargo gpumem diff` reads them. After an even first byte they are those of a file; after
-/// an odd one, text and blueprint of a record with a 0 between them, whose digests are right. Half of the first byte chooses the report.
+/// Reads the bytes of a binary as `cargo gpumem show` or `cargo gpumem diff` does.
+///
+/// After an even first byte they are a file. After an odd one they are the text and the blueprint of a record, with a 0 between them, whose digests
+/// are
+/// added. Half of the first byte chooses the report.
 pub fn record(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let which = usize::from(kind / 2) % fuzz_command::REPORTS;
@@ -163,13 +166,13 @@ pub fn record(data: &[u8]) {
     fuzz_command::report(&file, &file, which);
 }
 
-/// A record as a build leaves it.
+/// Returns a record in the form in which a build writes it.
 fn section(text: &[u8], blueprint: &[u8]) -> Vec<u8> {
     let part = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes(), bytes, &digest(bytes).to_le_bytes()].concat();
     [&MAGIC[..], &part(text), &part(blueprint)].concat()
 }
 
-/// An encoded blueprint or program. What is read is written again as it was.
+/// Decodes a blueprint or a program. Encoding it again must give the bytes that were decoded.
 pub fn blueprint(data: &[u8]) {
     if let Some(blueprint) = Blueprint::decode(data) {
         let encoded = blueprint.encode();
@@ -183,7 +186,7 @@ pub fn blueprint(data: &[u8]) {
     }
 }
 
-/// Files beside compiled kernels: after a first byte of 0 a kernel, after another one what was measured of a card.
+/// Reads files of the kernel cache: after a first byte of 0 a compiled kernel, after another one measurements of a card.
 pub fn caches(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     if kind == 0 {
@@ -201,7 +204,7 @@ pub fn caches(data: &[u8]) {
     }
 }
 
-/// `GPUMEM_CARDS`, `GPUMEM_VRAM` and `GPUMEM_HEADROOM`, with line ends between them.
+/// Reads the values of `GPUMEM_CARDS`, `GPUMEM_VRAM` and `GPUMEM_HEADROOM`, one a line.
 pub fn environment(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut values = text.splitn(3, '\n').map(Some).chain([None; 3]);

@@ -1,13 +1,13 @@
-//! Known inputs, changed at random.
+//! Changes known inputs at random.
 
 use crate::numbers::Numbers;
 use crate::{forget_places, tokens_of};
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
 
-/// Changes that an input has at most.
+/// The most changes to an input.
 const MOST: usize = 5;
 
-/// Texts that may stand anywhere among tokens: of Rust, of the language, and of what people write who come from elsewhere.
+/// Texts that may be inserted among tokens: of Rust, of this language, and of habits that people bring from other languages.
 const PIECES: [&str; 68] = [
     "0",
     "1",
@@ -87,7 +87,7 @@ fn count(tokens: &TokenStream) -> usize {
     tokens.clone().into_iter().map(inside).sum()
 }
 
-/// Returns the token numbered `at`, counted depth first.
+/// Returns the token with index `at`, counted depth first.
 fn nth(tokens: &TokenStream, at: &mut usize) -> Option<TokenTree> {
     for token in tokens.clone() {
         if *at == 0 {
@@ -103,7 +103,7 @@ fn nth(tokens: &TokenStream, at: &mut usize) -> Option<TokenTree> {
     None
 }
 
-/// Changes the token numbered `at`, counted depth first; `piece` may come into its place.
+/// Changes the token with index `at`, counted depth first. `piece` may replace it.
 fn changed(tokens: TokenStream, at: &mut usize, piece: &TokenStream, numbers: &mut Numbers) -> TokenStream {
     let mut all: Vec<TokenTree> = Vec::new();
     for token in tokens {
@@ -137,7 +137,7 @@ fn changed(tokens: TokenStream, at: &mut usize, piece: &TokenStream, numbers: &m
                 let delimiter = *numbers.one(&[Delimiter::Brace, Delimiter::Bracket, Delimiter::Parenthesis]);
                 all.push(Group::new(delimiter, inside).into());
             }
-            // Loses its brackets, or what is between them, or has something else there.
+            // Removes the brackets, or replaces their contents.
             (7, TokenTree::Group(group)) => all.extend(group.stream()),
             (_, TokenTree::Group(group)) => {
                 let inside = if numbers.below(2) == 0 { TokenStream::new() } else { piece };
@@ -154,7 +154,7 @@ pub fn tokens(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let Some(mut tokens) = tokens_of(numbers.one::<Vec<u8>>(seeds)) else { return Vec::new() };
     for _ in 0..=numbers.below(MOST) {
         let piece = match numbers.below(3) {
-            // A part of another text.
+            // Takes a part of another text.
             0 => tokens_of(numbers.one::<Vec<u8>>(seeds))
                 .and_then(|other| nth(&other, &mut numbers.below(count(&other)))),
             _ => None,
@@ -168,11 +168,11 @@ pub fn tokens(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     text
 }
 
-/// Numbers that counts and sizes are compared with.
+/// Numbers near limits with which counts and sizes are compared.
 const EDGES: [u64; 12] =
     [0, 1, 127, 128, 255, 256, 65_535, 1 << 31, u32::MAX as u64, 1 << 32, i64::MAX as u64, u64::MAX];
 
-/// Changes bytes once.
+/// Applies one random change to bytes.
 fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers, other: &[u8]) {
     let at = numbers.below(bytes.len());
     let length = 1 + numbers.below(8).min(numbers.below(64));
@@ -203,7 +203,7 @@ fn change(bytes: &mut Vec<u8>, numbers: &mut Numbers, other: &[u8]) {
     }
 }
 
-/// Returns bytes of `seeds`, changed here and there.
+/// Returns one of `seeds`, with some bytes changed.
 pub fn bytes(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = numbers.one(seeds).clone();
     for _ in 0..=numbers.below(MOST) {
@@ -213,7 +213,7 @@ pub fn bytes(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Replaces a number that stands in the bytes as text.
+/// Replaces a number that is written as text in the bytes.
 fn renumber(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
     let from = numbers.below(bytes.len());
     let Some(first) = bytes[from..].iter().position(u8::is_ascii_digit).map(|place| from + place) else { return };
@@ -227,7 +227,7 @@ fn renumber(bytes: &mut Vec<u8>, numbers: &mut Numbers) {
     bytes.splice(first..first + length, format!("{sign}{number}").into_bytes()).for_each(drop);
 }
 
-/// Returns a file of `seeds`, with bytes changed here and there, and numbers in its text.
+/// Returns a file of `seeds`, with some bytes and some numbers in its text changed.
 pub fn file(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut file = numbers.one::<Vec<u8>>(seeds).clone();
     for _ in 0..=numbers.below(MOST) {
@@ -241,7 +241,7 @@ pub fn file(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     file
 }
 
-/// Returns a record of `seeds`, with a change in its text, its blueprint, or the bytes of the file that it is in.
+/// Returns a record of `seeds`, with a change in its text, its blueprint, or the bytes of the file that contains it.
 pub fn record(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let seed = numbers.one(seeds);
     let end = seed.iter().position(|&byte| byte == 0).unwrap_or(seed.len());
@@ -264,7 +264,7 @@ pub fn record(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     }
 }
 
-/// Pieces of lists of cards and sizes.
+/// Parts of lists of cards and sizes.
 const WORDS: [&str; 24] = [
     ",",
     ",,",
@@ -292,7 +292,7 @@ const WORDS: [&str; 24] = [
     ".GiB",
 ];
 
-/// Returns a text of `seeds` with words and letters changed.
+/// Returns a text of `seeds` with some words and letters changed.
 pub fn text(numbers: &mut Numbers, seeds: &[Vec<u8>]) -> Vec<u8> {
     let mut text: Vec<char> = String::from_utf8_lossy(numbers.one::<Vec<u8>>(seeds)).chars().collect();
     for _ in 0..=numbers.below(2 * MOST) {

@@ -1,10 +1,10 @@
-//! Random numbers that a seed decides.
+//! Random numbers that depend only on a seed.
 
 /// A generator of numbers: Steele, Lea and Flood's SplitMix64.
 pub struct Numbers(u64);
 
 impl Numbers {
-    /// Returns the generator of the input of this number.
+    /// Returns the generator for the input with this number.
     pub fn of(seed: u64, number: u64) -> Numbers {
         let mut numbers = Numbers(seed);
         Numbers(numbers.next() ^ number.wrapping_mul(0xD605_BBB5_8C8A_BC43))
@@ -17,7 +17,7 @@ impl Numbers {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `end`, or 0 where that is 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
     }

@@ -1,16 +1,16 @@
-//! The loop on stable: inputs of a seed, one after the other, until time is over or one of them breaks a rule.
+//! The loop on stable Rust: it runs inputs of a seed one after the other, until the time is over or one of them breaks a rule.
 //!
 //! ```text
 //! TARGET [--seconds 60] [--seed 1] [--iterations N]   changes known inputs at random
-//! TARGET [--seed 1] --only N                          the input of this number alone
-//! TARGET FILE ...                                     these inputs
+//! TARGET [--seed 1] --only N                          runs only the input with this number
+//! TARGET FILE ...                                     runs these inputs
 //! ```
 //!
 //! An input breaks a rule if it makes the target panic, end the process, run for more than 2 seconds of processor time, wait for more than
-//! two minutes, or have more memory than its target allows: 1 GiB, or of a file ten times its bytes and a fixed amount. It is printed with
-//! its number, and written to `fuzz/artifacts`.
+//! two minutes, or use more memory than its target allows. That is 1 GiB, or for a file ten times its bytes and a fixed amount. The input is printed
+//! with its number, and written to `fuzz/artifacts`.
 //!
-//! Inputs run in a process of their own, so that one that overflows the stack is told like any other.
+//! Inputs run in a child process, so that an input that overflows the stack is reported like any other.
 
 use crate::numbers::Numbers;
 use crate::{TARGETS, Target};
@@ -23,22 +23,22 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Processor time of an input at most.
+/// The most processor time of an input.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// Time on the wall of an input at most, for one that waits. Other programs may have the processor meanwhile.
+/// The most wall-clock time of an input that waits. It is long, because other programs may use the processor meanwhile.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// Bytes beyond which nothing is given, so that the machine has room for others.
+/// The most bytes that can be allocated, so that the machine has memory for other programs.
 const NO_MORE_BYTES: isize = 4 << 30;
 
-/// The stack of a compiler's thread.
+/// Bytes of the stack of a thread of rustc.
 const STACK: usize = 8 << 20;
 
-/// Set in the process that runs inputs.
+/// The variable that is set in the process that runs inputs.
 const CHILD: &str = "GPUMEM_FUZZ_CHILD";
 
-/// Counts the bytes that are allocated.
+/// An allocator that counts bytes.
 struct Counting;
 
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
@@ -51,25 +51,25 @@ fn added(bytes: usize) -> isize {
     all
 }
 
-// SAFETY: everything is the system's allocator's, or nothing.
+// SAFETY: every call is forwarded to the system's allocator, or returns null.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if added(layout.size()) > NO_MORE_BYTES {
             ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
             return std::ptr::null_mut();
         }
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promises hold for the system's allocator too.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: the caller's promises hold for the system's allocator too.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-// A coverage-guided fuzzer has limits of its own.
+// A coverage-guided fuzzer has its own limits.
 #[cfg(not(fuzzing))]
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -106,7 +106,7 @@ impl Asked {
     }
 }
 
-/// The program of the target of this name.
+/// Runs the program of the target with this name.
 pub fn main(name: &str) -> ExitCode {
     let Some(target) = TARGETS.iter().find(|target| target.name == name) else {
         eprintln!("error: no target is called `{name}`");
@@ -128,14 +128,14 @@ pub fn main(name: &str) -> ExitCode {
     }
 }
 
-/// Starts the process that runs inputs, and tells which one it ended at if it does not say so itself.
+/// Starts the process that runs inputs. If it ends without a report, reports the input at which it ended.
 fn parent(target: &Target, asked: &Asked) -> std::io::Result<ExitCode> {
     println!("{}: seed {}", target.name, asked.seed);
     let journal = std::env::temp_dir().join(format!("gpumem-fuzz-{}-{}", target.name, std::process::id()));
     std::fs::write(&journal, [0; 8])?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(std::env::args_os().skip(1)).env(CHILD, &journal).stdin(Stdio::null());
-    // Warnings of the target; what has to be told goes the other way.
+    // Drops warnings of the target. Reports go to standard output.
     command.stderr(Stdio::null());
     let status = command.status()?;
     let mut number = [0; 8];
@@ -151,7 +151,7 @@ fn parent(target: &Target, asked: &Asked) -> std::io::Result<ExitCode> {
     }
 }
 
-/// The input of a number.
+/// Returns the input with this number.
 fn input(target: &Target, asked: &Asked, seeds: &[Vec<u8>], number: u64) -> Vec<u8> {
     match asked.files.get(number as usize) {
         Some(path) => std::fs::read(path).unwrap_or_default(),
@@ -159,7 +159,7 @@ fn input(target: &Target, asked: &Asked, seeds: &[Vec<u8>], number: u64) -> Vec<
     }
 }
 
-/// Tells of an input that broke a rule.
+/// Reports an input that broke a rule, and writes it to a file.
 fn report(target: &Target, asked: &Asked, number: u64, what: &str) {
     let seeds = if asked.files.is_empty() { (target.seeds)() } else { Vec::new() };
     let input = input(target, asked, &seeds, number);
@@ -175,14 +175,14 @@ fn report(target: &Target, asked: &Asked, number: u64, what: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// The input that runs now, for the thread that watches its time and memory.
+/// The current input, for the thread that watches its time and memory.
 struct Running {
-    /// The number of the input, and how many inputs have begun.
+    /// The number of the input. The next field counts the inputs that have begun.
     number: AtomicU64,
     begun: AtomicU64,
     /// Bytes that were allocated before the input began.
     before: AtomicIsize,
-    /// Bytes that the input may have.
+    /// The most bytes that the input may allocate.
     most: AtomicIsize,
     is_over: AtomicBool,
 }
@@ -195,7 +195,7 @@ static RUNNING: Running = Running {
     is_over: AtomicBool::new(false),
 };
 
-/// The last panic, as the hook saw it.
+/// The message of the last panic.
 static PANIC: Mutex<String> = Mutex::new(String::new());
 
 fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
@@ -255,12 +255,12 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
     worker.join().unwrap_or(ExitCode::from(2))
 }
 
-/// Returns what is said of an input that has had too much memory.
+/// Returns the message about an input that used too much memory.
 fn too_large(bytes: isize, allowed: isize) -> String {
     format!("has {} KiB of memory, and {} are allowed", bytes >> 10, allowed >> 10)
 }
 
-/// Ends the process at an input that takes too long or too much memory.
+/// Ends the process if an input takes too long or uses too much memory.
 fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bool) {
     let (mut begun, mut since, mut start) = (0, clock.now(), Instant::now());
     while !is_done() {
@@ -280,7 +280,7 @@ fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bo
         } else {
             continue;
         };
-        // The input that is over by now is none to blame.
+        // An input that has ended by now is not to blame.
         if RUNNING.begun.load(Ordering::Acquire) == begun && !RUNNING.is_over.load(Ordering::Relaxed) {
             report(target, asked, RUNNING.number.load(Ordering::Relaxed), &what);
             std::process::exit(1);
@@ -288,13 +288,14 @@ fn watch(target: &Target, asked: &Asked, clock: &Clock, is_done: &dyn Fn() -> bo
     }
 }
 
-/// The processor time of all threads of this process: other programs on the machine do not count, threads that a target starts do. Where
-/// the system does not tell, it is the time on the wall.
+/// The processor time of all threads of this process, including those that a target starts, but not of other programs.
+///
+/// If the system does not provide it, this is wall-clock time.
 struct Clock {
     start: Instant,
 }
 
-/// Ticks of a second in `/proc`, on every processor that Linux runs on.
+/// Ticks per second in `/proc`, on every processor that Linux runs on.
 const TICKS: u64 = 100;
 
 impl Default for Clock {
@@ -309,10 +310,10 @@ impl Clock {
     }
 }
 
-/// Returns the time in user mode and in the kernel. `None` if the system does not tell.
+/// Returns the time in user mode and in the kernel. `None` if the system does not provide it.
 fn processor_time() -> Option<Duration> {
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program stands in brackets, and may have brackets and spaces.
+    // The name of the program is in parentheses, and may itself contain parentheses and spaces.
     let (_, after) = text.rsplit_once(')')?;
     let mut fields = after.split_whitespace().skip(11).map(str::parse::<u64>);
     let (user, kernel) = (fields.next()?.ok()?, fields.next()?.ok()?);

@@ -1,4 +1,4 @@
-//! Inputs that the targets begin with: networks of this repository's own tests, and what the macro and the library make of them.
+//! Inputs with which the targets begin: networks of this repository, and encodings that the macro and the library make of them.
 
 use crate::tokens_of;
 use gpumem_core::cards::ALL;
@@ -7,19 +7,19 @@ use proc_macro2::{TokenStream, TokenTree};
 use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 
-/// Folders with networks, from the repository's root.
+/// Folders with networks, relative to the repository's root.
 const FOLDERS: [&str; 4] = ["tests", "examples", "gpumem-zoo/src", "gpumem-cuda/tests"];
 
-/// Characters of a text at most: larger networks take long, and say nothing that small ones do not.
+/// The most characters of a text. Larger networks take long and find nothing that small ones do not.
 const LONGEST: usize = 2500;
 
-/// A macro with the tokens in it.
+/// A macro call and its tokens.
 struct Written {
     name: String,
     tokens: TokenStream,
 }
 
-/// Finds macros, also among the tokens of others.
+/// Collects the macro calls in a file.
 #[derive(Default)]
 struct Macros(Vec<Written>);
 
@@ -30,7 +30,7 @@ impl<'a> Visit<'a> for Macros {
     }
 }
 
-/// Rust files in and below a folder, in the order of their paths.
+/// Returns the Rust files in a folder and below it, in the order of their paths.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -40,7 +40,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     paths.into_iter().flat_map(within).filter(is_source).collect()
 }
 
-/// The texts of macros in this repository that are not too long.
+/// Returns the contents of macros in this repository that are not too long.
 fn macros(is_wanted: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Macros::default();
@@ -58,7 +58,7 @@ fn macros(is_wanted: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
     texts
 }
 
-/// The texts in a folder beside this one.
+/// Returns the files in a folder of `seeds`, which is next to this one.
 pub fn written(folder: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(folder);
     let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -71,19 +71,19 @@ fn is_sound(network: &[u8]) -> bool {
     tokens_of(network).is_some_and(|tokens| !fuzz_macros::network(tokens).to_string().contains("compile_error"))
 }
 
-/// Networks without mistakes.
+/// Returns networks without mistakes.
 pub fn networks() -> Vec<Vec<u8>> {
     let own = macros(|name| name == "network").into_iter().filter(|text| is_sound(text));
     [written("network"), own.collect()].concat()
 }
 
-/// Contents of macros other than `network!`.
+/// Returns contents of macros other than `network!`.
 pub fn items() -> Vec<Vec<u8>> {
     let own = macros(|name| ["blocks", "operation", "fits", "max_batch"].contains(&name));
     [written("items"), own].concat()
 }
 
-/// The blueprint in the expansion of a network.
+/// Returns the blueprint in the expansion of a network. `None` if it has none.
 fn blueprint_of(tokens: TokenStream) -> Option<Vec<u8>> {
     let mut trees = tokens.into_iter();
     while let Some(tree) = trees.next() {
@@ -112,14 +112,14 @@ fn encoded_networks() -> Vec<Vec<u8>> {
     expanded.filter_map(blueprint_of).collect()
 }
 
-/// Blueprints, and programs that they are lowered to.
+/// Returns blueprints, and programs to which they are lowered.
 pub fn blueprints() -> Vec<Vec<u8>> {
     let blueprints = encoded_networks();
     let programs = blueprints.iter().filter_map(|bytes| Some(Blueprint::decode(bytes)?.inference().ok()?.encode()));
     [programs.collect(), blueprints.clone()].concat()
 }
 
-/// Text and blueprint of records, with a 0 between them.
+/// Returns the texts and blueprints of records, with a 0 between them.
 pub fn records() -> Vec<Vec<u8>> {
     let record = |(number, blueprint): (usize, Vec<u8>)| {
         let is_trained = Blueprint::decode(&blueprint).is_some_and(|blueprint| blueprint.training.is_some());
@@ -135,7 +135,7 @@ pub fn records() -> Vec<Vec<u8>> {
     encoded_networks().into_iter().enumerate().map(record).collect()
 }
 
-/// Files beside compiled kernels.
+/// Returns files of the kernel cache.
 pub fn caches() -> Vec<Vec<u8>> {
     let folder = std::env::temp_dir().join(format!("gpumem-fuzz-seeds-{}", std::process::id()));
     let cache = gpumem_cuda::cache::Cache::at(Some(folder.clone()));
@@ -147,7 +147,7 @@ pub fn caches() -> Vec<Vec<u8>> {
     vec![[&[0], &kernel[..]].concat(), [&[1], measured.as_bytes()].concat()]
 }
 
-/// `GPUMEM_CARDS`, `GPUMEM_VRAM` and `GPUMEM_HEADROOM`, a line each.
+/// Returns values of `GPUMEM_CARDS`, `GPUMEM_VRAM` and `GPUMEM_HEADROOM`, one a line.
 pub fn environments() -> Vec<Vec<u8>> {
     let all: Vec<&str> = ALL.iter().map(|card| card.slug).collect();
     ["t4,l4\n8GiB,11.5GiB\n1GiB", "rtx3060\n\n0", "\n24GB\n512MiB", "H100-SXM, a100 80gb\n1024\n", &all[..60].join(",")]

@@ -1,6 +1,6 @@
 //! The modules of `cargo-gpumem` that read records, as a library.
 
-// The command itself, which builds and prints, is left out.
+// The command itself, which builds and prints, is not part of the library.
 #![allow(dead_code)]
 
 #[path = "../../../cargo-gpumem/src/answer.rs"]
@@ -39,7 +39,7 @@ use std::path::Path;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The command that these words are.
+/// Parses the words of a command line. `None` if they are not a command.
 fn command(words: &[&str]) -> Option<Command> {
     let Cargo::Gpumem(arguments) = Cargo::try_parse_from(["cargo", "gpumem"].iter().chain(words)).ok()?;
     Some(arguments.command)
@@ -51,8 +51,9 @@ const SHOWN: [&[&str]; 4] = [&["--format", "table"], &["--format", "json"], &["-
 /// The number of reports that [`report`] can make.
 pub const REPORTS: usize = SHOWN.len() + 2;
 
-/// Returns the texts that one command prints of a file with these bytes: of each network alone, or of all beside those of `before`. Reports
-/// that are refused are left out.
+/// Returns the texts that one command prints for a file with these bytes. `which` chooses the command.
+///
+/// `show` prints each network alone, `diff` compares all with those of `before`. Reports that fail are left out.
 pub fn report(before: &[u8], bytes: &[u8], which: usize) -> Vec<String> {
     let read = |bytes: &[u8]| {
         let (records, unreadable) = artefacts::records_of(Path::new("file"), bytes);
@@ -62,7 +63,7 @@ pub fn report(before: &[u8], bytes: &[u8], which: usize) -> Vec<String> {
     let built = read(bytes);
     if let Some(options) = SHOWN.get(which) {
         let shown = built.networks.iter().filter_map(|network| {
-            // A name may be an option.
+            // A name may begin like an option.
             let words: Vec<&str> = ["show"].iter().chain(*options).copied().chain(["--", &network.name]).collect();
             let Some(Command::Show(arguments)) = command(&words) else { return None };
             let all = Built { networks: built.networks.clone(), unreadable: built.unreadable, ..Built::default() };
@@ -75,7 +76,7 @@ pub fn report(before: &[u8], bytes: &[u8], which: usize) -> Vec<String> {
     diff::report(&read(before).networks, &built.networks, &arguments).into_iter().collect()
 }
 
-/// A section with the records of these texts and blueprints, as a file that the command can read.
+/// Returns an object file with this section of records, which the command can read.
 pub fn object(section: &[u8]) -> Vec<u8> {
     use object::write::{Object, StandardSegment};
     use object::{Architecture, BinaryFormat, Endianness, SectionKind};

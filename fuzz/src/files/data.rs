@@ -1,4 +1,4 @@
-//! Files that data sets read. Epochs run through the loader, so that what a worker does counts too.
+//! Files that data sets read. Epochs run through the loader, so that its worker threads are fuzzed too.
 
 use super::{READ, archive, assert_names_a_file, keep, path, seeds, write};
 use flate2::Compression;
@@ -16,10 +16,10 @@ type Numbers = Tensor<f32, (D<2>, D<3>, D<4>, D<4>)>;
 type Labels = Tensor<u32, (D<2>,)>;
 type Window = Tensor<u32, (D<2>, D<4>)>;
 
-/// Batches of an epoch that are read at most.
+/// The most batches that are read of an epoch.
 const BATCHES: usize = 4;
 
-/// Panics at an error that is none of the file's.
+/// Returns the value, or `None` after an error. Panics at an error that the file cannot cause.
 fn checked<T>(result: Result<T>) -> Option<T> {
     let error = match result {
         Ok(value) => return Some(value),
@@ -27,14 +27,14 @@ fn checked<T>(result: Result<T>) -> Option<T> {
     };
     match error.kind() {
         ErrorKind::Panic { message } => panic!("a data set panicked: {message}"),
-        // Of a data set and a network that do not go together.
+        // An error of a data set and a network that do not match.
         ErrorKind::Setting { .. } => {}
         _ => assert_names_a_file(&error, error.file()),
     }
     None
 }
 
-/// Reads some batches, shuffled, and shows their targets to `check`.
+/// Reads some batches in random order, and passes their targets to `check`.
 fn epoch<I: Batched, T: Batched>(set: impl Dataset, check: impl Fn(&T)) {
     let mut loader = Loader::<I, T>::new(set).shuffle().workers(1).prefetch(1).pad();
     let Some(epoch) = checked(loader.epoch()) else { return };
@@ -68,20 +68,20 @@ fn arrays(array: Result<Array>) {
     epoch::<Tensor<f32, (D<2>, D<1>)>, Labels>(labels.classes(10), |labels| check(labels.as_slice()));
 }
 
-/// An array of numpy. After an even first byte it is a whole file; after an odd one a header, its line end, and elements.
+/// Reads an array of numpy. After an even first byte, the input is a whole file; after an odd one, a header, a newline, and elements.
 pub fn npy(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let file = if kind % 2 == 0 { rest.to_vec() } else { numpy(rest) };
     arrays(Array::npy(write("x.npy", &file)));
 }
 
-/// Returns a header and elements as a file whose header has the right length.
+/// Returns a numpy file of a header and elements, with the right length of the header.
 fn numpy(text: &[u8]) -> Vec<u8> {
     let length = text.iter().position(|&byte| byte == b'\n').map_or(text.len(), |end| end + 1);
     [b"\x93NUMPY\x01\x00", &(length as u16).to_le_bytes()[..], text].concat()
 }
 
-/// An archive of numpy arrays: a whole file, or what stands in the member `x.npy`, as in [`npy`].
+/// Reads an archive of numpy arrays: a whole file, or the contents of the member `x.npy` in the form that [`npy`] takes.
 pub fn npz(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let member = || archive(CompressionMethod::Deflated, &[("x.npy", &numpy(rest))]);
@@ -89,7 +89,7 @@ pub fn npz(data: &[u8]) {
     arrays(Array::npz(write("x.npz", &file), "x"));
 }
 
-/// An IDX file. After an odd first byte it is packed.
+/// Reads an IDX file, which is compressed after an odd first byte.
 pub fn idx(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let file = if kind % 2 == 0 {
@@ -102,7 +102,7 @@ pub fn idx(data: &[u8]) {
     arrays(Array::idx(write("x-ubyte", &file)));
 }
 
-/// A list of images in a folder that does not change.
+/// Reads a list of images in a folder that does not change.
 pub fn csv(data: &[u8]) {
     keep("outside.png", || seeds::png(9));
     let root = keep("pictures/a.png", || seeds::png(1)).with_file_name("");
@@ -119,7 +119,7 @@ pub fn csv(data: &[u8]) {
     epoch::<Pixels, Labels>(set.transforms(Transforms::new().resize_to(4, 4)), |labels| check(labels.as_slice()));
 }
 
-/// A PNG or JPEG. The first byte chooses the channels of the network.
+/// Reads a PNG or a JPEG. The first byte chooses the channels of the network.
 pub fn images(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     write("images/class/a.png", rest);
@@ -134,7 +134,7 @@ pub fn images(data: &[u8]) {
     }
 }
 
-/// A file of CIFAR. Bits of the first byte choose 10 or 100 classes, and zeros at the end up to a whole image.
+/// Reads a file of CIFAR. Bits of the first byte choose 10 or 100 classes, and padding with zeros to a whole image.
 pub fn cifar(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let (is_ten, record) = if kind & 2 == 0 { (true, 3073) } else { (false, 3074) };
@@ -151,7 +151,7 @@ pub fn cifar(data: &[u8]) {
     epoch::<Images, Labels>(set, |labels| check(labels.as_slice()));
 }
 
-/// Tokens. Bits of the first byte choose their width, and windows at random places.
+/// Reads tokens. Bits of the first byte choose their width, and windows at random places.
 pub fn tokens(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let path = write("tokens.bin", rest);

@@ -1,9 +1,9 @@
-//! Event files of TensorBoard, which are written: whatever is put into them, their records and checksums are right.
+//! Writes event files of TensorBoard. For all values, their records and checksums must be right.
 
 use super::{READ, path};
 use gpumem_train::tensorboard::{EventWriter, Picture};
 
-/// Calls of a writer: a byte says which, the next one the length of the name, then the name and the numbers.
+/// Calls a writer. For each call, one byte chooses the function, the next one has the length of the name, then come the name and the numbers.
 pub fn events(data: &[u8]) {
     let folder = path("events");
     let mut writer = EventWriter::create(&folder).expect("a folder for temporary files");

@@ -1,4 +1,4 @@
-//! Files of others: sets of data and weights. An input is written to a file, which is opened and read as a training would.
+//! Files from other sources: data sets and weights. An input is written to a file, which is opened and read as in a training run.
 
 mod data;
 mod events;
@@ -21,7 +21,7 @@ use zip::{CompressionMethod, ZipWriter};
 thread_local! {
     /// The folder of a thread's files. It is removed when the thread ends.
     static FOLDER: TempDir = TempDir::with_prefix("gpumem-fuzz-").expect("a folder for temporary files");
-    /// Batches that were read, and files of weights that were loaded. Tests tell by it that a seed is a good file.
+    /// The number of batches that were read and files of weights that were loaded. Tests use it to check that a seed is a valid file.
     static READ: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -30,7 +30,7 @@ fn path(name: &str) -> PathBuf {
     FOLDER.with(|folder| folder.path().join(name))
 }
 
-/// Writes a file into the thread's folder, and the folders that it lies in.
+/// Writes a file into the thread's folder, and creates the folders around it.
 fn write(name: &str, bytes: &[u8]) -> PathBuf {
     let path = path(name);
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder for temporary files");
@@ -38,7 +38,7 @@ fn write(name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Writes a file unless it is there: one that no input changes.
+/// Writes a file that no input changes, unless it exists.
 fn keep(name: &str, make: impl FnOnce() -> Vec<u8>) -> PathBuf {
     let path = path(name);
     if path.exists() { path } else { write(name, &make()) }
@@ -54,7 +54,7 @@ fn archive(method: CompressionMethod, members: &[(&str, &[u8])]) -> Vec<u8> {
     archive.finish().expect("memory").into_inner()
 }
 
-/// Panics unless the message of an error names a file and says more than that.
+/// Panics unless the message of an error names a file and says something about it.
 fn assert_names_a_file(error: &dyn std::fmt::Display, file: Option<&Path>) {
     let text = error.to_string();
     let file = file.unwrap_or_else(|| panic!("no file is named: {text}"));

@@ -1,4 +1,4 @@
-//! Small good files that the targets of this folder begin with, each with the first byte that its target takes.
+//! Small valid files with which the targets of this folder begin. Each starts with the byte that its target expects.
 
 use super::{archive, path, weights};
 use flate2::Compression;
@@ -8,18 +8,18 @@ use image::{ColorType, DynamicImage, ImageEncoder, ImageFormat};
 use std::io::{Cursor, Read as _, Write as _};
 use zip::{CompressionMethod, ZipArchive};
 
-/// Returns a file with the byte that chooses how its target takes it.
+/// Returns a file after the byte that chooses how its target reads it.
 fn with(kind: u8, file: impl AsRef<[u8]>) -> Vec<u8> {
     [&[kind], file.as_ref()].concat()
 }
 
-/// Returns the header of an array of numpy, its elements after it.
+/// Returns the header of a numpy array and, after it, its elements.
 fn array(descr: &str, dims: &str, elements: &[u8]) -> Vec<u8> {
     let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({dims}), }}\n");
     [header.as_bytes(), elements].concat()
 }
 
-/// Returns arrays of numpy without what stands before their headers.
+/// Returns numpy arrays without the bytes that precede their headers.
 fn arrays() -> Vec<Vec<u8>> {
     let bytes: Vec<u8> = (0..144).collect();
     let halves: Vec<u8> = (0..96_u16).flat_map(|number| number.to_be_bytes()).collect();

@@ -27,7 +27,7 @@ fn net() -> Net<Trained, Cpu> {
     Trained::on(&Cpu::new()).expect("memory")
 }
 
-/// Returns the two files of a state of two steps: the lines after the first of `state.json`, and the tensors.
+/// Returns the two files of a state after two steps: `state.json` without its first line, and the tensors.
 pub fn saved() -> [Vec<u8>; 2] {
     let mut net = net();
     for _ in 0..2 {
@@ -46,7 +46,7 @@ fn checksum(bytes: &[u8]) -> String {
     format!("{:08x}", crc32c::crc32c(bytes))
 }
 
-/// Returns the lines of `state.json` with the checksums of the file of tensors, where there is a place for them.
+/// Returns the lines of `state.json` with the right checksums of the file of tensors, if they can be parsed.
 fn with_checksums(lines: &[u8], tensors: &[u8]) -> Vec<u8> {
     let whole = [b"{\n", lines].concat();
     let Ok(Value::Object(mut numbers)) = serde_json::from_slice::<Value>(&whole) else { return lines.to_vec() };
@@ -62,8 +62,10 @@ fn with_checksums(lines: &[u8], tensors: &[u8]) -> Vec<u8> {
     text.strip_prefix(b"{\n").unwrap_or(&text).to_vec()
 }
 
-/// Lines of `state.json` and, after a 0, the tensors. After an odd first byte their checksums are made right, with a second bit the whole first
-/// line is.
+/// Reads the lines of `state.json` and, after a 0, the tensors.
+///
+/// After an odd first byte the checksums of the tensors are made right. A second bit makes the first line, which is the checksum of the others,
+/// right.
 pub fn states(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());
@@ -76,7 +78,7 @@ pub fn states(data: &[u8]) {
     resume(folder, kind & 4 == 0);
 }
 
-/// Resumes a network, or takes what matches. After an error it is as before.
+/// Resumes a network from all of a state, or from the tensors that match. After an error the network must be unchanged.
 fn resume(folder: &Path, is_strict: bool) {
     NET.with_borrow_mut(|net| {
         let before = net.snapshot().expect("memory");
@@ -91,7 +93,7 @@ fn resume(folder: &Path, is_strict: bool) {
                     _ => None,
                 };
                 assert_names_a_file(&error, file);
-                // Bits, for NaN is not equal to itself.
+                // Compares bits, because NaN is not equal to itself.
                 let after = net.snapshot().expect("memory");
                 assert_eq!(format!("{:?}", after.numbers()), format!("{:?}", before.numbers()));
                 assert!(after.tensors().eq(before.tensors()), "an error has changed the network: {error}");

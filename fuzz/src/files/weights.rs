@@ -35,7 +35,7 @@ fn state(net: &mut Net<Small, Cpu>) -> Vec<u32> {
     names.into_iter().flat_map(read).map(f32::to_bits).collect()
 }
 
-/// Opens a file and loads it. After an error the network is as before.
+/// Opens a file and loads it. After an error the network must be unchanged.
 fn load(path: &Path, is_strict: bool) {
     NET.with_borrow_mut(|net| {
         let before = state(net);
@@ -59,21 +59,21 @@ fn file(error: &Error) -> Option<&Path> {
     }
 }
 
-/// A file of safetensors. After an odd first byte it is a header of JSON and, after a 0, the data.
+/// Reads a file of safetensors. After an odd first byte, the input is a JSON header and, after a 0, the data.
 pub fn safetensors(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let file = if kind & 1 == 0 { rest.to_vec() } else { with_header(rest) };
     load(&write("w.safetensors", &file), kind & 2 == 0);
 }
 
-/// Returns a header and data, with a 0 between them, as a file whose header has the right length.
+/// Returns a file of a header and data, which a 0 separates in `text`, with the right length of the header.
 fn with_header(text: &[u8]) -> Vec<u8> {
     let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
     let data = text.get(end + 1..).unwrap_or_default();
     [&(end as u64).to_le_bytes()[..], &text[..end], data].concat()
 }
 
-/// An index of files beside it, which do not change.
+/// Reads an index of files in the same folder, which do not change.
 pub fn shards(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     keep("shards/one.safetensors", || seeds::part(0));
@@ -86,7 +86,7 @@ pub fn shards(data: &[u8]) {
     load(&path, kind & 1 == 0);
 }
 
-/// A state dict of `torch.save`. After an odd first byte it is the pickle alone, and the target adds the archive around it.
+/// Reads a state dict of `torch.save`. After an odd first byte, the input is the pickle alone, and the target adds the archive around it.
 pub fn pickle(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let file = if kind & 1 == 0 { rest.to_vec() } else { packed(rest) };
