@@ -1,4 +1,4 @@
-//! Plans of a network at any batch, precision and card: with the functions that the compiler evaluates.
+//! Plans of a network at any batch, precision and card, made with the functions that the compiler evaluates.
 
 use crate::Failure;
 use crate::facts::Written;
@@ -15,36 +15,36 @@ use gpumem_core::report::Arenas;
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// One of a network's programs with its settings.
+/// One of a network's programs, with its settings.
 pub struct Step {
-    /// The network's name, with `(inference)` after it where it has both programs.
+    /// The network's name, with `(inference)` after it if the network has both programs.
     pub title: String,
-    /// The title in tables: with the package or the place where another network has the name.
+    /// The title in tables. It contains the package or the place if another network has the same name.
     pub label: String,
     pub package: Option<String>,
     pub training: bool,
-    /// True of the first program of its network, which `fits!` asks about.
+    /// True for the first program of its network, which `fits!` asks about.
     pub is_primary: bool,
     pub file: String,
     pub line: u64,
     pub batch: u64,
     pub precision: Precision,
     pub headroom: u64,
-    /// The cards that are written.
+    /// The cards that the network names.
     pub cards: Vec<&'static Card>,
     pub program: Program,
     pub layers: Vec<LayerLine>,
     tables: &'static Tables,
     convolution_workspace: u64,
-    /// What it is lowered from, where cards decide what is computed again.
+    /// The blueprint of a step whose recomputation depends on the cards. `None` for others.
     recomputed: Option<Blueprint>,
-    /// What it is lowered from, where it keeps a cache.
+    /// The blueprint of a program that keeps a cache. `None` for others.
     cached: Option<Blueprint>,
-    /// Plans by the workspace of products, which depends on the card.
+    /// Plans by the scratch limit of matrix products, which depends on the card.
     arenas: RefCell<HashMap<u64, Arenas<'static>>>,
 }
 
-/// The programs of a network that its constants ask for.
+/// Returns the programs of a network that its constants ask for.
 pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failure> {
     let mut steps = Vec::new();
     let both = network.train.is_some() && network.infer.is_some();
@@ -62,7 +62,7 @@ pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failur
     Ok(steps)
 }
 
-/// One program of a network: of several training steps the one that needs most.
+/// Returns one program of a network. Of several training steps, this is the one with the largest arena.
 pub fn step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
     if !training || network.is_largest || network.blueprint.parts.all.len() < 2 {
         return one_step(network, written, training, settings);
@@ -96,9 +96,9 @@ fn one_step(network: &Network, written: &Written, training: bool, settings: &Set
     let program = lowered.ok_or_else(|| format!("`{name}` has no training step"))?;
     let program = program.map_err(|error| format!("`{name}`: {}", error.message))?;
     let layers = network.blueprint.layers(&program);
-    // Until the process ends: elsewhere tables are statics.
+    // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
     let tables = tables(&program).leak();
-    // A forward pass at the batch of `TRAIN` takes the parts that training does.
+    // A forward pass at the batch of `TRAIN` takes micro-batches of the same size as training does.
     let parts = network.blueprint.training.as_ref().filter(|_| training || network.infer.is_none());
     let tables = tables.with_micro_batches(parts.map_or(1, |steps| steps.descent.micro_batches));
     let tables: &'static Tables = Box::leak(Box::new(tables));
@@ -126,58 +126,62 @@ fn one_step(network: &Network, written: &Written, training: bool, settings: &Set
     })
 }
 
-/// Bytes that an arena may have on all of these cards; the largest number where there is none.
+/// Returns the bytes that an arena may have on all of these cards, or the largest number if there are none.
 fn room(cards: &[&'static Card], headroom: u64) -> u64 {
     let rooms = cards.iter().map(|card| Device::Known(card).room(headroom));
     rooms.min().unwrap_or(u64::MAX)
 }
 
 impl Step {
-    /// `train` or `infer`
+    /// Returns `train` or `infer`.
     pub fn program_name(&self) -> &'static str {
         if self.training { "train" } else { "infer" }
     }
 
-    /// Samples that are in memory at once: the batch, or a part of it.
+    /// Returns the samples that are in memory at once: the batch, or a micro-batch.
     pub fn samples(&self) -> u64 {
         self.tables.samples(self.batch)
     }
 
-    /// The caps of workspaces where a network is aimed at these cards: they depend on the newest.
+    /// Returns the scratch limits for these target cards. They depend on the newest of them.
     pub fn workspaces(&self, aim: &[&Card]) -> Workspaces {
         let cards: Vec<Card> = aim.iter().copied().copied().collect();
         Workspaces::aimed(&Aim::at(&cards), self.convolution_workspace)
     }
 
-    /// The budget as the compiler plans it, for the cards that are written; with the reserve of the first.
+    /// Returns the budget that the compiler plans for the cards of the network, with the reserve of the first card.
     pub fn written(&self) -> Result<Budget, Failure> {
         let reserve = self.cards.first().map_or(UNKNOWN_RESERVE, |card| card.reserve());
         Ok(self.budget(&self.cards)?.with_reserve(reserve))
     }
 
-    /// The budget with a reserve of 0, of a network that is aimed at these cards.
+    /// Returns the budget for these target cards, with a reserve of 0.
     pub fn budget(&self, aim: &[&Card]) -> Result<Budget, Failure> {
         self.with_arenas(aim, |arenas| arenas.budget(self.batch))
             .map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch).into())
     }
 
-    /// The budget, with a reserve of 0, and the largest batch on a device of a network that is aimed at these cards, each of which leaves
-    /// `headroom` bytes to others. What is computed again depends on the smallest of the cards, if the network says so: it is one program
-    /// for all.
+    /// Returns the budget, with a reserve of 0, and the largest batch on a device, planned for the target cards `aim`.
+    ///
+    /// Each card leaves `headroom` bytes to others. If the network recomputes as much as it has to, the smallest target card decides how much: all of
+    /// them
+    /// run one program.
     pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
         let own = device.room(headroom);
         self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
     }
 
-    /// The budget, with a reserve of 0, and the largest batch on a device of the program that the compiler made for the cards that are
-    /// written.
+    /// Returns the budget, with a reserve of 0, and the largest batch on a device. Plans as the compiler does for the cards of the network.
     pub fn as_written(&self, device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
         let leanest = if self.cards.is_empty() { u64::MAX } else { 0 };
         self.planned(&self.cards, device.room(headroom), [room(&self.cards, self.headroom), leanest])
     }
 
-    /// The budget, and the largest batch in an arena of `own` bytes. Where the network says that it takes what fits, the budget is that of
-    /// the program for an arena of `least` bytes, and the batch that of the program for `leanest` bytes.
+    /// Returns the budget, and the largest batch in an arena of `own` bytes.
+    ///
+    /// If the network recomputes as much as it has to, the budget is that of the program for an arena of `least` bytes, and the batch that of the
+    /// program
+    /// for `leanest` bytes.
     fn planned(&self, aim: &[&'static Card], own: u64, [least, leanest]: [u64; 2]) -> Result<(Budget, u64), Failure> {
         let Some(blueprint) = &self.recomputed else {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
@@ -186,7 +190,7 @@ impl Step {
         let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
         let arenas = |room: u64| -> Result<Arenas<'static>, Failure> {
             let program = blueprint.chosen(&setting, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());
-            // Until the process ends: elsewhere tables are statics.
+            // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
             let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(setting.workspaces)));
             Ok(Arenas::new(tables, self.precision))
         };
@@ -195,13 +199,14 @@ impl Step {
         Ok((budget, arenas(leanest)?.largest(own)))
     }
 
-    /// The largest batch whose arena has at most `room` bytes, of a network that is aimed at these cards; 0 if there is none.
+    /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
     pub fn largest_batch(&self, aim: &[&Card], room: u64) -> u64 {
         self.with_arenas(aim, |arenas| arenas.largest(room))
     }
 
-    /// The most steps that the cache can have in an arena of at most `room` bytes, where the network keeps one that grows with them: doubling,
-    /// then halving. 0 if it has no room for one.
+    /// Returns the most time steps that the cache can have in an arena of at most `room` bytes. 0 if not even one fits.
+    ///
+    /// `None` if the network keeps no cache that grows with time steps. The length is doubled until it does not fit, and then bisected.
     pub fn longest_cache(&self, aim: &[&Card], room: u64) -> Option<u64> {
         let blueprint = self.cached.as_ref()?;
         let Cached { steps, chunk } = blueprint.cached?;
@@ -209,7 +214,7 @@ impl Step {
         let fits = |steps: u64| {
             let cached = Cached { steps, chunk: chunk.min(steps) };
             let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
-            // Until the process ends: elsewhere tables are statics.
+            // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
             let tables = tables(&program).leak().with_workspaces(self.workspaces(aim));
             budget_at(&tables, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
         };
@@ -237,11 +242,11 @@ impl Step {
     }
 }
 
-/// Steps of a cache beyond which nobody looks.
+/// The longest cache that is tried, in time steps.
 const MOST_STEPS: u64 = 1 << 40;
 
 impl Device {
-    /// Bytes that a process can have.
+    /// Returns the bytes that a process can have.
     pub fn usable(self) -> u64 {
         match self {
             Device::Known(card) => card.usable(),
@@ -249,7 +254,7 @@ impl Device {
         }
     }
 
-    /// Bytes that context, modules and library handles take.
+    /// Returns the bytes that context, modules and library handles take.
     pub fn reserve(self) -> u64 {
         match self {
             Device::Known(card) => card.reserve(),
@@ -257,7 +262,7 @@ impl Device {
         }
     }
 
-    /// Bytes that an arena may have, beside `headroom` bytes that are left to others.
+    /// Returns the bytes that an arena may have if `headroom` bytes are left to others.
     pub fn room(self, headroom: u64) -> u64 {
         self.usable().saturating_sub(self.reserve()).saturating_sub(headroom)
     }
@@ -269,7 +274,7 @@ impl Device {
         }
     }
 
-    /// The cards that a network is aimed at which is aimed at this alone.
+    /// Returns the target cards of a network that is planned for this device alone. Empty for a size without a card.
     pub fn aim(self) -> Vec<&'static Card> {
         match self {
             Device::Known(card) => vec![card],
@@ -277,7 +282,7 @@ impl Device {
         }
     }
 
-    /// The slug, or the size in bytes.
+    /// Returns the slug, or the size in bytes.
     pub fn slug(self) -> String {
         match self {
             Device::Known(card) => card.slug.to_string(),

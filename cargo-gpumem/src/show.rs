@@ -1,4 +1,4 @@
-//! `cargo gpumem show`: one network from near.
+//! Implements `cargo gpumem show`, which shows the layers and the budget of one network.
 
 use crate::Failure;
 use crate::artefacts::networks_of;
@@ -21,7 +21,7 @@ pub fn run(arguments: &Show) -> Result<ExitCode, Failure> {
     let built = networks_of(&arguments.plan.build, Path::new("."), None)?;
     let unreadable = built.unreadable;
     print(&report(built, arguments)?)?;
-    // Each was named before: a network of the same name may be among them.
+    // Each of them was named on standard error. A network of the same name may be among them.
     if unreadable > 0 {
         warn(&format!("{}: {ANOTHER_VERSION}", unread(unreadable)));
     }
@@ -35,7 +35,7 @@ pub fn report(built: Built, arguments: &Show) -> Result<String, Failure> {
     let written = match (arguments.inference, &network.train, &network.infer) {
         (false, Some(train), _) => (train, true),
         (false, None, Some(infer)) | (true, _, Some(infer)) => (infer, false),
-        // The forward pass with the batch and the precision of `TRAIN`.
+        // The forward pass, with the batch and the precision of `TRAIN`.
         (true, Some(train), None) => (train, false),
         (_, None, None) => return Err(format!("`{}` says neither TRAIN nor INFER", network.name).into()),
     };
@@ -55,8 +55,9 @@ struct Alive<'s> {
     bytes: u64,
 }
 
-/// The tensors inside the step that are alive at operation `peak`, the largest first, with the bytes that they take in the arena:
-/// packed bits and the gaps of rows are counted as they lie.
+/// Returns the tensors inside the step that are live at operation `peak`, the largest first, with their bytes in the arena.
+///
+/// These bytes include packed bits and padding of rows.
 fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
     let stored = Placed::new(step.program.clone(), Vec::new(), step.samples(), step.precision).bytes;
     let tensors = step.program.tensors.iter().zip(stored);
@@ -75,7 +76,7 @@ fn kept(step: &Step, layer: &LayerLine) -> u64 {
     if step.training { kept_bytes(layer.kept, step.samples(), step.precision) } else { 0 }
 }
 
-/// The layers with their numbers in the forward pass, as they are to be listed.
+/// Returns the layers in the order in which they are listed, each with its index in the forward pass.
 fn sorted(step: &Step, sort: Sort) -> Vec<(usize, &LayerLine)> {
     let mut layers: Vec<(usize, &LayerLine)> = step.layers.iter().enumerate().collect();
     match sort {

@@ -1,8 +1,8 @@
-//! Tables for people.
+//! Formats tables for people.
 
 pub use gpumem_core::report::text::{bytes, count, percent};
 
-/// `+1.2 MiB`, `-3 B`, or `=`.
+/// Formats a difference in bytes: `+1.2 MiB`, `-3 B`, or `=`.
 pub fn difference(before: u64, after: u64) -> String {
     match after.cmp(&before) {
         std::cmp::Ordering::Equal => "=".into(),
@@ -11,7 +11,7 @@ pub fn difference(before: u64, after: u64) -> String {
     }
 }
 
-/// Rows in columns: those of `right` to the right, the others to the left. The first row is a heading.
+/// Formats rows as columns. Columns whose indices are in `right` are aligned to the right, others to the left. The first row is a heading.
 pub fn table<const N: usize>(rows: &[[String; N]], right: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);

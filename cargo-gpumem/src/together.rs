@@ -1,4 +1,4 @@
-//! Networks that a `fits!` puts on cards: several at once, or one on cards that its constants do not name.
+//! Collects the networks of each `fits!`: several that share a card, or one on cards that its constants do not name.
 
 use crate::facts::Fits;
 use crate::network::{LeftOut, Network};
@@ -15,13 +15,13 @@ pub struct Together {
 }
 
 impl Together {
-    /// `Generator + Critic`
+    /// Returns the names of the networks, as `Generator + Critic`.
     pub fn title(&self) -> String {
         let labels: Vec<&str> = self.members.iter().map(|member| member.label.as_str()).collect();
         labels.join(" + ")
     }
 
-    /// The reason why there is no answer.
+    /// Returns an entry for a `fits!` without an answer. `why` is the reason.
     pub fn left_out(&self, why: String) -> LeftOut {
         LeftOut {
             label: self.title(),
@@ -35,14 +35,14 @@ impl Together {
     }
 }
 
-/// A network of a `fits!`: the file of the record, what it says, and the network.
+/// A network of a `fits!`: the file of its record, its position in the `fits!`, and the network.
 pub type Member = (String, Fits, Network);
 
-/// Gathers the networks of each `fits!`, which have a record each. Returns those `fits!` too that lack a network.
+/// Groups networks, each of which has its own record, by their `fits!`. Returns those `fits!` that lack a network too.
 pub fn gathered(mut members: Vec<Member>) -> (Vec<Together>, Vec<LeftOut>) {
     let place = |(file, fits, _): &Member| (file.clone(), fits.place);
     members.sort_by(|a, b| (place(a), a.1.index, &a.2.name).cmp(&(place(b), b.1.index, &b.2.name)));
-    // A file that is a part of two targets is compiled twice.
+    // A file that belongs to two targets is compiled twice.
     members.dedup_by(|a, b| {
         place(a) == place(b) && a.1.index == b.1.index && a.2.name == b.2.name && a.2.declared == b.2.declared
     });

@@ -1,4 +1,4 @@
-//! The one allocation that every tensor lives in. Where a device has memory of the host's beside its arena, here that lies behind it.
+//! The single allocation that holds every tensor. Tensors that a device keeps in host memory are here after the end of the arena.
 
 use crate::DEVICE;
 use gpumem_core::error::Error;
@@ -11,28 +11,30 @@ use std::ptr::NonNull;
 /// Alignment of the arena and of every tensor in it.
 pub(crate) const ALIGNMENT: usize = 256;
 
-/// Bytes of the host, 256-byte aligned. Zeroed, because a slice over memory that was never written would be undefined
-/// behaviour; the system hands out zeroed pages lazily, so this costs nothing up front.
+/// Bytes of host memory, aligned to 256 bytes.
+///
+/// They are zeroed, because a slice over memory that was never written would be undefined behaviour. The system hands out zeroed pages lazily, so
+/// this
+/// costs nothing up front.
 pub(crate) struct Arena {
     start: NonNull<u8>,
     layout: Layout,
-    /// Where the arena ends, and what is the host's elsewhere begins.
+    /// The byte at which the arena ends, and the part begins that other devices have in host memory.
     end: usize,
 }
 
-// SAFETY: the arena owns its memory and has no thread affinity; who may touch which bytes when is settled by the callers
-// of its unsafe methods.
+// SAFETY: the arena owns its memory and has no thread affinity. The callers of its unsafe methods decide who may touch which bytes when.
 unsafe impl Send for Arena {}
-// SAFETY: as above; every access through a shared reference is an unsafe call whose contract rules out races.
+// SAFETY: as above. Every access through a shared reference is an unsafe call whose contract rules out races.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of `bytes` bytes.
+    /// Allocates an arena of `bytes` bytes.
     pub(crate) fn new(bytes: u64) -> Result<Arena, Error> {
         Arena::with_host(bytes, 0)
     }
 
-    /// An arena of `bytes` bytes, with `host` bytes behind it.
+    /// Allocates an arena of `bytes` bytes, and `host` bytes after it.
     pub(crate) fn with_host(bytes: u64, host: u64) -> Result<Arena, Error> {
         let needed = bytes.saturating_add(host);
         let refused =
@@ -47,12 +49,12 @@ impl Arena {
         Ok(Arena { start, layout, end })
     }
 
-    /// Size in bytes.
+    /// Returns the size in bytes, with the part for host memory.
     pub(crate) fn bytes(&self) -> usize {
         self.layout.size()
     }
 
-    /// `length` elements of four bytes from byte `offset` on.
+    /// Returns a pointer to `length` elements from byte `offset` on.
     ///
     /// # Panics
     /// A range outside the arena, or one that is not aligned to an element.
@@ -63,7 +65,7 @@ impl Arena {
         unsafe { self.start.as_ptr().add(offset) }.cast()
     }
 
-    /// The range of `length` bytes at `place`, in the arena or in the host's memory, if that has it.
+    /// Returns the range of `length` bytes at `place`, which is in the arena or in the part for host memory. Fails if it is out of bounds.
     pub(crate) fn range(&self, place: u64, length: u64) -> Result<Range<usize>, Error> {
         let (offset, from, to) = match on_host(place) {
             Some(offset) => (offset, self.end, self.bytes()),
@@ -98,7 +100,7 @@ impl Arena {
         Ok(())
     }
 
-    /// Lets `put` write the bytes from `offset` on.
+    /// Calls `put` with the `length` bytes from `offset` on, to fill them.
     ///
     /// # Safety
     /// No slice over the arena is alive.

@@ -1,4 +1,4 @@
-//! Where the largest of some indices is: the first of several.
+//! The index of the largest of some indices. If several are equal, this is the first.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -6,7 +6,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::ArgMax;
 
-/// The place in each sample.
+/// Computes the index for each sample.
 pub(super) fn forward(op: &ArgMax, operands: &mut Operands<'_>) -> Bound {
     if op.count == 0 || op.count > u64::from(u32::MAX) {
         return Err(Error::Damaged("the largest of no indices, or of more than 2^32"));

@@ -1,15 +1,19 @@
-//! Attention. In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`,
-//! where `j` goes over all steps of the keys, or with `causal` over those up to `i`, or with a window over those near it, or over the first
-//! `n` of a sample, or over those of the segment of `i`. Heads of queries that follow each other may share one of keys and one of values.
-//! Queries, keys and values lie side by side in rows of one input, or are three inputs. What is added may be one row that all queries share:
-//! `bias[j]`.
+//! Attention.
+//!
+//! In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`. Here `j` goes over all
+//! time
+//! steps of the keys. With `causal` it goes up to `i`, with a window over steps near it, and otherwise over the first `n` steps of a sample or those
+//! of
+//! the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows of one
+//! input,
+//! or three inputs. The bias may be one row that all queries share: `bias[j]`.
 //!
 //! A query sees no key if there is none within its bounds, which are not read then, or if its scores are all -infinity: `p[i, :]` and with it
 //! `y[i]` are 0, and `lse[i]` is +infinity, so that the backward pass, too, has `exp(-infinity) = 0` for each of its weights.
 //!
-//! Rows are worked on [`ROWS`] at a time, against all keys that they may see, so that there is never a T x M tensor; the
-//! forward pass leaves `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With
-//! dropout, `p` is multiplied by the draw's factor `f[i, j]` after the softmax.
+//! Rows are computed [`ROWS`] at a time, against all keys that they may see, so there is never a [T, M] tensor. The forward pass saves
+//! `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With dropout, `p` is
+//! multiplied by the factor `f[i, j]` after the softmax.
 //!
 //! Backward, with `delta[i] = dy[i] . y[i]` and `s = p * (f * (dy . v) - delta)`: `dv[j] = sum of f * p * dy[i]`,
 //! `dq[i] = scale * sum of s * k[j]`, `dk[j] = scale * sum of s * q[i]`, and `dbias = s`, summed over all that share it.
@@ -27,63 +31,64 @@ use gpumem_core::program::ops::{Attention, Seen};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Rows that are worked on together.
+/// The number of rows that are computed together.
 const ROWS: usize = 64;
 
-/// A log-sum-exp farther from 0 has too few digits for the weights of its row, as where a mask adds -1e9 to all of its scores: the backward
-/// pass then sums them again.
+/// A log-sum-exp farther from 0 has too few digits for the weights of its row, for example if a mask adds -1e9 to all of its scores. The backward
+/// pass then sums the scores again.
 const FAR: f32 = 1024.0;
 
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Of the whole batch: several a sample where it has more than one.
+    /// Sequences in the whole batch. A sample may have several.
     sequences: usize,
-    /// Of them a sample has.
+    /// Sequences in a sample.
     each: usize,
     heads: usize,
     /// Heads of queries for each head of keys and values.
     group: usize,
     steps: usize,
     keys: usize,
-    /// Elements of a head of queries and keys, and of one of values.
+    /// Elements of a head of queries and of keys. The next field is that of a head of values.
     width: usize,
     values: usize,
     scale: f32,
     causal: bool,
     window: usize,
     apart: bool,
-    /// Matrices that are added, and heads that follow each other and share one.
+    /// The number of matrices that are added, and the number of consecutive heads that share one.
     bias: [usize; 2],
-    /// Rows of each.
+    /// Rows of each added matrix.
     bias_rows: usize,
-    /// The keys that a query may see.
+    /// The rule for which keys a query may see.
     seen: Seen,
 }
 
-/// Keys that the queries of a head may see, whatever hides others.
+/// The keys that the queries of a head may see by lengths or segments. `causal` and a window may hide more.
 #[derive(Clone, Copy)]
 pub(super) enum Within<'a> {
-    /// As many as these, from the first on.
+    /// This many keys, from the first on.
     First(usize),
-    /// Those of the query's segment, by the numbers of all steps, which do not fall.
+    /// The keys of the query's segment. The slice has the segment of each time step, in ascending order.
     Segments(&'a [u32]),
 }
 
 /// Queries, keys and values of one head of one sample.
 pub(super) struct Head<'a> {
-    /// `[T, S]`, `[M, S]` and `[M, V]`.
+    /// Queries [T, S], keys [M, S] and values [M, V].
     pub(super) parts: [Matrix<'a>; 3],
-    /// What is added to scores, `[T, M]`.
+    /// The matrix that is added to scores, [T, M].
     pub(super) bias: Option<Matrix<'a>>,
     pub(super) scale: f32,
-    /// Steps of the keys, those that count, how many are before the first query, whether a step sees only those up to its own number, and
-    /// how far it sees.
+    /// Time steps of the keys, and which of them count. `before` steps precede the first query. With `causal`, a step sees only earlier ones and
+    /// itself.
+    /// `window` is how far it sees.
     pub(super) keys: usize,
     pub(super) within: Within<'a>,
     pub(super) before: usize,
     pub(super) causal: bool,
     pub(super) window: usize,
-    /// Number of the dropout draw of the head's element `[0, 0]`.
+    /// The index of the dropout draw of the head's element [0, 0].
     pub(super) first_draw: u64,
 }
 
@@ -119,23 +124,23 @@ impl Sizes {
         })
     }
 
-    /// Rows of queries, keys and values in a sequence.
+    /// Returns the rows of queries, keys and values in a sequence.
     fn rows(&self) -> [usize; 3] {
         [self.steps, self.keys, self.keys]
     }
 
-    /// Elements of a row of queries, keys and values, over all heads.
+    /// Returns the elements of a row of queries, keys and values, over all heads.
     fn features(&self) -> [usize; 3] {
         let shared = self.heads / self.group;
         [self.heads.saturating_mul(self.width), shared.saturating_mul(self.width), shared.saturating_mul(self.values)]
     }
 
-    /// Elements of a row of the output.
+    /// Returns the elements of a row of the output.
     fn output(&self) -> usize {
         self.heads.saturating_mul(self.values)
     }
 
-    /// Elements of a sequence in each input, without what is added.
+    /// Returns the elements of a sequence in each input, without the bias.
     fn inputs(&self) -> Vec<usize> {
         let [q, k, v] = self.features();
         if self.apart {
@@ -145,25 +150,25 @@ impl Sizes {
         }
     }
 
-    /// Lengths of the inputs, the output and the log-sum-exp.
+    /// Returns the elements of the inputs, the output and the log-sum-exp.
     fn lengths(&self) -> (Vec<usize>, usize, usize) {
         let all = |each: usize| each.saturating_mul(self.sequences);
         let inputs = self.inputs().into_iter().map(all).collect();
         (inputs, all(self.steps.saturating_mul(self.output())), all(self.heads.saturating_mul(self.steps)))
     }
 
-    /// Elements of a matrix that is added.
+    /// Returns the elements of an added matrix.
     fn matrix(&self) -> usize {
         self.bias_rows.saturating_mul(self.keys)
     }
 
-    /// Elements from what is added for one query to what is added for the next: 0 if all share a row.
+    /// Returns the elements from the bias of one query to that of the next: 0 if all share a row.
     fn bias_pitch(&self) -> usize {
         if self.bias_rows == 1 { 0 } else { self.keys }
     }
 }
 
-/// Numbers that are added to the scores: matrices `[T, M]` or `[1, M]`, for all samples or, with `batched`, for each.
+/// A bias that is added to the scores: matrices [T, M] or [1, M], for all samples or, with `batched`, for each.
 struct Bias {
     data: Source,
     batched: bool,
@@ -173,7 +178,7 @@ struct Bias {
 struct Inputs {
     parts: Vec<Source>,
     bias: Option<Bias>,
-    /// Numbers of each sample that tell which keys are seen.
+    /// Lengths or segments of each sample. `None` if all keys are seen.
     seen: Option<Source<u32>>,
 }
 
@@ -194,7 +199,7 @@ impl Inputs {
         Ok(Inputs { parts: parts?, bias, seen })
     }
 
-    /// One head of one sequence of the batch.
+    /// Returns one head of one sequence of the batch.
     fn head(&self, sizes: &Sizes, sequence: usize, head: usize) -> Head<'_> {
         let features = sizes.features();
         let shared = head / sizes.group;
@@ -232,14 +237,14 @@ impl Inputs {
     }
 }
 
-/// Whether what is added differs between samples, and its elements.
+/// Returns true if the bias differs between samples, and its elements.
 fn added(sizes: &Sizes, operands: &Operands<'_>, slot: Slot) -> (bool, usize) {
     let batched = operands.batched(slot);
     let samples = if batched { sizes.sequences / sizes.each } else { 1 };
     (batched, samples.saturating_mul(sizes.bias[0]).saturating_mul(sizes.matrix()))
 }
 
-/// The number of the matrix that is added to the scores of a head of a sequence of the batch.
+/// Returns the index of the matrix that is added to the scores of a head of a sequence of the batch.
 fn bias_number(sizes: &Sizes, batched: bool, sequence: usize, head: usize) -> usize {
     let [matrices, sharing] = sizes.bias;
     let own = (sequence % sizes.each * sizes.heads + head) / sharing % matrices;
@@ -247,14 +252,14 @@ fn bias_number(sizes: &Sizes, batched: bool, sequence: usize, head: usize) -> us
 }
 
 impl Head<'_> {
-    /// The keys that one of some steps sees, which may be none.
+    /// Returns the keys that at least one of these steps sees. It may be empty.
     fn seen(&self, rows: Range<usize>) -> Range<usize> {
         let first = (self.before + rows.start + 1).saturating_sub(self.window);
         let last = self.before + rows.end - 1;
         let end = if self.causal { last + 1 } else { last.saturating_add(self.window) };
         let within = self.within(rows.start, last);
         let end = end.min(within.end);
-        // A step without a place in a cache sees its last key.
+        // A step that has no place in a cache sees the cache's last key.
         let first = if matches!(self.within, Within::First(keys) if keys == self.keys) {
             first.min(self.keys - 1)
         } else {
@@ -263,7 +268,7 @@ impl Head<'_> {
         first.max(within.start).min(end)..end
     }
 
-    /// The keys that count for one of the steps from `first` to `last`.
+    /// Returns the keys that count for one of the steps from `first` to `last`.
     fn within(&self, first: usize, last: usize) -> Range<usize> {
         match self.within {
             Within::First(keys) => 0..keys,
@@ -274,7 +279,7 @@ impl Head<'_> {
         }
     }
 
-    /// Scores of some rows with all keys that one of them sees.
+    /// Computes the scores of some rows with all keys that one of them sees.
     fn scores(&self, rows: Range<usize>, scores: &mut [f32]) {
         let [q, k, _] = self.parts;
         let seen = self.seen(rows.clone());
@@ -289,13 +294,13 @@ impl Head<'_> {
     }
 }
 
-/// The keys of a query as a part of those of its block: one that sees none has no place among them.
+/// Returns the keys of a query as a part of those of its block. For a query that sees none, the range is empty.
 fn inside(all: &Range<usize>, own: Range<usize>) -> Range<usize> {
     let start = own.start.clamp(all.start, all.end);
     start..own.end.clamp(start, all.end)
 }
 
-/// Of the numbers of the keys `all`, those of the keys `own`. The others are 0.
+/// Returns the part of `numbers`, which are those of the keys `all`, for the keys `own`. Sets the others to 0.
 fn only<'a>(all: &Range<usize>, own: &Range<usize>, numbers: &'a mut [f32]) -> &'a mut [f32] {
     let (before, rest) = numbers.split_at_mut(own.start - all.start);
     let (numbers, after) = rest.split_at_mut(own.len());
@@ -304,7 +309,7 @@ fn only<'a>(all: &Range<usize>, own: &Range<usize>, numbers: &'a mut [f32]) -> &
     numbers
 }
 
-/// The rows of a head, [`ROWS`] at a time.
+/// Splits the rows of a head into blocks of [`ROWS`].
 fn row_blocks(steps: usize) -> impl Iterator<Item = Range<usize>> {
     (0..steps).step_by(ROWS).map(move |start| start..steps.min(start + ROWS))
 }
@@ -324,27 +329,27 @@ pub(super) fn for_heads<T: Send>(
     rayon::join(|| for_heads(heads.start..middle, left, cut, f), || for_heads(middle..heads.end, right, cut, f));
 }
 
-/// Some heads' output and log-sum-exp.
+/// The output and the log-sum-exp of some heads.
 pub(super) type Outputs<'a> = (MatrixMut<'a>, Option<&'a mut [f32]>);
 
-/// The first `columns` columns of the output with the first `rows` of the log-sum-exp, and the rest.
+/// Splits outputs after `columns` columns of the output and `rows` rows of the log-sum-exp.
 pub(super) fn cut_outputs<'a>((y, lse): Outputs<'a>, [columns, rows]: [usize; 2]) -> (Outputs<'a>, Outputs<'a>) {
     let (left, right) = y.split_columns(columns);
     let (upper, lower) = lse.map(|lse| lse.split_at_mut(rows)).unzip();
     ((left, upper), (right, lower))
 }
 
-/// Gradients of queries, keys and values of some heads, as far as they are wanted.
+/// The gradients of queries, keys and values of some heads. Each is `None` if it is not wanted.
 type Gradients<'a> = [Option<MatrixMut<'a>>; 3];
 
-/// The first columns of each, and the rest.
+/// Splits gradients after these numbers of columns.
 fn cut_gradients<'a>([q, k, v]: Gradients<'a>, columns: [usize; 3]) -> (Gradients<'a>, Gradients<'a>) {
     let cut = |gradient: Option<MatrixMut<'a>>, at| gradient.map(|gradient| gradient.split_columns(at)).unzip();
     let ((q0, q1), (k0, k1), (v0, v1)) = (cut(q, columns[0]), cut(k, columns[1]), cut(v, columns[2]));
     ([q0, k0, v0], [q1, k1, v1])
 }
 
-/// `y` from queries, keys and values; in training also the log-sum-exp.
+/// Computes `y` from queries, keys and values and, in training, the log-sum-exp.
 pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let (_, output, lse) = sizes.lengths();
@@ -377,7 +382,7 @@ pub(super) fn forward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The output `[T, V]` of one head.
+/// Computes the output [T, V] of one head.
 pub(super) fn attend(
     head: &Head<'_>,
     steps: usize,
@@ -414,14 +419,15 @@ pub(super) fn attend(
     });
 }
 
-/// Scores of a query to weights. Returns the logarithm of their sum. Where all scores are -infinity, all weights are 0 and the logarithm is
-/// +infinity.
+/// Turns the scores of a query into weights, and returns the logarithm of their sum.
+///
+/// If all scores are -infinity, all weights are 0 and the logarithm is +infinity.
 fn softmax(p: &mut [f32]) -> f32 {
     let largest = largest(p);
     let max = if largest == f32::NEG_INFINITY { 0.0 } else { largest };
     wide(|| p.iter_mut().for_each(|p| *p = exp(*p - max)));
     let sum = sum(p, f64::from);
-    // A NaN among the scores is passed over by `largest` but not by the sum.
+    // `largest` skips a NaN among the scores, but the sum does not.
     if sum == 0.0 {
         return f32::INFINITY;
     }
@@ -430,15 +436,15 @@ fn softmax(p: &mut [f32]) -> f32 {
     (f64::from(max) + sum.ln()) as f32
 }
 
-/// What the gradients of a head come from.
+/// The tensors from which the gradients of a head are computed.
 struct Outcome<'a> {
-    /// `[T, V]` each.
+    /// Each of the two is [T, V].
     dy: Matrix<'a>,
     y: Matrix<'a>,
     lse: &'a [f32],
 }
 
-/// What all gradients read, of all heads.
+/// The tensors that all gradients of all heads read.
 struct Kept {
     sizes: Sizes,
     inputs: Inputs,
@@ -462,7 +468,7 @@ impl Kept {
     }
 }
 
-/// The gradients of queries, keys, values and what is added from `dy`, the inputs, the output and the log-sum-exp.
+/// Computes the gradients of queries, keys, values and the bias from `dy`, the inputs, the output and the log-sum-exp.
 pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let (lengths, output, lse) = sizes.lengths();
@@ -501,7 +507,7 @@ pub(super) fn backward(op: &Attention, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradients of each sequence of the batch.
+/// Splits gradients by the sequences of the batch.
 fn per_sequence<'a>(sizes: &Sizes, targets: &'a mut [Option<Gradient>]) -> Vec<Gradients<'a>> {
     let [q, k, v] = sizes.features();
     let mut all: Vec<Gradients<'a>> = (0..sizes.sequences).map(|_| [None, None, None]).collect();
@@ -527,13 +533,13 @@ fn per_sequence<'a>(sizes: &Sizes, targets: &'a mut [Option<Gradient>]) -> Vec<G
     all
 }
 
-/// The gradients of queries, keys and values.
+/// Computes the gradients of queries, keys and values.
 fn parts_back(kept: &Kept, targets: &mut [Option<Gradient>]) {
     let sizes = kept.sizes;
     let Sizes { heads, group, width, values, .. } = sizes;
     let factor = kept.draws.as_ref().map(Draws::factor);
     per_sequence(&sizes, targets).into_par_iter().enumerate().for_each(|(sequence, gradients)| {
-        // The heads of queries that share keys add to the same gradients, one after the other.
+        // Heads of queries that share keys add to the same gradients, so they run one after the other.
         for_heads(
             0..heads / group,
             gradients,
@@ -554,8 +560,7 @@ fn parts_back(kept: &Kept, targets: &mut [Option<Gradient>]) {
     });
 }
 
-/// The gradient of what is added: each matrix is the sum over the heads that share it, one after the other, and a row the sum over all
-/// queries.
+/// Computes the gradient of the bias. Each matrix is the sum over the heads that share it, in order, and a row the sum over all queries.
 fn bias_back(kept: &Kept, gradient: &mut Gradient, batched: bool) {
     let sizes = kept.sizes;
     let factor = kept.draws.as_ref().map(Draws::factor);
@@ -627,7 +632,7 @@ fn for_slopes(
     });
 }
 
-/// Adds to the gradients of one head's queries `[T, S]`, keys `[M, S]` and values `[M, V]`.
+/// Adds to the gradients of one head: queries [T, S], keys [M, S] and values [M, V].
 fn attend_back(
     head: &Head<'_>,
     outcome: &Outcome<'_>,

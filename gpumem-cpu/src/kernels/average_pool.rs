@@ -1,7 +1,8 @@
-//! Mean over windows, `y[o] = sum over k of x[at(o, k)] / size[o]`. The size of a sliding window counts the padding, but not
-//! what `ceil_mode` lets a window reach beyond it, or leaves the padding out. Adaptive windows are as many boxes as the
-//! output has elements: row `i` of H' averages rows `floor(i * H / H')` up to, not including, `ceil((i + 1) * H / H')`; planes and
-//! columns likewise.
+//! Average pooling: the mean over windows, `y[o] = sum over k of x[at(o, k)] / size[o]`.
+//!
+//! The size of a sliding window counts the padding, but not the elements beyond it that `ceil_mode` adds; or it leaves out the padding. Adaptive
+//! windows are as many boxes as the output has elements: row `i` of H' averages rows `floor(i * H / H')` up to, not including,
+//! `ceil((i + 1) * H / H')`; planes and columns likewise.
 //!
 //! Backward: every element of the window gets `dy[o] / size[o]`.
 
@@ -14,21 +15,20 @@ use gpumem_core::program::ops::{AveragePool, Windows, of_volume};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// What the average poolings have in common: a box of the input for each position, and the number it is divided by. Maps are volumes
-/// of one plane.
+/// The windows of an average pooling: a box of the input for each position, and the divisor of its sum. Maps are volumes of one plane.
 trait Boxes: Send + Sync + 'static {
-    /// Depth, height and width of the input and of the output.
+    /// Returns depth, height and width of the input and of the output.
     fn sizes(&self) -> [[usize; 3]; 2];
-    /// Planes, rows, columns and divisor of a position.
+    /// Returns the planes, rows and columns of the box of a position, and its divisor.
     fn covered(&self, position: [usize; 3]) -> ([Range<usize>; 3], usize);
 }
 
-/// The position that is number `o` in the order of the output.
+/// Returns the position of element `o` of the output.
 fn position([_, tall, wide]: [usize; 3], o: usize) -> [usize; 3] {
     [o / (tall * wide), o / wide % tall, o % wide]
 }
 
-/// Means over boxes of each volume.
+/// Computes the means over boxes of each volume.
 fn forward_boxes(boxes: impl Boxes, volumes: u64, operands: &mut Operands<'_>) -> Bound {
     let [input_size, output_size] = boxes.sizes();
     let [_, height, width] = input_size;
@@ -50,7 +50,7 @@ fn forward_boxes(boxes: impl Boxes, volumes: u64, operands: &mut Operands<'_>) -
     })
 }
 
-/// Spreads each position's gradient over its box.
+/// Spreads the gradient of each position over its box.
 fn backward_boxes(boxes: impl Boxes, volumes: u64, operands: &mut Operands<'_>) -> Bound {
     let [input_size, output_size] = boxes.sizes();
     let [_, height, width] = input_size;
@@ -118,7 +118,7 @@ impl Boxes for Adaptive {
     }
 }
 
-/// What `$run`, for either kind of windows, gives.
+/// Calls `$run` for the kind of windows that the operation has.
 macro_rules! for_windows {
     ($op:expr, $operands:expr, $run:ident) => {{
         let volumes = $operands.batch().saturating_mul($op.channels);
@@ -136,12 +136,12 @@ macro_rules! for_windows {
     }};
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward<const N: usize>(op: &AveragePool<N>, operands: &mut Operands<'_>) -> Bound {
     for_windows!(op, operands, forward_boxes)
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward<const N: usize>(op: &AveragePool<N>, operands: &mut Operands<'_>) -> Bound {
     for_windows!(op, operands, backward_boxes)
 }
