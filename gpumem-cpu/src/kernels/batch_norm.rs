@@ -1,7 +1,7 @@
-//! Batch normalisation of feature maps, `y = (x - mean[c]) * rstd[c] * weight[c] + bias[c]` with
+//! Batch normalisation of feature maps [B, C, H, W]: `y = (x - mean[c]) * rstd[c] * weight[c] + bias[c]` with
 //! `rstd = 1 / sqrt(variance + eps)`.
 //!
-//! In training mean and biased variance are the batch's over B, H and W; in inference, and with `eval`, they are the running ones.
+//! In training, mean and biased variance are those of the batch over B, H and W. In inference, and with `eval`, they are the running ones.
 //!
 //! Backward, with `n = (x - mean) * rstd` and means over B, H and W:
 //! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`. With `eval` mean and variance are
@@ -19,17 +19,19 @@ use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use rayon::prelude::*;
 
-/// Channel `c` of every sample of a map.
+/// Returns channel `c` of every sample of a map.
 fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<Item = &[f32]> {
     map.chunks_exact(area).skip(c).step_by(channels)
 }
 
-/// Where plane number `plane` of `channels` is in a map that has `all` channels a sample.
+/// Returns where the plane with index `plane` begins in a map of `all` channels, if planes are counted over the first `channels` of each sample.
 fn place(plane: usize, (channels, all): (usize, usize), area: usize) -> usize {
     (plane / channels * all + plane % channels) * area
 }
 
-/// `y` from `x`, and what `after` makes of it; in training also the statistics, or from those where it is computed again.
+/// Computes `y` from `x`, with `after` applied to it, and in training the statistics.
+///
+/// A pass that is recomputed reads saved statistics instead.
 pub(super) fn forward(
     op: &BatchNorm,
     operands: &mut Operands<'_>,
@@ -57,7 +59,7 @@ pub(super) fn forward(
         Some((operands.source(Slot::Buffer(0), channels)?, operands.source(Slot::Buffer(1), channels)?))
     };
     kernel(move |frame| {
-        // Mean and 1 / std of each channel, then its biased variance.
+        // The mean and 1 / std of each channel, then its biased variance.
         let (statistics, variances) = grown(frame.scratch, 3 * channels).split_at_mut(2 * channels);
         let (means, rstds) = statistics.split_at_mut(channels);
         let (source, target) = pair.get();
@@ -115,16 +117,16 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Those of an operation in training; there may be none that anybody keeps.
+    /// Returns the running statistics of an operation in training. `None` if the program has no buffers for them.
     pub(super) fn of(operands: &mut Operands<'_>, channels: usize, momentum: f64) -> Result<Option<Running>, Error> {
         let Some(mean) = operands.target_if_any(Slot::Buffer(0), channels)? else { return Ok(None) };
         let variance = operands.target(Slot::Buffer(1), channels)?;
         Ok(Some(Running { mean, variance, momentum }))
     }
 
-    /// Takes mean and biased variance of so many samples of a channel into account.
+    /// Blends the mean and the biased variance of a channel, over this many samples, into the running statistics.
     pub(super) fn blend(&mut self, channel: usize, mean: f64, variance: f64, samples: f64) {
-        // A single element has no unbiased variance; its biased one, 0, is taken.
+        // A single element has no unbiased variance, so its biased one, 0, is used.
         let unbiased = if samples > 1.0 { samples / (samples - 1.0) } else { 1.0 };
         let momentum = self.momentum;
         let blend = |old: &mut f32, new: f64| *old = ((1.0 - momentum) * f64::from(*old) + momentum * new) as f32;
@@ -133,12 +135,14 @@ impl Running {
     }
 }
 
-/// `1 / sqrt(variance + eps)`.
+/// Returns `1 / sqrt(variance + eps)`.
 pub(super) fn inverse_root(variance: f64, eps: f64) -> f32 {
     (1.0 / (variance + eps).sqrt()) as f32
 }
 
-/// The gradients that the operation writes; `dx` may overwrite `dy`. The slope of a function behind it is computed again.
+/// Computes the gradients that the operation writes. `dx` may overwrite `dy`.
+///
+/// If an activation follows the normalisation in the same operation, its input is recomputed for its slope.
 pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     if op.eval && !operands.reads(Slot::Input(0)) {
         return scaled(op, operands);
@@ -151,8 +155,9 @@ pub(super) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     pointwise::with(&behind, Through { op, operands, of_output: function.row().kept == Kept::Output })
 }
 
-/// The gradients by running statistics where nobody asks for that of the weight: those of the input are `dy` times a factor of each channel,
-/// and that of the bias is their sum. They read no input.
+/// Computes the gradients for running statistics if the gradient of the weight is not wanted. Reads no input.
+///
+/// The gradient of the input is `dy` times a factor of each channel, and that of the bias is the sum of `dy`.
 fn scaled(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     let (channels, area) = (count(&[op.channels]), count(&op.size));
     let length = count(&[operands.batch()]) * channels * area;
@@ -189,7 +194,7 @@ fn scaled(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The backward pass through a function whose slope is that of its input, or of its output.
+/// A backward pass through an activation whose slope depends on its input, or on its output.
 struct Through<'o, 'a> {
     op: &'o BatchNorm,
     operands: &'o mut Operands<'a>,
@@ -212,7 +217,7 @@ impl Use for Through<'_, '_> {
     }
 }
 
-/// The same from a gradient that comes through what follows, which is given that gradient and what it was given itself.
+/// Computes the gradients of a normalisation that an activation follows. `through` gets `dy` and the activation's input.
 fn backward_through(
     op: &BatchNorm,
     operands: &mut Operands<'_>,
@@ -235,7 +240,7 @@ fn backward_through(
     })
 }
 
-/// What was kept of an element is what was normalised, before that.
+/// A channel whose saved tensor is the input of the normalisation.
 #[derive(Clone, Copy)]
 struct Input<F> {
     mean: f32,
@@ -247,7 +252,7 @@ struct Input<F> {
 
 impl<F: Fn(f32, f32) -> f32 + Copy + Sync> Channel for Input<F> {
     fn gradient(self, dy: f32, x: f32) -> f32 {
-        // What followed is found again by the formula that gave it in the forward pass.
+        // Recomputes the activation's input with the formula of the forward pass.
         (self.through)(dy, (x - self.mean) * self.scale + self.shift)
     }
 
@@ -264,50 +269,50 @@ impl<F: Fn(f32, f32) -> f32 + Copy + Sync> Channel for Input<F> {
 #[derive(Clone, Copy)]
 pub(super) struct Maps {
     pub(super) channels: usize,
-    /// Channels of the map that was kept.
+    /// Channels of the saved map.
     pub(super) kept: usize,
     pub(super) area: usize,
 }
 
-/// What a backward pass reads beside gradients and statistics.
+/// The tensors and facts that a backward pass needs in addition to gradients and statistics.
 #[derive(Clone, Copy)]
 pub(super) struct Reads {
-    /// What was kept of each element.
+    /// The saved tensor of the size of the map.
     pub(super) kept: Slot,
     pub(super) affine: bool,
-    /// Whether it takes the weight, and the bias, to understand what was kept.
+    /// True if the weight is needed to interpret the saved tensor. The next field says the same of the bias.
     pub(super) weight: bool,
     pub(super) bias: bool,
-    /// How what follows the normalisation alters gradients.
+    /// The cost of the gradient of an activation after the normalisation.
     pub(super) alters: Alters,
     /// True if the statistics are the batch's, so that gradients flow through them.
     pub(super) by_batch: bool,
 }
 
-/// What it takes to bring a gradient through what follows a normalisation.
+/// The cost of the gradient of an activation that follows a normalisation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Alters {
-    /// Nothing follows.
+    /// No activation follows.
     Nothing,
-    /// Less than to write it and to read it again.
+    /// Cheaper than writing the gradient to memory and reading it again.
     Cheaply,
-    /// More than that: it is done once for each element, where there is a place for it.
+    /// More expensive than that. It is computed once for each element, if there is memory to store it.
     Dearly,
 }
 
-/// How the backward pass of a channel understands what was kept of an element.
+/// The interpretation of a channel's saved tensor in the backward pass.
 pub(super) trait Channel: Copy + Sync {
-    /// The gradient behind the normalisation.
+    /// Returns the gradient at the output of the normalisation.
     fn gradient(self, dy: f32, kept: f32) -> f32;
 
-    /// What was normalised.
+    /// Returns the normalised value, before scale and shift.
     fn normalised(self, kept: f32) -> f32;
 
-    /// The product of a gradient behind the normalisation and what was normalised.
+    /// Returns the product of a gradient at the output of the normalisation and the normalised value.
     fn product(self, gradient: f32, kept: f32) -> f64;
 }
 
-/// A channel whose gradients are those behind the normalisation.
+/// A channel whose gradients have already been propagated through the activation.
 #[derive(Clone, Copy)]
 struct Brought<C>(C);
 
@@ -325,7 +330,7 @@ impl<C: Channel> Channel for Brought<C> {
     }
 }
 
-/// The gradients of a normalisation. `of` takes the number of a channel, what was saved, the weights and the biases.
+/// Computes the gradients of a normalisation. `of` takes the index of a channel, the saved statistics, the weights and the biases.
 pub(super) fn backward_of<C: Channel>(
     maps @ Maps { channels, kept: all, area }: Maps,
     reads: Reads,
@@ -357,7 +362,7 @@ pub(super) fn backward_of<C: Channel>(
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
         let of = |c: usize| of(c, saved, weight, bias);
         let mut source = source;
-        // The gradient behind the normalisation may lie where that of the input will.
+        // The gradient at the output of the normalisation may be stored where the gradient of the input will be.
         let is_brought = reads.alters == Alters::Dearly && !accumulate && target.is_some();
         if let Some(target) = target.as_deref_mut().filter(|_| is_brought) {
             bring(maps, x, (source.take(), target), of);
@@ -389,7 +394,7 @@ pub(super) fn backward_of<C: Channel>(
     })
 }
 
-/// Brings gradients through what follows the normalisation.
+/// Propagates gradients through the activation after the normalisation.
 fn bring<C: Channel>(
     Maps { channels, kept, area }: Maps,
     x: &[f32],
@@ -407,7 +412,7 @@ fn bring<C: Channel>(
     });
 }
 
-/// The sums of each channel: of gradients behind the normalisation, and of their products with what was normalised.
+/// Sums each channel: its gradients at the output of the normalisation, and their products with the normalised values.
 fn add_up<C: Channel>(
     Maps { channels, kept, area }: Maps,
     (dy, x): (&[f32], &[f32]),
@@ -429,7 +434,7 @@ fn add_up<C: Channel>(
     });
 }
 
-/// The gradient of the input. `of` has a channel, its scale, and the means of its gradients and products.
+/// Computes the gradient of the input. `of` returns a channel, its scale, and the means of its gradients and products.
 fn differentiate<C: Channel>(
     Maps { channels, kept, area }: Maps,
     x: &[f32],
@@ -448,7 +453,7 @@ fn differentiate<C: Channel>(
     });
 }
 
-/// The gradient of the input where statistics are constants. `of` has a channel and its scale.
+/// Computes the gradient of the input for constant statistics. `of` returns a channel and its scale.
 fn rescale<C: Channel>(
     Maps { channels, kept, area }: Maps,
     x: &[f32],

@@ -1,4 +1,4 @@
-//! A function of two values for each pair of elements, with broadcasting. The output may overwrite an input of its size.
+//! Functions of two values for each pair of elements, with broadcasting. The output may overwrite an input of its size.
 //!
 //! ```text
 //! sum         y = a + b    da = dy        db = dy
@@ -10,7 +10,7 @@
 //! maximum     y = a        da = dy        db = 0               where a is the larger one; minimum likewise. Of equal ones each has half
 //! ```
 //!
-//! The gradient of a value that is repeated is the sum over its repetitions, in double precision.
+//! The gradient of a broadcast value is the sum over its repetitions, in double precision.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
@@ -49,7 +49,7 @@ fn value(function: BinaryFunction, a: f32, b: f32) -> f32 {
     }
 }
 
-/// The share of the gradient that goes to the first number where the larger one has it. NaN has it, too.
+/// Returns the share of the gradient that `a` gets from a maximum: 1 if it is larger or NaN, half if they are equal.
 fn share_of(a: f32, b: f32) -> f32 {
     if a < b {
         0.0
@@ -60,7 +60,7 @@ fn share_of(a: f32, b: f32) -> f32 {
     }
 }
 
-/// The derivative for an input.
+/// Returns the derivative with respect to an input.
 fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
     match (function, input) {
         (BinaryFunction::Add, _) | (BinaryFunction::Subtract, 0) => 1.0,
@@ -80,7 +80,7 @@ fn slope(function: BinaryFunction, input: u8, a: f32, b: f32) -> f32 {
     }
 }
 
-/// The axes of the output, and how far apart neighbours along them are in each input: 0 where an input is repeated.
+/// The axes of the output, with the stride of each input along them, which is 0 if the input is broadcast.
 #[derive(Clone, Debug)]
 struct Axes {
     lengths: Vec<usize>,
@@ -93,8 +93,7 @@ impl Axes {
     fn new(op: &Binary, operands: &Operands<'_>) -> Result<Axes, Error> {
         let damaged = Error::Damaged("two values do not fit each other");
         let samples = operands.batch();
-        // Which input differs between samples is told by its length; an input that the operation does not read lies beside the
-        // gradient that it writes.
+        // The length of an input tells if it differs between samples. If the operation does not read an input, its length is that of its gradient.
         let each = [op.left, op.right].map(|shape| count(shape.dims()));
         let batched = [0, 1].map(|input| {
             let slots = [Slot::Input(input), Slot::InputGradient(input)];
@@ -118,17 +117,17 @@ impl Axes {
         Ok(Axes { lengths, strides: [left, right], elements: [a, b] })
     }
 
-    /// Elements of the output.
+    /// Returns the elements of the output.
     fn output(&self) -> usize {
         self.lengths.iter().fold(1, |product: usize, &length| product.saturating_mul(length))
     }
 
-    /// The length of the innermost axis.
+    /// Returns the length of the innermost axis.
     fn inner(&self) -> usize {
         self.lengths[self.lengths.len() - 1]
     }
 
-    /// Where row `row` of the output, along its innermost axis, begins in an input, and the distance of its elements there.
+    /// Returns where a row of the output, along its innermost axis, begins in an input, and the stride of its elements there.
     fn row(&self, input: usize, mut row: usize) -> (usize, usize) {
         let (strides, last) = (&self.strides[input], self.lengths.len() - 1);
         let mut at = 0;
@@ -139,7 +138,7 @@ impl Axes {
         (at, strides[last])
     }
 
-    /// Calls `each` with the runs of an element's repetitions, along the innermost axis that it is repeated along.
+    /// Calls `each` with runs of the positions at which an element is repeated. A run is along the innermost broadcast axis.
     fn repetitions(&self, input: usize, mut element: usize, mut each: impl FnMut(Run)) {
         let mut first = Places::default();
         let mut repeated: Vec<(usize, Places)> = Vec::new();
@@ -170,7 +169,7 @@ impl Axes {
     }
 }
 
-/// Where something is in the output and in both inputs.
+/// A position in the output, and the corresponding positions in both inputs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Places {
     output: usize,
@@ -184,7 +183,7 @@ impl Places {
     }
 }
 
-/// Places at even distances.
+/// Positions with a constant step between them.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: Places,
@@ -192,7 +191,7 @@ struct Run {
     count: usize,
 }
 
-/// `y` from both inputs.
+/// Computes `y` from both inputs.
 pub(super) fn forward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
     let axes = Axes::new(op, operands)?;
     let function = op.function;
@@ -209,7 +208,7 @@ pub(super) fn forward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
         parallel::pieces(None, output.get(), axes.inner(), |row, _, y| {
             let at = |input, x: Option<&[f32]>| x.map(|_| axes.row(input, row));
             match (a.zip(at(0, a)), b.zip(at(1, b))) {
-                // Contiguous rows are worth a loop of their own.
+                // Contiguous rows have a faster loop of their own.
                 (Some((a, (from, 1))), Some((b, (start, 1)))) => {
                     let pairs = a[from..].iter().zip(&b[start..]);
                     y.iter_mut().zip(pairs).for_each(|(y, (&a, &b))| *y = value(function, a, b));
@@ -232,7 +231,7 @@ pub(super) fn forward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of one input from `dy` and what the function's gradient reads.
+/// Computes the gradient of one input from `dy` and the inputs that it depends on.
 pub(super) fn backward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
     let axes = Axes::new(op, operands)?;
     let (function, input) = (op.function, operands.branch()?);
@@ -243,7 +242,7 @@ pub(super) fn backward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
     let [a, b] =
         [0, 1].map(|slot| operands.source_if(reads(slot), Slot::Input(slot), axes.elements[usize::from(slot)]));
     let (a, b) = (a?, b?);
-    // What is not read is not looked at either.
+    // An input that is not read may be missing, and does not matter then.
     let at = |x: Option<&[f32]>, place: usize| x.map_or(0.0, |x| x[place]);
     let own = usize::from(input);
     if axes.elements[own] == axes.output() {

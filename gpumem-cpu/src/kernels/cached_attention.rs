@@ -1,7 +1,7 @@
-//! Attention of the steps at hand over themselves and all steps before, whose keys and values are kept.
+//! Attention of the current time steps over themselves and all earlier steps, whose keys and values are in a cache.
 //!
-//! The rows of new keys and values go to their places in the cache, and then it is [`attention`](super::attention) over all that is
-//! there. A step without a place in the cache leaves it alone.
+//! The rows of new keys and values are copied into the cache. Then it is [`attention`](super::attention) over all rows of the cache. A time step that
+//! has no place in the cache does not change it.
 
 use super::attention::{Head, Within, attend, cut_outputs, for_heads};
 use super::positions::Position;
@@ -13,7 +13,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CachedAttention;
 use rayon::prelude::*;
 
-/// Queries, keys and values of the steps at hand: where they are in the inputs.
+/// Queries, keys and values of the current time steps.
 struct Inputs {
     parts: Vec<Source>,
     /// Elements of a row of each.
@@ -29,7 +29,7 @@ impl Inputs {
         Ok(Inputs { parts: parts?, features: op.parts().map(|size| count(&[size])), steps: count(&[op.steps()]) })
     }
 
-    /// Rows of queries (0), keys (1) or values (2) of a sample.
+    /// Returns the rows of queries (0), keys (1) or values (2) of a sample.
     fn part(&self, part: usize, sample: usize) -> Matrix<'_> {
         let features = self.features;
         let (input, before, row) = match self.parts.len() {
@@ -41,7 +41,7 @@ impl Inputs {
     }
 }
 
-/// `y` from queries, keys and values, and from the cache, to which keys and values are added.
+/// Computes `y` from queries, keys and values and from the cache, to which keys and values are added.
 pub(super) fn forward(op: &CachedAttention, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() {
         return Err(Error::Damaged("attention has sizes that do not fit each other"));
@@ -60,7 +60,7 @@ pub(super) fn forward(op: &CachedAttention, operands: &mut Operands<'_>) -> Boun
     let features = count(&[op.shape.last()]);
     let mut output = operands.target(Slot::Output, count(&[operands.batch(), op.steps(), op.shape.last()]))?;
     kernel(move |_| {
-        // Beyond the cache nothing is kept, and nothing is read either.
+        // Steps beyond the end of the cache are neither stored nor read.
         let before = usize::try_from(position.get()).unwrap_or(usize::MAX).min(cache);
         let there = cache.min(before.saturating_add(steps));
         let caches = keys.get().par_chunks_exact_mut(cache * key_row);

@@ -1,7 +1,7 @@
-//! Convolution of the steps at hand of a signal, whose windows reach back to steps before:
+//! Convolution of the current time steps of a signal, whose windows reach back to earlier steps:
 //! `y[o, t] = bias[o] + sum over c and j of w[o, c, j] x[c, t - reach + j * dilation]`.
 //!
-//! The last columns before those at hand are kept, that of step `t` in column `t % reach`.
+//! A cache has the last columns before the current ones, with that of time step `t` in column `t % reach`.
 
 use super::positions::Position;
 use super::{Bound, kernel};
@@ -34,14 +34,14 @@ impl Sizes {
         Ok(Sizes { channels, outputs, kernel, dilation, groups, steps, reach })
     }
 
-    /// Adds what one input channel gives to a row of y: `x` are its steps at hand, `kept` the columns before them.
+    /// Adds the terms of one input channel to a row of `y`. `x` are its current time steps, `kept` the columns before them.
     fn add(&self, [x, kept]: [&[f32]; 2], before: u64, weight: &[f32], y: &mut [f32]) {
         for (j, weight) in weight.iter().enumerate() {
             let back = self.reach - j * self.dilation;
             for (t, y) in y.iter_mut().enumerate() {
                 let x = match t.checked_sub(back) {
                     Some(t) => x[t],
-                    // So many steps before those at hand.
+                    // The window reaches this many steps before the current ones.
                     None => match before.checked_sub((back - t) as u64) {
                         Some(step) => kept[(step % self.reach as u64) as usize],
                         None => 0.0,
@@ -52,7 +52,7 @@ impl Sizes {
         }
     }
 
-    /// Keeps what windows of later steps reach of a channel's first steps at hand.
+    /// Stores the current columns of a channel that windows of later steps reach.
     fn keep(&self, x: &[f32], before: u64, kept: &mut [f32]) {
         for (t, &x) in x.iter().enumerate().skip(x.len().saturating_sub(self.reach)) {
             kept[(before.saturating_add(t as u64) % self.reach as u64) as usize] = x;
@@ -60,7 +60,7 @@ impl Sizes {
     }
 }
 
-/// A row of y for each output channel, from the steps at hand and the columns that are kept of those before; then those that are kept.
+/// Computes a row of `y` for each output channel from the current time steps and the cached columns. Then updates the cache.
 pub(super) fn forward(op: &CachedConvolution, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op)?;
     let Sizes { channels, outputs, kernel: width, groups, steps, reach, .. } = sizes;

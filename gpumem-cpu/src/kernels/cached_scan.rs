@@ -1,5 +1,7 @@
-//! Selective scan of the steps at hand behind those before, whose states are kept: [`selective_scan`](super::selective_scan) from the states
-//! `[B, D, N]` on, which go as far as the steps that are of the sequence. Behind those `y` is 0.
+//! Selective scan of the current time steps, which continues from cached states.
+//!
+//! It is [`selective_scan`](super::selective_scan) from the states [B, D, N] on. The states advance only over time steps that belong to the sequence.
+//! After these, `y` is 0.
 
 use super::attention::for_heads;
 use super::positions::Position;
@@ -12,7 +14,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CachedScan;
 use rayon::prelude::*;
 
-/// `y` from u, delta, A_log, b, c and d, and from the states, which go on.
+/// Computes `y` from u, delta, A_log, b, c and d, and from the cached states, which it updates.
 pub(super) fn forward(op: &CachedScan, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(&op.scan(), operands)?;
     let inputs = Inputs::new(sizes, operands)?;
@@ -40,17 +42,17 @@ pub(super) fn forward(op: &CachedScan, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// Columns of y, and the states of as many channels.
+/// Columns of `y`, and the states of these channels.
 type Part<'a> = (MatrixMut<'a>, &'a mut [f32]);
 
-/// Those of the first groups, and the rest.
+/// Splits columns and states after this number of groups.
 fn cut<'a>((y, kept): Part<'a>, groups: usize, states: usize) -> (Part<'a>, Part<'a>) {
     let (left, right) = split(y, groups);
     let (first, rest) = kept.split_at_mut(left.width() * states);
     ((left, first), (right, rest))
 }
 
-/// A group's states, each a lane of a channel.
+/// Loads the states of a group, so that each channel is a lane.
 fn load(kept: &[f32], h: &mut [Lanes]) {
     h.fill([0.0; GROUP]);
     for (channel, kept) in kept.chunks_exact(h.len()).enumerate() {

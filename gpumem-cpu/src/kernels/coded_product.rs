@@ -1,5 +1,5 @@
-//! Affine map of the last axis by a weight that is kept in codes: what [`product`](super::product) computes, of a weight of which there is
-//! a panel at a time in numbers.
+//! A linear layer on the last axis with a quantized weight. It computes [`product`](super::product), and dequantizes one panel of the weight at a
+//! time.
 //!
 //! Backward: `dx = dy w`.
 
@@ -15,11 +15,12 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CodedProduct;
 use std::ops::Range;
 
-/// The most terms of a sum, and columns of a result, that a panel is for: what a thread has of a weight in numbers is 512 KiB, whatever its
-/// size. A sum of more terms is added up in parts of the same length.
+/// The most terms of a sum and columns of a result in a panel, so that a thread has at most 512 KiB of a weight as numbers.
+///
+/// A sum of more terms is added up in parts of equal length.
 const PANEL: [usize; 2] = [512, 256];
 
-/// Where a weight's codes and scales are.
+/// The codes and scales of a quantized weight.
 struct Coded {
     coding: Coding,
     codes: Source<u8>,
@@ -34,26 +35,26 @@ impl Coded {
         Ok(Coded { coding: op.coding, codes, scales })
     }
 
-    /// The weight as a factor whose rows are terms, of which `length` elements lie side by side.
+    /// Returns the weight as a factor with a row for each term. `length` elements of it are contiguous.
     fn factor(&self, terms_first: bool, length: usize) -> Factor<'_> {
         Factor { coding: self.coding, codes: self.codes.get(), scales: self.scales.get(), terms_first, length }
     }
 }
 
-/// The second factor of a product: `[terms, columns]`.
+/// The second factor of a product: [terms, columns].
 #[derive(Clone, Copy)]
 struct Factor<'a> {
     coding: Coding,
     codes: &'a [u8],
     scales: &'a [f32],
-    /// Whether the columns of a term lie side by side, and not the terms of a column.
+    /// True if the columns of a term are contiguous. False if the terms of a column are.
     terms_first: bool,
-    /// Elements that do.
+    /// The number of contiguous elements.
     length: usize,
 }
 
 impl Factor<'_> {
-    /// A part of it, in numbers.
+    /// Dequantizes a part of the factor into `room`.
     fn panel<'b>(self, terms: Range<usize>, columns: Range<usize>, room: &'b mut [f32]) -> Matrix<'b> {
         let (rows, across) = if self.terms_first { (terms, columns) } else { (columns, terms) };
         wide(Panel { of: self, rows: rows.clone(), across: across.clone(), room: &mut *room });
@@ -62,7 +63,7 @@ impl Factor<'_> {
     }
 }
 
-/// Some elements of some rows of a weight as it lies, and room for them.
+/// Some elements of some rows of the stored weight, and the memory to dequantize them into.
 struct Panel<'a, 'b> {
     of: Factor<'a>,
     rows: Range<usize>,
@@ -82,7 +83,7 @@ impl Loop for Panel<'_, '_> {
     }
 }
 
-/// `out (+)= a b[.., first..]`, of which `a` has `depth` columns, on all threads. How sums are cut depends on sizes only.
+/// Computes `out (+)= a b[.., first..]` on all threads. `a` has `depth` columns. The way in which sums are split depends on sizes only.
 fn multiply(out: MatrixMut<'_>, a: Matrix<'_>, b: Factor<'_>, (first, depth): (usize, usize), accumulate: bool) {
     let (height, width) = (out.height(), out.width());
     let [most_terms, most_columns] = PANEL;
@@ -105,7 +106,7 @@ fn multiply(out: MatrixMut<'_>, a: Matrix<'_>, b: Factor<'_>, (first, depth): (u
     });
 }
 
-/// `y` from `x`, codes, scales and the bias.
+/// Computes `y` from `x`, codes, scales and the bias.
 pub(super) fn forward(op: &CodedProduct, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(&op.product, operands.batch());
     let [input, output, _] = sizes.lengths();
@@ -125,7 +126,7 @@ pub(super) fn forward(op: &CodedProduct, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of `x`.
+/// Computes the gradient of `x`.
 pub(super) fn backward(op: &CodedProduct, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(&op.product, operands.batch());
     let [input, output, _] = sizes.lengths();

@@ -1,6 +1,6 @@
-//! Values side by side: in each row those of one value after those of another.
+//! Concatenation: each row of the output is the rows of all values, one after the other.
 //!
-//! Backward: one operation a value cuts out its part.
+//! Backward: a separate operation for each value copies its part.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
@@ -10,13 +10,13 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Concat;
 use rayon::prelude::*;
 
-/// Rows of the batch, and elements of a row of the output.
+/// Returns the rows of the batch, and the elements of a row of the output.
 fn sizes(parts: &[u64], outer: u64, operands: &Operands<'_>) -> (usize, usize) {
     let row = parts.iter().fold(0usize, |sum, &part| sum.saturating_add(count(&[part])));
     (count(&[operands.batch(), outer]), row)
 }
 
-/// `y` from all `x`.
+/// Computes `y` from all inputs.
 pub(super) fn forward(op: &Concat, operands: &mut Operands<'_>) -> Bound {
     let (rows, row) = sizes(&op.parts(), op.outer(), operands);
     let parts: Vec<usize> = op.parts().iter().map(|&part| count(&[part])).collect();
@@ -37,7 +37,7 @@ pub(super) fn forward(op: &Concat, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of one value from `dy`.
+/// Computes the gradient of one value from `dy`.
 pub(super) fn backward(op: &Concat, operands: &mut Operands<'_>) -> Bound {
     let parts = op.parts();
     let (rows, row) = sizes(&parts, op.outer(), operands);

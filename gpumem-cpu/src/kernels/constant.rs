@@ -6,7 +6,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Constant;
 
-/// The numbers, or one everywhere.
+/// Writes the numbers, or a single number everywhere.
 pub(super) fn forward(op: &Constant, operands: &mut Operands<'_>) -> Bound {
     let values = op.values().ok_or(Error::Damaged("a constant has other numbers than elements"))?;
     let mut output = operands.target(Slot::Output, count(&[op.shape.elements().unwrap_or(0)]))?;

@@ -1,5 +1,5 @@
-//! Losses of all vectors of a batch: `x[i]` and `y[i]` of `D` elements, each compared with those of all samples. `r` are the vectors of one
-//! side, `c` those that they are compared with.
+//! Losses that compare all vectors of a batch: `x[i]` and `y[i]` of D elements, each with those of all samples. `r` are the vectors of one side, `c`
+//! those of the side that they are compared with.
 //!
 //! ```text
 //! s[i, j]      = scale * r[i] c[j] + bias
@@ -12,7 +12,7 @@
 //! dscale       = sum of g (s - bias) / 2, dbias = sum of g / 2 over both sides, dscale that of the scale's logarithm
 //! ```
 //!
-//! All of it over the samples. Products are there for a tile at a time, and computed once more for the gradients.
+//! The loss is divided by the number of samples. Products are computed one tile at a time, and recomputed for the gradients.
 
 use super::loss::{Logits, Total};
 use super::{Bound, kernel};
@@ -54,7 +54,7 @@ impl Number {
     }
 }
 
-/// Vectors that are compared, and numbers of the comparison.
+/// The vectors that are compared, and the numbers of the comparison.
 struct Compared<'a> {
     kind: Measure,
     /// Elements of a vector.
@@ -65,7 +65,7 @@ struct Compared<'a> {
     bias: f64,
 }
 
-/// Vectors of some samples on a side.
+/// A range of samples on one side.
 #[derive(Clone)]
 struct Place {
     side: usize,
@@ -78,7 +78,7 @@ impl Compared<'_> {
         Matrix::new(&self.sides[of.side][start * self.length..end * self.length], end - start, self.length, self.length)
     }
 
-    /// Calls `each` with every tile of the products of some rows: `s` without the bias.
+    /// Calls `each` with every tile of the products of some rows. The products have neither scale nor bias.
     fn tiles(&self, rows: &Place, mut each: impl FnMut(&Place, &mut Tile)) {
         let mut tile = [[0.0; TILE]; TILE];
         let samples = self.sides[0].len() / self.length;
@@ -95,7 +95,7 @@ impl Compared<'_> {
         }
     }
 
-    /// `s` without the bias of each pair of vectors of a tile that are compared, and whether they belong together.
+    /// Returns `s` without the bias for each compared pair of vectors of a tile, and true if the two belong to one sample.
     fn pairs<'t>(
         &self,
         rows: &Place,
@@ -111,7 +111,7 @@ impl Compared<'_> {
             .map(move |(j, &product)| (j, scale * f64::from(product), !is_same_side && first + j == own))
     }
 
-    /// The terms of some rows, and the logarithms that the gradients need.
+    /// Computes the terms of some rows, and the logarithms that the gradients need.
     fn terms(&self, rows: Place, logarithms: &mut [f32]) -> f64 {
         let Range { start, end } = rows.samples;
         if end - start > TILE {
@@ -151,7 +151,7 @@ impl Compared<'_> {
         sum / 2.0
     }
 
-    /// `g` of a product: see above.
+    /// Returns `g` of a product: see the [module](self).
     fn slope(&self, s: f64, is_right: bool, logarithms: [f32; 2]) -> f64 {
         if self.kind == Measure::Siglip {
             let s = s + self.bias;
@@ -161,7 +161,7 @@ impl Compared<'_> {
         shares / 2.0 - if is_right { 1.0 } else { 0.0 }
     }
 
-    /// The gradient of some rows, times `share`; returns the sums of `g * (s - bias)` and of `g`.
+    /// Computes the gradient of some rows, times `share`. Returns the sums of `g * (s - bias)` and of `g`.
     fn gradients(
         &self,
         rows: Place,
@@ -209,12 +209,12 @@ impl Compared<'_> {
     }
 }
 
-/// `log(1 + exp(x))`
+/// Returns `log(1 + exp(x))`.
 fn softplus(x: f64) -> f64 {
     x.max(0.0) + (-x.abs()).exp().ln_1p()
 }
 
-/// Vectors of a side, and their gradient if it is wanted, with whether it is added to.
+/// The vectors of a side. Then their gradient, if it is wanted, with a flag that is true if it is added to.
 type Side<'a> = (&'a [f32], Option<(&'a mut [f32], bool)>);
 
 fn side(of: &mut Logits) -> Side<'_> {
@@ -222,7 +222,7 @@ fn side(of: &mut Logits) -> Side<'_> {
         Logits::Alone(source) => (source.get(), None),
         Logits::Pair(pair, accumulate) => {
             let (source, target) = pair.get();
-            // Looked at where it is bound: gradients are tensors of their own.
+            // `bind` has checked that gradients do not overwrite the vectors.
             (source.unwrap_or(&[]), Some((target, *accumulate)))
         }
     }
@@ -244,7 +244,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits
         [] => None,
         _ => Some(operands.target(criterion.own_saved(), 2 * samples)?),
     };
-    // Sums are made in double precision, which needs no scratch memory.
+    // Sums are computed in double precision, without the scratch memory.
     if operands.writes(Slot::Workspace) {
         let each = criterion.terms().0.elements().unwrap_or(0);
         operands.target(Slot::Workspace, count(&[operands.batch(), each]))?;

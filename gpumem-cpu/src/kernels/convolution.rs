@@ -1,9 +1,8 @@
-//! 2-D convolution, `y[b, o, i] = bias[o] + sum over c, k of weight[o, c, k] * x[b, c, at(i, k)]`, and its transpose, with which
-//! every element of `x` adds its window to `y`:
-//! `y[b, o, i] = bias[o] + sum over c and all (p, k) with at(p, k) = i of weight[c, o, k] * x[b, c, p]`.
+//! 2-D convolution, `y[b, o, i] = bias[o] + sum over c, k of weight[o, c, k] * x[b, c, at(i, k)]`, and transposed convolution. In the latter, every
+//! element of `x` adds its window to `y`: `y[b, o, i] = bias[o] + sum over c and all (p, k) with at(p, k) = i of weight[c, o, k] * x[b, c, p]`.
 //!
-//! Backward: `dx` scatters `dy` through the weight, or gathers it; `dweight` multiplies `dy` with the unfolded `x`, or `x` with
-//! the unfolded `dy`; `dbias` sums `dy`.
+//! Backward: `dx` scatters `dy` through the weight, or gathers it if transposed. `dweight` multiplies `dy` with the unfolded `x`, or `x` with
+//! the unfolded `dy`. `dbias` sums `dy`.
 
 use super::correlation::{Correlation, channel_sums};
 use super::window::Window;
@@ -13,7 +12,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Convolution;
 
-/// Lengths of a convolution's tensors.
+/// Elements of a convolution's tensors.
 struct Lengths {
     input: usize,
     output: usize,
@@ -21,7 +20,7 @@ struct Lengths {
     bias: usize,
 }
 
-/// The windows of a transpose slide over the output, and have a position for each element of the input.
+/// Checks the sizes of a convolution. The windows of a transposed one slide over the output, with a position for each element of the input.
 fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error> {
     let [(images, image), (positions, position)] = op.sides();
     let groups = op.groups;
@@ -39,12 +38,12 @@ fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error
     Ok((Correlation::new(window, groups as usize, channels, count(&[batch])), lengths))
 }
 
-/// What works on a convolution's maps.
+/// Returns the products that a convolution is made of.
 pub(super) fn correlation(op: &Convolution, batch: u64) -> Result<Correlation, Error> {
     resolve(op, batch).map(|(correlation, _)| correlation)
 }
 
-/// `y` from `x`, the weight and the bias.
+/// Computes `y` from `x`, the weight and the bias.
 pub(super) fn forward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
     let (correlation, lengths) = resolve(op, operands.batch())?;
     let input = operands.source(Slot::Input(0), lengths.input)?;
@@ -62,7 +61,7 @@ pub(super) fn forward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradients that the operation writes.
+/// Computes the gradients that the operation writes.
 pub(super) fn backward(op: &Convolution, operands: &mut Operands<'_>) -> Bound {
     let (correlation, lengths) = resolve(op, operands.batch())?;
     let gradient = operands.source(Slot::Gradient, lengths.output)?;

@@ -1,5 +1,5 @@
-//! 3-D convolution and its transpose: convolutions of planes, added up over the depth of the kernel. A plane of positions meets as many
-//! planes of images as the kernel is deep, each with a plane of the kernel:
+//! 3-D convolution and its transpose, as sums of convolutions of planes over the depth of the kernel. A plane of positions meets as many planes of
+//! images as the kernel is deep, each with its own plane of the kernel:
 //!
 //! ```text
 //! gather   positions[:, o] = bias + sum over k of the gather of images[:, at(o, k)] through weight[k]
@@ -7,8 +7,8 @@
 //! weigh    weight[k]       = sum over o of what images[:, at(o, k)] and positions[:, o] weigh
 //! ```
 //!
-//! The planes of one depth, of all samples and channels, are copied side by side, and so are the weights of one depth: see
-//! [`Correlation`] for what is done with them.
+//! The planes of one depth, of all samples and channels, are copied into contiguous memory, and so are the weights of one depth. [`Correlation`]
+//! computes their products.
 
 use super::correlation::{Correlation, channel_sums};
 use super::window::Window;
@@ -20,7 +20,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{self, Convolution3d};
 use rayon::prelude::*;
 
-/// Volumes `[planes of channels and samples, depth, area]`.
+/// Volumes [planes of channels and samples, depth, area].
 #[derive(Clone, Copy, Debug)]
 struct Volumes {
     count: usize,
@@ -33,12 +33,12 @@ impl Volumes {
         self.count.saturating_mul(self.depth).saturating_mul(self.area)
     }
 
-    /// Elements of all planes of one depth.
+    /// Returns the elements of all planes of one depth.
     fn slice(&self) -> usize {
         self.count.saturating_mul(self.area)
     }
 
-    /// Copies the planes at a depth side by side.
+    /// Copies the planes at a depth into contiguous memory.
     fn take(&self, from: &[f32], depth: usize, planes: &mut [f32]) {
         let volumes = from.par_chunks(self.depth * self.area);
         planes.par_chunks_mut(self.area).zip(volumes).for_each(|(plane, volume)| {
@@ -46,7 +46,7 @@ impl Volumes {
         });
     }
 
-    /// The reverse: puts planes where they belong, or adds them to what is there.
+    /// Copies contiguous planes to a depth of the volumes, or adds them: the reverse of `take`.
     fn put(&self, planes: &[f32], depth: usize, to: &mut [f32], add: bool) {
         let volumes = to.par_chunks_mut(self.depth * self.area);
         planes.par_chunks(self.area).zip(volumes).for_each(|(plane, volume)| {
@@ -56,32 +56,32 @@ impl Volumes {
     }
 }
 
-/// A window over volumes with what it does to planes.
+/// A window over volumes, with the products of its planes.
 struct Volumetric {
-    /// Along the depth: a window over images of one column.
+    /// The window along the depth, over images of one column.
     depth: Window,
     planes: Correlation,
     images: Volumes,
     positions: Volumes,
-    /// A plane of the kernel for each pair of channels.
+    /// The planes of the kernel for each pair of channels.
     weight: Volumes,
 }
 
 impl Volumetric {
-    /// Pairs of depths of an image and of an element of the kernel that meet at a position.
+    /// Returns pairs of depths, of an image and of a kernel element, that meet at a position.
     fn met(&self, position: usize) -> impl Iterator<Item = (usize, usize)> + '_ {
         let elements = 0..self.weight.depth;
         elements.filter_map(move |k| self.depth.coordinate(0, position, k).map(|image| (image, k)))
     }
 
-    /// The planes of the weight, each as a weight of its own.
+    /// Copies each plane of the weight to a weight of its own.
     fn take_weight(&self, weight: &[f32], to: &mut [f32]) {
         for (depth, planes) in to.chunks_mut(self.weight.slice().max(1)).enumerate() {
             self.weight.take(weight, depth, planes);
         }
     }
 
-    /// See the [module](self).
+    /// Gathers: see the [module](self).
     fn gather(
         &self,
         images: &[f32],
@@ -111,7 +111,7 @@ impl Volumetric {
         }
     }
 
-    /// See the [module](self).
+    /// Scatters: see the [module](self).
     fn scatter(
         &self,
         positions: &[f32],
@@ -143,7 +143,7 @@ impl Volumetric {
         }
     }
 
-    /// See the [module](self).
+    /// Computes the gradient of the weight: see the [module](self).
     fn weigh(&self, images: &[f32], positions: &[f32], out: &mut [f32], add: bool, frame: &mut Frame<'_>) {
         let (plane, slice, filter) = (self.images.slice(), self.positions.slice(), self.weight.slice());
         let own = grown(frame.planes, plane + slice + self.weight.elements());
@@ -163,13 +163,13 @@ impl Volumetric {
     }
 }
 
-/// Planes that no window meets: the bias, or zeros.
+/// Fills planes that no window meets with the bias, or with zeros.
 fn fill(planes: &mut [f32], bias: Option<&[f32]>, area: usize) {
     let value = |plane: usize| bias.map_or(0.0, |bias| bias[plane % bias.len()]);
     planes.par_chunks_mut(area).enumerate().for_each(|(plane, to)| parallel::store(to, false, |_| value(plane)));
 }
 
-/// The windows of a transpose slide over the output, and have a position for each element of the input.
+/// Checks the sizes of a convolution. The windows of a transposed one slide over the output, with a position for each element of the input.
 fn resolve(op: &Convolution3d, batch: u64) -> Result<Volumetric, Error> {
     let [(images, image), (positions, position)] = op.sides();
     let groups = op.groups;
@@ -206,14 +206,14 @@ fn resolve(op: &Convolution3d, batch: u64) -> Result<Volumetric, Error> {
     Ok(Volumetric { depth, planes, images: volumes(images, image), positions: volumes(positions, position), weight })
 }
 
-/// Lengths of input, output, weight and bias.
+/// Returns the elements of input, output, weight and bias.
 fn lengths(op: &Convolution3d, volumetric: &Volumetric) -> [usize; 4] {
     let Volumetric { images, positions, weight, .. } = volumetric;
     let [input, output] = if op.transposed { [positions, images] } else { [images, positions] };
     [input.elements(), output.elements(), weight.elements(), count(&[op.out_channels])]
 }
 
-/// `y` from `x`, the weight and the bias.
+/// Computes `y` from `x`, the weight and the bias.
 pub(super) fn forward(op: &Convolution3d, operands: &mut Operands<'_>) -> Bound {
     let volumetric = resolve(op, operands.batch())?;
     let [input, output, weight, bias] = lengths(op, &volumetric);
@@ -232,7 +232,7 @@ pub(super) fn forward(op: &Convolution3d, operands: &mut Operands<'_>) -> Bound 
     })
 }
 
-/// The gradients that the operation writes.
+/// Computes the gradients that the operation writes.
 pub(super) fn backward(op: &Convolution3d, operands: &mut Operands<'_>) -> Bound {
     let volumetric = resolve(op, operands.batch())?;
     let [input, output, weight, bias] = lengths(op, &volumetric);

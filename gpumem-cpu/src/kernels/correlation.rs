@@ -1,4 +1,4 @@
-//! The three products behind convolutions, transposed or not, over a map of images and a map of positions.
+//! The three products from which convolutions and transposed convolutions are made, over a map of images and a map of positions.
 //!
 //! ```text
 //! gather   positions[b, p, o] = bias[p] + sum over c, k of weight[p, c, k] * images[b, c, at(o, k)]
@@ -6,9 +6,10 @@
 //! weigh    weight[p, c, k]    = sum over b, o of positions[b, p, o] * images[b, c, at(o, k)]
 //! ```
 //!
-//! A convolution gathers forward and scatters its gradient; a transposed convolution scatters forward and gathers its
-//! gradient. In both the weight is `[position channels, image channels / groups, kernel]`. Images are unfolded block by
-//! block into a matrix of C * kernel rows with a column for each position.
+//! A convolution gathers forward and scatters its gradient. A transposed convolution scatters forward and gathers its gradient. In both, the weight
+//! is
+//! [position channels, image channels / groups, kernel]. Images are unfolded in blocks into a matrix of C * kernel rows, with a column for each
+//! position.
 
 use super::joined::Joined;
 use super::window::Window;
@@ -20,11 +21,11 @@ use std::ops::Range;
 
 /// Floats of an unfolded block.
 const UNFOLDED: usize = 1 << 20;
-/// Tasks that an operation is cut into at least, where its shape allows.
+/// The fewest tasks into which an operation is split, if its shape allows.
 const TASKS: usize = 16;
-/// Positions up to which an element of the output is a dot product.
+/// The most positions for which elements of the output are computed as dot products.
 const FEW: usize = 8;
-/// Elements up to which `gemm` computes dot products.
+/// The most elements for which `gemm` computes dot products.
 const DOTS: usize = 256;
 /// Floats of partial weight gradients.
 const PARTIALS: usize = 1 << 22;
@@ -38,12 +39,12 @@ pub(super) struct Correlation {
     images: usize,
     /// Position channels of a group.
     positions: usize,
-    /// What works on several samples at once, where that is better.
+    /// An implementation for several samples at once. `None` if one sample at a time is better.
     joined: Option<Joined>,
 }
 
 impl Correlation {
-    /// Of a batch of `samples`; channels of a group's images and positions.
+    /// Returns the products for a batch of `samples`. `channels` are those of a group's images and positions.
     pub(super) fn new(window: Window, groups: usize, channels: [usize; 2], samples: usize) -> Correlation {
         let joined = if groups == 1 { Joined::new(&window, channels, samples) } else { None };
         let [images, positions] = channels;
@@ -56,7 +57,7 @@ impl Correlation {
         Correlation { positions, joined, ..self.clone() }
     }
 
-    /// Rows of the unfolded image of a group.
+    /// Returns the rows of the unfolded image of a group.
     fn depth(&self) -> usize {
         self.images * self.window.kernel_area()
     }
@@ -65,14 +66,14 @@ impl Correlation {
         self.images == 1 && self.positions == 1 && !self.window.is_pointwise()
     }
 
-    /// Rows of positions that are unfolded at once when `tasks` tasks exist already and `depth` rows are unfolded.
+    /// Returns how many rows of positions are unfolded at once, if there are `tasks` tasks already and `depth` rows are unfolded.
     fn block(&self, depth: usize, tasks: usize) -> usize {
         let [height, width] = self.window.positions;
         let fitting = (UNFOLDED / (depth * width)).max(1);
         fitting.min(height.div_ceil(TASKS.div_ceil(tasks))).max(64usize.div_ceil(width)).min(height)
     }
 
-    /// The unfolded channels `channels` of an image at position rows `rows`.
+    /// Unfolds the channels `channels` of an image at position rows `rows`.
     fn unfold(&self, image: &[f32], channels: Range<usize>, rows: Range<usize>, out: &mut [f32]) {
         let Window { image: [_, width], positions: [_, across], kernel: [tall, wide], stride, .. } = self.window;
         let area = self.window.image_area();
@@ -125,8 +126,9 @@ impl Correlation {
         }
     }
 
-    /// Calls `f` with the places where element `k` of the kernel meets the image: for each row of positions, their range
-    /// in the plane of positions, and the pixel that the first of them reads.
+    /// Calls `f` for each row of positions at which element `k` of the kernel meets the image.
+    ///
+    /// `f` gets the range of these positions in their plane, and the pixel that the first of them reads.
     fn tap(&self, k: usize, mut f: impl FnMut(Range<usize>, usize)) {
         let Window { image: [_, width], positions: [_, across], kernel: [_, wide], stride, .. } = self.window;
         let (rows, first_row) = self.window.inside(0, k / wide);
@@ -140,7 +142,7 @@ impl Correlation {
         }
     }
 
-    /// See the [module](self).
+    /// Gathers: see the [module](self).
     pub(super) fn gather(
         &self,
         images: &[f32],
@@ -209,8 +211,7 @@ impl Correlation {
         }
     }
 
-    /// Gathers so few position rows that the product is a dot product for each element: the axis that is summed over is the
-    /// innermost one of both factors.
+    /// Gathers so few position rows that each element is a dot product: the axis that is summed over is the innermost one of both factors.
     fn gather_few(&self, image: &[f32], weight: Matrix<'_>, out: &mut MatrixMut<'_>, rows: Range<usize>, add: bool) {
         let (depth, pixels, height) = (self.depth(), out.width(), out.height());
         with_scratch(2 * depth * pixels, |scratch| {
@@ -241,7 +242,7 @@ impl Correlation {
         }
     }
 
-    /// See the [module](self).
+    /// Scatters: see the [module](self).
     pub(super) fn scatter(
         &self,
         positions: &[f32],
@@ -256,7 +257,7 @@ impl Correlation {
         }
         let (area, image_area, depth) = (self.window.positions_area(), self.window.image_area(), self.depth());
         let tasks = out.len() / (self.images * image_area);
-        // Few samples are cut further, by channels.
+        // A small batch is split by channels too.
         let channels = self.images.div_ceil(TASKS.div_ceil(tasks));
         out.par_chunks_mut(self.images * image_area).enumerate().for_each(|(task, out)| {
             let group = task % self.groups;
@@ -315,8 +316,10 @@ impl Correlation {
         }
     }
 
-    /// See the [module](self). The batch is cut into parts with a sum each, as many as their memory allows, and large
-    /// weights are cut by position channels; both cuts follow from the shape.
+    /// Computes the gradient of the weight: see the [module](self).
+    ///
+    /// The batch is split into parts with a sum each, as many as their memory allows. Large weights are also split by position channels. Both splits
+    /// depend on the shape only.
     pub(super) fn weigh(&self, images: &[f32], positions: &[f32], out: &mut [f32], add: bool, scratch: &mut Vec<f32>) {
         if let Some(joined) = &self.joined {
             return joined.weigh(images, positions, out, add, scratch);
@@ -350,7 +353,7 @@ impl Correlation {
         });
     }
 
-    /// The weight gradient of some samples.
+    /// Computes the weight gradient of some samples.
     fn weigh_samples(
         &self,
         images: &[f32],
@@ -419,7 +422,7 @@ impl Correlation {
     }
 }
 
-/// `out[c] (+)= sum over b and the plane of map[b, c]`: the gradient of a bias.
+/// Sums each channel, which is the gradient of a bias: `out[c] (+)= sum over b and the plane of map[b, c]`.
 pub(super) fn channel_sums(map: &[f32], area: usize, out: &mut [f32], add: bool) {
     let channels = out.len();
     out.par_iter_mut().enumerate().for_each(|(channel, out)| {

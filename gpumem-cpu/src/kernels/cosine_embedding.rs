@@ -1,4 +1,4 @@
-//! How far two vectors `x` and `y` point apart, of `P` pairs of vectors of `N` elements.
+//! Cosine embedding loss of `P` pairs of vectors `x` and `y` of `N` elements: how far they point apart.
 //!
 //! ```text
 //! c = x y / d,  d = sqrt(m(x) m(y)),  m(x) = x x + 1e-12
@@ -6,7 +6,7 @@
 //! target -1: max(0, c - margin)    dx = y / d - c x / m(x), where c is not below the margin
 //! ```
 //!
-//! All of it over the divisor. Another target has neither loss nor gradient.
+//! The loss is divided by the divisor of its reduction. A target other than 1 and -1 has neither loss nor gradient.
 
 use super::loss::{Logits, Total, Weights};
 use super::{Bound, kernel};
@@ -15,10 +15,10 @@ use crate::parallel;
 use gpumem_core::program::{Criterion, Slot};
 use std::ops::Range;
 
-/// What is added to squared lengths: 1e-12 as an f32, as PyTorch has it.
+/// The number that is added to squared lengths: 1e-12 as an f32, as in PyTorch.
 const LEAST: f64 = 1e-12_f32 as f64;
 
-/// What the gradients of a pair are made of.
+/// The numbers from which the gradients of a pair are computed.
 #[derive(Clone, Copy)]
 struct Angle {
     cosine: f64,
@@ -36,18 +36,18 @@ impl Angle {
         Angle { cosine: product(x, y) / lengths, lengths, squares }
     }
 
-    /// The term of a target, and its slope along the cosine.
+    /// Returns the term of a target, and its derivative with respect to the cosine.
     fn term(self, target: f32, margin: f64) -> [f64; 2] {
         match target {
             1.0 => [1.0 - self.cosine, -1.0],
-            // What is not below the margin may be NaN. At the margin the slope is 1, as PyTorch's clamp has it.
+            // A cosine that is not below the margin may be NaN. At the margin the slope is 1, as in PyTorch's clamp.
             -1.0 if self.cosine < margin => [0.0, 0.0],
             -1.0 => [self.cosine - margin, 1.0],
             _ => [0.0, 0.0],
         }
     }
 
-    /// The gradient of an element of one side, beside the other's, for a slope along the cosine.
+    /// Returns the gradient of an element `own` of one side, given the other side's element and the derivative with respect to the cosine.
     fn slope(self, side: usize, [own, other]: [f64; 2], slope: f64) -> f64 {
         if slope == 0.0 { 0.0 } else { slope * (other / self.lengths - self.cosine * own / self.squares[side]) }
     }
@@ -55,7 +55,7 @@ impl Angle {
 
 /// A vector, and its gradient, which may overwrite it.
 pub(super) struct Vector<'a> {
-    /// Where it is, unless that is where its gradient goes.
+    /// The elements of the vector. `None` if they are where the gradient will be written.
     held: Option<&'a [f32]>,
     gradient: Option<&'a mut [f32]>,
     accumulate: bool,
@@ -84,13 +84,13 @@ impl Vector<'_> {
     }
 }
 
-/// Binds the loss.
+/// Binds the loss to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits, mut loss: Total) -> Bound {
     let Criterion { outer, classes, weight, .. } = *criterion;
     let (pairs, length) = (count(&[operands.batch(), outer]), count(&[classes]));
     let mut sides = [x, Logits::new(operands, 1, count(&[operands.batch(), outer, classes]))?];
     let targets = operands.source(Slot::Target, pairs)?;
-    // The sum is made in double precision, which needs no scratch memory.
+    // The sum is computed in double precision, without the scratch memory.
     if operands.writes(Slot::Workspace) {
         operands.target(Slot::Workspace, pairs)?;
     }

@@ -1,5 +1,6 @@
-//! Connectionist temporal classification. `T` steps, `C` classes, and of a target of `n` labels `L = 2 n + 1` states: a blank, and
-//! behind it each label with another blank.
+//! Connectionist temporal classification (CTC). There are `T` time steps and `C` classes. A target of `n` labels has `L = 2 n + 1` states: a blank,
+//! and
+//! after it each label followed by another blank.
 //!
 //! ```text
 //! a[t, s] = x[t, s] + log sum of exp(a[t - 1, s']) over s' = s, s - 1, and s - 2 where that is another label
@@ -8,8 +9,10 @@
 //! dx[t, c] = exp(x[t, c]) - share of the states of class c in the sum over s of exp(a[t, s] + b[t, s])
 //! ```
 //!
-//! That is the gradient of logits in front of a log-softmax, whose own gradient leaves it as it is. Each row of `a` and of `b` is less
-//! its largest element: near that, where it matters, numbers are small, however long the sequence is, and shares need no other.
+//! This is the gradient of logits before a log-softmax, whose own gradient leaves it unchanged. The largest element is subtracted from each row of
+//! `a`
+//! and `b`. So numbers near the largest, which matter most, are small for sequences of any length, and the shares do not depend on what is
+//! subtracted.
 
 use super::exponential::exp;
 use super::loss::{Logits, Total, Weights};
@@ -30,9 +33,9 @@ struct Ctc {
     states: usize,
     blank: usize,
     zero_infinity: bool,
-    /// Whether a sample's loss is divided by the length of its target.
+    /// True if a sample's loss is divided by the length of its target.
     averages: bool,
-    /// What all of it is multiplied with.
+    /// The factor of the loss and of all gradients.
     share: f64,
     labels: Source<u32>,
     lengths: Option<Source<u32>>,
@@ -40,7 +43,7 @@ struct Ctc {
     weights: Weights,
 }
 
-/// A sample's target, and the steps that count.
+/// The target of a sample, and the number of time steps that count.
 struct Sample<'a> {
     labels: &'a [u32],
     steps: usize,
@@ -56,13 +59,13 @@ impl Sample<'_> {
         if state % 2 == 1 { self.labels[state / 2] as usize } else { self.blank }
     }
 
-    /// Whether a way may leave out the blank in front of this label.
+    /// True if a path may skip the blank before this label.
     fn skips(&self, state: usize) -> bool {
         state % 2 == 1 && state > 1 && self.class(state) != self.class(state - 2)
     }
 }
 
-/// `log(sum(exp(x)))`
+/// Returns `log(sum(exp(x)))`.
 fn log_sum(x: [f32; 3]) -> f64 {
     let largest = x.into_iter().fold(NONE, f32::max);
     if largest == NONE && !x.iter().any(|x| x.is_nan()) {
@@ -72,7 +75,7 @@ fn log_sum(x: [f32; 3]) -> f64 {
     largest + x.into_iter().map(|x| (f64::from(x) - largest).exp()).sum::<f64>().ln()
 }
 
-/// Takes the largest element off a row, if any way comes by there.
+/// Subtracts the largest element from a row and returns it. Returns 0 if no path reaches the row.
 fn lower(row: &mut [f32]) -> f64 {
     let largest = row.iter().copied().fold(NONE, f32::max);
     if largest == NONE {
@@ -93,7 +96,7 @@ impl Ctc {
         Sample { labels: &labels[..end], steps: steps.min(self.steps), blank: self.blank }
     }
 
-    /// The loss of a sample of numbers `x`, and the rows of `a`.
+    /// Returns the loss of a sample with log-probabilities `x`, and computes the rows of `a`.
     fn forward(&self, of: &Sample<'_>, x: &[f32], rows: &mut [f32]) -> f64 {
         let states = of.states();
         if of.steps == 0 {
@@ -122,7 +125,7 @@ impl Ctc {
         -(likelihood + log_sum([last[states - 1], label, NONE]))
     }
 
-    /// The gradient of a step, from the shares that states have in it.
+    /// Computes the gradient of a time step from the shares of its states.
     fn gradient(
         &self,
         of: &Sample<'_>,
@@ -141,7 +144,7 @@ impl Ctc {
         }
     }
 
-    /// The gradient of a sample, where `x` is in the place of `dx` if it is nowhere else. Rows of `a` become shares.
+    /// Computes the gradient of a sample. `x` is `None` if it is stored where `dx` will be. Rows of `a` become shares.
     fn backward(
         &self,
         of: &Sample<'_>,
@@ -178,7 +181,7 @@ impl Ctc {
         }
     }
 
-    /// The loss of a sample, and its gradient if there is one.
+    /// Computes the loss of a sample, and its gradient if that is wanted.
     fn run(&self, index: usize, x: Option<&[f32]>, gradient: Option<(&mut [f32], bool)>, rows: &mut [f32]) -> f64 {
         let of = self.sample(index);
         let Some((dx, accumulate)) = gradient else {
@@ -202,7 +205,7 @@ impl Ctc {
         self.weights.of(index) * self.reduced(&of, loss)
     }
 
-    /// What a sample's loss adds to the sum.
+    /// Returns the term that a sample's loss adds to the sum.
     fn reduced(&self, of: &Sample<'_>, loss: f64) -> f64 {
         if self.zero_infinity && loss == f64::INFINITY {
             return 0.0;
@@ -211,7 +214,7 @@ impl Ctc {
     }
 }
 
-/// Binds the loss.
+/// Binds the loss to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
     let Criterion { outer, classes, weight, .. } = *criterion;
     let (batch, states) = (operands.batch(), criterion.states());

@@ -1,4 +1,4 @@
-//! Operations that the user declared: they are handed their tensors.
+//! Operations that the user declared. Their functions get slices of their tensors.
 
 use super::{Bound, kernel};
 use crate::DEVICE;
@@ -9,7 +9,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Declared;
 use gpumem_core::shape::Shape;
 
-/// The elements of a shape in `samples` samples.
+/// Returns the elements of a shape in `samples` samples.
 fn elements(shape: Shape, samples: u64) -> usize {
     count(&[samples, count(shape.dims()) as u64])
 }
@@ -23,7 +23,7 @@ fn numbers(op: &Declared) -> Numbers<'_> {
     Numbers { sizes: &op.sizes, fractions: &op.numbers }
 }
 
-/// What `make` makes of each shape, with slots that are numbered from `first` on.
+/// Calls `make` for each shape, with slots that are numbered from `first` on, and collects the results.
 fn numbered<T>(
     shapes: &[Shape],
     slot: fn(u8) -> Slot,
@@ -37,7 +37,7 @@ fn elements_of(source: &Option<Source>) -> &[f32] {
     source.as_ref().map_or(&[], Source::get)
 }
 
-/// Scratch memory of so many elements for a sample, if of any.
+/// Returns scratch memory of `each` elements for a sample. `None` if that is 0.
 fn scratch(operands: &mut Operands<'_>, each: u64) -> Result<Option<Target>, Error> {
     let length = count(&[operands.batch(), each]);
     if each > 0 { operands.target(Slot::Workspace, length).map(Some) } else { Ok(None) }
@@ -85,7 +85,7 @@ pub(super) fn backward(op: &Declared, operands: &mut Operands<'_>) -> Bound {
         numbered(&op.parameters, Slot::InputGradient, 1, |slot, shape| operands.gradient(slot, elements(shape, 1)))?;
     let mut workspace = scratch(operands, op.workspace[1])?;
     kernel(move |_| {
-        // What is added to begins at 0.
+        // Gradients that are not added to existing ones begin at 0, because the user's function always adds.
         for gradient in dx.iter_mut().chain(dparameters.iter_mut().flatten()).filter(|gradient| !gradient.accumulate) {
             gradient.target.get().fill(0.0);
         }

@@ -1,4 +1,4 @@
-//! What is the same for all samples, for each of them.
+//! Repetition of a value that all samples share, once for each sample.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Expand;
 
-/// `y[s] = x` for each sample.
+/// Copies `x` for each sample: `y[s] = x`.
 pub(super) fn forward(op: &Expand, operands: &mut Operands<'_>) -> Bound {
     let length = count(op.shape.dims());
     let all = operands.any_length(Slot::Output).unwrap_or(0);

@@ -1,14 +1,14 @@
-//! The exponential function as plain arithmetic, so that the compiler can compute several at once.
+//! The exponential function as plain arithmetic, so that the compiler can vectorise it.
 
-/// `exp(x)` to within 2 units in the last place; 0 and infinity where the result has no number, NaN of NaN.
+/// Returns `exp(x)` to within 2 units in the last place. It is 0 or infinity if the result is too small or too large, and NaN for NaN.
 ///
 /// `x = n * ln(2) + r` with `|r| <= ln(2) / 2`, Taylor's polynomial of degree 7 for `exp(r)`, and `2^n` by its exponent bits,
 /// in two factors because one alone cannot reach the smallest numbers.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    /// Adding this moves the integer part into the lowest bits.
+    /// The number whose addition moves the integer part into the lowest bits.
     const SHIFT: f32 = 12_582_912.0;
-    /// `ln(2)` in two parts, the first short enough that its multiples are exact.
+    /// `ln(2)` in two parts. The first is short enough that its multiples are exact.
     const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
     let x = x.clamp(-104.0, 89.0);
     let shifted = x * std::f32::consts::LOG2_E + SHIFT;

@@ -1,4 +1,4 @@
-//! Formulas of the user's, applied to every element: `y = f(x)`, and `dx = dy * f'(x, y)`.
+//! Formulas of the user, applied to every element: `y = f(x)`, and `dx = dy * f'(x, y)`.
 //!
 //! A formula is computed term by term for [`LANES`] elements at a time, so that the loop over the terms costs little.
 
@@ -11,15 +11,15 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, TermId, UnaryOperator};
 use gpumem_core::program::ops;
 
-/// Elements that a term is computed for at once.
+/// Elements for which a term is computed at once.
 const LANES: usize = 64;
 
-/// Elements that share the room for their terms.
+/// Elements that share the memory for their terms.
 const PIECE: usize = 4096;
 
 type Lanes = [f32; LANES];
 
-/// The values of all terms, the last of which is the formula's.
+/// Computes the values of all terms, and returns those of the last one, which is the formula's value.
 fn evaluate<'t>(formula: &Formula, x: &Lanes, y: &Lanes, terms: &'t mut [Lanes]) -> &'t Lanes {
     for (index, term) in formula.terms.iter().enumerate() {
         let (known, rest) = terms.split_at_mut(index);
@@ -49,7 +49,7 @@ fn unary(operator: UnaryOperator, a: &Lanes, out: &mut Lanes) {
         UnaryOperator::Log1p => each(f32::ln_1p),
         UnaryOperator::Sqrt => each(f32::sqrt),
         UnaryOperator::Abs => each(f32::abs),
-        // 0 and NaN stay themselves.
+        // 0 and NaN are returned unchanged.
         UnaryOperator::Sign => each(|a| if a == 0.0 || a.is_nan() { a } else { a.signum() }),
         UnaryOperator::Sin => each(f32::sin),
         UnaryOperator::Cos => each(f32::cos),
@@ -62,12 +62,12 @@ fn unary(operator: UnaryOperator, a: &Lanes, out: &mut Lanes) {
     }
 }
 
-/// NaN where one of them is.
+/// Returns the larger number, or NaN if one of them is NaN.
 fn larger(a: f32, b: f32) -> f32 {
     if a > b || a.is_nan() { a } else { b }
 }
 
-/// NaN where one of them is.
+/// Returns the smaller number, or NaN if one of them is NaN.
 fn smaller(a: f32, b: f32) -> f32 {
     if a < b || a.is_nan() { a } else { b }
 }
@@ -90,7 +90,7 @@ fn binary(operator: BinaryOperator, a: &Lanes, b: &Lanes, out: &mut Lanes) {
     }
 }
 
-/// A formula that can be computed.
+/// Returns the formula. Fails if it names terms that do not exist.
 fn sound(formula: &Formula) -> Result<Formula, Error> {
     if formula.is_sound() {
         Ok(formula.clone())
@@ -99,7 +99,7 @@ fn sound(formula: &Formula) -> Result<Formula, Error> {
     }
 }
 
-/// As many numbers as there are, from `from` at `first`; the rest is 0.
+/// Returns `count` numbers of `from`, beginning at `first`. The remaining lanes are 0.
 fn gather(from: Option<&[f32]>, first: usize, count: usize) -> Lanes {
     let mut lanes = [0.0; LANES];
     if let Some(from) = from {
@@ -108,7 +108,7 @@ fn gather(from: Option<&[f32]>, first: usize, count: usize) -> Lanes {
     lanes
 }
 
-/// `y = f(x)`, in place or not.
+/// Computes `y = f(x)`, in place or not.
 pub(super) fn forward(op: &ops::Formula, operands: &mut Operands<'_>) -> Bound {
     let value = sound(&op.value)?;
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, elements(op.shape, operands))?;
@@ -127,7 +127,7 @@ pub(super) fn forward(op: &ops::Formula, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx = dy * f'(x, y)`, in place or not.
+/// Computes `dx = dy * f'(x, y)`, in place or not.
 pub(super) fn backward(op: &ops::Formula, operands: &mut Operands<'_>) -> Bound {
     let (slope, length) = (sound(&op.slope)?, elements(op.shape, operands));
     let (mut pair, accumulate) = operands.gradients(0, length)?;

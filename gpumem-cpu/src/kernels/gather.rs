@@ -1,6 +1,6 @@
-//! One row of a table for each token, `y[b, t, :] = weight[token[b, t], :]`.
+//! Embedding: one row of a table for each token, `y[b, t, :] = weight[token[b, t], :]`.
 //!
-//! Backward: `dweight[v, :]` is the sum of `dy[b, t, :]` over the places whose token is v, unless that is padding.
+//! Backward: `dweight[v, :]` is the sum of `dy[b, t, :]` over the positions whose token is v. For the padding token it is 0.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -10,17 +10,17 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Gather;
 use rayon::prelude::*;
 
-/// Parts that the table is cut into for the backward pass; each looks at every token and takes those that are its own.
+/// The parts of the table in the backward pass. Each part looks at every token, and adds those that belong to it.
 const PARTS: usize = 16;
 
-/// Lengths of tokens, table and output, and the width of a row.
+/// Returns the elements of tokens, table and output, and the width of a row.
 fn resolve(op: &Gather, operands: &Operands<'_>) -> ([usize; 3], usize) {
     let tokens = count(&[operands.batch(), op.count]);
     let width = count(&[op.width]);
     ([tokens, count(&[op.rows, op.width]), tokens.saturating_mul(width)], width)
 }
 
-/// `y` from the tokens. Tokens were checked before the step; one beyond the table would give a row of NaN.
+/// Computes `y` from the tokens. They were checked before the step; one beyond the table would give a row of NaN.
 pub(super) fn forward(op: &Gather, operands: &mut Operands<'_>) -> Bound {
     let ([tokens, table, output], width) = resolve(op, operands);
     let tokens = operands.words(Slot::Input(0), tokens)?;
@@ -38,7 +38,7 @@ pub(super) fn forward(op: &Gather, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dweight` from `dy` and the tokens.
+/// Computes `dweight` from `dy` and the tokens.
 pub(super) fn backward(op: &Gather, operands: &mut Operands<'_>) -> Bound {
     let ([tokens, table, output], width) = resolve(op, operands);
     let tokens = operands.words(Slot::Input(0), tokens)?;

@@ -1,7 +1,8 @@
-//! Batch normalisation and a leaky rectifier, whose backward pass has nothing but what that gave, `y`.
+//! Batch normalisation and a leaky ReLU, whose backward pass reads only the output of the ReLU, `y`.
 //!
-//! With `z = y` or, where that is negative, `y / slope`, what was normalised is `n = (z - bias[c]) / weight[c]`, and 0 where the weight is.
-//! From there on it is the backward pass of `batch_norm.rs`, of the gradient behind the rectifier.
+//! With `z = y` or, if that is negative, `y / slope`, the normalised value is `n = (z - bias[c]) / weight[c]`, and 0 if the weight is 0. The rest is
+//! the
+//! backward pass of `batch_norm.rs`, for the gradient before the ReLU.
 
 use super::Bound;
 use super::batch_norm::{self, Alters, Channel, Maps, Reads};
@@ -9,17 +10,17 @@ use crate::operands::{Operands, count};
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::InplaceNorm;
 
-/// The leaky rectifier.
+/// Applies the leaky ReLU.
 fn rectify(x: f32, slope: f32) -> f32 {
     if x < 0.0 { slope * x } else { x }
 }
 
-/// The way back through it, and through scale and shift.
+/// The inverse of the leaky ReLU, and of scale and shift.
 #[derive(Clone, Copy)]
 struct Back {
     slope: f32,
     shift: f32,
-    /// 1 / weight, or 0.
+    /// 1 / weight, or 0 if the weight is 0.
     inverse: f32,
 }
 
@@ -37,7 +38,7 @@ impl Channel for Back {
         (before - self.shift) * self.inverse
     }
 
-    /// As PyTorch's: 0 is not positive.
+    /// Returns the gradient before the leaky ReLU. As in PyTorch, 0 is not positive.
     fn gradient(self, dy: f32, y: f32) -> f32 {
         if y > 0.0 { dy } else { self.slope * dy }
     }
@@ -52,7 +53,7 @@ pub(super) fn forward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
     batch_norm::forward(&op.norm(), operands, move |y| rectify(y, slope))
 }
 
-/// The gradients that the operation writes; `dx` may overwrite `dy`.
+/// Computes the gradients that the operation writes. `dx` may overwrite `dy`.
 pub(super) fn backward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
     let channels = count(&[op.channels]);
     let maps = Maps { channels, kept: channels, area: count(&op.size) };

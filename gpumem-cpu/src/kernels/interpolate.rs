@@ -1,7 +1,9 @@
-//! A map of another size, of what lies between its elements: row `o` of y is at `start + o * step` in x, columns likewise. It is the
-//! element at or before that place, or a weighted sum of the two or four around it, of which those beyond the edge are the outermost ones.
+//! Interpolation of a map to another size: row `o` of `y` is at `start + o * step` in `x`, columns likewise.
 //!
-//! Backward: `dx[h, w]` is the sum of `dy` over all that read it, by the same weights.
+//! An element of `y` is the element of `x` at or before that position, or a weighted sum of the two or four around it. Elements beyond the edge are
+//! those at the edge.
+//!
+//! Backward: `dx[h, w]` is the sum of `dy` over all elements that read it, with the same weights.
 
 use super::max_pool::required;
 use super::taps::{Taps, sums};
@@ -11,7 +13,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Interpolate, Interpolation};
 
-/// Heights and widths of the input and the output.
+/// Returns the heights and widths of the input and the output.
 ///
 /// # Errors
 /// Maps without elements.
@@ -23,16 +25,16 @@ fn sizes(op: &Interpolate) -> Result<[[usize; 2]; 2], Error> {
     Ok(sizes.map(|size| size.map(|side| count(&[side]))))
 }
 
-/// Elements of the input and the output.
+/// Returns the elements of the input and the output.
 fn lengths(op: &Interpolate, operands: &Operands<'_>) -> [usize; 2] {
     [op.input, op.output].map(|[height, width]| count(&[operands.batch(), op.channels, height, width]))
 }
 
-/// What each row or column of the output reads. The tensors are known to be as large as the operation says.
+/// Returns the elements that each row or column of the output reads, with their weights. The sizes of the tensors have been checked.
 fn taps(op: &Interpolate, axis: usize) -> Taps {
     let [input, output] = [op.input, op.output].map(|size| count(&[size[axis]]));
     let (start, step) = (op.start[axis], op.step[axis]);
-    // A damaged number may be anything: it comes to some place inside.
+    // A damaged program may have any numbers here, so the position is clamped.
     let inside = |place: i64| place.clamp(0, input as i64 - 1) as usize;
     match op.interpolation {
         Interpolation::Nearest => Taps::new((0..output).map(|o| {
@@ -56,7 +58,7 @@ fn taps(op: &Interpolate, axis: usize) -> Taps {
     }
 }
 
-/// The weights of four elements for a place `rest` behind the second of them.
+/// Returns the weights of four elements for a position that is `rest` after the second of them.
 fn cubic(rest: f64) -> [f64; 4] {
     const A: f64 = -0.75;
     let near = |distance: f64| ((A + 2.0) * distance - (A + 3.0)) * distance * distance + 1.0;
@@ -64,7 +66,7 @@ fn cubic(rest: f64) -> [f64; 4] {
     [far(1.0 + rest), near(rest), near(1.0 - rest), far(2.0 - rest)]
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &Interpolate, operands: &mut Operands<'_>) -> Bound {
     let [from, _] = sizes(op)?;
     let [input, output] = lengths(op, operands);
@@ -74,7 +76,7 @@ pub(super) fn forward(op: &Interpolate, operands: &mut Operands<'_>) -> Bound {
     kernel(move |_| sums(&axes, from, input.get(), (false, output.get())))
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &Interpolate, operands: &mut Operands<'_>) -> Bound {
     let [to, from] = sizes(op)?;
     let [input, output] = lengths(op, operands);
