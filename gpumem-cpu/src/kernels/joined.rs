@@ -1,8 +1,9 @@
-//! The three products behind convolutions on small maps, where one sample's matrix would have too few columns to be worth a
-//! product: several samples make one.
+//! The three products of convolutions on small maps, in which the matrix of one sample has too few columns for a fast product. So several samples are
+//! joined to one matrix.
 //!
-//! S samples, P channels of positions, N pixels of all image channels, D = C * kernel rows of an unfolded image, and
-//! W = positions * S columns. The samples lie side by side in the innermost axis, so that unfolding copies runs of a whole batch:
+//! S samples, P channels of positions, N pixels of all image channels, D = C * kernel rows of an unfolded image, and W = positions * S columns. The
+//! samples
+//! are the innermost axis, so that unfolding copies runs of a whole batch:
 //!
 //! ```text
 //! gather   positions [P, W] = weight [P, D] * unfolded [D, W], unfolded from images [N, S]
@@ -16,14 +17,14 @@ use crate::parallel::{self, PIECE, grown};
 use crate::simd::wide;
 use rayon::prelude::*;
 
-/// Positions of a map up to which samples are joined.
+/// The most positions of a map whose samples are joined.
 const SMALL: usize = 64;
 /// Floats of an unfolded block.
 const UNFOLDED: usize = 1 << 20;
-/// Columns below which a product with the weight, transposed, reads it faster the other way round.
+/// With fewer columns than this, the product with the transposed weight is faster if it is computed transposed.
 const NARROW: usize = 128;
 
-/// Neighbouring positions whose element `tap` of the kernel lies inside the image, and the pixel that the first of them reads.
+/// Adjacent positions at which element `tap` of the kernel is inside the image, and the pixel that the first of them reads.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     tap: usize,
@@ -32,39 +33,39 @@ struct Run {
     count: usize,
 }
 
-/// What joins samples; for maps that are small.
+/// The joined samples of a convolution on small maps.
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     window: Window,
     runs: Vec<Run>,
-    /// Samples that make one product.
+    /// Samples of one product.
     samples: usize,
-    /// Channels of a sample's image and of its positions.
+    /// Image channels of a sample. The next field is its position channels.
     images: usize,
     positions: usize,
 }
 
 /// Scratch memory of one product.
 struct Room<'s> {
-    /// `[N, S]`.
+    /// The images, [N, S].
     images: &'s mut [f32],
-    /// `[P, W]`.
+    /// The positions, [P, W].
     positions: &'s mut [f32],
-    /// `[D, W]`.
+    /// The unfolded images, [D, W].
     unfolded: &'s mut [f32],
-    /// As long as the others, but `unfolded` only where that is narrow.
+    /// As long as `images` and `positions`, and also as `unfolded` if that is narrow.
     spare: &'s mut [f32],
 }
 
 impl Joined {
-    /// For a batch of `samples`, if joining them is worth its while.
+    /// Joins samples of a batch of `samples`. `None` if that is not worthwhile.
     pub(super) fn new(window: &Window, [images, positions]: [usize; 2], samples: usize) -> Option<Joined> {
         let (area, taps) = (window.positions_area(), window.kernel_area());
         if area == 0 || area > SMALL {
             return None;
         }
         let fitting = UNFOLDED / images.saturating_mul(taps).saturating_mul(area).max(1);
-        // All products of a batch have about as many samples.
+        // All products of a batch have about the same number of samples.
         let together = samples.div_ceil(samples.div_ceil(fitting.max(1)).max(1));
         if together < 2 {
             return None;
@@ -87,17 +88,17 @@ impl Joined {
         Joined { positions, ..self.clone() }
     }
 
-    /// Rows of an unfolded image.
+    /// Returns the rows of an unfolded image.
     fn depth(&self) -> usize {
         self.images * self.window.kernel_area()
     }
 
-    /// Elements of the images and of the positions of a sample.
+    /// Returns the elements of the images and of the positions of a sample.
     fn lengths(&self) -> [usize; 2] {
         [self.images * self.window.image_area(), self.positions * self.window.positions_area()]
     }
 
-    /// Room for a product of so many samples.
+    /// Returns scratch memory for a product of `samples` samples.
     fn room<'s>(&self, samples: usize, scratch: &'s mut Vec<f32>) -> Room<'s> {
         let lengths = self.lengths().map(|length| length * samples);
         let unfolded = self.depth() * self.window.positions_area() * samples;
@@ -110,7 +111,7 @@ impl Joined {
         Room { images, positions, unfolded, spare }
     }
 
-    /// `images [N, S]` as `[D, W]`.
+    /// Unfolds `images`, [N, S], to [D, W].
     fn unfold<'r>(&self, images: &'r [f32], unfolded: &'r mut [f32], samples: usize) -> &'r [f32] {
         if self.window.is_pointwise() {
             return images;
@@ -133,7 +134,7 @@ impl Joined {
         unfolded
     }
 
-    /// `unfolded [D, W]` as `images [N, S]`, the reverse of [`unfold`](Joined::unfold).
+    /// Folds `unfolded`, [D, W], into `images`, [N, S], the reverse of [`unfold`](Joined::unfold).
     fn fold(&self, unfolded: &[f32], images: &mut [f32], samples: usize) {
         let (width, step) = (self.window.positions_area() * samples, self.window.stride[1]);
         let rows = unfolded.par_chunks(self.window.kernel_area() * width);
@@ -154,7 +155,7 @@ impl Joined {
         });
     }
 
-    /// See `correlation`.
+    /// Gathers: see `correlation`.
     pub(super) fn gather(
         &self,
         images: &[f32],
@@ -178,7 +179,7 @@ impl Joined {
         }
     }
 
-    /// See `correlation`.
+    /// Scatters: see `correlation`.
     pub(super) fn scatter(
         &self,
         positions: &[f32],
@@ -213,7 +214,7 @@ impl Joined {
         }
     }
 
-    /// See `correlation`.
+    /// Computes the gradient of the weight: see `correlation`.
     pub(super) fn weigh(&self, images: &[f32], positions: &[f32], out: &mut [f32], add: bool, scratch: &mut Vec<f32>) {
         let ([image, position], depth) = (self.lengths(), self.depth());
         let blocks = images.chunks(self.samples * image).zip(positions.chunks(self.samples * position));
@@ -231,7 +232,7 @@ impl Joined {
         }
     }
 
-    /// `out[s, i] (+)= joined[i, s]`.
+    /// Transposes: `out[s, i] (+)= joined[i, s]`.
     fn put(&self, out: &mut [f32], joined: &[f32], samples: usize, spare: &mut [f32], add: bool) {
         let each = out.len() / samples;
         let joined = Matrix::new(joined, each, samples, samples);
@@ -247,7 +248,7 @@ impl Joined {
     }
 }
 
-/// `map[b, c, i] += bias[c]`, for planes of `area` elements.
+/// Adds a bias to planes of `area` elements: `map[b, c, i] += bias[c]`.
 fn add_bias(map: &mut [f32], bias: Option<&[f32]>, area: usize) {
     if let Some(bias) = bias {
         map.par_chunks_mut(area).enumerate().for_each(|(plane, y)| {

@@ -1,6 +1,6 @@
-//! `y = x / max(|x|, eps)` along an axis of C elements, with `inner` positions after it.
+//! L2 normalisation: `y = x / max(|x|, eps)` along an axis of C elements, with `inner` positions after it.
 //!
-//! Backward, where the norm is not below eps: `dx = (dy - y * sum of dy * y) / |x|`; elsewhere `dx = dy / eps`.
+//! Backward: `dx = (dy - y * sum of dy * y) / |x|` if the norm is not below eps, otherwise `dx = dy / eps`.
 
 use super::softmax::{TILE, tiles};
 use super::{Bound, at_least, kernel};
@@ -12,7 +12,7 @@ use gpumem_core::program::ops::L2Norm;
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// Elements of the batch, of a slab, and after the axis.
+/// Returns the elements of the batch, of a slab, and after the axis.
 fn resolve(op: &L2Norm, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("norms along an axis that the shape has not"));
@@ -21,7 +21,7 @@ fn resolve(op: &L2Norm, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     Ok([count(&[operands.batch(), op.outer, slab as u64]), slab, count(&[op.inner])])
 }
 
-/// The sums of a term over each position of a tile, of a slab `[C, inner]`.
+/// Sums a term for each position of a tile, along the axis of a slab [C, inner].
 fn sums(slab: usize, inner: usize, tile: &Range<usize>, term: impl Fn(usize) -> f64) -> [f64; TILE] {
     let mut sums = [0.0; TILE];
     for start in (0..slab).step_by(inner) {
@@ -30,7 +30,7 @@ fn sums(slab: usize, inner: usize, tile: &Range<usize>, term: impl Fn(usize) -> 
     sums
 }
 
-/// `y` from `x`, in place or not, and the norms.
+/// Computes `y` from `x`, in place or not, and the norms.
 pub(super) fn forward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands)?;
     let mut saved = operands.target_if_any(Slot::Saved(0), length / slab * inner)?;
@@ -42,7 +42,7 @@ pub(super) fn forward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
     kernel(move |_| {
         let (source, target) = pair.get();
         if let Some(saved) = &mut saved {
-            // Before what they are of is overwritten.
+            // The norms are computed before `x` is overwritten.
             let x = source.unwrap_or(&*target);
             saved.get().par_chunks_mut(inner).zip(x.par_chunks(slab)).for_each(|(saved, x)| {
                 tiles(inner).for_each(|tile| {
@@ -66,7 +66,7 @@ pub(super) fn forward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy`, `y` and the norms; `dx` may overwrite `dy`.
+/// Computes `dx` from `dy`, `y` and the norms. `dx` may overwrite `dy`.
 pub(super) fn backward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands)?;
     let (mut pair, accumulate) = operands.gradients(0, length)?;
@@ -85,7 +85,7 @@ pub(super) fn backward(op: &L2Norm, operands: &mut Operands<'_>) -> Bound {
                     for (offset, sum) in tile.clone().zip(along) {
                         let (at, norm) = (start + offset, norms[offset]);
                         let dy = dy.unwrap_or(&*dx)[at];
-                        // What is divided by eps is divided by a constant.
+                        // If `x` was divided by eps, the divisor is a constant.
                         let value = if norm < eps { dy / eps } else { (dy - y[at] * sum as f32) / norm };
                         dx[at] = if accumulate { dx[at] + value } else { value };
                     }

@@ -1,4 +1,4 @@
-//! The loss and the gradient that the backward pass starts from. P positions (samples, tokens or pixels), C classes.
+//! Losses, and the gradient from which the backward pass starts. P positions (samples, tokens or pixels), C classes.
 //!
 //! ```text
 //! cross entropy  mean over P of log(sum(exp(x))) - x[target]    dx = (softmax(x) - [class = target]) / P
@@ -6,10 +6,11 @@
 //! others         mean of value(x, target)                       dx = slope(x, target) / elements
 //! ```
 //!
-//! Where only the first steps of each sample count, `elements` are those of the steps that count. Where it is a sum, nothing is divided. Losses
-//! of these steps are in `loss_of_steps.rs`, cross entropy with options is in `loss_of_classes.rs`, what measures vectors or sequences in
-//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, and all samples of a batch in `contrastive.rs` and `mined.rs`. All of it times the term's
-//! weight. A term may be added to those before it. The gradient may overwrite the logits. The sum over the batch is taken in double precision.
+//! If only the first time steps of each sample count, `elements` are those of the steps that count. With the reduction `Sum`, nothing is divided.
+//! Losses of such steps are in `loss_of_steps.rs`, and cross entropy with options is in `loss_of_classes.rs`. Losses of vectors or sequences are in
+//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, those of all samples of a batch in `contrastive.rs` and `mined.rs`. Everything is multiplied
+//! with
+//! the weight of the term. A term may be added to earlier ones. The gradient may overwrite the logits. Sums over the batch are in double precision.
 
 use super::exponential::exp;
 use super::loss_of_steps::Counted;
@@ -23,16 +24,16 @@ use gpumem_core::program::criterion::WEIGHTS;
 use gpumem_core::program::loss::{LossOptions, Over};
 use gpumem_core::program::{Criterion, Measure, Slot};
 
-/// What the loss reads as logits, and where their gradient goes.
+/// The input of a loss, and the place of its gradient.
 pub(super) enum Logits {
-    /// The gradient is wanted; true if it is added to.
+    /// The gradient is wanted. The flag is true if it is added to.
     Pair(Pair, bool),
     /// Only the loss is wanted.
     Alone(Source),
 }
 
 impl Logits {
-    /// Those that are input `number`.
+    /// Returns the input with this number.
     pub(super) fn new(operands: &mut Operands<'_>, number: u8, length: usize) -> Result<Logits, Error> {
         let (input, gradient) = (Slot::Input(number), Slot::InputGradient(number));
         if !operands.writes(gradient) {
@@ -47,10 +48,10 @@ impl Logits {
     }
 }
 
-/// Where the loss goes.
+/// The place of the loss.
 pub(super) struct Total {
     target: Target,
-    /// Whether it is added to the terms before it.
+    /// True if the term is added to earlier ones.
     sum: bool,
 }
 
@@ -61,18 +62,18 @@ impl Total {
     }
 }
 
-/// Factors of the terms of a loss, and its divisor.
+/// Factors of the terms of a loss, and the divisor of their sum.
 pub(super) struct Weights {
-    /// The numbers, and how many terms follow each other that have one of them.
+    /// The numbers, and how many consecutive terms share one of them. `None` if all factors are 1.
     given: Option<(Source, usize)>,
-    /// The divisor, unless it is the sum of the numbers.
+    /// The divisor. `None` if it is the sum of the numbers.
     divisor: Option<f64>,
-    /// The divisor of all parts of a batch.
+    /// The divisor of all micro-batches of a batch. `None` if the batch is not split.
     of_parts: Option<Source>,
 }
 
 impl Weights {
-    /// Those of a loss, and its divisor unless it counts what its targets say.
+    /// Returns the factors of a loss, and its divisor unless that depends on the targets.
     pub(super) fn new(criterion: &Criterion, operands: &mut Operands<'_>) -> Result<Weights, Error> {
         let numbers = count(&[operands.batch(), criterion.weights()]);
         let given = match criterion.weighted() {
@@ -84,7 +85,7 @@ impl Weights {
         let is_given = is_counted && operands.reads(Slot::Saved(0));
         let of_parts = is_given.then(|| operands.source(Slot::Saved(0), count(&[operands.batch()]))).transpose()?;
         if is_counted && operands.writes(Slot::Saved(0)) {
-            // The divisor needs no memory here.
+            // This backend computes the divisor without the memory that is planned for it.
             operands.target(Slot::Saved(0), 1)?;
         }
         Ok(Weights { given, divisor, of_parts })
@@ -94,12 +95,12 @@ impl Weights {
         self.given.is_some()
     }
 
-    /// The factor of a term.
+    /// Returns the factor of a term.
     pub(super) fn of(&self, term: usize) -> f64 {
         self.given.as_ref().map_or(1.0, |(numbers, terms)| f64::from(numbers.get()[term / terms]))
     }
 
-    /// The divisor of the sum of all terms.
+    /// Returns the divisor of the sum of all terms.
     pub(super) fn divisor(&self) -> f64 {
         let sum = || self.given.iter().flat_map(|(numbers, _)| numbers.get()).map(|&number| f64::from(number)).sum();
         let of_parts = self.of_parts.as_ref().map(|divisor| f64::from(divisor.get()[0]));
@@ -107,7 +108,7 @@ impl Weights {
     }
 }
 
-/// Binds the loss.
+/// Binds the loss to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
     let Criterion { outer, whole, classes, inner, weight, .. } = *criterion;
     let length = count(&[operands.batch(), outer, classes, inner]);
@@ -123,13 +124,13 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
         Over::Mined => return mined::bind(criterion, operands, logits, loss),
         Over::Elements | Over::Positions => {}
     }
-    // The sum is made in another fixed order here, which needs no scratch memory.
+    // This backend sums in another fixed order, without the scratch memory.
     if operands.writes(Slot::Workspace) {
         let (terms, batched) = criterion.terms();
         let samples = if batched { operands.batch() } else { 1 };
         operands.target(Slot::Workspace, count(&[samples, terms.elements().unwrap_or(0)]))?;
     }
-    // The divisor needs no memory either.
+    // Nor does it use the memory of the divisor.
     if operands.writes(Slot::Saved(0)) && criterion.weighted().is_none() {
         operands.target(Slot::Saved(0), 1)?;
     }
@@ -155,7 +156,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     with(criterion, Elements { logits, targets, loss, share, counted, weights, weight })
 }
 
-/// What is bound for a loss of elements: it is given its value and its slope at `x`, `target` and the class's weight.
+/// The operands of a loss of elements. It is bound with functions for its value and its slope.
 struct Elements {
     logits: Logits,
     targets: Source,
@@ -167,7 +168,7 @@ struct Elements {
     weight: f64,
 }
 
-/// Every loss of elements with a target.
+/// Binds each loss of elements that has a target.
 fn with(criterion: &Criterion, it: Elements) -> Bound {
     let weights = &criterion.options.weights;
     let number = criterion.number();
@@ -225,12 +226,12 @@ fn with(criterion: &Criterion, it: Elements) -> Bound {
     }
 }
 
-/// The sign; 0 and NaN stay.
+/// Returns the sign of a number, but 0 and NaN unchanged.
 fn sign(d: f64) -> f64 {
     if d == 0.0 { d } else { d.signum() }
 }
 
-/// Binary cross entropy of a logit, with the weight of what is there.
+/// Returns the binary cross entropy of a logit. `weight` multiplies the positive part.
 fn binary(x: f32, t: f32, weight: f64) -> f64 {
     let (x, t) = (f64::from(x), f64::from(t));
     (1.0 - t) * x + (1.0 + (weight - 1.0) * t) * ((-x.abs()).exp().ln_1p() + if x < 0.0 { -x } else { 0.0 })
@@ -242,7 +243,7 @@ fn binary_slope(x: f32, t: f32, weight: f64) -> f64 {
 }
 
 impl Elements {
-    /// Binds a loss whose classes are all alike.
+    /// Binds a loss that treats all classes alike.
     fn bind(
         self,
         value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
@@ -264,7 +265,7 @@ impl Elements {
     }
 }
 
-/// Binary cross entropy with a weight for each class.
+/// Binds binary cross entropy with a weight for each class.
 fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> Bound {
     let Elements { mut logits, targets, mut loss, share, counted, weights: of_terms, weight } = it;
     let slab = classes * inner;
@@ -319,7 +320,7 @@ fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> 
     })
 }
 
-/// A loss of elements whose terms are multiplied with numbers of their own: `term(i, x)` is the value of element `i`, and its slope.
+/// Binds a loss of elements whose terms have factors. `term(i, x)` returns the value of element `i`, and its slope.
 fn weighted(
     mut logits: Logits,
     mut loss: Total,
@@ -353,7 +354,7 @@ fn weighted(
     })
 }
 
-/// A loss that is a sum of `value(x, target)` over all elements, with the derivative `slope`.
+/// Binds a loss that is the sum of `value(x, target)` over all elements, with the derivative `slope`.
 fn elementwise(
     mut logits: Logits,
     targets: Source,
@@ -385,7 +386,7 @@ fn elementwise(
     })
 }
 
-/// The sum of all elements times `share`.
+/// Binds a loss that is the sum of all elements times `share`.
 fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
     let sum_of = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>();
     kernel(move |_| {
@@ -407,16 +408,16 @@ fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
     })
 }
 
-/// Labels were checked before the step; one beyond the last class would give a NaN.
+/// Binds cross entropy without options. Labels were checked before the step; one beyond the last class would give a NaN.
 fn cross_entropy(mut logits: Logits, labels: Source<u32>, mut loss: Total, criterion: Criterion) -> Bound {
     let [classes, inner] = [criterion.classes, criterion.inner].map(|size| count(&[size]));
     let (slab, weight) = (classes * inner, criterion.weight);
-    // The first position of a slab in the target, which has those of all parts.
+    // The position in the target of the first element of a slab. The target has the positions of all chunks.
     let place = move |index: usize| criterion.place((index * inner) as u64) as usize;
     kernel(move |_| {
         let labels = labels.get();
         let share = weight / labels.len() as f64;
-        // Losses of the positions of a tile of one slab [C, inner], and what their gradient needs.
+        // Returns the losses of the positions of a tile of one slab [C, inner], and the numbers that their gradient needs.
         let losses = |x: &[f32], labels: &[u32], tile: &std::ops::Range<usize>| {
             let (maxima, sums) = maxima_and_sums(x, inner, tile);
             let mut total = 0.0;

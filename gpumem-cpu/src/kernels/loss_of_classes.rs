@@ -1,12 +1,11 @@
-//! Losses of positions, each with all of its classes, in full: `P` positions, `C` classes, of each class a weight `w` and a share `q` of
-//! the target.
+//! Losses of positions with all options. There are `P` positions and `C` classes. Each class has a weight `w` and a share `q` of the target.
 //!
 //! ```text
 //! cross entropy  sum over C of q w (log(sum(exp(x))) - x)    dx = softmax(x) * (sum over C of q w) - q w
 //! nll            sum over C of -q w x                        dx = -q w
 //! ```
 //!
-//! All of it over the divisor. Smoothing `e` makes `(1 - e) q + e / C` of `q`. A position that does not count has neither term nor gradient.
+//! The loss is divided by its divisor. Label smoothing `e` turns `q` into `(1 - e) q + e / C`. An ignored position has neither term nor gradient.
 
 use super::exponential::exp;
 use super::loss::{Logits, Total, Weights};
@@ -16,7 +15,7 @@ use crate::parallel::{self, GRAIN, sum_over};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Measure, Slot};
 
-/// What the positions are compared with.
+/// The targets of the positions.
 enum Targets {
     /// A class for each position.
     Classes(Source<u32>),
@@ -34,21 +33,21 @@ struct OfClasses {
     weights: Weights,
 }
 
-/// What the sum is divided by.
+/// The divisor of the sum.
 enum Divisor {
     Known(f64),
-    /// What the targets come to.
+    /// The sum of the weights of the targets.
     OfTargets,
-    /// What those of all parts of a batch do.
+    /// The sum of the weights of the targets of all micro-batches of a batch.
     Given(Source),
 }
 
-/// What the gradient of a position needs beside the shares.
+/// The numbers, other than the shares, that the gradient of a position needs.
 #[derive(Clone, Copy)]
 struct Position {
     term: f64,
     largest: f32,
-    /// The sum of the weighted shares over that of the exponentials.
+    /// The sum of the weighted shares, divided by that of the exponentials.
     factor: f32,
     counts: bool,
 }
@@ -78,12 +77,12 @@ impl OfClasses {
         }
     }
 
-    /// Where in the target a position is that is counted over all slabs.
+    /// Returns the index in the target of a position of the logits, which are counted over all slabs.
     fn place(&self, position: usize) -> usize {
         self.criterion.place(position as u64) as usize
     }
 
-    /// The weighted share of a class at a place of the target.
+    /// Returns the weighted share of a class at a position of the target.
     fn share(&self, position: usize, class: usize) -> f64 {
         let hit = match &self.targets {
             Targets::Classes(labels) => f64::from(u8::from(labels.get()[position] as usize == class)),
@@ -95,7 +94,7 @@ impl OfClasses {
         ((1.0 - self.smoothing) * hit + self.smoothing / self.classes as f64) * self.weight(class)
     }
 
-    /// A position that is compared with this place of the target.
+    /// Returns the numbers of a position with this index in the target.
     fn position(&self, position: usize, x: impl Fn(usize) -> f32) -> Position {
         let nothing = Position { term: 0.0, largest: 0.0, factor: 0.0, counts: false };
         if let Targets::Classes(labels) = &self.targets {
@@ -124,14 +123,14 @@ impl OfClasses {
         Position { term, largest, factor: (mass / sum) as f32, counts: true }
     }
 
-    /// The gradient of a class at a place of the target, before it is scaled.
+    /// Returns the gradient of a class at a position of the target, before it is scaled.
     fn gradient(&self, of: Position, position: usize, class: usize, x: f32) -> f32 {
         let softmax = if self.criterion.kind == Measure::Nll { 0.0 } else { exp(x - of.largest) * of.factor };
         softmax - self.share(position, class) as f32
     }
 }
 
-/// Binds a loss of positions.
+/// Binds a loss of positions to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut logits: Logits, mut loss: Total) -> Bound {
     let Criterion { whole, classes, inner, weight, .. } = *criterion;
     let targets = if criterion.options.probabilities {

@@ -1,5 +1,6 @@
-//! Losses of elements of which only those of the first steps of each sample count: the others have neither term nor gradient, whatever they
-//! and their targets are. A mean is divided by the number of elements that count.
+//! Losses of elements in which only the first time steps of each sample count.
+//!
+//! Elements of other steps have neither term nor gradient, for all values and targets. A mean is divided by the number of elements that count.
 
 use super::loss::{Logits, Total};
 use super::{Bound, kernel};
@@ -9,21 +10,21 @@ use gpumem_core::error::Error;
 use gpumem_core::program::loss::Over;
 use gpumem_core::program::{Criterion, Slot};
 
-/// The steps of each sample that count, which are the first ones.
+/// The number of time steps of each sample that count, from the first on.
 pub(super) struct Counted {
     lengths: Source<u32>,
     steps: usize,
-    /// Elements of a step.
+    /// Elements of a time step.
     step: usize,
     weight: f64,
-    /// What the sum of the terms is divided by, unless it is the number of elements that count.
+    /// The divisor of the sum. `None` if that is the number of elements that count.
     divisor: Option<f64>,
-    /// That number of all parts of a batch, where it is split.
+    /// The number of elements that count in all micro-batches of a batch. `None` if the batch is not split.
     given: Option<Source>,
 }
 
 impl Counted {
-    /// Those of a loss; `None` if it counts all.
+    /// Returns the counts for a loss. `None` if all steps count.
     pub(super) fn new(criterion: &Criterion, operands: &mut Operands<'_>) -> Result<Option<Counted>, Error> {
         let steps = criterion.options.counted;
         if steps == 0 {
@@ -43,19 +44,19 @@ impl Counted {
         Ok(Some(Counted { lengths, steps, step, weight: criterion.weight, divisor, given }))
     }
 
-    /// Elements of a sample that count.
+    /// Returns the elements of a sample that count.
     fn elements(&self, sample: usize) -> usize {
         (self.lengths.get()[sample] as usize).min(self.steps) * self.step
     }
 
-    /// What each term is multiplied with.
+    /// Returns the factor of each term.
     fn share(&self) -> f64 {
         let own = || (0..self.lengths.get().len()).map(|sample| self.elements(sample) as f64).sum();
         let given = self.given.as_ref().map(|given| f64::from(given.get()[0]));
         self.weight / self.divisor.or(given).unwrap_or_else(own)
     }
 
-    /// Binds a loss of this value and slope at the number of an element in its sample, `x` and its target.
+    /// Binds a loss with this value and slope. Both get the index of an element in its sample, `x`, and the target.
     pub(super) fn bind(
         self,
         (mut logits, targets, mut loss): (Logits, Option<Source>, Total),

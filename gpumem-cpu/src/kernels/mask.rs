@@ -1,7 +1,7 @@
-//! Random zeros, `y = keep ? x / (1 - p) : 0`, and `dx = keep ? dy / (1 - p) : 0`.
+//! Dropout: `y = keep ? x / (1 - p) : 0`, and `dx = keep ? dy / (1 - p) : 0`.
 //!
-//! Which elements are kept is drawn from the seed, the step, the layer's row and the element's place, or that of a channel or sample of
-//! which all elements share a draw; nothing is stored.
+//! The elements that are kept are drawn from the seed, the step number, the layer's row and the index of the element, so no mask is stored. In
+//! channel-wise or sample-wise dropout, all elements of a channel or a sample share a draw.
 
 use super::pointwise::elements;
 use super::{Bound, kernel};
@@ -12,40 +12,40 @@ use gpumem_core::number::random::{drop_word, drop_words_from, threshold};
 use gpumem_core::program::ops::Mask;
 use gpumem_core::program::{Slot, StateWord};
 
-/// The step number and the seed in `State`: low word first.
+/// Returns the step number and the seed in `State`, where the low word comes first.
 pub(super) fn step_and_seed(words: &[u32]) -> (u64, u64) {
     let wide = |low: usize| u64::from(words[low + 1]) << 32 | u64::from(words[low]);
     (wide(StateWord::Step as usize), wide(StateWord::Seed as usize))
 }
 
-/// A layer's draws.
+/// The random draws of a layer.
 pub(super) struct Draws {
     state: Source<u32>,
     row: u32,
     threshold: u32,
     scale: f32,
-    /// Draws of each part of a batch that is split; 0 where none is.
+    /// The number of draws of each micro-batch. 0 if the batch is not split.
     of_part: u64,
 }
 
 impl Draws {
-    /// The draws of an operation that reads `State` and drops with probability `p`, from the stream of this row, `count` at a time.
+    /// Returns draws with probability `p` of dropping, from the random stream of `row`. `count` is the number of draws of a pass.
     pub(super) fn new(p: f64, row: u32, count: usize, operands: &Operands<'_>) -> Result<Draws, Error> {
         let state = operands.words(Slot::State, STATE_WORDS)?;
-        // With p = 1 nothing is kept, so that the scale does not matter as long as it is finite.
+        // With p = 1 nothing is kept, so the scale does not matter as long as it is finite.
         let scale = if p < 1.0 { (1.0 / (1.0 - p)) as f32 } else { 0.0 };
-        // What is the same for all samples is drawn once.
+        // A value that all samples share has the same draws in all micro-batches.
         let of_samples = [Slot::Input(0), Slot::Gradient].into_iter().any(|slot| operands.batched(slot));
         let of_part = if of_samples && operands.descent().accumulates() { count as u64 } else { 0 };
         Ok(Draws { state, row, threshold: threshold(p), scale, of_part })
     }
 
-    /// The number of the first draw of the part of the batch that is at hand.
+    /// Returns the index of the first draw of the current micro-batch.
     fn first(&self) -> u64 {
         if self.of_part == 0 { 0 } else { self.of_part * u64::from(self.state.get()[StateWord::PART]) }
     }
 
-    /// The factor of each element in this step.
+    /// Returns a function from the index of an element to its factor in this step.
     pub(super) fn factor(&self) -> impl Fn(u64) -> f32 + Sync + '_ {
         let (step, seed) = step_and_seed(self.state.get());
         let first = self.first();
@@ -54,7 +54,7 @@ impl Draws {
         }
     }
 
-    /// The factors of the elements from `first` on, of which `shared` neighbours have one.
+    /// Computes the factors of the elements from `first` on. `shared` consecutive elements have the same draw.
     fn factors_of_many(&self, shared: usize, first: usize, out: &mut [f32]) {
         let factor = self.factor();
         let mut done = 0;
@@ -66,7 +66,7 @@ impl Draws {
         }
     }
 
-    /// The factors of the elements from `first` on, which is a multiple of four: that many share their draw.
+    /// Computes the factors of the elements from `first` on, which must be a multiple of four: one block of random words serves four elements.
     fn factors(&self, first: usize, out: &mut [f32]) {
         let (step, seed) = step_and_seed(self.state.get());
         let Draws { row, threshold, scale, .. } = *self;
@@ -81,7 +81,7 @@ impl Draws {
     }
 }
 
-/// The factors that follow from the words of the blocks from `block` on.
+/// Factors from random words, for blocks of four elements from `block` on.
 struct Draw<'a, W, F> {
     block: u64,
     words: W,
@@ -103,7 +103,7 @@ impl<W: Fn(u64) -> [u32; 4], F: Fn(u32) -> f32> Loop for Draw<'_, W, F> {
     }
 }
 
-/// Words of the `State` tensor.
+/// The number of words of the `State` tensor.
 pub(super) const STATE_WORDS: usize = StateWord::COUNT;
 
 fn scaled(mut pair: Pair, accumulate: bool, op: &Mask, draws: Draws) -> Bound {
@@ -113,24 +113,24 @@ fn scaled(mut pair: Pair, accumulate: bool, op: &Mask, draws: Draws) -> Bound {
             1 => draws.factors(first, factors),
             _ => draws.factors_of_many(shared, first, factors),
         };
-        // What is dropped is 0 even where it was no number.
+        // A dropped element is 0 even if it was NaN.
         pair.zip_made(accumulate, make, |x, factor| if factor == 0.0 { 0.0 } else { factor * x });
     })
 }
 
-/// The draws for so many elements.
+/// Returns the draws for this many elements.
 fn draws(op: &Mask, elements: usize, operands: &Operands<'_>) -> Result<Draws, Error> {
     Draws::new(op.p, op.stream(operands.row()), elements / count(&[op.shared.max(1)]), operands)
 }
 
-/// `y` from `x`, in place or not.
+/// Computes `y` from `x`, in place or not.
 pub(super) fn forward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op.shape, operands);
     let pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
     scaled(pair, false, op, draws(op, length, operands)?)
 }
 
-/// `dx` from `dy`, in place or not.
+/// Computes `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Mask, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op.shape, operands);
     let (pair, accumulate) = operands.gradients(0, length)?;

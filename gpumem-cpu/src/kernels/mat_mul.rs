@@ -1,6 +1,6 @@
-//! Products of matrices that are both values, `y = a b` or `y = a b^T`, one after the other over samples and positions.
+//! Products of two matrices that are both values, `y = a b` or `y = a b^T`, one for each sample and position.
 //!
-//! Backward: `da = dy b^T` and `db = a^T dy`; with b transposed `da = dy b` and `db = dy^T a`.
+//! Backward: `da = dy b^T` and `db = a^T dy`. With b transposed, `da = dy b` and `db = dy^T a`.
 
 use super::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
@@ -9,7 +9,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::MatMul;
 
-/// Sizes of one product, and how many there are.
+/// The sizes of a product, and the number of products.
 #[derive(Clone, Copy)]
 struct Sizes {
     count: usize,
@@ -29,7 +29,7 @@ impl Sizes {
         Ok(Sizes { count, rows, depth, columns, transpose_b: op.transpose_b })
     }
 
-    /// Elements of a, b and y in one product.
+    /// Returns the elements of a, b and y in one product.
     fn each(&self) -> [usize; 3] {
         let Sizes { rows, depth, columns, .. } = *self;
         [rows.saturating_mul(depth), depth.saturating_mul(columns), rows.saturating_mul(columns)]
@@ -43,7 +43,7 @@ impl Sizes {
         Matrix::new(data, self.rows, self.depth, self.depth)
     }
 
-    /// b as `[depth, columns]`.
+    /// Returns b as a matrix [depth, columns].
     fn b<'d>(&self, data: &'d [f32]) -> Matrix<'d> {
         if self.transpose_b {
             Matrix::new(data, self.columns, self.depth, self.depth).t()
@@ -57,7 +57,7 @@ impl Sizes {
     }
 }
 
-/// `y` from both.
+/// Computes `y` from both inputs.
 pub(super) fn forward(op: &MatMul, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let [a, b, y] = sizes.all();
@@ -73,7 +73,7 @@ pub(super) fn forward(op: &MatMul, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of one of them.
+/// Computes the gradient of one input.
 pub(super) fn backward(op: &MatMul, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let [a, b, y] = sizes.all();

@@ -1,5 +1,6 @@
-//! Maximum over windows, `y[o] = max over k of x[at(o, k)]`, with the number k of each maximum in its window: one that slides, or as
-//! many as the output has elements. Maps are volumes of one plane.
+//! Max pooling: `y[o] = max over k of x[at(o, k)]`, and for the backward pass the index k of each maximum in its window.
+//!
+//! Windows slide, or in adaptive pooling there are as many as the output has elements. Maps are volumes of one plane.
 //!
 //! Backward: `dx[at(o, place[o])] += dy[o]`.
 
@@ -20,7 +21,7 @@ fn resolve<const N: usize>(op: &MaxPool<N>, operands: &Operands<'_>) -> Result<(
     Ok((Windows { window, adaptive: op.adaptive }, volumes.map(length)))
 }
 
-/// Where the windows lie.
+/// The positions of the windows.
 #[derive(Clone, Copy)]
 struct Windows {
     window: Window<3>,
@@ -28,13 +29,13 @@ struct Windows {
 }
 
 impl Windows {
-    /// The coordinates of an adaptive window.
+    /// Returns the coordinates of an adaptive window along an axis.
     fn range(&self, axis: usize, o: usize) -> Range<usize> {
         let (input, output) = (self.window.image[axis], self.window.positions[axis]);
         o * input / output..((o + 1) * input).div_ceil(output)
     }
 
-    /// The maxima of a row of windows: see [`maxima`]. Rows are counted through all planes.
+    /// Computes the maxima of a row of windows: see [`maxima`]. Rows are counted through all planes.
     fn maxima<P: Place>(&self, volume: &[f32], row: usize, y: &mut [f32], mut places: Option<&mut [P]>) {
         let [_, tall, _] = self.window.positions;
         let at = [row / tall, row % tall];
@@ -64,7 +65,8 @@ impl Windows {
         }
     }
 
-    /// The first element of the window at a position, counted from `before` elements in front of the volume.
+    /// Returns the index of the first element of a window. Indices are shifted so that windows in the padding have one too: 0 is the first padding
+    /// element.
     fn first(&self, position: [usize; 3]) -> usize {
         let [_, height, width] = self.window.image;
         let [z, y, x] = [0, 1, 2].map(|axis| {
@@ -75,7 +77,7 @@ impl Windows {
     }
 }
 
-/// What a place is kept as. The largest one is none: nothing has been found yet.
+/// The type in which the index of a maximum is stored. Its largest value means that nothing has been found yet.
 trait Place: Element + Eq {
     const NONE: Self;
 
@@ -108,8 +110,9 @@ impl Place for u32 {
     }
 }
 
-/// The maxima of a row of windows, in the plane and the row `at` of the positions, and their places if there is room for them. A NaN
-/// counts as larger than anything, as in PyTorch.
+/// Computes the maxima of a row of windows, and their indices if `places` is given.
+///
+/// `at` is the plane and the row of the windows. As in PyTorch, a NaN counts as larger than any number.
 fn maxima<P: Place>(window: &Window<3>, volume: &[f32], at: [usize; 2], y: &mut [f32], mut places: Option<&mut [P]>) {
     let ([depth, tall, wide], [_, height, width]) = (window.kernel, window.image);
     let step = window.stride[2];
@@ -132,7 +135,7 @@ fn maxima<P: Place>(window: &Window<3>, volume: &[f32], at: [usize; 2], y: &mut 
                 Some(places) => {
                     let here = P::new((kz * tall + ky) * wide + kx);
                     for ((best, &x), place) in best.zip(&mut places[inside]) {
-                        // The first has a place even where nothing is larger than nothing.
+                        // The first element has an index even if it is -infinity.
                         let better = x > *best || x.is_nan() || *place == P::NONE;
                         (*best, *place) = if better { (x, here) } else { (*best, *place) };
                     }
@@ -142,7 +145,7 @@ fn maxima<P: Place>(window: &Window<3>, volume: &[f32], at: [usize; 2], y: &mut 
     }
 }
 
-/// `y` from `x`; in training also the places.
+/// Computes `y` from `x` and, in training, the indices of the maxima.
 pub(super) fn forward<const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>) -> Bound {
     let (_, [_, output]) = resolve(op, operands)?;
     if !operands.writes(Slot::Saved(0)) {
@@ -181,7 +184,7 @@ fn forward_to<P: Place, const N: usize>(
     })
 }
 
-/// `dx` from `dy` and the places.
+/// Computes `dx` from `dy` and the indices.
 pub(super) fn backward<const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>) -> Bound {
     let (_, [_, output]) = resolve(op, operands)?;
     if op.place_role() == Role::Byte {
@@ -192,7 +195,7 @@ pub(super) fn backward<const N: usize>(op: &MaxPool<N>, operands: &mut Operands<
     backward_from(op, operands, places)
 }
 
-/// A place outside the volume, which only a wrong plan could bring about, is passed over.
+/// Binds the backward pass for one type of index. An index outside the volume, which only a damaged program has, is skipped.
 fn backward_from<P: Place, const N: usize>(op: &MaxPool<N>, operands: &mut Operands<'_>, places: Source<P>) -> Bound {
     let (windows, [input, output]) = resolve(op, operands)?;
     let window = windows.window;
@@ -202,7 +205,7 @@ fn backward_from<P: Place, const N: usize>(op: &MaxPool<N>, operands: &mut Opera
         let (area, [_, tall, across]) = (window.positions_area(), window.positions);
         let ([_, height, width], [_, kernel_height, kernel_width]) = (window.image, window.kernel);
         let line = |plane: usize, row: usize, column: usize| (plane * height + row) * width + column;
-        // From the first element of a window, which may lie in the padding, to each of them.
+        // Distances from the first element of a window, which may be in the padding, to each of its elements.
         let steps: Vec<usize> = (0..window.kernel_area())
             .map(|place| {
                 let k =
@@ -231,7 +234,7 @@ fn backward_from<P: Place, const N: usize>(op: &MaxPool<N>, operands: &mut Opera
     })
 }
 
-/// The gradient of the only input, and whether it is added to.
+/// Returns the gradient of the only input, and true if it is added to.
 pub(super) fn required(operands: &mut Operands<'_>, length: usize) -> Result<(bool, Target), Error> {
     let gradient = operands.gradient(Slot::InputGradient(0), length)?;
     let gradient = gradient.ok_or(Error::Damaged("a backward operation writes no gradient"))?;

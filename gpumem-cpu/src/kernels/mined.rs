@@ -1,4 +1,4 @@
-//! Positives and negatives that are found in a batch: of each vector the farthest that belongs to it, and the nearest that does not.
+//! Triplet margin loss with mining: each vector is compared with the farthest vector of its class and the nearest of another class in the batch.
 //!
 //! ```text
 //! d[i, j] = |x[i] - x[j]|;  p[i] = the j != i with the same number and the largest d[i, j];  n[i] = the j with another and the smallest
@@ -7,7 +7,7 @@
 //!           over anchors whose term is above 0, with u[i, j] = (x[i] - x[j]) / d[i, j], and 0 where that is 0
 //! ```
 //!
-//! All of it over the number of the anchors that have both. Of equal distances the first counts.
+//! The loss is divided by the number of anchors that have both. Of vectors at equal distances, the first is taken.
 
 use super::loss::{Logits, Total};
 use super::{Bound, kernel};
@@ -18,10 +18,10 @@ use gpumem_core::program::loss::Reduction;
 use gpumem_core::program::{Criterion, Slot};
 use rayon::prelude::*;
 
-/// The number of no sample.
+/// The index that stands for no sample.
 const NONE: u32 = u32::MAX;
 
-/// The samples that were found for an anchor: the numbers of its positive and negative, as bits of f32, and their distances.
+/// The samples that were found for an anchor, positive and negative, and their distances. They are saved as bits of f32.
 #[derive(Clone, Copy)]
 struct Found {
     samples: [u32; 2],
@@ -29,7 +29,7 @@ struct Found {
 }
 
 impl Found {
-    /// The term of an anchor that has both, before it is cut off at 0.
+    /// Returns the term of an anchor before it is cut off at 0. `None` unless the anchor has both a positive and a negative.
     fn term(&self, margin: f64) -> Option<f64> {
         let [near, far] = self.distances.map(f64::from);
         (!self.samples.contains(&NONE)).then_some(near - far + margin)
@@ -49,7 +49,7 @@ fn find(x: &[f32], ids: &[u32], length: usize, anchor: usize) -> Found {
         let side = usize::from(ids[other] != ids[anchor]);
         let is_first = found.samples[side] == NONE;
         let is_better = if side == 0 { distance > found.distances[0] } else { distance < found.distances[1] };
-        // A distance that is no number reaches the loss.
+        // A NaN distance is taken, so that it reaches the loss.
         if is_first || is_better || distance.is_nan() {
             (found.samples[side], found.distances[side]) = (other as u32, distance);
         }
@@ -66,7 +66,7 @@ fn add(dx: &mut [f32], [x, y]: [&[f32]; 2], distance: f32, factor: f64) {
     }
 }
 
-/// Binds the loss.
+/// Binds the loss to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut x: Logits, mut loss: Total) -> Bound {
     let (samples, length) = (count(&[operands.batch()]), count(&[criterion.classes]));
     if matches!(&x, Logits::Pair(pair, _) if pair.is_in_place()) || length == 0 {
@@ -74,7 +74,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut x: Lo
     }
     let ids = operands.words(Slot::Target, samples)?;
     let mut saved = operands.target(criterion.own_saved(), 4 * samples)?;
-    // Sums need no scratch memory.
+    // This backend sums without the scratch memory.
     if operands.writes(Slot::Workspace) {
         operands.target(Slot::Workspace, 2 * samples)?;
     }
@@ -103,7 +103,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, mut x: Lo
         };
         let terms = || (0..samples).filter_map(|anchor| found(anchor).term(margin));
         let share = weight / if is_mean { terms().count() as f64 } else { 1.0 };
-        // A number that is not below 0 may be NaN.
+        // A term that is not below 0 may be NaN.
         let sum: f64 = terms().map(|term| if term < 0.0 { 0.0 } else { term }).sum();
         if let Some((gradient, accumulate)) = gradient {
             parallel::pieces(None, gradient, length, |sample, _, dx| {

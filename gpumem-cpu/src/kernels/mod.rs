@@ -1,8 +1,9 @@
-//! The kernels: one operation a file, forward and backward side by side.
+//! Kernels: one operation per file, with forward and backward pass.
 //!
-//! A kernel is bound once: it finds its tensors by slot, checks their lengths against the operation's numbers, and returns
-//! the closure that runs it. A closure cannot fail. Letters: B batch, C channels, H height, W width, T steps of a sequence,
-//! D width of a sequence, N elements of a sample. Tensors are row-major with the batch outermost.
+//! A kernel is bound once. Binding finds its tensors by slot, checks their lengths against the operation's sizes, and returns the closure that runs
+//! it. A
+//! closure cannot fail. Letters: B batch, C channels, H height, W width, T time steps, D width of a sequence, N elements of a sample. Tensors are
+//! row-major, with the batch outermost.
 
 mod arg_max;
 mod as_strided;
@@ -80,33 +81,33 @@ use gpumem_core::error::Error;
 use gpumem_core::program::{Action, Op, Pass};
 use gpumem_core::train::optim::Optimizer;
 
-/// What a kernel is given when it runs, beside its tensors.
+/// The state that a kernel gets when it runs, in addition to its tensors.
 pub(crate) struct Frame<'a> {
     /// The optimizer of this step.
     pub(crate) optimizer: &'a Optimizer,
-    /// A buffer for what an operation needs while it runs; it only grows.
+    /// A scratch buffer for one operation. It only grows.
     pub(crate) scratch: &'a mut Vec<f32>,
-    /// Another one, for what is made of several operations that need the first.
+    /// A second scratch buffer, for operations that call others which use the first.
     pub(crate) planes: &'a mut Vec<f32>,
 }
 
 /// A bound operation.
 pub(crate) type Kernel = Box<dyn FnMut(&mut Frame<'_>) + Send>;
 
-/// What binding gives.
+/// The result of binding an operation.
 type Bound = Result<Kernel, Error>;
 
-/// A closure as a kernel.
+/// Returns a closure as a kernel.
 fn kernel(run: impl FnMut(&mut Frame<'_>) + Send + 'static) -> Bound {
     Ok(Box::new(run))
 }
 
-/// The larger one. Unlike `max`, it leaves NaN what it is.
+/// Returns the larger number. Unlike `max`, returns NaN if `x` is NaN.
 fn at_least<T: PartialOrd>(least: T, x: T) -> T {
     if x < least { least } else { x }
 }
 
-/// Binds an operation to its kernel.
+/// Binds an operation to its tensors, and returns its kernel.
 pub(crate) fn bind(action: &Action, operands: &mut Operands<'_>) -> Bound {
     match action {
         Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => forward(op, operands),
@@ -195,8 +196,9 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
     }
 }
 
-/// Backward kernels look at what the operation writes, so that one function serves the gradient of each input, and of all at
-/// once.
+/// Binds the backward pass of an operation.
+///
+/// Backward kernels compute the gradients whose slots the operation writes. So one function serves the gradient of each input, and of all at once.
 fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
     match op {
         Op::Product(op) => product::backward(op, operands),

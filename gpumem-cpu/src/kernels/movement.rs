@@ -1,4 +1,4 @@
-//! Operations of no layer: `y += x`, `y = x`, and the sum of a gradient over the batch.
+//! Operations that belong to no layer: `y += x`, `y = x`, and the sum of a gradient over the batch.
 
 use super::{Bound, kernel};
 use crate::operands::Operands;
@@ -7,12 +7,12 @@ use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 
-/// `y += x`.
+/// Adds: `y += x`.
 pub(super) fn accumulate(operands: &mut Operands<'_>) -> Bound {
     add(operands, Slot::Input(0), Slot::Output)
 }
 
-/// The same of the gradient of a parameter: a part's to that of all.
+/// Adds the gradient of a parameter for one micro-batch to the sum over all of them.
 pub(super) fn collect(operands: &mut Operands<'_>) -> Bound {
     add(operands, Slot::Gradient, Slot::ParameterGradient)
 }
@@ -30,7 +30,7 @@ fn add(operands: &mut Operands<'_>, part: Slot, sum: Slot) -> Bound {
     })
 }
 
-/// `y = x`.
+/// Copies: `y = x`.
 pub(super) fn copy(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::Input(0))?;
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
@@ -41,7 +41,7 @@ pub(super) fn copy(operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx[n] = sum over b of dy[b, n]`: the gradient of a tensor that all samples share.
+/// Sums the gradient of a tensor that all samples share: `dx[n] = sum over b of dy[b, n]`.
 pub(super) fn sum_batch(operands: &mut Operands<'_>) -> Bound {
     let batch = operands.batch() as usize;
     let length = operands.length(Slot::Gradient)?;

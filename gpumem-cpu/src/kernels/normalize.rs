@@ -1,10 +1,13 @@
-//! Rows normalised by their own statistics, `y = (x - mean) * rstd * weight + bias` with mean and biased variance of each row and
-//! `rstd = 1 / sqrt(variance + eps)`; where rows are not centred, the mean is 0 and the variance the mean square. R rows a
-//! sample, D elements each; factors and summands begin again after `groups` rows, and `shared` neighbours have the same.
+//! Layer norm, RMS norm and group norm: rows normalised by their own statistics.
 //!
-//! Backward, with `n = (x - mean) * rstd`, `g = dy * weight` and means over the row:
-//! `dbias = sum of dy`, `dweight = sum of dy * n`, `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` where rows are
-//! not centred.
+//! `y = (x - mean) * rstd * weight + bias`, with mean and biased variance of each row and `rstd = 1 / sqrt(variance + eps)`. If rows are not centred,
+//! the
+//! mean is 0 and the variance the mean square. A sample has R rows of D elements. Weights and biases repeat after `groups` rows, and `shared`
+//! consecutive
+//! elements have the same one.
+//!
+//! Backward, with `n = (x - mean) * rstd`, `g = dy * weight` and means over the row: `dbias = sum of dy`, `dweight = sum of dy * n`,
+//! `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` if rows are not centred.
 
 use super::batch_norm::inverse_root;
 use super::{Bound, kernel};
@@ -16,17 +19,17 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Normalize;
 use rayon::prelude::*;
 
-/// What the loops count.
+/// The sizes of a normalisation.
 #[derive(Clone, Copy)]
 struct Sizes {
-    /// Rows a sample, and elements of a row.
+    /// Rows of a sample. The next field is the elements of a row.
     rows: usize,
     length: usize,
     center: bool,
     eps: f64,
     groups: usize,
     shared: usize,
-    /// Factors of a row.
+    /// Weights of a row.
     own: usize,
 }
 
@@ -39,7 +42,7 @@ impl Sizes {
         Ok(Sizes { rows, length, center: op.center, eps: op.eps, groups, shared, own: length / shared })
     }
 
-    /// Mean and `1 / std` of a row.
+    /// Returns the mean and `1 / std` of a row.
     fn statistics(&self, row: &[f32]) -> (f32, f32) {
         let length = row.len() as f64;
         let mean = if self.center { parallel::sum(row, f64::from) / length } else { 0.0 };
@@ -47,7 +50,7 @@ impl Sizes {
         (mean as f32, inverse_root(squares / length, self.eps))
     }
 
-    /// The statistics of all rows `x`: of each sample its means, where rows are centred, before its `1 / std`.
+    /// Saves the statistics of all rows of `x`. For each sample, the means, if rows are centred, precede `1 / std`.
     fn save(&self, x: &[f32], saved: &mut [f32]) {
         let Sizes { rows, length, .. } = *self;
         let samples = saved.par_chunks_mut(self.saved()).zip(x.par_chunks(rows * length));
@@ -63,19 +66,19 @@ impl Sizes {
         });
     }
 
-    /// Numbers that are saved for a sample.
+    /// Returns how many numbers are saved for a sample.
     fn saved(&self) -> usize {
         if self.center { 2 * self.rows } else { self.rows }
     }
 
-    /// Mean and `1 / std` of a row, counted over the whole batch.
+    /// Returns the saved mean and `1 / std` of a row, which is counted over the whole batch.
     fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
         let sample = &saved[row / self.rows * self.saved()..][..self.saved()];
         let row = row % self.rows;
         if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
     }
 
-    /// `y = f(y, parameter)` for a row, whose factors or summands serve `shared` neighbours each.
+    /// Applies `y = f(y, parameter)` to a row. `shared` consecutive elements have the same parameter.
     fn with_parameter(&self, y: &mut [f32], parameter: Option<&[f32]>, f: impl Fn(f32, f32) -> f32) {
         match (parameter, self.shared) {
             (None, _) => {}
@@ -88,13 +91,13 @@ impl Sizes {
         }
     }
 
-    /// The factors of a row, counted over the whole batch.
+    /// Returns the parameters of a row, which is counted over the whole batch.
     fn of_row<'a>(&self, parameter: Option<&'a [f32]>, row: usize) -> Option<&'a [f32]> {
         parameter.map(|all| &all[row % self.groups * self.own..][..self.own])
     }
 }
 
-/// `y` from `x`; in training also the statistics.
+/// Computes `y` from `x` and, in training, the statistics.
 pub(super) fn forward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op)?;
     let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
@@ -127,7 +130,7 @@ pub(super) fn forward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `out (+)= sum of f(dy, x, mean, rstd)` over all elements that share a parameter.
+/// Computes `out (+)= sum of f(dy, x, mean, rstd)` over all elements that share a parameter.
 fn sum_parameter(
     sizes: &Sizes,
     out: &mut Gradient,
@@ -139,7 +142,7 @@ fn sum_parameter(
     let row = groups * length;
     parallel::column_sums(out.target.get(), out.accumulate, dy.len() / row.max(1), |outer, first, sums| {
         let (dy, x) = (&dy[outer * row..][..row], &x[outer * row..][..row]);
-        // Runs of columns that lie in one of the rows.
+        // Each run of columns is inside one row.
         let mut done = 0;
         while done < sums.len() {
             let column = first + done;
@@ -161,7 +164,7 @@ fn sum_parameter(
     });
 }
 
-/// The gradients that the operation writes; `dx` may overwrite `dy`.
+/// Computes the gradients that the operation writes. `dx` may overwrite `dy`.
 pub(super) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op)?;
     let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
@@ -208,7 +211,7 @@ pub(super) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` of a row from `g`.
+/// Computes `dx` of a row from `g`.
 fn slope(sizes: &Sizes, (mean, rstd): (f32, f32), x: &[f32], g: &[f32], dx: &mut [f32], accumulate: bool) {
     let length = x.len() as f64;
     let sum = if sizes.center { (parallel::sum(g, f64::from) / length) as f32 } else { 0.0 };

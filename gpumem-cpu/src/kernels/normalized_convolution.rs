@@ -1,12 +1,13 @@
-//! A convolution of one pixel and the normalisation behind it, by the formulas of
+//! A 1x1 convolution and the batch norm after it, computed with the formulas of
 //! [`NormalizedConvolution`](gpumem_core::program::ops::NormalizedConvolution).
 //!
-//! Nothing is computed from differences of large numbers:
+//! Nothing is computed as a difference of large numbers:
 //!
-//! * dy is read less the mean of each channel, and x less that of channels where it is large, a few samples at a time;
-//! * a channel of y whose variance is small beside that of what it sums is *direct*: y is computed again, a few samples at a time, and
-//!   statistics and gradients are summed from that, as a convolution and a normalisation apart do. Its root is saved with a minus, and
-//!   its mean is that of y from such an x.
+//! * the mean of each channel is subtracted from dy, and from those channels of x in which it is large, a few samples at a time;
+//! * a channel of y whose variance is small compared with that of its terms is *direct*. It is recomputed, a few samples at a time, and statistics
+//!   and
+//!   gradients are sums over it, as in a separate convolution and batch norm. Its root is saved as a negative number, and its saved mean is that of y
+//!   computed from such an x.
 
 use super::batch_norm::{Running, inverse_root};
 use super::convolution::correlation;
@@ -21,27 +22,27 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::NormalizedConvolution;
 use rayon::prelude::*;
 
-/// Floats of the maps that are worked on at a time.
+/// Floats of the maps that are processed at a time.
 const CHUNK: usize = 1 << 21;
 
-/// The share of the variances of what it sums below which the variance of a channel is summed from y itself.
+/// A channel is direct if its variance is below this share of the summed variances of its terms.
 const LEAST_SHARE: f64 = 0.125;
 
-/// Least ratio of the squared mean of a channel to its variance for which that mean is subtracted from x. Below it, the subtraction
-/// would add rounding and gain nothing.
+/// The least ratio of a channel's squared mean to its variance for which the mean is subtracted from x. Below it, the subtraction would add rounding
+/// errors without a benefit.
 const FAR: f64 = 4.0;
 
-/// Numbers of channels, and lengths of maps.
+/// Numbers of channels, and elements of maps.
 #[derive(Clone, Copy)]
 struct Lengths {
     ins: usize,
     outs: usize,
     area: usize,
-    /// Batch times pixels.
+    /// The batch times the pixels.
     samples: f64,
     x: usize,
     y: usize,
-    /// Samples that are worked on at a time.
+    /// Samples that are processed at a time.
     chunk: usize,
 }
 
@@ -56,22 +57,22 @@ impl Lengths {
         Lengths { ins, outs, area, samples, x: map(op.in_channels), y: map(op.out_channels), chunk }
     }
 
-    /// Elements of some channels of a chunk.
+    /// Returns the elements of a chunk with this many channels.
     fn of_chunk(&self, channels: usize) -> usize {
         self.chunk * channels * self.area
     }
 }
 
-/// Passes over x less the mean of each of its channels.
+/// Passes over x, with the mean of each channel subtracted.
 struct Centered {
     lengths: Lengths,
-    /// From x to as many channels, and to those of y.
+    /// The convolution from x to as many channels. The next field is that from x to the channels of y.
     own: Correlation,
     map: Correlation,
-    /// The number that is subtracted from each channel of x, and the channel's mean after that.
+    /// The number that is subtracted from each channel of x, its centre. The next field is the channel's mean after that.
     centers: Vec<f32>,
     rests: Vec<f64>,
-    /// Direct channels of y, their rows of the weight, and their means.
+    /// Direct channels of y. The next fields are their rows of the weight, and their means.
     direct: Vec<usize>,
     rows: Vec<f32>,
     means: Vec<f32>,
@@ -88,7 +89,7 @@ impl Centered {
         Ok(Centered { lengths, own, map, centers, rests, direct, rows, means })
     }
 
-    /// Finds the means of x, and which of them are far from 0.
+    /// Computes the means of x, and chooses those that are subtracted because they are far from 0.
     fn find_centers(&mut self, x: &[f32]) {
         let Lengths { ins, area, samples, .. } = self.lengths;
         self.centers.par_iter_mut().zip(self.rests.par_iter_mut()).enumerate().for_each(|(channel, (center, rest))| {
@@ -100,7 +101,7 @@ impl Centered {
         });
     }
 
-    /// Takes the channels with a negative root for the direct ones.
+    /// Finds the direct channels, which are those with a negative root.
     fn find_direct(&mut self, statistics: &[f32], weight: &[f32]) {
         let ins = self.lengths.ins;
         let (means, roots) = statistics.split_at(self.lengths.outs);
@@ -120,23 +121,23 @@ impl Centered {
         self.map.with_positions(self.direct.len())
     }
 
-    /// Copies `x` less its centres.
+    /// Copies `x`, with the centres of its channels subtracted.
     fn center(&self, x: &[f32], to: &mut [f32]) {
         center(x, &self.centers, self.lengths.area, to);
     }
 
-    /// True if a channel is computed from y itself.
+    /// True if the statistics of a channel are computed from y itself.
     fn is_direct(&self, channel: usize) -> bool {
         self.direct.binary_search(&channel).is_ok()
     }
 }
 
-/// The sum of a function over a channel of a map.
+/// Sums a function over a channel of a map.
 fn channel_sum(map: &[f32], channels: usize, area: usize, channel: usize, f: impl Fn(f32) -> f64 + Copy) -> f64 {
     map.chunks_exact(area).skip(channel).step_by(channels).map(|plane| parallel::sum(plane, f)).sum()
 }
 
-/// Copies `map` less a number for each of its channels.
+/// Copies `map`, with a number subtracted from each of its channels.
 fn center(map: &[f32], centers: &[f32], area: usize, to: &mut [f32]) {
     parallel::pieces(Some(map), to, area, |plane, from, to| {
         let center = centers[plane % centers.len()];
@@ -145,7 +146,7 @@ fn center(map: &[f32], centers: &[f32], area: usize, to: &mut [f32]) {
     });
 }
 
-/// Sums `term(y, other)` over the planes of each of some channels: `picked` are their numbers in `others`, which has `all` channels.
+/// Sums `term(y, other)` over the planes of some channels. `picked` are their indices in `others`, which has `all` channels.
 fn sum_each(
     (y, others): (&[f32], &[f32]),
     (picked, all): (&[usize], usize),
@@ -167,7 +168,9 @@ fn dot<T: Copy + Into<f64>>(a: &[f32], b: &[T]) -> f64 {
     a.iter().zip(b).map(|(&a, &b)| f64::from(a) * b.into()).sum()
 }
 
-/// `y` from `x`: in training the first time by the batch's statistics, which are saved, and again from those; else by the running ones.
+/// Computes `y` from `x`.
+///
+/// In training, the first pass computes and saves the statistics of the batch, and a recomputation reads them. Inference uses the running statistics.
 pub(super) fn forward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     if !operands.training() {
         return evaluation(op, operands);
@@ -176,7 +179,7 @@ pub(super) fn forward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -
     if is_known { again(op, operands) } else { first(op, operands) }
 }
 
-/// Operands of the output, beside x.
+/// Operands of the output, other than x.
 struct Output {
     weight: Source,
     factors: Option<Source>,
@@ -203,7 +206,7 @@ impl Output {
         self.shifts.as_ref().map_or(0.0, |shifts| shifts.get()[channel])
     }
 
-    /// Writes y. Direct channels are convolved with the weight as it is and normalised then.
+    /// Computes y. Direct channels are convolved with the unscaled weight, and then normalised.
     fn make(&mut self, x: &[f32], roots: &[f32], work: &Centered, scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
         let Lengths { ins, outs, area, .. } = work.lengths;
         let scale_of = |channel: usize| roots[channel].abs() * factor(self.factors.as_ref(), channel);
@@ -245,7 +248,7 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let mut squares = operands.target(Slot::Saved(NormalizedConvolution::SQUARES), ins * ins)?;
     let mut running = Running::of(operands, outs, op.momentum)?;
     let eps = op.eps;
-    // Mean, of y from x less its centres, and variance of each channel.
+    // For each channel, the mean of y computed from the centred x, and the variance.
     let mut all = vec![[0.0; 2]; outs];
     kernel(move |frame| {
         let x = x.get();
@@ -281,7 +284,7 @@ fn first(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The sums of `x x^T`, x less its centres.
+/// Computes the sums of `x x^T` for the centred x.
 fn multiply_with_itself(
     x: &[f32],
     work: &Centered,
@@ -298,7 +301,7 @@ fn multiply_with_itself(
     }
 }
 
-/// Means and variances of direct channels, by y itself; `all` has about what the means are.
+/// Computes means and variances of direct channels from y itself. Their means in `all` are approximate before.
 fn direct_statistics(x: &[f32], work: &Centered, all: &mut [[f64; 2]], scratch: &mut Vec<f32>, planes: &mut Vec<f32>) {
     let count = work.direct.len();
     if count == 0 {
@@ -327,7 +330,7 @@ fn direct_statistics(x: &[f32], work: &Centered, all: &mut [[f64; 2]], scratch: 
     }
 }
 
-/// The weight times the covariance of x, and that covariance, by the sums of products of x less its centres.
+/// Returns the weight times the covariance of x, and that covariance. `squares` are the sums of products of the centred x.
 fn spread<'b>(weight: &[f32], squares: &[f32], work: &Centered, buffer: &'b mut Vec<f32>) -> (&'b [f32], &'b [f32]) {
     let Lengths { ins, outs, samples, .. } = work.lengths;
     let (spread, covariance) = grown(buffer, (outs + ins) * ins).split_at_mut(outs * ins);
@@ -343,7 +346,7 @@ fn factor(factors: Option<&Source>, channel: usize) -> f32 {
     factors.map_or(1.0, |factors| factors.get()[channel])
 }
 
-/// What is multiplied with: the weight, each row as often as `by` says.
+/// Multiplies each row of the weight by `by(channel)`.
 fn scale(scaled: &mut [f32], weight: &[f32], ins: usize, by: impl Fn(usize) -> f32) {
     for (channel, (to, from)) in scaled.chunks_exact_mut(ins).zip(weight.chunks_exact(ins)).enumerate() {
         let by = by(channel);
@@ -351,7 +354,7 @@ fn scale(scaled: &mut [f32], weight: &[f32], ins: usize, by: impl Fn(usize) -> f
     }
 }
 
-/// From statistics that were saved.
+/// Recomputes y from saved statistics.
 fn again(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let mut work = Centered::new(op, operands.batch())?;
     let lengths = work.lengths;
@@ -367,7 +370,7 @@ fn again(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// Without training: a convolution, then a normalisation by the running statistics in its place.
+/// Computes y in inference: a convolution, then a normalisation in place by the running statistics.
 fn evaluation(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let lengths = Lengths::new(op, operands.batch());
     let Lengths { outs, area, .. } = lengths;
@@ -392,7 +395,7 @@ fn evaluation(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound 
     })
 }
 
-/// The gradients that the operation writes.
+/// Computes the gradients that the operation writes.
 pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) -> Bound {
     let mut work = Centered::new(op, operands.batch())?;
     let lengths = work.lengths;
@@ -451,7 +454,7 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
                 if let Some(out) = &mut weight_gradient {
                     out.put(at, (scale * (f64::from(products[at]) - turned * f64::from(spread[at]))) as f32);
                 }
-                // What M is made of takes the place of the sums.
+                // The factors of the matrix M replace the sums.
                 products[at] = (-scale * turned / samples * f64::from(weight[at])) as f32;
             }
         }
@@ -489,7 +492,7 @@ pub(super) fn backward(op: &NormalizedConvolution, operands: &mut Operands<'_>) 
     })
 }
 
-/// Passes over dy, less the means of its channels, and x, less its centres.
+/// Passes over dy, with the means of its channels subtracted, and the centred x.
 struct Pass<'a> {
     dy: &'a [f32],
     x: &'a [f32],
@@ -503,12 +506,12 @@ struct Back<'a> {
     matrix: &'a [f32],
     added: &'a [f32],
     scaled: &'a [f32],
-    /// Of each direct channel its scale, and what y less its mean is multiplied with before it is taken from dy.
+    /// For each direct channel its scale, and the factor of `y - mean` in the term that is subtracted from dy.
     rules: &'a [[f64; 2]],
 }
 
 impl Pass<'_> {
-    /// Centres chunk by chunk; `each` is given the number of the chunk, x and dy of it, and room for the direct channels of y.
+    /// Calls `each` for each chunk, with its index, the centred x and dy, and scratch memory for the direct channels of y.
     fn chunks(&self, planes: &mut Vec<f32>, mut each: impl FnMut(usize, &[f32], &[f32], &mut [f32])) {
         let lengths = &self.work.lengths;
         let Lengths { ins, outs, area, .. } = *lengths;
@@ -540,7 +543,7 @@ impl Pass<'_> {
         });
     }
 
-    /// Writes or adds to the gradient of x, and sums those of the direct channels' rows of the weight.
+    /// Writes or adds to the gradient of x, and sums the gradients of the direct channels' rows of the weight.
     fn spread_back(
         &self,
         back: &Back<'_>,

@@ -1,4 +1,4 @@
-//! Copies between the host's memory and the arena, which here are parts of one memory: each is over before the next operation begins.
+//! Copies between host memory and the arena. On the CPU both are in one allocation, so each copy ends before the next operation begins.
 
 use super::{Bound, kernel, movement};
 use crate::operands::{Operands, Source, Target};
@@ -6,22 +6,22 @@ use gpumem_core::error::Error;
 use gpumem_core::program::{Leg, Piece, Slot};
 use gpumem_core::train::optim::Optimizer;
 
-/// Binds the way of a piece into the arena.
+/// Binds the copy of a part of a parameter's optimizer state into the arena.
 pub(super) fn fetch(piece: Piece, operands: &mut Operands<'_>) -> Bound {
     copy(operands, piece, Piece { first: 0, ..piece })
 }
 
-/// Binds its way back.
+/// Binds the copy of the state back to host memory.
 pub(super) fn store(piece: Piece, operands: &mut Operands<'_>) -> Bound {
     copy(operands, Piece { first: 0, ..piece }, piece)
 }
 
-/// Nothing is on its way.
+/// Binds the wait for copies, which is empty, because none is in flight.
 pub(super) fn settle() -> Bound {
     kernel(|_| {})
 }
 
-/// Binds a step of an activation's way to the host's memory and back.
+/// Binds a copy of an activation to host memory or back, or the wait for such a copy.
 pub(super) fn park(leg: Leg, operands: &mut Operands<'_>) -> Bound {
     match leg {
         Leg::Leave | Leg::Return => movement::copy(operands),
@@ -29,7 +29,7 @@ pub(super) fn park(leg: Leg, operands: &mut Operands<'_>) -> Bound {
     }
 }
 
-/// The states that are read, each to the one of its number that is written.
+/// Binds copies of all states that are read, each to the state of the same number that is written.
 fn copy(operands: &mut Operands<'_>, from: Piece, to: Piece) -> Bound {
     let slots = (0..Optimizer::MOST_STATES as u8).map(Slot::Moment).filter(|&slot| operands.reads(slot));
     let slots: Vec<Slot> = slots.collect();

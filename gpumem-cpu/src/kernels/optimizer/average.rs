@@ -1,4 +1,4 @@
-//! Moving averages of parameters: see `gpumem_core::train::Ema`.
+//! Exponential moving averages of parameters: see `gpumem_core::train::Ema`.
 
 use super::super::mask::{STATE_WORDS, step_and_seed};
 use super::super::{Bound, kernel};
@@ -17,7 +17,7 @@ pub(in super::super) fn average(operands: &mut Operands<'_>) -> Bound {
     bound(operands, parameter, average)
 }
 
-/// Binds the average of a piece of a parameter. A parameter in f32 is its own master copy.
+/// Binds the average of a part of a parameter. A parameter in f32 is its own master copy.
 pub(in super::super) fn average_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
     let parameter = operands.source_piece(Slot::Parameter, piece)?;
     let average = operands.target_piece(Slot::Average, piece)?;

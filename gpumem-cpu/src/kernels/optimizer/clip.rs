@@ -1,4 +1,4 @@
-//! Clipped gradients: the norm of all of them, and what an update is given in place of its own.
+//! Gradient clipping: the norm of all gradients, and the clipped gradients that an update reads.
 
 use super::super::mask::STATE_WORDS;
 use super::super::{Bound, kernel};
@@ -8,11 +8,12 @@ use gpumem_core::program::{Slot, StateWord};
 use gpumem_core::train::Clip;
 use rayon::prelude::*;
 
-/// Elements whose squares make one mean.
+/// Elements whose squares have one mean.
 const PIECE: usize = Clip::PIECE as usize;
 
-/// Binds the roots of the mean squares of a gradient's pieces, from number `first` on among those of all gradients. Squares are added up in
-/// double precision, where none is infinite or vanishes.
+/// Binds the root mean squares of a gradient's pieces. `first` is the index of the first of them among those of all gradients.
+///
+/// Squares are added up in double precision, in which none overflows or vanishes.
 pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
@@ -32,7 +33,7 @@ pub(in super::super) fn squares(first: u64, operands: &mut Operands<'_>) -> Boun
     })
 }
 
-/// Binds the norm of all gradients, from the roots of the mean squares of all pieces.
+/// Binds the norm of all gradients, from the root mean squares of all pieces.
 pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
     let descent = operands.descent();
     if !descent.needs_norm() {
@@ -55,16 +56,16 @@ pub(in super::super) fn norm(operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// What an update does to its gradient first.
+/// The clipping of a gradient.
 pub(super) enum Clipped {
     /// Multiplies each element.
     Scaled(f32),
-    /// Keeps each element between this and its negative.
+    /// Limits each element to the range from the negative of this number to the number.
     Bounded(f32),
 }
 
 impl Clipped {
-    /// That of a step with this state.
+    /// Returns the clipping for a step with this state.
     pub(super) fn new(clip: Clip, state: &[u32]) -> Clipped {
         match clip {
             Clip::Value(most) => Clipped::Bounded(most as f32),
@@ -72,7 +73,7 @@ impl Clipped {
         }
     }
 
-    /// The gradient so changed, in `memory`. The tensor itself stays as the backward pass has left it.
+    /// Returns the clipped gradient, in `memory` if it differs. The tensor itself keeps the numbers of the backward pass.
     pub(super) fn of<'m>(&self, gradient: &'m [f32], memory: &'m mut Vec<f32>) -> &'m [f32] {
         if let Clipped::Scaled(1.0) = *self {
             return gradient;
@@ -80,7 +81,7 @@ impl Clipped {
         memory.clear();
         match *self {
             Clipped::Scaled(factor) => memory.extend(gradient.iter().map(|g| g * factor)),
-            // What is no number stays none.
+            // A NaN stays NaN.
             Clipped::Bounded(most) => memory.extend(gradient.iter().map(|&g| g.clamp(-most, most))),
         }
         memory

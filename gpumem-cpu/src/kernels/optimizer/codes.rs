@@ -1,4 +1,4 @@
-//! Adam's rule with means of 8 bits: see `gpumem_core::number::dynamic`. A block at a time is made f32, changed, and made codes again.
+//! Adam with 8-bit states: see `gpumem_core::number::dynamic`. One block at a time is decoded to f32, updated, and encoded again.
 
 use super::elements::{PIECE, Rule};
 use crate::operands::{Operands, Target, count};
@@ -15,14 +15,14 @@ const LENGTH: usize = BLOCK as usize;
 /// Blocks of a piece.
 const BLOCKS: usize = PIECE / LENGTH;
 
-/// Codes and scales of two means.
+/// The codes and scales of both states.
 pub(super) struct Codes {
     codes: [Target<u8>; 2],
     scales: [Target; 2],
 }
 
 impl Codes {
-    /// Those that the program has for a parameter of this shape, if it has some.
+    /// Returns the codes for a parameter of this shape. `None` if the program keeps its states in another format.
     pub(super) fn bind(operands: &mut Operands<'_>, shape: Shape) -> Result<Option<Codes>, Error> {
         let moments = operands.moments();
         let kept =
@@ -36,7 +36,7 @@ impl Codes {
         Ok(Some(Codes { codes, scales }))
     }
 
-    /// A step of all elements.
+    /// Updates all elements.
     pub(super) fn change(&mut self, rule: &impl Rule<2>, w: &mut [f32], gradient: &[f32]) {
         let [m, v] = self.codes.each_mut().map(|codes| codes.get().par_chunks_mut(PIECE));
         let [of_m, of_v] = self.scales.each_mut().map(|scales| scales.get().par_chunks_mut(BLOCKS));
@@ -47,7 +47,7 @@ impl Codes {
     }
 }
 
-/// A rule with whole blocks.
+/// An update of the elements of whole blocks.
 struct Piece<'a, R> {
     rule: &'a R,
     w: &'a mut [f32],
@@ -84,7 +84,7 @@ fn decode(map: &DynamicMap, codes: &[u8], scale: f32, to: &mut [f32]) {
     to.iter_mut().zip(codes).for_each(|(to, &code)| *to = map.decode(code) * scale);
 }
 
-/// Returns the scale.
+/// Encodes a block, and returns its scale.
 #[inline(always)]
 fn encode(map: &DynamicMap, block: &[f32], codes: &mut [u8]) -> f32 {
     let scale = scale(block);

@@ -1,4 +1,4 @@
-//! A rule for all elements of a parameter, in pieces side by side, beside the elements of as many state tensors as it has.
+//! Applies an optimizer's rule to all elements of a parameter and of its states, in parallel pieces.
 
 use crate::simd::{Loop, wide};
 use rayon::prelude::*;
@@ -6,15 +6,15 @@ use rayon::prelude::*;
 /// Elements that one task updates.
 pub(super) const PIECE: usize = 1 << 13;
 
-/// What happens to one element that has `STATES` states.
+/// An update of one element that has `STATES` states.
 ///
-/// `change` is to be `#[inline(always)]`: what is not inlined into the loop is not made of the widest instructions.
+/// `change` should be `#[inline(always)]`: code that is not inlined into the loop does not use the widest SIMD instructions.
 pub(super) trait Rule<const STATES: usize>: Sync {
-    /// Changes a weight and its states by its gradient.
+    /// Updates a weight and its states from its gradient.
     fn change(&self, w: &mut f32, gradient: f32, states: [&mut f32; STATES]);
 }
 
-/// A rule with the elements of a piece.
+/// A rule, and the elements of a piece.
 struct Piece<'a, R, const STATES: usize> {
     rule: &'a R,
     w: &'a mut [f32],
@@ -70,26 +70,26 @@ impl<R: Rule<3>> Loop for Piece<'_, R, 3> {
     }
 }
 
-/// Without a state.
+/// Applies a rule without states.
 pub(super) fn none(rule: &impl Rule<0>, w: &mut [f32], gradient: &[f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE));
     pieces.for_each(|(w, gradient)| wide(Piece { rule, w, gradient, states: [] }));
 }
 
-/// With one.
+/// Applies a rule with one state.
 pub(super) fn one(rule: &impl Rule<1>, w: &mut [f32], gradient: &[f32], a: &mut [f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(a.par_chunks_mut(PIECE));
     pieces.for_each(|((w, gradient), a)| wide(Piece { rule, w, gradient, states: [a] }));
 }
 
-/// With two.
+/// Applies a rule with two states.
 pub(super) fn two(rule: &impl Rule<2>, w: &mut [f32], gradient: &[f32], [a, b]: [&mut [f32]; 2]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);
     pieces.for_each(|((w, gradient), (a, b))| wide(Piece { rule, w, gradient, states: [a, b] }));
 }
 
-/// With three.
+/// Applies a rule with three states.
 pub(super) fn three(rule: &impl Rule<3>, w: &mut [f32], gradient: &[f32], [a, b, c]: [&mut [f32]; 3]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE)).zip(c.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);

@@ -1,4 +1,4 @@
-//! Adafactor: means of rows and columns in place of a mean for each element. All sums and elements in double precision.
+//! Adafactor: means of rows and columns instead of a mean for each element. All sums, and the arithmetic of elements, are in double precision.
 
 use crate::kernels::at_least;
 use gpumem_core::shape::Shape;
@@ -8,40 +8,40 @@ use rayon::prelude::*;
 /// Columns whose means one task computes.
 const STRIP: usize = 64;
 
-/// Elements of a vector that one task sums up, so that the sum does not depend on who computes it.
+/// Elements of a vector that one task sums. It is fixed, so the sum does not depend on the number of threads.
 const PIECE: usize = 1 << 13;
 
-/// The square.
+/// Returns the square in double precision.
 fn squared(x: f32) -> f64 {
     f64::from(x) * f64::from(x)
 }
 
-/// Moves a mean towards another one by a share of the way.
+/// Moves a mean towards a value, by a share of the distance.
 fn approach(mean: &mut f32, towards: f64, share: f64) {
     let old = f64::from(*mean);
     *mean = (old + share * (towards - old)) as f32;
 }
 
-/// The root of the mean of squares that add up to these sums.
+/// Returns the root mean square of `elements` elements, whose squares have these partial sums.
 fn root_mean(sums: Vec<f64>, elements: usize) -> f64 {
     (sums.into_iter().sum::<f64>() / elements as f64).sqrt()
 }
 
 /// The numbers of one step.
 struct Step {
-    /// The least that a gradient is divided by.
+    /// The smallest divisor of a gradient.
     least: f64,
-    /// The share of the gradient that enters the means.
+    /// The weight of the new gradient in the means.
     share: f64,
-    /// What the weight is multiplied by first.
+    /// The factor of the weight decay.
     shrink: f64,
-    /// What the change is multiplied by: the rate times the size of the parameter.
+    /// The factor of a change: the learning rate times the size of the parameter.
     rate: f64,
     /// The largest root mean square of a change.
     limit: f64,
 }
 
-/// Step `t` for a parameter of this shape, beside its means of rows and columns. A vector has one state, of its size, and no other.
+/// Applies step `t` to a parameter of this shape and its means of rows and columns. A vector has only one state, of its own size.
 pub(super) fn divide(
     adafactor: &Adafactor,
     t: f64,
@@ -68,12 +68,12 @@ pub(super) fn divide(
 }
 
 impl Step {
-    /// What a gradient becomes where the mean of squares is `variance`.
+    /// Returns a gradient divided by the root of `variance`, the mean of its squares.
     fn scaled(&self, gradient: f32, variance: f64) -> f64 {
         f64::from(gradient) / at_least(self.least * self.least, variance).sqrt()
     }
 
-    /// What changes are multiplied by if this is the root mean square of all.
+    /// Returns the factor of all changes, whose root mean square is `root_mean`.
     fn factor(&self, root_mean: f64) -> f64 {
         self.rate / at_least(1.0, root_mean / self.limit)
     }
@@ -100,7 +100,7 @@ impl Step {
         });
     }
 
-    /// One matrix after the other, rows side by side.
+    /// Updates matrices, each with its rows in parallel.
     fn matrices(&self, w: &mut [f32], gradient: &[f32], [height, width]: [usize; 2], [rows, columns]: [&mut [f32]; 2]) {
         let matrix = height * width;
         let mean = |squares: f64, count: usize| squares / count as f64;
@@ -131,25 +131,25 @@ impl Step {
     }
 }
 
-/// The mean of squares of each element, as the means of rows and columns make it.
+/// Estimates of the mean square of each element, from the means of rows and columns.
 struct Estimate<'a> {
     rows: &'a [f32],
     columns: &'a [f32],
-    /// Of the means of rows, for each matrix.
+    /// The mean of the rows' means, for each matrix.
     means: Vec<f64>,
     height: usize,
     width: usize,
 }
 
 impl<'a> Estimate<'a> {
-    /// `least` is the least that is taken for the mean of a matrix.
+    /// Returns the estimates. `least` is a lower bound for the mean of a matrix.
     fn new((rows, columns): (&'a [f32], &'a [f32]), [height, width]: [usize; 2], least: f64) -> Estimate<'a> {
         let mean = |rows: &[f32]| rows.iter().copied().map(f64::from).sum::<f64>() / height as f64;
         let means = rows.par_chunks(height).map(|rows| at_least(least, mean(rows))).collect();
         Estimate { rows, columns, means, height, width }
     }
 
-    /// Of the elements of a row, counted over all matrices.
+    /// Returns the estimates for the elements of a row, which is counted over all matrices.
     fn of_row(&self, row: usize) -> impl Iterator<Item = f64> {
         let at = row / self.height;
         let share = f64::from(self.rows[row]) / self.means[at];
