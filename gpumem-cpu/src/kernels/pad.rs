@@ -1,6 +1,6 @@
-//! A map with more rows and columns around it, or fewer: `y[o, p] = x[row(o), column(p)]`, or a number where there is no such element.
+//! Padding: rows and columns added around a map, or removed. `y[o, p] = x[row(o), column(p)]`, or a constant if there is no such element.
 //!
-//! Backward: `dx[h, w]` is the sum of `dy` over all elements that are that one.
+//! Backward: `dx[h, w]` is the sum of `dy` over all elements that copy `x[h, w]`.
 
 use super::max_pool::required;
 use super::taps::{Taps, sums};
@@ -11,7 +11,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Beyond, Pad};
 
-/// Heights and widths, and numbers of elements, of the input and the output.
+/// Returns the heights and widths of the input and the output, and their numbers of elements.
 fn sizes(op: &Pad, operands: &Operands<'_>) -> Result<([[usize; 2]; 2], [usize; 2]), Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("a padding is wider than its mode allows"));
@@ -21,7 +21,7 @@ fn sizes(op: &Pad, operands: &Operands<'_>) -> Result<([[usize; 2]; 2], [usize; 
     Ok((sizes.map(|size| size.map(|side| count(&[side]))), lengths))
 }
 
-/// Which row or column of the input each of the output is, if it is one.
+/// Returns the row (or column) of the input for each row of the output. `None` for rows in constant padding.
 fn places(op: &Pad, axis: usize) -> Vec<Option<usize>> {
     let (size, before) = (op.input[axis] as i64, op.before()[axis]);
     let outputs = 0..op.sides()[axis] as i64;
@@ -40,7 +40,7 @@ fn places(op: &Pad, axis: usize) -> Vec<Option<usize>> {
     outputs.map(place).collect()
 }
 
-/// `y` from `x`, a row of `y` at a time.
+/// Computes `y` from `x`, one row of `y` at a time.
 pub(super) fn forward(op: &Pad, operands: &mut Operands<'_>) -> Bound {
     let ([[height, width], [tall, wide]], [input, output]) = sizes(op, operands)?;
     let input = operands.source(Slot::Input(0), input)?;
@@ -61,7 +61,7 @@ pub(super) fn forward(op: &Pad, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &Pad, operands: &mut Operands<'_>) -> Bound {
     let ([to, from], [input, output]) = sizes(op, operands)?;
     let gradient = operands.source(Slot::Gradient, output)?;

@@ -1,5 +1,5 @@
-//! The position of each token among those that are no padding, `y[b, t] = padding + (how many of token[b, ..=t] are none)`; padding has
-//! its own index.
+//! Position of each token, not counting padding tokens: `y[b, t] = padding + (number of tokens in token[b, ..=t] other than padding)`.
+//! A padding token has the position `padding`.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::PaddedPositions;
 
-/// Positions from the tokens.
+/// Computes the positions from the tokens.
 pub(super) fn forward(op: &PaddedPositions, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() {
         return Err(Error::Damaged("positions that are no indices"));

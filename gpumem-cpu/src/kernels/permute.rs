@@ -1,6 +1,6 @@
-//! The axes of a value in another order.
+//! Permutation of the axes of a value.
 //!
-//! Backward: the gradient with its axes back in their order.
+//! Backward: the inverse permutation of the gradient.
 
 use super::max_pool::required;
 use super::{Bound, kernel};
@@ -10,13 +10,13 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Moved, Permute};
 
-/// Neighbours of either side that are moved together, so that both stay in the cache.
+/// The side of a tile, in elements. Tiles keep both the read and the written elements in the cache.
 const TILE: usize = 32;
 
-/// Where elements go, as axes of what is written, outermost first.
+/// The source of each element, as axes of the output, outermost first.
 struct Plan {
     axes: Vec<Axis>,
-    /// The axis along which neighbours lie side by side in what is read.
+    /// The axis whose neighbouring elements are contiguous in the input.
     near: usize,
 }
 
@@ -37,7 +37,7 @@ fn plan(op: &Permute, operands: &Operands<'_>) -> Result<(Plan, usize), Error> {
 }
 
 impl Plan {
-    /// Writes all elements that `y` is, which begin at `x[from]` and are those of the axes from `first` on.
+    /// Writes all of `y`, which covers the axes from `first` on. Its elements start at `x[from]`.
     fn fill(&self, first: usize, x: &[f32], from: usize, y: &mut [f32], accumulate: bool) {
         let (axis, last) = (&self.axes[first], self.axes.len() - 1);
         if first == last {
@@ -52,7 +52,7 @@ impl Plan {
         }
     }
 
-    /// The last two axes, of which the first lies side by side in `x` and the second in `y`.
+    /// Writes the last two axes, of which the first is contiguous in `x` and the second in `y`.
     fn fill_tiles(&self, x: &[f32], from: usize, y: &mut [f32], accumulate: bool) {
         let [.., near, last] = &self.axes[..] else { return };
         for rows in (0..near.length).step_by(TILE) {
@@ -66,7 +66,7 @@ impl Plan {
     }
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &Permute, operands: &mut Operands<'_>) -> Bound {
     let (plan, length) = plan(op, operands)?;
     let input = operands.source(Slot::Input(0), length)?;
@@ -74,7 +74,7 @@ pub(super) fn forward(op: &Permute, operands: &mut Operands<'_>) -> Bound {
     kernel(move |_| run(&plan, input.get(), output.get(), false))
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &Permute, operands: &mut Operands<'_>) -> Bound {
     let (_, length) = plan(op, operands)?;
     let (plan, _) = plan(&op.inverse(), operands)?;
@@ -88,7 +88,7 @@ fn run(plan: &Plan, x: &[f32], y: &mut [f32], accumulate: bool) {
         return plan.fill(0, x, 0, y, accumulate);
     }
     let outermost = &plan.axes[0];
-    // Two axes that change places have their tiles in one piece.
+    // A transposed matrix is one piece, which is written in tiles.
     if plan.axes.len() == 2 && plan.near == 0 {
         return plan.fill_tiles(x, 0, y, accumulate);
     }

@@ -1,5 +1,4 @@
-//! Functions of one number, applied to every element: `y = f(x)`, and `dx = dy * f'`, where the derivative comes from
-//! whichever of `x` and `y` the function keeps.
+//! Elementwise functions: `y = f(x)`, and `dx = dy * f'`. The derivative is computed from either `x` or `y`, whichever the function keeps.
 
 use super::exponential::exp;
 use super::{Bound, kernel};
@@ -10,7 +9,7 @@ use gpumem_core::program::ops::Pointwise;
 use gpumem_core::shape::Shape;
 use std::f64::consts::FRAC_1_SQRT_2;
 
-/// What is done with a function: it is given its value and its slope, from what is kept.
+/// A use of a function, given the function itself and its slope. The slope takes the kept tensor's element.
 pub(super) trait Use {
     type Out;
     fn apply(
@@ -20,7 +19,7 @@ pub(super) trait Use {
     ) -> Self::Out;
 }
 
-/// Every function. The slope of one that keeps nothing is asked for at 0.
+/// Calls `it` with a function and its slope. The slope of a function that keeps nothing is called with 0.
 pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
     let argument = |index: usize| pointwise.arguments.get(index).copied().unwrap_or(0.0) as f32;
     match pointwise.function {
@@ -99,20 +98,20 @@ pub(super) fn with<U: Use>(pointwise: &Pointwise, it: U) -> U::Out {
         Function::Log => it.apply(f32::ln, |x| 1.0 / x),
         Function::Pow => {
             let exponent = argument(0);
-            // A constant, also where x is 0.
+            // The power is a constant, also at `x = 0`.
             let slope = move |x: f32| if exponent == 0.0 { 0.0 } else { exponent * x.powf(exponent - 1.0) };
             it.apply(move |x| x.powf(exponent), slope)
         }
     }
 }
 
-/// `factor * x` where `x` is positive, else `below * (exp(rate * x) - 1)`.
+/// ELU and its variants: `factor * x` if `x` is positive, else `below * (exp(rate * x) - 1)`.
 #[derive(Clone, Copy)]
 struct Elu {
     factor: f32,
     below: f32,
     rate: f32,
-    /// `below * rate`, which is rounded once: the slope at 0.
+    /// The slope at 0, `below * rate` rounded once.
     steepest: f32,
 }
 
@@ -131,37 +130,37 @@ impl Elu {
         if x > 0.0 { self.factor * x } else { self.below * (self.rate * x).exp_m1() }
     }
 
-    /// The function with its slope from the input.
+    /// Uses the function with its slope computed from the input.
     fn of_input<U: Use>(self, it: U) -> U::Out {
         let slope = move |x: f32| if x > 0.0 { self.factor } else { self.steepest * exp(self.rate * x) };
         it.apply(move |x| self.value(x), slope)
     }
 
-    /// The function with its slope from the output, which takes the place of the input.
+    /// Uses the function with its slope computed from the output, which overwrites the input.
     fn of_output<U: Use>(self, it: U) -> U::Out {
         let slope = move |y: f32| if y > 0.0 { self.factor } else { self.rate * (y + self.below) };
         it.apply(move |x| self.value(x), slope)
     }
 }
 
-/// Divides twice: the square of a large number would be infinite.
+/// Returns the slope of softsign. It divides before it squares, because the square of a large number is infinite.
 fn softsign_slope(x: f32) -> f32 {
     let share = 1.0 / (1.0 + x.abs());
     share * share
 }
 
-/// `log(1 + exp(x))`, without large numbers on the way. A NaN stays one.
+/// Returns `log(1 + exp(x))` without large intermediate values. A NaN stays NaN.
 fn softplus(x: f32) -> f32 {
     let above = if x < 0.0 { 0.0 } else { x };
     above + (-x.abs()).exp().ln_1p()
 }
 
-/// Where small numbers are 0. A NaN stays one.
+/// Returns the slope of the shrink functions: 0 if the output is 0, else 1. A NaN stays NaN.
 fn shrunk_slope(y: f32) -> f32 {
     if y != 0.0 { 1.0 + zero(y) } else { 0.0 }
 }
 
-/// `x - tanh(x)`: of small numbers the beginning of its series, whose difference would leave no digits.
+/// Returns `x - tanh(x)`. For small `x` it uses the series, because the difference would lose all digits.
 fn tanhshrink(x: f32) -> f32 {
     if x.abs() < 0.1 {
         let square = x * x;
@@ -184,7 +183,7 @@ fn quick_gelu_slope(x: f32) -> f32 {
     gate * (1.0 + QUICK * x * (1.0 - gate))
 }
 
-/// Comparing this way round lets a NaN through.
+/// Returns `max(x, 0)`. The direction of the comparison lets a NaN through.
 #[inline(always)]
 pub(super) fn relu(x: f32) -> f32 {
     if x < 0.0 { 0.0 } else { x }
@@ -195,7 +194,7 @@ pub(super) fn relu_slope(y: f32) -> f32 {
     if y > 0.0 { 1.0 } else { zero(y) }
 }
 
-/// 0, but for a NaN.
+/// Returns 0, or NaN for a NaN.
 #[inline(always)]
 fn zero(y: f32) -> f32 {
     if y.is_nan() { y } else { 0.0 }
@@ -211,7 +210,7 @@ pub(super) fn relu6_slope(y: f32) -> f32 {
     if y > 0.0 && y < 6.0 { 1.0 } else { zero(y) }
 }
 
-/// `erfc(x)` with a relative error below 1.2e-7 everywhere: `t * exp(-x^2 + p(t))` with `t = 1 / (1 + |x| / 2)`, the
+/// Returns `erfc(x)` with a relative error below 1.2e-7 everywhere: `t * exp(-x^2 + p(t))` with `t = 1 / (1 + |x| / 2)`, the
 /// Chebyshev fit of Press, Teukolsky, Vetterling and Flannery, "Numerical Recipes", section 6.2.
 fn erfc(x: f64) -> f64 {
     const FIT: [f64; 10] = [
@@ -232,7 +231,7 @@ fn erfc(x: f64) -> f64 {
     if x >= 0.0 { tail } else { 2.0 - tail }
 }
 
-/// `x * Phi(x)`, with the normal distribution function `Phi`.
+/// Returns `x * Phi(x)`, with the normal distribution function `Phi`.
 fn gelu(x: f32) -> f32 {
     let x = f64::from(x);
     (0.5 * x * erfc(-x * FRAC_1_SQRT_2)) as f32
@@ -249,8 +248,8 @@ fn gelu_slope(x: f32) -> f32 {
 const SCALE: f32 = 0.797_884_6;
 const CUBIC: f32 = 0.044_715;
 
-/// `(1 + tanh(u)) / 2` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`, as `1 / (1 + exp(-2 u))`, which does not cancel for
-/// negative `u`.
+/// Returns `(1 + tanh(u)) / 2` with `u = sqrt(2 / pi) * (x + 0.044715 * x^3)`. It is computed as `1 / (1 + exp(-2 u))`, which does not cancel
+/// for negative `u`.
 #[inline(always)]
 fn gate(x: f32) -> f32 {
     logistic(2.0 * SCALE * (x + CUBIC * x * x * x))
@@ -260,14 +259,14 @@ fn gate(x: f32) -> f32 {
 fn gelu_tanh_slope(x: f32) -> f32 {
     let gate = gate(x);
     let slope = gate * (1.0 - gate);
-    // Far out that is 0, and the square infinite.
+    // For large `x` the slope is 0 and the square is infinite.
     gate + if slope == 0.0 { 0.0 } else { x * slope * 2.0 * SCALE * (1.0 + 3.0 * CUBIC * x * x) }
 }
 
-/// `1 / (1 + exp(-x))`, also where `exp(-x)` is infinite.
+/// Returns `1 / (1 + exp(-x))`, also if `exp(-x)` is infinite.
 #[inline(always)]
 pub(super) fn logistic(x: f32) -> f32 {
-    // Never above 1, so that a small result is a quotient of small numbers.
+    // `exp(-|x|)` is at most 1, so a small result is a quotient of small numbers.
     let small = exp(-x.abs());
     (if x < 0.0 { small } else { 1.0 }) / (1.0 + small)
 }
@@ -278,7 +277,7 @@ fn silu_slope(x: f32) -> f32 {
     gate * (1.0 + x * (1.0 - gate))
 }
 
-/// A NaN stays one.
+/// Returns the slope of hardswish. A NaN stays NaN.
 #[inline(always)]
 fn hardswish_slope(x: f32) -> f32 {
     if x <= -3.0 {
@@ -290,7 +289,7 @@ fn hardswish_slope(x: f32) -> f32 {
     }
 }
 
-/// Elements of a batch of samples of this shape.
+/// Returns the elements of a batch of samples of this shape.
 pub(super) fn elements(shape: Shape, operands: &Operands<'_>) -> usize {
     count(&[operands.batch(), count(shape.dims()) as u64])
 }
@@ -310,7 +309,7 @@ impl Use for Forward<'_, '_> {
     }
 }
 
-/// `y = f(x)`, in place or not.
+/// Computes `y = f(x)`, in place or not.
 pub(super) fn forward(op: &Pointwise, operands: &mut Operands<'_>) -> Bound {
     with(op, Forward(elements(op.shape, operands), operands))
 }
@@ -336,7 +335,7 @@ impl Use for Backward<'_, '_> {
     }
 }
 
-/// `dx = dy * f'`, in place or not.
+/// Computes `dx = dy * f'`, in place or not.
 pub(super) fn backward(op: &Pointwise, operands: &mut Operands<'_>) -> Bound {
     let kept = match op.function.row().kept {
         Kept::Input => Some(Slot::Input(0)),

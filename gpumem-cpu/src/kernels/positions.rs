@@ -1,4 +1,4 @@
-//! A row of a table for each step at hand, `y[t, :] = x[p + t, :]`, where the state says how many steps `p` went before.
+//! Position table: one row for each current time step, `y[t, :] = x[p + t, :]`. The state holds `p`, the number of earlier steps.
 
 use super::{Bound, kernel, mask};
 use crate::operands::{Operands, Source, count};
@@ -6,11 +6,11 @@ use gpumem_core::error::Error;
 use gpumem_core::program::ops::Positions;
 use gpumem_core::program::{Slot, StateWord};
 
-/// The number of steps of a sequence that went before those at hand.
+/// The number of time steps of a sequence before the current ones.
 pub(super) struct Position(Source<u32>);
 
 impl Position {
-    /// That of an operation that reads `State`.
+    /// Returns the position for an operation that reads `State`.
     pub(super) fn new(operands: &Operands<'_>) -> Result<Position, Error> {
         Ok(Position(operands.words(Slot::State, mask::STATE_WORDS)?))
     }
@@ -19,13 +19,13 @@ impl Position {
         mask::step_and_seed(self.0.get()).0
     }
 
-    /// How many of so many steps at hand are of the sequence.
+    /// Returns the number of steps, out of `steps` current ones, that belong to the sequence.
     pub(super) fn at_hand(&self, steps: usize) -> usize {
         steps.min(self.0.get()[StateWord::AT_HAND] as usize)
     }
 }
 
-/// `y` from the table.
+/// Computes `y` from the table.
 pub(super) fn forward(op: &Positions, operands: &mut Operands<'_>) -> Bound {
     let [rows, width] = [op.rows, op.width].map(|size| count(&[size]));
     if rows == 0 || width == 0 {

@@ -1,5 +1,5 @@
-//! Affine map of the last axis, `y[r, o] = bias[o] + sum over i of w[o, i] * x[r, i]`; the weight may lie the other way
-//! round, as `[I, O]`. R rows, I and O features in and out.
+//! Linear layer over the last axis, `y[r, o] = bias[o] + sum over i of w[o, i] * x[r, i]`. The weight may also be stored as [I, O]. R rows,
+//! I input features, O output features.
 //!
 //! Backward: `dx = dy w`, `dw = dy^T x`, `dbias[o] = sum over r of dy[r, o]`.
 
@@ -16,7 +16,7 @@ pub(super) struct Sizes {
     pub(super) rows: usize,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
-    /// Whether the weight is `[I, O]` rather than `[O, I]`.
+    /// True if the weight is [I, O] rather than [O, I].
     pub(super) transposed: bool,
 }
 
@@ -26,13 +26,13 @@ impl Sizes {
         Sizes { rows: count(&[batch, op.rows]), inputs, outputs, transposed: op.transposed }
     }
 
-    /// Lengths of input, output and weight.
+    /// Returns the elements of the input, the output and the weight.
     pub(super) fn lengths(&self) -> [usize; 3] {
         let Sizes { rows, inputs, outputs, .. } = *self;
         [rows.saturating_mul(inputs), rows.saturating_mul(outputs), inputs.saturating_mul(outputs)]
     }
 
-    /// The weight as `[O, I]`.
+    /// Returns the weight as [O, I].
     fn weight<'a>(&self, data: &'a [f32]) -> Matrix<'a> {
         if self.transposed {
             Matrix::new(data, self.inputs, self.outputs, self.outputs).t()
@@ -42,7 +42,7 @@ impl Sizes {
     }
 }
 
-/// `y` from `x`, the weight and the bias.
+/// Computes `y` from `x`, the weight and the bias.
 pub(super) fn forward(op: &Product, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands.batch());
     let [input, output, weight] = sizes.lengths();
@@ -69,7 +69,7 @@ pub(super) fn add_bias(y: &mut [f32], bias: &[f32]) {
     });
 }
 
-/// The gradient of the bias, from that of so many rows.
+/// Computes the gradient of the bias from `rows` rows of `dy`.
 pub(super) fn sum_rows(out: &mut Gradient, rows: usize, dy: &[f32]) {
     let sums = out.target.get();
     let width = sums.len();
@@ -78,7 +78,7 @@ pub(super) fn sum_rows(out: &mut Gradient, rows: usize, dy: &[f32]) {
     });
 }
 
-/// The gradients that the operation writes.
+/// Computes the gradients that the operation writes.
 pub(super) fn backward(op: &Product, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands.batch());
     let [input, output, weight] = sizes.lengths();

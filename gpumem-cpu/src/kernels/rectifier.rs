@@ -1,6 +1,6 @@
-//! Functions of two slopes that keep a bit of each element: `y = f(x)`, and `dx = dy * f'`, where the bit says which slope.
+//! Functions with two slopes that keep one bit per element: `y = f(x)`, and `dx = dy * f'`. The bit selects the slope.
 //!
-//! The bit of element `i` is bit `i % 8` of byte `i / 8`: whether the slope at `y[i]` is another one than at 0.
+//! The bit of element `i` is bit `i % 8` of byte `i / 8`. It is 1 if the slope at `y[i]` differs from the slope at 0.
 
 use super::pointwise::{Use, elements, with};
 use super::{Bound, kernel};
@@ -12,7 +12,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Rectifier;
 use rayon::prelude::*;
 
-/// Bytes of the bits of so many elements, which are those of whole samples and may be a few more.
+/// Returns the bytes of the tensor of bits, which may have a few more than `length` elements need.
 fn bytes(slot: Slot, length: usize, operands: &Operands<'_>) -> Result<usize, Error> {
     let bytes = operands.any_length(slot).filter(|&bytes| bytes >= length.div_ceil(8));
     bytes.ok_or(Error::Damaged("a tensor of bits has fewer than there are elements"))
@@ -36,7 +36,7 @@ impl Use for Forward<'_, '_> {
         let bytes = bytes(Slot::Saved(0), length, operands)?;
         let mut bits = operands.byte_target(Slot::Saved(0), bytes)?;
         let below = slope(0.0);
-        // A NaN is on no side, so that its slope is no other's.
+        // A NaN has a NaN slope, which differs from every slope.
         let is_other = move |y: f32| slope(y) != below;
         kernel(move |_| {
             let bits = &mut bits.get()[..length.div_ceil(8)];
@@ -67,7 +67,7 @@ fn apply(
     });
 }
 
-/// `y` from `x`, in place or not, and the bits.
+/// Computes `y` from `x`, in place or not, and the bits.
 pub(super) fn forward(op: &Rectifier, operands: &mut Operands<'_>) -> Bound {
     with(&op.of, Forward(elements(op.of.shape, operands), operands))
 }
@@ -88,7 +88,7 @@ impl Use for Backward<'_, '_> {
         let bits = operands.bytes(Slot::Saved(0), bytes(Slot::Saved(0), length, operands)?)?;
         kernel(move |_| {
             let bits = bits.get();
-            // A piece begins with a byte.
+            // Each piece begins at a whole byte.
             let make = |first: usize, made: &mut [f32]| {
                 wide(|| {
                     for (eight, byte) in made.chunks_mut(8).zip(&bits[first / 8..]) {
@@ -101,7 +101,7 @@ impl Use for Backward<'_, '_> {
     }
 }
 
-/// `dx` from `dy`, in place or not.
+/// Computes `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Rectifier, operands: &mut Operands<'_>) -> Bound {
     with(&op.of, Backward(op.sides(), elements(op.of.shape, operands), operands))
 }

@@ -1,5 +1,5 @@
-//! The update of a parameter from its gradient, and the step counter. The rules are those of `gpumem_core::train::optim`; scalars
-//! are computed in double precision, elements in single.
+//! Parameter updates from gradients, and the step counter. The rules are those of `gpumem_core::train::optim`. Scalars are computed in double
+//! precision, elements in single precision.
 
 pub(super) mod average;
 pub(super) mod clip;
@@ -23,11 +23,11 @@ use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratc
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// The words of the state with the numbers of the schedule.
+/// The state words that hold the numbers of the schedule.
 const SCHEDULE: Range<usize> =
     StateWord::Schedule as usize..StateWord::Schedule as usize + gpumem_core::train::Schedule::WORDS;
 
-/// Whether there is a rule for an optimizer.
+/// True if this module implements the optimizer's rule.
 pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
     change(
         &optimizer.rule(false),
@@ -38,15 +38,15 @@ pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
     )
 }
 
-/// The elements of a parameter.
+/// The elements of a parameter, for its update.
 struct Weight<'a> {
     w: &'a mut [f32],
     shape: Shape,
-    /// What the plan has for its update.
+    /// Scratch memory that the plan provides for the update.
     scratch: &'a mut [f32],
 }
 
-/// Step number `step` for all elements of a parameter. Returns whether there is a rule for that.
+/// Applies step number `step` to all elements of a parameter. Returns true if there is a rule for the optimizer and these states.
 fn change(
     optimizer: &Optimizer,
     step: u64,
@@ -80,8 +80,8 @@ fn change(
     true
 }
 
-/// Binds the update of one parameter. The session refuses an optimizer without a rule, or one that needs more moments than
-/// there are, before anything runs.
+/// Binds the update of one parameter. Before anything runs, the session refuses an optimizer without a rule, or one that needs more moments
+/// than there are.
 pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
@@ -114,7 +114,7 @@ pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     bound(operands, Bindings { gradient, parameter, shape, codes, moments, memory, is_matrix })
 }
 
-/// Binds the update of a piece of a parameter, whose states are at the beginning of what is bound for them.
+/// Binds the update of a piece of a parameter. Its states start at the beginning of the memory bound for them.
 pub(super) fn update_piece(piece: Piece, operands: &mut Operands<'_>) -> Bound {
     let gradient = operands.source_piece(Slot::ParameterGradient, piece)?;
     let parameter = operands.target_piece(Slot::Parameter, piece)?;
@@ -159,7 +159,7 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
         };
         let scratch = memory.as_mut().map(|memory| memory.get()).unwrap_or_default();
         let weight = Weight { w: parameter.get(), shape, scratch };
-        // The one rule with codes is one of Adam's.
+        // The only rule with codes is one of the Adam rules.
         if let (Some(codes), Some(rule)) = (&mut codes, rules::adam(&optimizer, step as f64 + 1.0)) {
             codes.change(&rule, weight.w, gradient);
             return;
@@ -169,7 +169,7 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
     })
 }
 
-/// Binds the look at a gradient: whether it is finite.
+/// Binds the check that a gradient is finite.
 pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
@@ -181,7 +181,7 @@ pub(super) fn check(operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// Binds the increment of the step counter. A step that was skipped does not count.
+/// Binds the increment of the step counter. A skipped step does not count.
 pub(super) fn advance(operands: &mut Operands<'_>) -> Bound {
     let ema = operands.descent().ema;
     let mut state = operands.word_target(Slot::State, STATE_WORDS)?;

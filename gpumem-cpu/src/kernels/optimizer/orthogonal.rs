@@ -1,4 +1,4 @@
-//! Muon's step of a matrix: the momentum, made orthogonal by Newton's and Schulz's iteration. All in single precision, but for the norm.
+//! Muon's step for a matrix: Newton-Schulz iteration makes the momentum orthogonal. All of it is single precision, except the norm.
 
 use super::elements::PIECE;
 use crate::kernels::at_least;
@@ -7,7 +7,7 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Iteration, Muon, matrix};
 use rayon::prelude::*;
 
-/// Changes a matrix, beside its momentum, with scratch memory for [`Iteration`].
+/// Updates a matrix and its momentum. The scratch memory is laid out by [`Iteration`].
 pub(super) fn step(muon: &Muon, (w, gradient): (&mut [f32], &[f32]), shape: Shape, m: &mut [f32], scratch: &mut [f32]) {
     let [rows, columns] = matrix(shape).map(|size| size as usize);
     let side = rows.min(columns);
@@ -38,7 +38,7 @@ pub(super) fn step(muon: &Muon, (w, gradient): (&mut [f32], &[f32]), shape: Shap
     pieces.for_each(|(w, x)| w.iter_mut().zip(x).for_each(|(w, x)| *w = *w * shrink - rate * x));
 }
 
-/// The momentum, and from it what is made orthogonal: its norm.
+/// Updates the momentum, writes the matrix to make orthogonal to `to`, and returns the norm of that matrix.
 fn ahead(muon: &Muon, gradient: &[f32], m: &mut [f32], to: &mut [f32]) -> f64 {
     let (kept, rest) = (muon.momentum as f32, (1.0 - muon.momentum) as f32);
     let pieces = m.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(to.par_chunks_mut(PIECE));
@@ -50,11 +50,11 @@ fn ahead(muon: &Muon, gradient: &[f32], m: &mut [f32], to: &mut [f32]) -> f64 {
         });
         all.sum::<f64>()
     });
-    // Summed in the order of the pieces, whoever computed them.
+    // The sum runs in the order of the pieces, so it does not depend on which thread computed which.
     sums.collect::<Vec<f64>>().into_iter().sum::<f64>().sqrt()
 }
 
-/// `next = a x + (b G + c G G) x` with `G = x x^T`, for `x` of `side` times `length`.
+/// Computes `next = a x + (b G + c G G) x` with `G = x x^T`. `x` has the shape [`side`, `length`].
 fn iterate(
     muon: &Muon,
     [side, length]: [usize; 2],
@@ -76,7 +76,7 @@ fn iterate(
     combine(next, 1.0, x, a as f32);
 }
 
-/// `to = p to + q from`.
+/// Computes `to = p to + q from`.
 fn combine(to: &mut [f32], p: f32, from: &[f32], q: f32) {
     let pieces = to.par_chunks_mut(PIECE).zip(from.par_chunks(PIECE));
     pieces.for_each(|(to, from)| to.iter_mut().zip(from).for_each(|(to, from)| *to = p * *to + q * from));

@@ -1,35 +1,35 @@
-//! What an optimizer does in one step, with the factors of that step.
+//! The rules of the optimizers for one element, with the factors of one step.
 
 use super::elements::{self, Rule, one, three, two};
 use gpumem_core::train::optim::{Adadelta, Adagrad, Adamax, Lion, NAdam, Optimizer, RAdam, RmsProp, Sgd};
 
-/// `1 - beta^t`.
+/// Returns `1 - beta^t`.
 fn correction(beta: f64, t: f64) -> f64 {
     1.0 - beta.powf(t)
 }
 
-/// Where a rule has both kinds of weight decay: what the weight is multiplied by first, and what of it is added to the gradient.
+/// Returns the factor of the weight, and the share of the weight that is added to the gradient, for a rule with both kinds of weight decay.
 fn decays(lr: f64, weight_decay: f64, is_decoupled: bool) -> [f32; 2] {
     if is_decoupled { [(1.0 - lr * weight_decay) as f32, 0.0] } else { [1.0, weight_decay as f32] }
 }
 
-/// The share of a running mean that is kept, and that of what enters.
+/// Returns the share of a running mean that is kept, and the share of the new value.
 fn shares(kept: f64) -> [f32; 2] {
     [kept as f32, (1.0 - kept) as f32]
 }
 
 /// Adam's rule with the factors of one step.
 pub(super) struct AdamStep {
-    /// What the weight is multiplied by first: decoupled weight decay.
+    /// The factor that the weight is multiplied by first: decoupled weight decay.
     shrink: f32,
-    /// What of the weight is added to the gradient: L2 regularisation.
+    /// The share of the weight that is added to the gradient: L2 regularisation.
     decay: f32,
     betas: [f32; 2],
     /// `1 - beta`.
     rest: [f32; 2],
-    /// What the momentum is multiplied by: `lr / (1 - beta1^t)`.
+    /// The factor of the momentum: `lr / (1 - beta1^t)`.
     rate: f32,
-    /// What the gradient is multiplied by: Nesterov's share of it, 0 without.
+    /// The factor of the gradient itself in Nesterov's momentum; 0 without Nesterov's momentum.
     ahead: f32,
     /// `1 / sqrt(1 - beta2^t)`.
     root: f32,
@@ -50,7 +50,7 @@ impl AdamStep {
         }
     }
 
-    /// With Nesterov's momentum.
+    /// Returns the step with Nesterov's momentum.
     fn ahead(nadam: &NAdam, t: f64) -> AdamStep {
         let NAdam { lr, betas, eps, weight_decay, decoupled_weight_decay, .. } = *nadam;
         let mu = |t: f64| betas.0 * (1.0 - 0.5 * 0.96f64.powf(t * nadam.momentum_decay));
@@ -67,7 +67,7 @@ impl AdamStep {
 }
 
 impl AdamStep {
-    /// The step of a weight whose gradient is divided by the root of what `square` makes of the mean square.
+    /// Updates a weight. The step is divided by the root of `square(v)`, where `v` is the mean square.
     #[inline(always)]
     fn step(&self, w: &mut f32, gradient: f32, [m, v]: [&mut f32; 2], square: impl FnOnce(f32) -> f32) {
         let g = gradient + self.decay * *w;
@@ -84,7 +84,7 @@ impl Rule<2> for AdamStep {
     }
 }
 
-/// With `amsgrad`: the third state is the largest mean square of all steps.
+/// The rule with `amsgrad`: the third state is the largest mean square of all steps.
 impl Rule<3> for AdamStep {
     #[inline(always)]
     fn change(&self, w: &mut f32, gradient: f32, [m, v, largest]: [&mut f32; 3]) {
@@ -95,12 +95,12 @@ impl Rule<3> for AdamStep {
     }
 }
 
-/// The product of NAdam's momenta, from that of the first step to that of step `t`: from the step alone, so that a training goes on
-/// from it as it does with any other rule.
+/// Returns the product of NAdam's momenta from the first step to step `t`. It depends on the step number alone, so that a resumed training
+/// needs no further state, as with any other rule.
 fn momenta(nadam: &NAdam, t: f64) -> f64 {
     let ratio = 0.96f64.powf(nadam.momentum_decay);
     let (mut product, mut left, mut at) = (1.0, 1.0, 0.0);
-    // What is below this changes no sum with 1, and no momentum either.
+    // A number below this changes neither a sum with 1 nor a momentum.
     const NOTHING: f64 = 1e-18;
     while at < t && product > NOTHING {
         if left <= NOTHING {
@@ -113,13 +113,13 @@ fn momenta(nadam: &NAdam, t: f64) -> f64 {
     product
 }
 
-/// `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (in the first step `v = g`), and
+/// SGD's rule: `g = gradient + weight_decay * w`, `v = momentum * v + (1 - dampening) * g` (in the first step `v = g`), and
 /// `w -= lr * v`, or with `nesterov` `w -= lr * (g + momentum * v)`.
 struct Descend {
     rate: f32,
     decay: f32,
     momentum: f32,
-    /// The shares of the velocity and of the gradient that enter the velocity.
+    /// The shares of the velocity and of the gradient in the new velocity.
     shares: [f32; 2],
     nesterov: bool,
 }
@@ -140,7 +140,7 @@ impl Rule<1> for Descend {
     }
 }
 
-/// Without velocity, momentum is 0.
+/// Applies SGD's rule. Without a velocity, the momentum is 0.
 pub(super) fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f32], velocity: Option<&mut [f32]>) {
     let [rate, decay, momentum] = [sgd.lr, sgd.weight_decay, sgd.momentum].map(|x| x as f32);
     let shares = if first_step { [0.0, 1.0] } else { [momentum, (1.0 - sgd.dampening) as f32] };
@@ -151,11 +151,11 @@ pub(super) fn descend(sgd: &Sgd, first_step: bool, w: &mut [f32], gradient: &[f3
     }
 }
 
-/// `w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * gradient)`, then `m = beta2 * m + (1 - beta2) * gradient`.
+/// Lion's rule: `w = w * (1 - lr * weight_decay) - lr * sign(beta1 * m + (1 - beta1) * gradient)`, then `m = beta2 * m + (1 - beta2) * gradient`.
 struct Sign {
     rate: f32,
     shrink: f32,
-    /// Of the momentum and the gradient: what enters the step, and what enters the momentum.
+    /// The shares of the momentum and the gradient in the step. The next field has their shares in the new momentum.
     towards: [f32; 2],
     shares: [f32; 2],
 }
@@ -164,7 +164,7 @@ impl Rule<1> for Sign {
     #[inline(always)]
     fn change(&self, w: &mut f32, g: f32, [m]: [&mut f32; 1]) {
         let towards = self.towards[0] * *m + self.towards[1] * g;
-        // Zero has no sign.
+        // The step is 0 for 0, but `signum` returns 1.
         let sign = if towards == 0.0 { 0.0 } else { towards.signum() };
         *w = *w * self.shrink - self.rate * sign;
         *m = self.shares[0] * *m + self.shares[1] * g;
@@ -177,10 +177,10 @@ pub(super) fn step_by_sign(lion: &Lion, w: &mut [f32], gradient: &[f32], m: &mut
     one(&Sign { rate, shrink, towards, shares }, w, gradient, m);
 }
 
-/// RMSprop's rule, with momentum and centered, or not.
+/// RMSprop's rule, with or without momentum, centered or not.
 struct RmsStep<const MOMENTUM: bool, const CENTERED: bool> {
     rate: f32,
-    /// The share of both means that is kept, and that of what enters.
+    /// The share of both means that is kept, and the share of the new value.
     shares: [f32; 2],
     eps: f32,
     decay: f32,
@@ -201,7 +201,7 @@ impl<const MOMENTUM: bool, const CENTERED: bool> RmsStep<MOMENTUM, CENTERED> {
         let mut variance = *v;
         if CENTERED {
             *mean = kept * *mean + added * g;
-            // Below 0 only by rounding.
+            // Only rounding makes it negative.
             variance = (*v - *mean * *mean).max(0.0);
         }
         let mut towards = g / (variance.sqrt() + self.eps);
@@ -241,7 +241,7 @@ impl Rule<3> for RmsStep<true, true> {
     }
 }
 
-/// The momentum and the mean, those that there are, lie behind the mean square in this order.
+/// Applies RMSprop's rule. After the mean square, the states are the momentum and the mean, if they exist, in this order.
 pub(super) fn root_mean_square(rms: &RmsProp, w: &mut [f32], gradient: &[f32], states: [Option<&mut [f32]>; 3]) {
     match (states, rms.momentum != 0.0, rms.centered) {
         ([Some(v), ..], false, false) => one(&RmsStep::<false, false>::new(rms), w, gradient, v),
@@ -252,7 +252,7 @@ pub(super) fn root_mean_square(rms: &RmsProp, w: &mut [f32], gradient: &[f32], s
     }
 }
 
-/// `s += g^2`, `w -= rate * g / (sqrt(s) + eps)`.
+/// Adagrad's rule: `s += g^2`, `w -= rate * g / (sqrt(s) + eps)`.
 struct SumOfSquares {
     rate: f32,
     eps: f32,
@@ -274,7 +274,7 @@ pub(super) fn sum_of_squares(adagrad: &Adagrad, t: f64, w: &mut [f32], gradient:
     one(&SumOfSquares { rate, eps, decay }, w, gradient, sum);
 }
 
-/// `v = rho * v + (1 - rho) * g^2`, `d = sqrt(u + eps) / sqrt(v + eps) * g`, `u = rho * u + (1 - rho) * d^2`, `w -= lr * d`.
+/// Adadelta's rule: `v = rho * v + (1 - rho) * g^2`, `d = sqrt(u + eps) / sqrt(v + eps) * g`, `u = rho * u + (1 - rho) * d^2`, `w -= lr * d`.
 struct AsFarAsBefore {
     rate: f32,
     eps: f32,
@@ -299,13 +299,13 @@ pub(super) fn as_far_as_before(adadelta: &Adadelta, w: &mut [f32], gradient: &[f
     two(&AsFarAsBefore { rate, eps, decay, shares: shares(adadelta.rho) }, w, gradient, states);
 }
 
-/// `m = beta1 * m + (1 - beta1) * g`, `u = max(beta2 * u, |g| + eps)`, `w -= rate * m / u`.
+/// Adamax's rule: `m = beta1 * m + (1 - beta1) * g`, `u = max(beta2 * u, |g| + eps)`, `w -= rate * m / u`.
 struct RunningMaximum {
     rate: f32,
     eps: f32,
     decay: f32,
     shares: [f32; 2],
-    /// What the maximum is multiplied by in each step.
+    /// The factor of the maximum in each step.
     falls: f32,
 }
 
@@ -325,7 +325,7 @@ pub(super) fn running_maximum(adamax: &Adamax, t: f64, w: &mut [f32], gradient: 
     two(&RunningMaximum { rate, eps, decay, shares: shares(adamax.betas.0), falls }, w, gradient, states);
 }
 
-/// What RAdam multiplies by beside `1 / (sqrt(v) + eps)`: `r(t) * sqrt(1 - beta2^t)`, or nothing where its mean square is of too few steps.
+/// Returns RAdam's factor `r(t) * sqrt(1 - beta2^t)` of `m / (sqrt(v) + eps)`. `None` as long as the mean square covers too few steps.
 fn rectified(beta2: f64, t: f64) -> Option<f64> {
     let correction = correction(beta2, t);
     let most = 2.0 / (1.0 - beta2) - 1.0;
@@ -338,11 +338,11 @@ fn rectified(beta2: f64, t: f64) -> Option<f64> {
 struct Rectify {
     shrink: f32,
     decay: f32,
-    /// Of `m` and of `v`.
+    /// The shares for `m` and for `v`.
     shares: [[f32; 2]; 2],
     rate: f32,
     eps: f32,
-    /// See [`rectified`].
+    /// The result of [`rectified`].
     factor: Option<f32>,
 }
 
@@ -375,7 +375,7 @@ pub(super) fn rectify(radam: &RAdam, t: f64, w: &mut [f32], gradient: &[f32], st
     two(&rule, w, gradient, states);
 }
 
-/// One of Adam's rules, if the optimizer has one, with the third state where it looks at that.
+/// Applies one of the Adam rules, with the third state for `amsgrad`. Returns false if the optimizer has no such rule.
 pub(super) fn adams(
     optimizer: &Optimizer,
     t: f64,
@@ -396,7 +396,7 @@ pub(super) fn adams(
     true
 }
 
-/// The step of Adam's that a rule is, if it is one.
+/// Returns the step of an optimizer with one of the Adam rules. `None` for all others.
 pub(super) fn adam(optimizer: &Optimizer, t: f64) -> Option<AdamStep> {
     Some(match optimizer {
         Optimizer::Adam(adam) => {
