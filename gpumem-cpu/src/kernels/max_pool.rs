@@ -65,8 +65,8 @@ impl Windows {
         }
     }
 
-    /// Returns the index of the first element of a window. Indices are shifted so that windows in the padding have one too: 0 is the first padding
-    /// element.
+    /// Returns the index of the first element of the window at a position, plus `before`. The caller subtracts `before`, because that
+    /// element may be in the padding.
     fn first(&self, position: [usize; 3]) -> usize {
         let [_, height, width] = self.window.image;
         let [z, y, x] = [0, 1, 2].map(|axis| {

@@ -1,11 +1,11 @@
-//! Recurrent layers behind the map of what arrives: with `p` [B, T, G H] and `s[t] = h[t - 1] W^T + b`, where `h` is the output and 0
-//! before the first step, a cell makes `h[t]` of `p[t]` and `s[t]`. G gates, H hidden units; D directions lie side by side in the output
-//! `[B, T, D H]`, and the second one goes from the last step to the first. With a projection to P outputs a cell makes `u[t]` of H, and
-//! `h[t] = u[t] W_r^T` of P.
+//! Recurrent layers without their input projection. With `p` [B, T, G H] (the projected input), `s[t] = h[t - 1] W^T + b` and `h` the output
+//! (0 before the first step), a cell computes `h[t]` from `p[t]` and `s[t]`. G gates, H hidden units. The D directions are side by side in the
+//! output [B, T, D H]; the second one runs from the last step to the first. With a projection to P outputs, a cell computes `u[t]` (H units),
+//! and `h[t] = u[t] W_r^T` (P outputs).
 //!
-//! Backward, walking the other way: `dh[t] = dy[t] + ds[t + 1] W` and what the cell itself hands on; from it the gates' gradients
-//! `dp[t]`, which are `ds[t]` but for a GRU's n, where `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`. With a
-//! projection the cell gets `du[t] = dh[t] W_r`, and `dW_r = sum of dh[t]^T u[t]`.
+//! Backward, in the opposite order of steps: `dh[t] = dy[t] + ds[t + 1] W`, plus the gradient inside the cell. From it follow the gates'
+//! gradients `dp[t]`, which equal `ds[t]` except for a GRU's n: `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`.
+//! With a projection, the cell receives `du[t] = dh[t] W_r`, and `dW_r = sum of dh[t]^T u[t]`.
 
 mod cached;
 mod cells;
@@ -23,22 +23,22 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::op::{Rule, Work};
 use gpumem_core::program::ops::{Cell, Recurrence};
 
-/// What the loops count.
+/// The sizes of a recurrence.
 #[derive(Clone, Copy)]
 struct Sizes {
     samples: usize,
     steps: usize,
     hidden: usize,
-    /// Numbers that a step puts out: H, or P with a projection.
+    /// The numbers that each step outputs in one direction: H, or P with a projection.
     outputs: usize,
-    /// G H.
+    /// The numbers of all gates, G H.
     width: usize,
-    /// Those of all directions.
+    /// The outputs of all directions.
     features: usize,
     cell: Cell,
 }
 
-/// One direction: its part of the output, and its way.
+/// One direction: its columns in the output, and its order of steps.
 #[derive(Clone, Copy)]
 struct Way {
     /// The first of its columns in the output.
@@ -59,34 +59,34 @@ impl Sizes {
         Ok(Sizes { samples, steps, hidden, outputs, width, features, cell: op.cell })
     }
 
-    /// Elements of gates and output.
+    /// Returns the elements of the gates of one direction and of the output.
     fn lengths(&self) -> [usize; 2] {
         let rows = self.samples.saturating_mul(self.steps);
         [rows.saturating_mul(self.width), rows.saturating_mul(self.features)]
     }
 
-    /// Elements of a direction's weight.
+    /// Returns the elements of one direction's weight.
     fn weight(&self) -> usize {
         self.width.saturating_mul(self.outputs)
     }
 
-    /// The weight `[G H, P]`.
+    /// Returns the weight as a matrix [G H, P].
     fn matrix<'a>(&self, weight: &'a [f32]) -> Matrix<'a> {
         Matrix::new(weight, self.width, self.outputs, self.outputs)
     }
 
-    /// Step `t` of all samples, of rows of `row` elements from `column` on: `columns` of them.
+    /// Returns step `t` of all samples, for rows of `row` elements: `columns` elements of each row, from `column` on.
     fn step<'a>(&self, data: &'a [f32], t: usize, row: usize, [column, columns]: [usize; 2]) -> Matrix<'a> {
         Matrix::new(&data[t * row + column..], self.samples, columns, self.steps * row)
     }
 
-    /// The steps in the order of the forward pass.
+    /// Returns the steps in the order of the forward pass.
     fn order(&self, reverse: bool) -> impl DoubleEndedIterator<Item = usize> + use<> {
         let last = self.steps - 1;
         (0..self.steps).map(move |step| if reverse { last - step } else { step })
     }
 
-    /// The step that comes before `t` in the forward pass.
+    /// Returns the step before `t` in the forward pass. `None` for its first step.
     fn before(&self, t: usize, reverse: bool) -> Option<usize> {
         if reverse { Some(t + 1).filter(|&t| t < self.steps) } else { t.checked_sub(1) }
     }
@@ -98,11 +98,11 @@ impl Sizes {
     }
 }
 
-/// Weight, bias and projection of a direction.
+/// The weight, bias and projection of a direction.
 struct Parameters {
     weight: Source,
     bias: Option<Source>,
-    /// W_r.
+    /// W_r, the weight of the projection.
     projection: Option<Source>,
 }
 
@@ -122,17 +122,17 @@ impl Parameters {
     }
 }
 
-/// Where a direction's gates are: what arrives, and what becomes of it.
+/// The storage of a direction's gates: the projected input, and the gates computed from it.
 enum Gates {
-    /// Kept for the backward pass, in place or not.
+    /// Kept for the backward pass, in place of the projected input or not.
     Kept(Pair),
-    /// Only read.
+    /// Only read: the gates are not kept.
     Read(Source),
-    /// They are in the output, which they become.
+    /// The projected input is in the memory of the output, which overwrites it.
     Output,
 }
 
-/// What arrives, and where the gates are kept, which may hold that already.
+/// The projected input, and the kept gates. If only the gates are given, they hold the projected input already.
 type Arriving<'a> = (Option<&'a [f32]>, Option<&'a mut [f32]>);
 
 impl Gates {
@@ -148,7 +148,7 @@ impl Gates {
     }
 }
 
-/// The output, and the gates where they are kept.
+/// Computes the output, and the gates if they are kept.
 pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let [gates, output] = sizes.lengths();
@@ -173,7 +173,7 @@ pub(super) fn forward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// All steps of one direction.
+/// Computes all steps of one direction.
 fn walk(
     sizes: &Sizes,
     way: Way,
@@ -233,7 +233,7 @@ fn walk(
 struct Back {
     way: Way,
     gates: Option<Pair>,
-    /// The gradient of the gates where a plain cell's are not in place of dy.
+    /// The gradient of a plain cell's gates if it does not overwrite `dy`.
     apart: Option<Target>,
     parameters: Parameters,
     weight: Option<Gradient>,
@@ -241,7 +241,7 @@ struct Back {
     projection: Option<Gradient>,
 }
 
-/// The gradients of gates, weights and biases.
+/// Computes the gradients of gates, weights and biases.
 pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let [gates, output] = sizes.lengths();
@@ -309,26 +309,26 @@ pub(super) fn backward(op: &Recurrence, operands: &mut Operands<'_>) -> Bound {
 /// The gradient of the output.
 enum Incoming {
     Read(Source),
-    /// The gradient of the gates takes its place.
+    /// Overwritten by the gradient of the gates.
     Overwritten(Pair),
 }
 
 /// Scratch memory of the backward pass.
 struct Rooms<'a> {
-    /// For each step `[B, T, H]` an LSTM's c, of a step that is done what W_r multiplies; or `ds_n` of a GRU.
+    /// Values for each step, [B, T, H]: an LSTM's c (with a projection replaced by `u` once a step is done), or a GRU's `ds_n`.
     rows: &'a mut [f32],
-    /// With a projection the gradients of the steps' outputs: `[B, T, P]`.
+    /// The gradients of the steps' outputs [B, T, P], with a projection.
     projected: &'a mut [f32],
-    /// What a step's product with the weight hands to the one before: `[B, H]`.
+    /// The gradient that reaches the previous step through the product with the weight, [B, H].
     handed: &'a mut [f32],
-    /// And what it hands on beside that: `[B, H]`.
+    /// The gradient that reaches the previous step inside the cell, [B, H].
     direct: &'a mut [f32],
-    /// `s_n` of a GRU: `[B, H]`.
+    /// A GRU's `s_n`, [B, H].
     sums: &'a mut [f32],
 }
 
 impl Sizes {
-    /// Elements of [`Rooms::rows`], and of [`Rooms::projected`].
+    /// Returns the elements of [`Rooms::rows`] and of [`Rooms::projected`].
     fn rows(&self) -> [usize; 2] {
         let projected = if self.outputs < self.hidden { self.outputs } else { 0 };
         [self.hidden, projected].map(|width| self.samples * self.steps * width)
@@ -340,14 +340,14 @@ impl<'a> Rooms<'a> {
         let each = sizes.samples * sizes.hidden;
         let (handed, rest) = rest.split_at_mut(each);
         let (direct, sums) = rest.split_at_mut(each);
-        // A plain cell has none.
+        // A plain cell has no rows.
         let [of_rows, of_projected] = if rows.is_empty() { [0, 0] } else { sizes.rows() };
         let (rows, others) = rows.split_at_mut(of_rows);
         Rooms { rows, projected: &mut others[..of_projected], handed, direct, sums }
     }
 }
 
-/// Makes the gradients of one direction's gates where the gates are. `None` for dy where that is in their place.
+/// Computes the gradients of one direction's gates in place of the gates. `dy` is `None` if the gates' memory holds it.
 fn walk_back<'r>(
     sizes: &Sizes,
     way: Way,
@@ -426,10 +426,10 @@ fn walk_back<'r>(
     Rooms { rows, projected, handed, direct, sums }
 }
 
-/// What the gates' gradients of step `after` come to for the output of the step before: `ds W`.
+/// Computes the gradient of the output of the step before `after` from the gates' gradients of `after`: `ds W`.
 fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after: usize, handed: &mut [f32]) {
     let Sizes { samples, hidden, outputs, width, cell, .. } = *sizes;
-    // A GRU's last gate has another gradient behind the product.
+    // The gradient of a GRU's last gate differs before and after the product, so it has its own rows.
     let shared = if cell == Cell::Gru { width - hidden } else { width };
     let ds = sizes.step(gates, after, width, [0, shared]);
     product_parallel(MatrixMut::new(handed, samples, outputs, outputs), ds, weight.rows(0..shared), false);
@@ -439,7 +439,7 @@ fn hand_on(sizes: &Sizes, gates: &[f32], rows: &[f32], weight: Matrix<'_>, after
     }
 }
 
-/// `dW (+)= sum over samples and steps of ds[t]^T h[t - 1]`.
+/// Computes `dW (+)= sum over samples and steps of ds[t]^T h[t - 1]`.
 fn sum_weight(sizes: &Sizes, way: Way, out: &mut Option<Gradient>, y: &[f32], gates: &[f32], rows: &[f32]) {
     let Some(out) = out else { return };
     let Sizes { samples, steps, hidden, outputs, width, features, cell } = *sizes;
@@ -469,7 +469,7 @@ fn sum_weight(sizes: &Sizes, way: Way, out: &mut Option<Gradient>, y: &[f32], ga
     }
 }
 
-/// `db (+)= sum over samples and steps of ds[t]`.
+/// Computes `db (+)= sum over samples and steps of ds[t]`.
 fn sum_bias(sizes: &Sizes, out: &mut Option<Gradient>, gates: &[f32], rows: &[f32]) {
     let Some(out) = out else { return };
     let Sizes { samples, steps, hidden, width, cell, .. } = *sizes;

@@ -1,9 +1,9 @@
-//! The elements along an axis as one, `y[o, i] = f(x[o, :, i])`.
+//! Reduction along an axis, `y[o, i] = f(x[o, :, i])`.
 //!
-//! If a second input tells how many elements of a sample count, `y` is that of the first `n`, and 0 if `n` is 0.
+//! If a second input gives a number of elements `n` per sample, `y` reduces only the first `n` elements, and is 0 if `n` is 0.
 //!
-//! Backward: every element of a sum has the gradient of the result, those of a mean that over their number, and of a maximum
-//! that one has it which was the largest.
+//! Backward: of a sum, every element gets the gradient of the result; of a mean, that divided by the number of elements; of a maximum, only
+//! the largest element gets it.
 
 use super::max_pool::required;
 use super::{Bound, kernel};
@@ -13,7 +13,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Reduce, Reduction};
 
-/// Results of a sample, length of the axis, and positions after it.
+/// Returns the results of the batch, the length of the axis, and the positions after the axis.
 fn sizes(op: &Reduce, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     if op.length == 0 || op.inner == 0 {
         return Err(Error::Damaged("an axis without elements is reduced"));
@@ -21,9 +21,9 @@ fn sizes(op: &Reduce, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     Ok([count(&[operands.batch(), op.outer, op.inner]), count(&[op.length]), count(&[op.inner])])
 }
 
-/// The number of elements of each result that count.
+/// The number of elements to reduce for each result.
 struct Counts {
-    /// One for each sample, which has so many outer positions.
+    /// The numbers, one per sample, and the outer positions per sample. `None` if all elements count.
     numbers: Option<(Source<u32>, usize)>,
     length: usize,
     is_mean: bool,
@@ -36,7 +36,7 @@ impl Counts {
         Ok(Counts { numbers, length, is_mean: op.reduction == Reduction::Mean })
     }
 
-    /// The elements that count at an outer position of the batch.
+    /// Returns the number of elements to reduce at an outer position of the batch.
     fn of(&self, outer: usize) -> usize {
         match &self.numbers {
             Some((numbers, each)) => (numbers.get()[outer / each] as usize).min(self.length),
@@ -50,7 +50,7 @@ impl Counts {
     }
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     let [results, length, inner] = sizes(op, operands)?;
     let input = operands.source(Slot::Input(0), results.saturating_mul(length))?;
@@ -83,7 +83,7 @@ pub(super) fn forward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The place of the largest of no elements: that of none.
+/// The saved position of a maximum over no elements, which matches no element.
 const NOWHERE: u32 = u32::MAX;
 
 fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, (counts, inner): (&Counts, usize)) {
@@ -100,7 +100,7 @@ fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, (counts, 
             let (mut best, mut place) = (x[i], 0);
             for at in 1..elements {
                 let x = x[at * inner + i];
-                // A NaN is larger than any number, and the first of several counts.
+                // A NaN is larger than any number. Of equal elements the first one counts.
                 if x > best || (x.is_nan() && !best.is_nan()) {
                     (best, place) = (x, at);
                 }
@@ -113,7 +113,7 @@ fn largest(x: &[f32], y: &mut [f32], places: Option<&mut Target<u32>>, (counts, 
     }
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &Reduce, operands: &mut Operands<'_>) -> Bound {
     let [results, length, inner] = sizes(op, operands)?;
     let gradient = operands.source(Slot::Gradient, results)?;

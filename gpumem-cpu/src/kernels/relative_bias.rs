@@ -1,6 +1,6 @@
-//! A learned number for each head and each distance between a query and a key: `y[h, i, j] = table[row(i - j), h]`.
+//! Relative position bias: a learned number for each head and each distance between a query and a key, `y[h, i, j] = table[row(i - j), h]`.
 //!
-//! Backward: each element of the table's gradient is the sum of `dy[h, i, j]` over the pairs of its distances.
+//! Backward: each element of the table's gradient is the sum of `dy[h, i, j]` over all pairs with its distances.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 
 /// The row of the table for each pair of positions.
 struct Rows {
-    /// For each distance down and across, from the smallest on.
+    /// The row for each vertical and horizontal distance, from the smallest distance on.
     table: Vec<u32>,
     width: usize,
     height: usize,
@@ -31,7 +31,7 @@ impl Rows {
     }
 }
 
-/// Heads, positions, and the lengths of the table and of y.
+/// Returns the numbers of heads and positions, and the elements of the table and of `y`.
 fn resolve(op: &RelativeBias) -> Result<[usize; 4], Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("distances of positions that there are not"));
@@ -41,7 +41,7 @@ fn resolve(op: &RelativeBias) -> Result<[usize; 4], Error> {
     Ok([heads, positions, count(&[op.rows(), op.heads]), heads.saturating_mul(pairs)])
 }
 
-/// `y` from the table.
+/// Computes `y` from the table.
 pub(super) fn forward(op: &RelativeBias, operands: &mut Operands<'_>) -> Bound {
     let [heads, positions, table, output] = resolve(op)?;
     let table = operands.source(Slot::Input(0), table)?;
@@ -56,7 +56,7 @@ pub(super) fn forward(op: &RelativeBias, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The table's gradient from `dy`.
+/// Computes the table's gradient from `dy`.
 pub(super) fn backward(op: &RelativeBias, operands: &mut Operands<'_>) -> Bound {
     let [heads, positions, table, output] = resolve(op)?;
     let gradient = operands.source(Slot::Gradient, output)?;

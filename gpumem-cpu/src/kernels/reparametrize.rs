@@ -1,8 +1,8 @@
-//! A weight as a function of its parameters: `w = factor * g * n` with `n = (v - mean) * rstd` for each part, which are the elements
-//! `v[a, p, b]` of one `p`; where parts are not centred, the mean is 0 and `rstd` that of the mean square.
+//! Reparametrised weight: `w = factor * g * n` with `n = (v - mean) * rstd` for each part. Part `p` has the elements `v[a, p, b]`. If parts are
+//! not centred, the mean is 0 and `rstd` is computed from the mean square.
 //!
-//! Backward, with means over the part: `dg = factor * sum of dw * n`,
-//! `dv = factor * g * rstd * (dw - mean(dw) - n * mean(dw * n))`, without `mean(dw)` where parts are not centred.
+//! Backward, with means over the part: `dg = factor * sum of dw * n`, `dv = factor * g * rstd * (dw - mean(dw) - n * mean(dw * n))`, without
+//! `mean(dw)` if parts are not centred.
 
 use super::batch_norm::inverse_root;
 use super::{Bound, kernel};
@@ -11,7 +11,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Reparametrize;
 
-/// What the loops count.
+/// The sizes and numbers of a reparametrised weight.
 #[derive(Clone, Copy)]
 struct Parts {
     outer: usize,
@@ -35,13 +35,13 @@ impl Parts {
         (self.outer * self.inner) as f64
     }
 
-    /// Where the elements of a part are.
+    /// Returns the indices of the elements of a part.
     fn places(self, part: usize) -> impl Iterator<Item = usize> {
         let starts = (0..self.outer).map(move |outer| (outer * self.count + part) * self.inner);
         starts.flat_map(move |start| start..start + self.inner)
     }
 
-    /// Mean and `1 / std` of a part.
+    /// Returns the mean and `1 / std` of a part.
     fn statistics(self, v: &[f32], part: usize) -> (f32, f32) {
         let sum: f64 = if self.center { self.places(part).map(|at| f64::from(v[at])).sum() } else { 0.0 };
         let mean = sum / self.length();
@@ -49,18 +49,18 @@ impl Parts {
         (mean as f32, inverse_root(squares / self.length(), self.eps))
     }
 
-    /// The statistics of a part as they were saved.
+    /// Returns the saved statistics of a part.
     fn saved(self, saved: &[f32], part: usize) -> (f32, f32) {
         if self.center { (saved[part], saved[self.count + part]) } else { (0.0, saved[part]) }
     }
 
-    /// What a part is multiplied with.
+    /// Returns the factor of a part.
     fn factor(self, g: Option<&[f32]>, part: usize) -> f32 {
         self.factor as f32 * g.map_or(1.0, |g| g[part])
     }
 }
 
-/// The weight; in training also the statistics.
+/// Computes the weight, and in training also saves the statistics.
 pub(super) fn forward(op: &Reparametrize, operands: &mut Operands<'_>) -> Bound {
     let parts = Parts::new(op)?;
     let length = count(&op.sizes);
@@ -86,7 +86,7 @@ pub(super) fn forward(op: &Reparametrize, operands: &mut Operands<'_>) -> Bound 
     })
 }
 
-/// The gradients that the operation writes.
+/// Computes the gradients that the operation writes.
 pub(super) fn backward(op: &Reparametrize, operands: &mut Operands<'_>) -> Bound {
     let parts = Parts::new(op)?;
     let length = count(&op.sizes);

@@ -1,4 +1,4 @@
-//! Repeated rows and columns, `y[h, w] = x[h / SH, w / SW]` for scales SH and SW.
+//! Nearest-neighbour upsampling: repeated rows and columns, `y[h, w] = x[h / SH, w / SW]` for scales SH and SW.
 //!
 //! Backward: `dx[h, w]` is the sum of `dy` over its SH x SW copies.
 
@@ -9,7 +9,7 @@ use crate::parallel;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Resize;
 
-/// `[SH, SW]`, the input's W, and the lengths of input and output.
+/// Returns the scales [SH, SW], the input's W, and the elements of input and output.
 fn resolve(op: &Resize, operands: &Operands<'_>) -> ([usize; 2], usize, [usize; 2]) {
     let scale = op.scale_factor.map(|scale| count(&[scale]));
     let [height, width] = op.input;
@@ -18,14 +18,14 @@ fn resolve(op: &Resize, operands: &Operands<'_>) -> ([usize; 2], usize, [usize; 
     (scale, count(&[width]), [input, output])
 }
 
-/// `y` from `x`, a row of `y` at a time.
+/// Computes `y` from `x`, one row of `y` at a time.
 pub(super) fn forward(op: &Resize, operands: &mut Operands<'_>) -> Bound {
     let ([tall, wide], width, [input, output]) = resolve(op, operands);
     let input = operands.source(Slot::Input(0), input)?;
     let mut output = operands.target(Slot::Output, output)?;
     kernel(move |_| {
         let x = input.get();
-        // Rows of all planes are counted through; SH divides the rows of a plane, so row / SH is the input's row.
+        // Rows are numbered across all planes. SH divides the rows of an output plane, so row / SH is the input's row.
         parallel::pieces(None, output.get(), width * wide, |row, _, y| {
             let x = &x[row / tall * width..][..width];
             y.chunks_exact_mut(wide).zip(x).for_each(|(y, &x)| y.fill(x));
@@ -34,7 +34,7 @@ pub(super) fn forward(op: &Resize, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy`, a row of `dx` at a time.
+/// Computes `dx` from `dy`, one row of `dx` at a time.
 pub(super) fn backward(op: &Resize, operands: &mut Operands<'_>) -> Bound {
     let ([tall, wide], width, [input, output]) = resolve(op, operands);
     let gradient = operands.source(Slot::Gradient, output)?;

@@ -1,6 +1,6 @@
-//! Heads turned by angles that grow with their step: rotary position embedding.
+//! Rotary position embedding: heads rotated by angles that grow with the time step.
 //!
-//! Backward: the gradient turned back.
+//! Backward: the gradient rotated back.
 
 use super::positions::Position;
 use super::{Bound, kernel};
@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Rotary;
 
-/// Elements of the batch, and steps and elements of a sample's rows.
+/// Returns the elements of the batch, the rows of a sample, and the elements of a row.
 fn resolve(op: &Rotary, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("heads that turn and are not in their rows"));
@@ -20,7 +20,7 @@ fn resolve(op: &Rotary, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     Ok([length, count(&[elements / row.max(1)]), count(&[row])])
 }
 
-/// Turns the rows of `x` into `y`, or those of `y` where there is no `x`; backwards with `sign` -1.
+/// Rotates the rows of `x` into `y`, or those of `y` in place if there is no `x`. With `sign` -1 it rotates back.
 fn turned(
     op: &Rotary,
     (mut pair, accumulate): (Pair, bool),
@@ -43,7 +43,7 @@ fn turned(
                 y.copy_from_slice(x);
             }
             for (number, (turn, &[first, apart])) in turns.iter().zip(&places).enumerate() {
-                // A turn has 2^64 parts: what wraps is whole turns.
+                // A full turn has 2^64 parts, so a wrapped product loses only whole turns.
                 let number = op.number(before.wrapping_add((index % steps) as u64), number as u64);
                 let part = turn.wrapping_mul(number) as i64;
                 let (sin, cos) = (part as f64 * (std::f64::consts::PI / 9_223_372_036_854_775_808.0)).sin_cos();
@@ -60,14 +60,14 @@ fn turned(
     })
 }
 
-/// `y` from `x`, in place or not.
+/// Computes `y` from `x`, in place or not.
 pub(super) fn forward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
     let [length, steps, row] = resolve(op, operands)?;
     let before = op.follows.then(|| Position::new(operands)).transpose()?;
     turned(op, (operands.pair(Slot::Input(0), Slot::Output, length)?, false), before, [steps, row], 1.0)
 }
 
-/// `dx` from `dy`, in place or not.
+/// Computes `dx` from `dy`, in place or not.
 pub(super) fn backward(op: &Rotary, operands: &mut Operands<'_>) -> Bound {
     let [length, steps, row] = resolve(op, operands)?;
     turned(op, operands.gradients(0, length)?, None, [steps, row], -1.0)

@@ -1,4 +1,4 @@
-//! The position of each step in its segment, `y[b, t] = t - (the first step of b with the number of t)`.
+//! Position of each step in its segment, `y[b, t] = t - (the first step of b with the segment number of t)`.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -6,7 +6,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::SegmentPositions;
 
-/// Positions from the numbers of segments, which do not fall.
+/// Computes the positions from the segment numbers, which never decrease.
 pub(super) fn forward(op: &SegmentPositions, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() {
         return Err(Error::Damaged("positions that are no indices"));

@@ -1,4 +1,4 @@
-//! Steps of a recurrent layer behind those before, whose last outputs are kept, that of step t in row `t % 2`, and of an LSTM its c.
+//! Current time steps of a recurrent layer in generation. The last outputs are kept (step t in row `t % 2`), and an LSTM's c.
 
 use super::cells;
 use super::{Parameters, Sizes};
@@ -10,7 +10,7 @@ use crate::parallel::grown;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{CachedRecurrence, Cell};
 
-/// The output of the steps that are of the sequence, and 0 behind them.
+/// Computes the output of the steps that belong to the sequence, and 0 after them.
 pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bound {
     let whole = op.whole();
     let sizes = Sizes::new(&whole, operands)?;
@@ -31,7 +31,7 @@ pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bou
         let scratch = grown(frame.scratch, samples * (width + 2 * hidden));
         let (sums, others) = scratch.split_at_mut(samples * width);
         let (others, units) = others.split_at_mut(samples * hidden);
-        // What a cell goes on from: an LSTM's c, or the output before.
+        // The state of a cell: an LSTM's c, or a GRU's previous output.
         let states = kept_cells.as_mut().map_or(others, |cells| cells.get());
         y.fill(0.0);
         if before == 0 {

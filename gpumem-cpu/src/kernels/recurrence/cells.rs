@@ -1,9 +1,9 @@
-//! One step of one sample: gates of all units side by side, `[G, H]`.
+//! One step of one sample. The gates of all units are side by side, [G, H].
 
 use crate::kernels::pointwise::logistic;
 use gpumem_core::program::ops::Cell;
 
-/// The gates of a unit after their functions, from `p` and `s` of gate `k` as `p(k)` and `s(k)`; as many of the four as the cell has.
+/// Returns the activated gates of a unit. `p(k)` and `s(k)` are the values for gate `k`. Only the cell's gates of the four are used.
 #[inline(always)]
 fn gates(cell: Cell, p: impl Fn(usize) -> f32, s: impl Fn(usize) -> f32) -> [f32; 4] {
     let sum = |gate: usize| p(gate) + s(gate);
@@ -18,12 +18,12 @@ fn gates(cell: Cell, p: impl Fn(usize) -> f32, s: impl Fn(usize) -> f32) -> [f32
     }
 }
 
-/// NaN stays what it is.
+/// Returns `max(x, 0)`. NaN stays NaN.
 fn rectified(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
-/// The output of a unit from its gates and what it goes on from: an LSTM's c, a GRU's output before.
+/// Returns the output of a unit from its gates and its state, which it updates: an LSTM's c, or a GRU's previous output.
 #[inline(always)]
 fn output(cell: Cell, [a, b, c, d]: [f32; 4], state: &mut f32) -> f32 {
     match cell {
@@ -39,7 +39,7 @@ fn output(cell: Cell, [a, b, c, d]: [f32; 4], state: &mut f32) -> f32 {
     }
 }
 
-/// A step whose gates are kept in place of `p`.
+/// Computes a step whose gates overwrite `p`.
 pub(super) fn forward_in_place(cell: Cell, p: &mut [f32], s: &[f32], state: &mut [f32], h: &mut [f32]) {
     let hidden = h.len();
     for j in 0..hidden {
@@ -51,7 +51,7 @@ pub(super) fn forward_in_place(cell: Cell, p: &mut [f32], s: &[f32], state: &mut
     }
 }
 
-/// A step whose gates are not kept.
+/// Computes a step whose gates are not kept.
 pub(super) fn forward(cell: Cell, p: &[f32], s: &[f32], state: &mut [f32], h: &mut [f32]) {
     let hidden = h.len();
     for j in 0..hidden {
@@ -60,27 +60,27 @@ pub(super) fn forward(cell: Cell, p: &[f32], s: &[f32], state: &mut [f32], h: &m
     }
 }
 
-/// A step of a plain cell, whose `p` is where its output goes.
+/// Computes a step of a plain cell. `h` holds `p` at first, and the output overwrites it.
 pub(super) fn forward_plain(cell: Cell, s: &[f32], h: &mut [f32]) {
     for (h, &s) in h.iter_mut().zip(s) {
         *h = gates(cell, |_| *h, |_| s)[0];
     }
 }
 
-/// What a step of the backward pass is made of.
+/// The inputs of one step of the backward pass.
 pub(super) struct Handed<'a> {
-    /// The gradient of the step's output, but for what [`Handed::direct`] has.
+    /// The gradient of the step's output, without the part in [`Handed::direct`].
     pub(super) dh: &'a mut [f32],
-    /// What the step after it handed on beside its product: of an LSTM for c, of a GRU for h.
+    /// The gradient that the next step passed on inside the cell: of an LSTM's c, or of a GRU's h.
     pub(super) direct: &'a mut [f32],
-    /// `s_n` of a GRU.
+    /// A GRU's `s_n`.
     pub(super) s: &'a [f32],
-    /// The output of the step, and of the one before.
+    /// The output of the step. The next field is the output of the previous step, `None` for the first step.
     pub(super) h: &'a [f32],
     pub(super) before: Option<&'a [f32]>,
 }
 
-/// An LSTM's c of all steps from the gates `[B, T, 4 H]`, into `[B, T, H]`.
+/// Computes an LSTM's c of all steps [B, T, H] from the gates [B, T, 4 H].
 pub(super) fn states(gates: &[f32], states: &mut [f32], [steps, hidden]: [usize; 2], reverse: bool) {
     let samples = gates.chunks_exact(steps * 4 * hidden).zip(states.chunks_exact_mut(steps * hidden));
     for (gates, states) in samples {
@@ -95,13 +95,13 @@ pub(super) fn states(gates: &[f32], states: &mut [f32], [steps, hidden]: [usize;
     }
 }
 
-/// `o * tanh(c)` of a step of an LSTM.
+/// Computes `o * tanh(c)` for a step of an LSTM.
 pub(super) fn lstm_units(gates: &[f32], c: &[f32], units: &mut [f32]) {
     let o = &gates[3 * c.len()..];
     units.iter_mut().zip(o.iter().zip(c)).for_each(|(u, (o, c))| *u = o * c.tanh());
 }
 
-/// The gradients of an LSTM's gates, in their place.
+/// Overwrites an LSTM's gates with their gradients.
 pub(super) fn lstm_back(gates: &mut [f32], back: Handed<'_>, c: &[f32], before: Option<&[f32]>) {
     let hidden = c.len();
     for j in 0..hidden {
@@ -118,7 +118,7 @@ pub(super) fn lstm_back(gates: &mut [f32], back: Handed<'_>, c: &[f32], before: 
     }
 }
 
-/// The gradients of a GRU's gates, in their place, and `ds_n`.
+/// Overwrites a GRU's gates with their gradients, and computes `ds_n`.
 pub(super) fn gru_back(gates: &mut [f32], back: Handed<'_>, of_n: &mut [f32]) {
     let hidden = of_n.len();
     for j in 0..hidden {
@@ -134,7 +134,7 @@ pub(super) fn gru_back(gates: &mut [f32], back: Handed<'_>, of_n: &mut [f32]) {
     }
 }
 
-/// The gradient of a plain cell's gate, where the gradient of the output may be.
+/// Computes the gradient of a plain cell's gate. With `in_place`, the memory of the gate holds `dy`.
 pub(super) fn plain_back(cell: Cell, gates: &mut [f32], back: Handed<'_>, in_place: bool) {
     for (gate, (&dh, &h)) in gates.iter_mut().zip(back.dh.iter().zip(back.h)) {
         let dh = if in_place { *gate + dh } else { dh };

@@ -1,4 +1,4 @@
-//! A recurrent layer with the maps of what arrives: what products and a recurrence compute one after the other, in their order.
+//! Recurrent layer with its input projection. It computes the products and the recurrence one after the other, as separate operations would.
 
 use super::{Parameters, Rooms, Sizes, Way, sum_bias, sum_weight, walk, walk_back};
 use crate::kernels::product::{add_bias, sum_rows};
@@ -10,7 +10,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Cell, WholeRecurrence};
 
-/// The map of what arrives of one direction.
+/// The input projection of one direction.
 struct Map {
     rows: usize,
     inputs: usize,
@@ -36,7 +36,7 @@ impl Map {
     }
 }
 
-/// Elements of the tensor in which the gates of all directions are, so many of each.
+/// Returns the elements of the tensor for the gates of all directions. `gates` counts those of one direction.
 fn room(op: &WholeRecurrence, operands: &Operands<'_>, gates: usize) -> Result<usize, Error> {
     let all = gates.saturating_mul(count(&[op.directions]));
     let room = operands.any_length(Slot::Saved(0)).filter(|&room| room >= all);
@@ -51,7 +51,7 @@ struct Forth {
     parameters: Parameters,
 }
 
-/// The output, and the gates where cuDNN would have its reserve.
+/// Computes the output, and the gates, which are kept in the memory of cuDNN's reserve.
 pub(in crate::kernels) fn forward(op: &WholeRecurrence, operands: &mut Operands<'_>) -> Bound {
     let inner = op.recurrence();
     let sizes = Sizes::new(&inner, operands)?;
@@ -72,7 +72,7 @@ pub(in crate::kernels) fn forward(op: &WholeRecurrence, operands: &mut Operands<
             if let Some(bias) = map_bias {
                 add_bias(gates, bias.get());
             }
-            // The gate of a plain cell is the output.
+            // The gate of a plain cell is its output.
             let gates = if inner.cell.is_plain() { (Some(&*gates), None) } else { (None, Some(gates)) };
             walk(&sizes, *way, gates, parameters, output.get(), frame);
         }
@@ -82,7 +82,7 @@ pub(in crate::kernels) fn forward(op: &WholeRecurrence, operands: &mut Operands<
 /// One direction of the backward pass.
 struct Back {
     way: Way,
-    /// Elements of the gates in front of its own.
+    /// The elements of the gates of earlier directions.
     start: usize,
     map: Map,
     parameters: Parameters,
@@ -117,7 +117,7 @@ impl Back {
     }
 }
 
-/// All gradients. The direction that goes backwards comes first, as it does where products stand by themselves.
+/// Computes all gradients. The reverse direction comes first, as in a plan with separate products.
 pub(in crate::kernels) fn backward(op: &WholeRecurrence, operands: &mut Operands<'_>) -> Bound {
     let inner = op.recurrence();
     let sizes = Sizes::new(&inner, operands)?;
