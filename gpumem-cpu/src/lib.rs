@@ -1,22 +1,22 @@
-//! The CPU backend of gpumem: walks a planned program in one host arena.
+//! The CPU backend of gpumem. It runs a planned program in one arena in host memory.
 //!
-//! [`Cpu`] is a [`Device`]. Loading a [`Job`] allocates the arena, checks both programs against it and binds every
-//! operation to its tensors; what is left at run time is a list of calls. The results are the reference for the other
-//! backends, and on one machine they depend on the seed only: every reduction is cut at places that the shapes decide, never the number
-//! of threads. On another machine products and elementary functions may round in another way.
+//! [`Cpu`] is a [`Device`]. Loading a [`Job`] allocates the arena, checks all programs against it and binds each operation to its tensors.
+//! At run time, only a list of calls is left. The results are the reference for the other backends. On one machine they depend on the seed
+//! only: each reduction is split at points that the shapes determine, never the number of threads. On another machine, products and
+//! elementary functions may round differently.
 //!
 //! | layer of this crate | what it does |
 //! | --- | --- |
-//! | `arena` | the one allocation, and the only way to bytes in it |
-//! | `operands` | checks an operation's tensors once and hands out slices that cannot overlap |
-//! | `matrix`, `parallel` | products on top of `gemm-f32`, reductions on top of `rayon`, both with fixed cuts |
-//! | `simd` | the widest instructions that the machine has, chosen at run time |
-//! | `kernels` | one operation a file, forward and backward side by side |
-//! | `load`, `session` | a program becomes a list of kernels; the list is run |
+//! | `arena` | owns the one allocation and gives the only access to its bytes |
+//! | `operands` | checks an operation's tensors once and returns slices that cannot overlap |
+//! | `matrix`, `parallel` | compute products with `gemm-f32` and reductions with `rayon`, both split at fixed points |
+//! | `simd` | selects the widest vector instructions of the machine at run time |
+//! | `kernels` | implement one operation per file, forward and backward |
+//! | `load`, `session` | turn a program into a list of kernels, and run that list |
 //!
 //! # Example
 //!
-//! A program of one operation, `y = max(x, 0)` for four numbers, at the level at which the generated code works:
+//! A program of one operation, `y = max(x, 0)` for four numbers, on the level of the generated code:
 //!
 //! ```
 //! use gpumem_core::memory::place::Placed;
@@ -66,13 +66,17 @@
 //! # Ok::<(), gpumem_core::error::Error>(())
 //! ```
 //!
-//! # Outside the arena
+//! # Memory outside the arena
 //!
-//! Unfolded images and packed blocks of matrix products live in buffers of the host that grow to the largest operation
-//! and are reused from step to step; so do the samples of small maps that make one product (4 MiB unfolded, and what goes
-//! into and comes out of it), partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight), a gradient that
-//! is clipped, a slice and the weight of a convolution of volumes, and with `emulate()` the tensors of an operation whose channels lie last.
-//! A GPU's budget counts such workspaces; the host's memory is not what this library budgets.
+//! These values are in host buffers, which grow to the largest operation and are reused from step to step:
+//!
+//! * unfolded images and packed blocks of matrix products;
+//! * samples of small maps that form one product (4 MiB unfolded, plus the product's input and output);
+//! * partial sums of convolution weight gradients (16 MiB at most, or one copy of the weight);
+//! * a clipped gradient, and a slice and the weight of a convolution of volumes;
+//! * with `emulate()`, the tensors of an operation in channels-last layout.
+//!
+//! A GPU's budget counts such workspaces. The host's memory is not what this library budgets.
 
 mod arena;
 mod kernels;
@@ -93,7 +97,7 @@ use gpumem_core::run::device::{Device, Job};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::sync::Arc;
 
-/// How messages call this device.
+/// The name of this device in messages.
 const DEVICE: &str = "the CPU";
 
 /// The CPU as a device.
@@ -105,15 +109,15 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// All cores, through rayon's global pool.
+    /// Returns a device that uses all cores, through rayon's global pool.
     pub fn new() -> Cpu {
         Cpu { pool: None, poison: cfg!(debug_assertions), emulates: false }
     }
 
-    /// A pool of `threads` threads of its own. The results do not depend on their number.
+    /// Returns a device with its own pool of `threads` threads. The results do not depend on their number.
     ///
     /// # Errors
-    /// Threads that the system does not grant, and none at all.
+    /// Returns an error for 0 threads, or if the system refuses to start the threads.
     pub fn with_threads(threads: usize) -> Result<Cpu, Error> {
         if threads == 0 {
             let what = "nothing runs on 0 threads; use 1 or more, or Cpu::new()".into();
@@ -126,15 +130,15 @@ impl Cpu {
         Ok(Cpu { pool: Some(Arc::new(pool)), ..Cpu::new() })
     }
 
-    /// Whether memory is filled with NaN before a tensor's life begins and after it ends, so that a tensor that is read
-    /// outside its planned lifetime shows in the results. On by default in builds with debug assertions.
+    /// Enables or disables poisoning: memory is filled with NaN before a tensor's lifetime begins and after it ends. A tensor that is read outside
+    /// its planned lifetime then shows in the results. The default is on in builds with debug assertions.
     pub fn with_poison(self, poison: bool) -> Cpu {
         Cpu { poison, ..self }
     }
 
-    /// The CPU in place of a card: a network that is aimed at 16 bits runs here in f32, so that a machine without a card can test
-    /// it. The program and the order of its tensors in memory are the same, in an arena of twice the size; what rounding to 16
-    /// bits does to the results is not shown. Without this, such a network is refused.
+    /// Lets the CPU stand in for a card: a network for 16-bit precision runs in f32, so that a machine without a card can test it. The program and
+    /// the order of its tensors in memory are the same, in an arena of twice the size. The effect of rounding to 16 bits does not show.
+    /// Without this setting, such a network is refused.
     pub fn emulate(self) -> Cpu {
         Cpu { emulates: true, ..self }
     }

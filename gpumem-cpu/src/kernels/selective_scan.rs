@@ -5,8 +5,8 @@
 //! `du = d dy + delta (g . b)`, `ddelta = u (g . b) + g . (A a h[t - 1])`, `dA = sum of g delta a h[t - 1]`, and summed over channels
 //! `db = g delta u`, `dc = dy h`.
 //!
-//! Channels go through the steps in groups, each the lanes of one vector. States before each chunk of steps come first, those within a
-//! chunk when the way back comes to it.
+//! A group of channels runs through the steps at a time, each channel in a lane of one vector. The backward pass first computes the states
+//! before each chunk of steps. It recomputes the states within a chunk when it reaches that chunk.
 
 use super::attention::for_heads;
 use super::exponential::exp;
@@ -20,13 +20,13 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::SelectiveScan;
 use rayon::prelude::*;
 
-/// Channels that go through the steps together.
+/// The channels of a group.
 pub(super) const GROUP: usize = SelectiveScan::GROUP as usize;
 
-/// Steps whose states are there at a time.
+/// The steps of a chunk, whose states exist at the same time.
 const CHUNK: usize = SelectiveScan::CHUNK as usize;
 
-/// A number of each channel of a group; 0 for those that there are not.
+/// One number per channel of a group. Lanes after the last channel are 0.
 pub(super) type Lanes = [f32; GROUP];
 
 #[derive(Clone, Copy)]
@@ -47,7 +47,7 @@ impl Sizes {
         Ok(Sizes { samples, steps, channels, states })
     }
 
-    /// Lengths of the six inputs.
+    /// Returns the elements of the six inputs.
     pub(super) fn lengths(&self) -> [usize; 6] {
         let of = |factors: &[usize]| factors.iter().fold(1, |product: usize, &factor| product.saturating_mul(factor));
         let wide = of(&[self.samples, self.steps, self.channels]);
@@ -60,7 +60,7 @@ impl Sizes {
     }
 }
 
-/// What the operation reads.
+/// The inputs of the operation.
 pub(super) struct Inputs {
     sizes: Sizes,
     u: Source,
@@ -86,7 +86,7 @@ impl Inputs {
         })
     }
 
-    /// A group of channels of a sample.
+    /// Returns a group of channels of a sample.
     pub(super) fn group(&self, sample: usize, group: usize) -> Group<'_> {
         let Sizes { steps, channels, states, .. } = self.sizes;
         let (row, narrow) = (steps * channels, steps * states);
@@ -107,7 +107,7 @@ impl Inputs {
     }
 }
 
-/// Channels of one sample that go through the steps together.
+/// A group of channels of one sample.
 pub(super) struct Group<'a> {
     channels: usize,
     states: usize,
@@ -121,7 +121,7 @@ pub(super) struct Group<'a> {
     skip: Lanes,
 }
 
-/// Numbers as lanes.
+/// Returns numbers as lanes. The remaining lanes are 0.
 #[inline(always)]
 fn lanes(numbers: &[f32]) -> Lanes {
     let mut lanes = [0.0; GROUP];
@@ -129,7 +129,7 @@ fn lanes(numbers: &[f32]) -> Lanes {
     lanes
 }
 
-/// `f` of each lane.
+/// Returns `f` of each lane.
 #[inline(always)]
 fn each(f: impl Fn(usize) -> f32) -> Lanes {
     let mut lanes = [0.0; GROUP];
@@ -139,7 +139,7 @@ fn each(f: impl Fn(usize) -> f32) -> Lanes {
     lanes
 }
 
-/// The sum of `f` of each lane, by halves.
+/// Returns the sum of `f` over the lanes. Each round adds the upper half to the lower one.
 #[inline(always)]
 fn total(f: impl Fn(usize) -> f32) -> f32 {
     let mut sums = each(f);
@@ -154,26 +154,26 @@ fn total(f: impl Fn(usize) -> f32) -> f32 {
 }
 
 impl Group<'_> {
-    /// A step's numbers of the group's channels.
+    /// Returns the numbers of the group's channels at a step.
     #[inline(always)]
     fn row(&self, data: &[f32], t: usize) -> Lanes {
         lanes(&data[t * self.channels + self.first..][..self.width])
     }
 
-    /// u, delta and their product of a step.
+    /// Returns u, delta and their product at a step.
     #[inline(always)]
     fn step(&self, t: usize) -> [Lanes; 3] {
         let (u, delta) = (self.row(self.u, t), self.row(self.delta, t));
         [u, delta, each(|i| u[i] * delta[i])]
     }
 
-    /// A step of b or c.
+    /// Returns b or c at a step.
     #[inline(always)]
     fn narrow<'d>(&self, data: &'d [f32], t: usize) -> &'d [f32] {
         &data[t * self.states..][..self.states]
     }
 
-    /// A for each state: `-exp(A_log)`.
+    /// Computes A for each state: `-exp(A_log)`.
     #[inline(always)]
     fn decays(&self, a: &mut [Lanes]) {
         for (n, a) in a.iter_mut().enumerate() {
@@ -185,7 +185,7 @@ impl Group<'_> {
     }
 }
 
-/// So many steps of a group, from what its states are to what they become. There are as many lanes for A as for states.
+/// Several forward steps of a group. `room` holds A and then the states, which are updated.
 pub(super) struct Forward<'a> {
     pub(super) group: &'a Group<'a>,
     pub(super) room: &'a mut [Lanes],
@@ -216,7 +216,7 @@ impl Loop for Forward<'_> {
     }
 }
 
-/// `y` from u, delta, A_log, b, c and d.
+/// Computes `y` from u, delta, A_log, b, c and d.
 pub(super) fn forward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let inputs = Inputs::new(sizes, operands)?;
@@ -235,30 +235,30 @@ pub(super) fn forward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound 
     })
 }
 
-/// The columns of the first groups, and the rest.
+/// Returns the columns of the first groups, and the remaining columns.
 pub(super) fn split(y: MatrixMut<'_>, groups: usize) -> (MatrixMut<'_>, MatrixMut<'_>) {
     let at = y.width().min(groups * GROUP);
     y.split_columns(at)
 }
 
-/// Scratch memory of so many lanes.
+/// Calls `f` with scratch memory of so many lanes.
 pub(super) fn with_lanes(length: usize, f: impl FnOnce(&mut [Lanes])) {
     with_scratch(length * GROUP, |scratch| f(scratch.as_chunks_mut().0));
 }
 
-/// What a group's way back makes.
+/// The results of a group's backward pass.
 struct Made<'a> {
     du: Option<MatrixMut<'a>>,
     ddelta: Option<MatrixMut<'a>>,
-    /// For each group the sums of db `[T, N]`, then those of dc.
+    /// The sums of db [T, N] for each group, followed by those of dc.
     sums: &'a mut [f32],
-    /// The sample's share of dA `[D, N]`, and of dd `[D]`.
+    /// The sample's share of dA [D, N]. The next field is its share of dd [D].
     da: &'a mut [f32],
     dskip: &'a mut [f32],
 }
 
 impl<'a> Made<'a> {
-    /// That of the first groups, and the rest.
+    /// Splits off the results of the first groups.
     fn split(self, groups: usize, sizes: &Sizes) -> (Made<'a>, Made<'a>) {
         let wide = |matrix: Option<MatrixMut<'a>>| matrix.map(|matrix| split(matrix, groups)).unzip();
         let ((du, other_du), (ddelta, other_ddelta)) = (wide(self.du), wide(self.ddelta));
@@ -272,7 +272,7 @@ impl<'a> Made<'a> {
 }
 
 impl Group<'_> {
-    /// Some steps, with `a[t]` and the states of each: the first of those are the states before them.
+    /// Computes some steps with `a[t]` and the states of each. `kept` begins with the states before these steps.
     #[inline(always)]
     fn advance(&self, [first, length]: [usize; 2], a: &[Lanes], decays: &mut [Lanes], kept: &mut [Lanes]) {
         let states = self.states;
@@ -291,18 +291,18 @@ impl Group<'_> {
     }
 }
 
-/// The way back of a group.
+/// The backward pass of a group.
 struct Back<'a> {
     group: &'a Group<'a>,
     dy: &'a [f32],
     steps: usize,
     room: &'a mut [Lanes],
     made: Made<'a>,
-    /// Whether du and ddelta are added to what is there.
+    /// True if du (or ddelta) is added to the gradient that is already there.
     adds: [bool; 2],
 }
 
-/// What goes through the steps on the way back, for each state.
+/// The values for each state that the backward pass carries from step to step.
 struct Walk<'a> {
     a: &'a [Lanes],
     /// `a[t + 1] g[t + 1]`.
@@ -310,7 +310,7 @@ struct Walk<'a> {
     da: &'a mut [Lanes],
 }
 
-/// Lanes that the way back needs: A, g and dA; a chunk's `a[t]`, and its states with those before it; and those before each chunk.
+/// Returns the lanes of a group's backward pass: A, g and dA; a chunk's `a[t]` and its states, with those before it; the states before each chunk.
 fn room_back(sizes: &Sizes) -> usize {
     (3 + CHUNK + CHUNK + 1 + sizes.steps.div_ceil(CHUNK)) * sizes.states
 }
@@ -366,7 +366,7 @@ impl Loop for Back<'_> {
 }
 
 impl Walk<'_> {
-    /// A step, of which `kept` are the states before and after it: `g . b` and `g . (A a h[t - 1])`. `sums` are those of db and dc.
+    /// Computes one step and returns `g . b` and `g . (A a h[t - 1])`. `kept` holds the states before and after it. Writes the sums db and dc.
     #[inline(always)]
     fn back(
         &mut self,
@@ -399,7 +399,7 @@ impl Walk<'_> {
     }
 }
 
-/// Writes a step of a gradient, or adds it, if it is wanted.
+/// Writes a step of a gradient, or adds to it. Does nothing if the gradient is `None`.
 #[inline(always)]
 fn put(out: &mut Option<MatrixMut<'_>>, t: usize, add: bool, made: &Lanes) {
     let Some(out) = out else { return };
@@ -411,7 +411,7 @@ fn put(out: &mut Option<MatrixMut<'_>>, t: usize, add: bool, made: &Lanes) {
     }
 }
 
-/// The gradients of the six inputs, as far as they are wanted.
+/// The gradients of the six inputs. `None` for those that the operation does not write.
 struct Wanted {
     wide: [Option<Gradient>; 2],
     a_log: Option<Gradient>,
@@ -432,7 +432,7 @@ impl Wanted {
     }
 }
 
-/// The gradients of u, delta, A_log, b, c and d.
+/// Computes the gradients of u, delta, A_log, b, c and d.
 pub(super) fn backward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound {
     let sizes = Sizes::new(op, operands)?;
     let inputs = Inputs::new(sizes, operands)?;
@@ -453,7 +453,7 @@ pub(super) fn backward(op: &SelectiveScan, operands: &mut Operands<'_>) -> Bound
     })
 }
 
-/// The gradients of u and delta, and each sample's and each group's shares of the others.
+/// Computes the gradients of u and delta, and the shares of samples and groups in the other gradients.
 fn walk_back<'g>(
     inputs: &Inputs,
     dy: &[f32],
@@ -487,7 +487,7 @@ fn walk_back<'g>(
     });
 }
 
-/// db and dc: the sums over all groups.
+/// Computes db and dc, the sums over all groups.
 fn sum_groups(sizes: &Sizes, gradients: &mut [Option<Gradient>; 2], shares: &[f32], rooms: [usize; 4]) {
     let Sizes { steps, states, .. } = *sizes;
     let length = steps * states;
@@ -505,7 +505,7 @@ fn sum_groups(sizes: &Sizes, gradients: &mut [Option<Gradient>; 2], shares: &[f3
     }
 }
 
-/// A parameter's gradient: the sum over the samples' shares, which begin at `first` in the workspace.
+/// Computes a parameter's gradient, the sum of the samples' shares, which start at `first` in the workspace of a sample.
 fn sum_samples(gradient: &mut Option<Gradient>, shares: &[f32], each: usize, first: usize) {
     let Some(Gradient { target, accumulate }) = gradient else { return };
     let accumulate = *accumulate;

@@ -1,6 +1,6 @@
-//! The first `n` steps of each sequence, `y[t] = t < n ? x[t] : 0`, or from the last of them on, `y[t] = t < n ? x[n - 1 - t] : 0`.
+//! Sequence mask: `y[t] = t < n ? x[t] : 0` for a sequence of `n` steps, or in reverse order `y[t] = t < n ? x[n - 1 - t] : 0`.
 //!
-//! Backward: the same of `dy`.
+//! Backward: the same function of `dy`.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source, count};
@@ -9,7 +9,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::SequenceMask;
 
-/// Elements of the batch.
+/// Returns the elements of the batch.
 fn elements(op: &SequenceMask, operands: &Operands<'_>) -> Result<usize, Error> {
     match op.is_sound() {
         true => Ok(count(&[operands.batch(), op.steps, op.width])),
@@ -17,7 +17,7 @@ fn elements(op: &SequenceMask, operands: &Operands<'_>) -> Result<usize, Error> 
     }
 }
 
-/// The lengths of all samples.
+/// Returns the sequence lengths of all samples.
 fn lengths(operands: &Operands<'_>) -> Result<Source<u32>, Error> {
     operands.words(Slot::Input(1), count(&[operands.batch()]))
 }
@@ -33,7 +33,7 @@ fn masked(mut pair: Pair, accumulate: bool, op: &SequenceMask, lengths: Source<u
         parallel::pieces(source, target, steps * width, |sample, x, y| {
             let n = (lengths[sample] as usize).min(steps);
             let (first, rest) = y.split_at_mut(n * width);
-            // In place, the first steps are there, in their order.
+            // In place, the first steps are already there. Their order does not change.
             for (t, y) in first.chunks_exact_mut(width).enumerate().take_while(|_| x.is_some()) {
                 let from = if reverse { n - 1 - t } else { t };
                 let x = &x.unwrap_or_default()[from * width..][..width];
@@ -47,14 +47,14 @@ fn masked(mut pair: Pair, accumulate: bool, op: &SequenceMask, lengths: Source<u
     })
 }
 
-/// `y` from `x` and the lengths, in place or not.
+/// Computes `y` from `x` and the lengths, in place or not.
 pub(super) fn forward(op: &SequenceMask, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op, operands)?;
     let lengths = lengths(operands)?;
     masked(operands.pair(Slot::Input(0), Slot::Output, length)?, false, op, lengths)
 }
 
-/// `dx` from `dy` and the lengths, in place or not.
+/// Computes `dx` from `dy` and the lengths, in place or not.
 pub(super) fn backward(op: &SequenceMask, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op, operands)?;
     let lengths = lengths(operands)?;

@@ -1,6 +1,6 @@
-//! Sines and cosines of numbers, each at several frequencies: `y[t, i] = sin(t * f_i)`, and cosines beside them.
+//! Sinusoidal embedding: sines and cosines of numbers at several frequencies, `y[t, i] = sin(t * f_i)`, and the same with cosines.
 //!
-//! Backward: `dt` is the sum of `dy` times `f_i * cos(t * f_i)`, and of that times `-f_i * sin(t * f_i)`.
+//! Backward: `dt` is the sum of `dy * f_i * cos(t * f_i)` over the sines and of `dy * -f_i * sin(t * f_i)` over the cosines.
 
 use super::positions::Position;
 use super::{Bound, kernel};
@@ -10,11 +10,11 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{Angles, Sinusoid};
 
-/// Where an element of a row is from.
+/// The function that computes one element of a row.
 struct Place {
     frequency: f32,
     is_cosine: bool,
-    /// Whether it is the row's number in a grid, and not the column's.
+    /// True if the angle's number is the row in a grid, rather than the column.
     is_down: bool,
 }
 
@@ -34,7 +34,7 @@ fn places(op: &Sinusoid) -> Vec<Place> {
     (0..op.shape.last() as usize).map(place).collect()
 }
 
-/// The numbers.
+/// The source of the numbers.
 enum Numbers {
     Given(Source),
     Indices(Source<u32>),
@@ -57,7 +57,7 @@ impl Numbers {
     }
 }
 
-/// `y` from the numbers.
+/// Computes `y` from the numbers.
 pub(super) fn forward(op: &Sinusoid, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() {
         return Err(Error::Damaged("sines and cosines that are not whole pairs"));
@@ -85,7 +85,7 @@ pub(super) fn forward(op: &Sinusoid, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of the numbers.
+/// Computes the gradient of the numbers.
 pub(super) fn backward(op: &Sinusoid, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() || op.angles != Angles::Numbers {
         return Err(Error::Damaged("sines and cosines whose numbers have no gradient"));

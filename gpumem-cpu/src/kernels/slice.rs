@@ -1,4 +1,4 @@
-//! A part of a value along an axis, `y[.., t, :] = x[.., start + t, :]`.
+//! Slice along an axis, `y[.., t, :] = x[.., start + t, :]`.
 //!
 //! Backward: `dx[.., start + t, :] = dy[.., t, :]`, and 0 in the other rows.
 
@@ -10,7 +10,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Slice;
 use std::ops::Range;
 
-/// Elements of `x` at a position before the axis, and those of them that are the part.
+/// Returns the elements of `x` per position before the axis, and the range of them in the slice.
 fn resolve(op: &Slice) -> Result<(usize, Range<usize>), Error> {
     let whole = count(&[op.rows(), op.row()]);
     let [start, length] = [op.start, op.length].map(|rows| count(&[rows, op.row()]));
@@ -20,7 +20,7 @@ fn resolve(op: &Slice) -> Result<(usize, Range<usize>), Error> {
     }
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
     let (whole, part) = resolve(op)?;
     let samples = count(&[operands.batch(), op.outer()]);
@@ -32,7 +32,7 @@ pub(super) fn forward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &Slice, operands: &mut Operands<'_>) -> Bound {
     let (whole, part) = resolve(op)?;
     let samples = count(&[operands.batch(), op.outer()]);

@@ -1,4 +1,4 @@
-//! `y = exp(x) / sum(exp(x))` along an axis of C classes, with `inner` positions after it, or its logarithm.
+//! Softmax: `y = exp(x) / sum(exp(x))` along an axis of C classes, with `inner` positions after it, or its logarithm.
 //!
 //! Backward: `dx = y * (dy - sum over classes of dy * y)`, and of the logarithm `dx = dy - exp(y) * (sum over classes of dy)`.
 
@@ -11,15 +11,15 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Softmax;
 use std::ops::Range;
 
-/// Positions after the class axis that are worked on together.
+/// Positions after the class axis that are processed at a time.
 pub(super) const TILE: usize = 32;
 
-/// `0..inner` in tiles.
+/// Returns the tiles of `0..inner`.
 pub(super) fn tiles(inner: usize) -> impl Iterator<Item = Range<usize>> {
     (0..inner).step_by(TILE).map(move |start| start..inner.min(start + TILE))
 }
 
-/// The largest element of each position of a tile, and the sum of `exp(x - largest)`. `x` is `[C, inner]`.
+/// Returns the largest element of each position of a tile, and the sum of `exp(x - largest)`. `x` is [C, inner].
 pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> ([f32; TILE], [f64; TILE]) {
     let (mut maxima, mut sums) = ([f32::NEG_INFINITY; TILE], [0.0; TILE]);
     if inner == 1 {
@@ -39,13 +39,13 @@ pub(super) fn maxima_and_sums(x: &[f32], inner: usize, tile: &Range<usize>) -> (
     (maxima, sums)
 }
 
-/// Elements of the batch, of classes times inner, and after the axis.
+/// Returns the elements of the batch, of classes times inner, and after the axis.
 fn resolve(op: &Softmax, operands: &Operands<'_>) -> [usize; 3] {
     let slab = count(&[op.classes, op.inner]);
     [count(&[operands.batch(), op.outer, slab as u64]), slab, count(&[op.inner])]
 }
 
-/// `y` from `x`, in place or not.
+/// Computes `y` from `x`, in place or not.
 pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands);
     let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
@@ -58,7 +58,7 @@ pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
             }
             for tile in tiles(inner) {
                 let (maxima, sums) = maxima_and_sums(y, inner, &tile);
-                // What is subtracted, or multiplied with.
+                // The logarithm subtracts the end, softmax multiplies by it.
                 let ends = sums.map(|sum| if logarithm { sum.ln() } else { 1.0 / sum } as f32);
                 if inner == 1 {
                     let (max, end) = (maxima[0], ends[0]);
@@ -83,12 +83,12 @@ pub(super) fn forward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy` and `y`; `dx` may overwrite `dy`.
+/// Computes `dx` from `dy` and `y`. `dx` may overwrite `dy`.
 pub(super) fn backward(op: &Softmax, operands: &mut Operands<'_>) -> Bound {
     let [length, slab, inner] = resolve(op, operands);
     let (mut pair, accumulate) = operands.gradients(0, length)?;
     let output = operands.source(Slot::Output, length)?;
-    // A term of the sum, and the gradient with the sum.
+    // A term of the sum over classes, and the gradient given that sum.
     let logarithm = op.logarithm;
     let term = move |dy: f32, y: f32| if logarithm { f64::from(dy) } else { f64::from(dy) * f64::from(y) };
     let slope = move |dy: f32, y: f32, sum: f32| if logarithm { dy - exp(y) * sum } else { y * (dy - sum) };

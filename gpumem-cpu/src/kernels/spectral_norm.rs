@@ -1,7 +1,7 @@
-//! A weight over its largest singular value: `y = W / sigma` with `sigma = u^T W v`, where W has an element `w[a, r, b]` for each row `r` and
+//! Spectral normalisation: `y = W / sigma` with the largest singular value `sigma = u^T W v`. W has an element `w[a, r, b]` for each row `r` and
 //! each column `(a, b)`.
 //!
-//! Backward, with u, v and sigma as constants but for W in sigma: `dW = (dy - (sum of dy * W) / sigma * u v^T) / sigma`.
+//! Backward, with u and v as constants: `dW = (dy - (sum of dy * W) / sigma * u v^T) / sigma`.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -35,13 +35,13 @@ impl Matrix {
         self.rows * self.columns()
     }
 
-    /// Returns the places of the elements of a row, in the order of the columns.
+    /// Returns the indices of the elements of a row, in the order of the columns.
     fn places(self, row: usize) -> impl Iterator<Item = usize> {
         let starts = (0..self.outer).map(move |outer| (outer * self.rows + row) * self.inner);
         starts.flat_map(move |start| start..start + self.inner)
     }
 
-    /// Sets u to `W v` of length 1.
+    /// Sets u to `W v`, scaled to length 1.
     fn left(self, w: &[f32], u: &mut [f32], v: &[f32]) {
         let products: Vec<f64> = (0..self.rows)
             .map(|row| self.places(row).zip(v).map(|(at, v)| f64::from(w[at]) * f64::from(*v)).sum())
@@ -49,7 +49,7 @@ impl Matrix {
         self.normalize(&products, u);
     }
 
-    /// `W^T u`.
+    /// Returns `W^T u`.
     fn products(self, w: &[f32], u: &[f32]) -> Vec<f64> {
         let mut products = vec![0.0; self.columns()];
         for (row, u) in u.iter().enumerate() {
@@ -59,14 +59,14 @@ impl Matrix {
         products
     }
 
-    /// Writes a vector of length 1, or of less if it is shorter than `eps`.
+    /// Writes `from` scaled to length 1, or to a smaller length if `from` is shorter than `eps`.
     fn normalize(self, from: &[f64], to: &mut [f32]) {
         let length = from.iter().map(|x| x * x).sum::<f64>().sqrt().max(self.eps);
         to.iter_mut().zip(from).for_each(|(to, from)| *to = (from / length) as f32);
     }
 }
 
-/// The weight over sigma; in training also `1 / sigma`, u and v, or from those where it is computed again.
+/// Computes the weight over sigma. In training it saves `1 / sigma`, u and v; a recomputation reads the saved values.
 pub(super) fn forward(op: &SpectralNorm, operands: &mut Operands<'_>) -> Bound {
     let matrix = Matrix::new(op)?;
     let (rows, columns, length) = (matrix.rows, matrix.columns(), matrix.length());
@@ -78,7 +78,7 @@ pub(super) fn forward(op: &SpectralNorm, operands: &mut Operands<'_>) -> Bound {
         return kernel(move |_| of_saved(saved.get(), w.get(), y.get()));
     }
     let mut saved = operands.target_if_any(Slot::Saved(0), 1 + rows + columns)?;
-    // They are read and written, or only read.
+    // Training reads and writes u and v. Inference only reads them.
     let mut moving = match operands.target_if_any(Slot::Buffer(0), rows)? {
         Some(u) => Some((u, operands.target(Slot::Buffer(1), columns)?)),
         None => None,
@@ -111,7 +111,7 @@ pub(super) fn forward(op: &SpectralNorm, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The gradient of the weight.
+/// Computes the gradient of the weight.
 pub(super) fn backward(op: &SpectralNorm, operands: &mut Operands<'_>) -> Bound {
     let matrix = Matrix::new(op)?;
     let (rows, length) = (matrix.rows, matrix.length());

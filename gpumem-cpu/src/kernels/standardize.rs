@@ -1,6 +1,6 @@
-//! Channels less a number, over another one: `y[b, c, :] = scale[c] x[b, c, :] + shift[c]`.
+//! Standardisation of channels with constants: `y[b, c, :] = scale[c] x[b, c, :] + shift[c]`.
 //!
-//! Backward, of numbers: `dx[b, c, :] = scale[c] dy[b, c, :]`.
+//! Backward, if `x` is not of bytes: `dx[b, c, :] = scale[c] dy[b, c, :]`.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -11,14 +11,14 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::Standardize;
 
-/// Elements of all samples, those of a channel of one, and what each channel is multiplied with and what is added.
+/// Returns the elements of the batch, the elements of one channel of a sample, and the scale and shift of each channel.
 fn resolve(op: &Standardize, operands: &Operands<'_>) -> Result<(usize, usize, Vec<[f32; 2]>), Error> {
     let inner = count(&[op.inner()]).max(1);
     let lines = op.lines().ok_or(Error::Damaged("there are other numbers to standardise by than channels"))?;
     Ok((count(&[operands.batch(), op.output().elements().unwrap_or(u64::MAX)]), inner, lines))
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &Standardize, operands: &mut Operands<'_>) -> Bound {
     let (length, inner, lines) = resolve(op, operands)?;
     let line = move |plane: usize| lines[plane % lines.len()];
@@ -45,7 +45,7 @@ pub(super) fn forward(op: &Standardize, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy`, which it may overwrite.
+/// Computes `dx` from `dy`. `dx` may overwrite `dy`.
 pub(super) fn backward(op: &Standardize, operands: &mut Operands<'_>) -> Bound {
     let (length, inner, lines) = resolve(op, operands)?;
     let (mut pair, accumulate) = operands.gradients(0, length)?;

@@ -1,4 +1,4 @@
-//! Running statistics of before a step that may be skipped: see `gpumem_core::program::Action::SaveStatistics`.
+//! Running statistics from before a step, in case the step is skipped. See `gpumem_core::program::Action::SaveStatistics`.
 
 use super::mask::STATE_WORDS;
 use super::{Bound, kernel};
@@ -7,7 +7,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, StateWord};
 use std::ops::Range;
 
-/// Returns the elements that a running statistic of so many has in the copy, from number `first` on.
+/// Returns the range of a running statistic in the copy: `length` elements from `first` on.
 fn place(first: u64, length: usize, there: usize) -> Result<Range<usize>, Error> {
     let first = usize::try_from(first).unwrap_or(usize::MAX);
     let range = first..first.saturating_add(length);
@@ -17,7 +17,7 @@ fn place(first: u64, length: usize, there: usize) -> Result<Range<usize>, Error>
     Ok(range)
 }
 
-/// Binds the copy of a running statistic. Where a batch is split, only its first part makes it.
+/// Binds the copy of a running statistic. If a batch is split, only its first part copies.
 pub(super) fn save(first: u64, operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::Buffer(0))?;
     let statistic = operands.source(Slot::Buffer(0), length)?;
@@ -33,7 +33,7 @@ pub(super) fn save(first: u64, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// Binds the way back, for a step that is skipped.
+/// Binds the restoration of a running statistic after a skipped step.
 pub(super) fn restore(first: u64, operands: &mut Operands<'_>) -> Bound {
     let there = operands.any_length(Slot::Saved(0)).unwrap_or(0);
     let saved = operands.source(Slot::Saved(0), there)?;

@@ -1,7 +1,6 @@
-//! Sum of several values, `y = x0 + x1 + ..`; values that have no batch are added to every sample. The output may overwrite an
-//! input.
+//! Sum of several values, `y = x0 + x1 + ..`. Values without a batch are added to every sample. The output may overwrite an input.
 //!
-//! A sum passes its gradient on and needs no operation for it.
+//! Backward: a sum passes its gradient on, so it needs no operation.
 
 use super::pointwise::elements;
 use super::{Bound, kernel};
@@ -12,18 +11,18 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Sum;
 
-/// Elements of `slot`, which has one sample or as many as the output's `length`.
+/// Returns the elements of `slot`, which has either one sample or all `length` elements of the output.
 fn shared(operands: &Operands<'_>, slot: Slot, length: usize) -> Result<usize, Error> {
     let found = operands.length(slot)?;
     let each = length / operands.batch() as usize;
     if found == length || found == each { Ok(found) } else { Err(Error::Damaged("a branch has another shape")) }
 }
 
-/// `y` from all `x`.
+/// Computes `y` from all `x`.
 pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
     let length = elements(op.shape, operands);
     let branches = u8::try_from(op.branches).map_err(|_| Error::Damaged("a sum has over 255 branches"))?;
-    // In their order, `None` where the output itself is one: the sum must not depend on which branch it overwrites.
+    // The branches in their order. `None` marks a branch in the output's memory. The order keeps the sum independent of which branch it overwrites.
     let mut all: Vec<Option<Source>> = Vec::new();
     for slot in (0..branches).map(Slot::Input) {
         let is_own = operands.aliases(slot, Slot::Output);
@@ -32,7 +31,7 @@ pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
     let mut output = operands.target(Slot::Output, length)?;
     kernel(move |_| {
         parallel::pieces(None, output.get(), PIECE, |piece, _, y| {
-            // Not 0, which would make 0 of a sum of -0.
+            // The start is -0, because 0 would turn a sum of -0 into 0.
             let mut sum = [-0.0f32; PIECE];
             let sum = &mut sum[..y.len()];
             for branch in &all {
@@ -47,7 +46,7 @@ pub(super) fn forward(op: &Sum, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// Adds `x`, repeated without end, from element `start` on.
+/// Adds `x`, repeated cyclically, from element `start` on.
 fn add_cyclic(mut y: &mut [f32], x: &[f32], start: usize) {
     let mut at = start % x.len();
     while !y.is_empty() {

@@ -1,6 +1,6 @@
-//! Some rows of a sample by indices of its own, `y[b, c, :] = x[b, index[b, c], :]`.
+//! Gather of a sample's rows by its own indices, `y[b, c, :] = x[b, index[b, c], :]`.
 //!
-//! Backward: `dx[b, t, :]` is the sum of `dy[b, c, :]` over the places c whose index is t.
+//! Backward: `dx[b, t, :]` is the sum of `dy[b, c, :]` over all c whose index is t.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -9,7 +9,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Take;
 
-/// Elements of the batch's rows, its indices, and rows of a sample, elements of a row and indices of a sample.
+/// Returns the elements of the batch's input and indices, and the rows of a sample, the elements of a row and the indices of a sample.
 fn resolve(op: &Take, operands: &Operands<'_>) -> Result<([usize; 2], [usize; 3]), Error> {
     if op.rows == 0 || op.width == 0 || op.count == 0 {
         return Err(Error::Damaged("rows are taken of nothing"));
@@ -19,7 +19,7 @@ fn resolve(op: &Take, operands: &Operands<'_>) -> Result<([usize; 2], [usize; 3]
     Ok((lengths, [count(&[op.rows]), count(&[op.width]), count(&[op.count])]))
 }
 
-/// `y` from `x` and the indices.
+/// Computes `y` from `x` and the indices.
 pub(super) fn forward(op: &Take, operands: &mut Operands<'_>) -> Bound {
     let ([elements, indices], [rows, width, each]) = resolve(op, operands)?;
     let input = operands.source(Slot::Input(0), elements)?;
@@ -37,7 +37,7 @@ pub(super) fn forward(op: &Take, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// `dx` from `dy` and the indices.
+/// Computes `dx` from `dy` and the indices.
 pub(super) fn backward(op: &Take, operands: &mut Operands<'_>) -> Bound {
     let ([elements, indices], [rows, width, each]) = resolve(op, operands)?;
     let gradient = operands.source(Slot::Gradient, indices.saturating_mul(width))?;

@@ -1,17 +1,17 @@
-//! Weighted sums along both axes of maps, `y[o, p] = sum over h and w of a[o, h] * b[p, w] * x[h, w]`, where few weights are not 0:
-//! interpolation, and padding, whose gradients are sums of the same kind with their weights transposed.
+//! Sparse weighted sums along both axes of maps, `y[o, p] = sum over h and w of a[o, h] * b[p, w] * x[h, w]`. They serve interpolation and
+//! padding. The gradients are sums of the same kind, with transposed weights.
 
 use crate::parallel;
 
-/// What each element along one axis of y reads of x: places and weights.
+/// The taps of each element of y along one axis: indices of x and their weights.
 pub(super) struct Taps {
-    /// The first tap of each element, and the number of all.
+    /// The first tap of each element, followed by the number of all taps.
     starts: Vec<usize>,
     taps: Vec<(usize, f64)>,
 }
 
 impl Taps {
-    /// The taps of elements in their order.
+    /// Builds the taps from those of each element, in order.
     pub(super) fn new<T: IntoIterator<Item = (usize, f64)>>(elements: impl Iterator<Item = T>) -> Taps {
         let (mut starts, mut taps) = (vec![0], Vec::new());
         for element in elements {
@@ -21,7 +21,7 @@ impl Taps {
         Taps { starts, taps }
     }
 
-    /// What each of the `size` elements of x is read by.
+    /// Returns the transposed taps: for each of the `size` elements of x, the elements of y that read it.
     pub(super) fn transposed(&self, size: usize) -> Taps {
         let mut readers = vec![Vec::new(); size];
         for o in 0..self.len() {
@@ -30,7 +30,7 @@ impl Taps {
         Taps::new(readers.into_iter())
     }
 
-    /// Elements along the axis of y.
+    /// Returns the elements of y along the axis.
     pub(super) fn len(&self) -> usize {
         self.starts.len() - 1
     }
@@ -40,8 +40,8 @@ impl Taps {
     }
 }
 
-/// `y (+)=` the sums over planes of x that have rows of `width` elements and `height` of them, a row of `y` at a time: first along
-/// the height, then along the width.
+/// Writes the sums to `y`, or adds them, one row of `y` at a time: first along the height, then along the width. A plane of x has `height`
+/// rows of `width` elements.
 pub(super) fn sums(
     [rows, columns]: &[Taps; 2],
     [height, width]: [usize; 2],

@@ -1,5 +1,5 @@
-//! Three vectors, an anchor `a`, a positive `p` and a negative `n`, of `P` triples of vectors of `N` elements, and two values of which one
-//! is to be larger.
+//! Triplet margin loss and margin ranking loss. The former takes an anchor `a`, a positive `p` and a negative `n`, for `P` triples of vectors of
+//! `N` elements. The latter takes two values, one of which should be larger.
 //!
 //! ```text
 //! triplet  max(0, margin + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^q)^(1 / q); with `swap` min(|a - n|, |p - n|) for |a - n|
@@ -7,7 +7,7 @@
 //! ranking  max(0, margin - t (x - y))    dx = -t, dy = t, where it is not below 0
 //! ```
 //!
-//! All of it over the divisor.
+//! Both losses are divided by the divisor.
 
 use super::cosine_embedding::Vector;
 use super::loss::{Logits, Total, Weights};
@@ -16,10 +16,10 @@ use crate::operands::{Operands, count};
 use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Slot};
 
-/// A number that PyTorch adds to each element of a difference.
+/// The number that PyTorch adds to each element of a difference.
 const EPSILON: f64 = 1e-6;
 
-/// A norm of this degree of differences.
+/// A norm of this degree, of differences.
 #[derive(Clone, Copy)]
 struct Norm {
     degree: f64,
@@ -35,7 +35,7 @@ impl Norm {
         }
     }
 
-    /// The slope of a norm along the difference of two elements.
+    /// Returns the slope of a norm along the difference of two elements.
     fn slope(self, x: f32, y: f32, norm: f64) -> f64 {
         let d = difference(x, y);
         if norm == 0.0 || d == 0.0 { 0.0 } else { d.signum() * (d.abs() / norm).powf(self.degree - 1.0) }
@@ -46,7 +46,7 @@ fn difference(x: f32, y: f32) -> f64 {
     f64::from(x) - f64::from(y) + EPSILON
 }
 
-/// Other sides of a loss, from `first` on.
+/// Returns all inputs of a loss, of which `first` is the first.
 fn sides<const N: usize>(operands: &mut Operands<'_>, first: Logits, length: usize) -> Result<[Logits; N], Error> {
     let mut sides = vec![first];
     for number in 1..N {
@@ -55,12 +55,12 @@ fn sides<const N: usize>(operands: &mut Operands<'_>, first: Logits, length: usi
     sides.try_into().map_err(|_| Error::Damaged("a loss of several values has another number of them"))
 }
 
-/// Binds the loss of three vectors.
+/// Binds the triplet margin loss.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits, mut loss: Total) -> Bound {
     let Criterion { outer, classes, weight, .. } = *criterion;
     let (triples, length) = (count(&[operands.batch(), outer]), count(&[classes]));
     let mut sides: [Logits; 3] = sides(operands, a, count(&[operands.batch(), outer, classes]))?;
-    // The sum is made in double precision, which needs no scratch memory.
+    // The sum is computed in double precision, which needs no scratch memory.
     if operands.writes(Slot::Workspace) {
         operands.target(Slot::Workspace, triples)?;
     }
@@ -74,14 +74,14 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits
             let mut vectors = sides.each_mut().map(|side| Vector::of(side, range.clone()));
             let [a, p, n] = vectors.each_ref().map(Vector::values);
             let [near, far] = [norm.of(a, p), norm.of(a, n)];
-            // The share of the distance from the positive in that of the negative: half if both are equal.
+            // The share of |p - n| in the distance of the negative. It is one half if both distances are equal.
             let (across, swapped) = match swaps.then(|| norm.of(p, n)) {
                 Some(across) if across < far => (across, 1.0),
                 Some(across) if across == far => (across, 0.5),
                 _ => (1.0, 0.0),
             };
             let term = margin + near - if swapped > 0.0 { across } else { far };
-            // A number that is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
+            // A NaN counts as active too. At 0 the slope is 1, as in PyTorch's clamp.
             let is_active = term >= 0.0 || term.is_nan();
             let of_term = weights.of(triple);
             sum += if is_active { term * of_term } else { 0.0 };
@@ -103,7 +103,7 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits
     })
 }
 
-/// Binds the loss of two values of which one is to be larger.
+/// Binds the margin ranking loss.
 pub(super) fn bind_ranking(criterion: &Criterion, operands: &mut Operands<'_>, x: Logits, mut loss: Total) -> Bound {
     let Criterion { outer, classes, inner, weight, .. } = *criterion;
     let elements = count(&[operands.batch(), outer, classes, inner]);
@@ -122,7 +122,7 @@ pub(super) fn bind_ranking(criterion: &Criterion, operands: &mut Operands<'_>, x
         for (i, &target) in targets.get().iter().enumerate() {
             let [x, y] = values.each_ref().map(|value| f64::from(value.values()[i]));
             let term = margin - f64::from(target) * (x - y);
-            // As above.
+            // NaN and 0 count as active, as in the triplet loss.
             let is_active = term >= 0.0 || term.is_nan();
             sum += if is_active { term * weights.of(i) } else { 0.0 };
             let slope = if is_active { f64::from(target) * weights.of(i) * share } else { 0.0 };

@@ -1,7 +1,7 @@
-//! The norm of the elements along an axis, `y[o, i] = |x[o, :, i]|_p`.
+//! Vector norm along an axis, `y[o, i] = |x[o, :, i]|_p`.
 //!
-//! Backward: `dx = dy * sign(x) * (|x| / y)^(p - 1)`, which is 0 where the norm is; with an infinite `p` the largest elements share `dy`.
-//! Elements are divided by the largest before their powers are taken, so that none of these is infinite or vanishes.
+//! Backward: `dx = dy * sign(x) * (|x| / y)^(p - 1)`, or 0 if the norm is 0. If `p` is infinite, the largest elements share `dy`.
+//! Elements are divided by the largest one before their powers are taken, so that no power overflows or vanishes.
 
 use super::max_pool::required;
 use super::{Bound, kernel};
@@ -12,7 +12,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::VectorNorm;
 use rayon::prelude::*;
 
-/// Norms of the batch, length of the axis, and positions after it.
+/// Returns the norms of the batch, the length of the axis, and the positions after the axis.
 fn sizes(op: &VectorNorm, operands: &Operands<'_>) -> Result<[usize; 3], Error> {
     if !op.is_sound() {
         return Err(Error::Damaged("norms without an order, or along an axis without elements"));
@@ -20,7 +20,7 @@ fn sizes(op: &VectorNorm, operands: &Operands<'_>) -> Result<[usize; 3], Error> 
     Ok([count(&[operands.batch(), op.outer, op.inner]), count(&[op.length]), count(&[op.inner])])
 }
 
-/// The norm of some numbers, and how many of them are as large as the largest.
+/// Returns the norm of some numbers. If `p` is infinite, also the number of elements that are as large as the largest.
 fn norm(p: f64, x: impl Iterator<Item = f32> + Clone) -> (f32, f32) {
     // A NaN is larger than any number.
     let most = x.clone().fold(0f32, |most, x| if x.abs() > most || x.is_nan() { x.abs() } else { most });
@@ -39,7 +39,7 @@ fn norm(p: f64, x: impl Iterator<Item = f32> + Clone) -> (f32, f32) {
     ((f64::from(most) * share) as f32, 0.0)
 }
 
-/// `y` from `x`.
+/// Computes `y` from `x`.
 pub(super) fn forward(op: &VectorNorm, operands: &mut Operands<'_>) -> Bound {
     let [norms, length, inner] = sizes(op, operands)?;
     let input = operands.source(Slot::Input(0), norms.saturating_mul(length))?;
@@ -60,7 +60,7 @@ pub(super) fn forward(op: &VectorNorm, operands: &mut Operands<'_>) -> Bound {
     })
 }
 
-/// The slope of a norm `y` by one of its elements.
+/// Returns the slope of a norm `y` along one of its elements.
 fn slope(p: f64, x: f32, y: f32, ties: f32) -> f32 {
     let sign = if x == 0.0 || x.is_nan() { x } else { x.signum() };
     if p.is_infinite() {
@@ -69,14 +69,14 @@ fn slope(p: f64, x: f32, y: f32, ties: f32) -> f32 {
     if p == 1.0 {
         return sign;
     }
-    // Also where p is below 1, and the slope beside 0 is infinite.
+    // The slope at 0 is 0 also for p below 1, although the slope near 0 is infinite.
     if x == 0.0 || y == 0.0 {
         return 0.0;
     }
     if p == 2.0 { x / y } else { sign * (x.abs() / y).powf((p - 1.0) as f32) }
 }
 
-/// `dx` from `dy`.
+/// Computes `dx` from `dy`.
 pub(super) fn backward(op: &VectorNorm, operands: &mut Operands<'_>) -> Bound {
     let [norms, length, inner] = sizes(op, operands)?;
     let gradient = operands.source(Slot::Gradient, norms)?;

@@ -1,14 +1,14 @@
-//! Sliding windows over feature maps and volumes: where a window's elements lie, and which positions have theirs inside.
+//! Sliding windows over images and volumes: the coordinates of a window's elements, and the positions whose elements are in the image.
 
 use gpumem_core::error::Error;
 use gpumem_core::program::ops;
 use std::ops::Range;
 
-/// Largest number that any attribute of a window may have, so that coordinates stay within `i64`.
+/// Largest number that any attribute of a window may have, so that coordinates fit in `i64`.
 const LIMIT: u64 = 1 << 31;
 
-/// A window that slides over an image: element `k` of position `o` is at `o * stride + k * dilation - padding`, along each
-/// axis. The last two axes are the height and the width.
+/// A sliding window over an image. Along each axis, element `k` of position `o` is at `o * stride + k * dilation - padding`. The last two axes
+/// are the height and the width.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window<const N: usize = 2> {
     pub(super) image: [usize; N],
@@ -20,10 +20,10 @@ pub(super) struct Window<const N: usize = 2> {
 }
 
 impl<const N: usize> Window<N> {
-    /// A window over an image with so many positions.
+    /// Returns a window over an image, with its number of positions along each axis.
     ///
     /// # Errors
-    /// A kernel or stride of 0, or numbers beyond 2^31.
+    /// Returns an error for a kernel or stride of 0, or for numbers of 2^31 and more.
     pub(super) fn new([image, positions]: [[u64; N]; 2], window: &ops::Window<N>) -> Result<Window<N>, Error> {
         let ops::Window { kernel_size: kernel, stride, padding, dilation } = *window;
         let all = [image, positions, kernel, stride, padding, dilation];
@@ -36,33 +36,33 @@ impl<const N: usize> Window<N> {
         Ok(Window { image, positions, kernel, stride, padding, dilation })
     }
 
-    /// Elements of one channel of the image.
+    /// Returns the elements of one channel of the image.
     pub(super) fn image_area(&self) -> usize {
         self.image.iter().product()
     }
 
-    /// Elements of one channel of the positions.
+    /// Returns the elements of one channel of the positions.
     pub(super) fn positions_area(&self) -> usize {
         self.positions.iter().product()
     }
 
-    /// Elements of the kernel.
+    /// Returns the elements of the kernel.
     pub(super) fn kernel_area(&self) -> usize {
         self.kernel.iter().product()
     }
 
-    /// Whether every position is its own pixel.
+    /// True if each position covers exactly its own pixel.
     pub(super) fn is_pointwise(&self) -> bool {
         self.kernel == [1; N] && self.stride == [1; N] && self.padding == [0; N] && self.image == self.positions
     }
 
-    /// The coordinate of element `k` of position `o`, if it lies inside the image.
+    /// Returns the coordinate of element `k` of position `o`. `None` if it is outside the image.
     pub(super) fn coordinate(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
         let coordinate = (o * self.stride[axis] + k * self.dilation[axis]).checked_sub(self.padding[axis])?;
         (coordinate < self.image[axis]).then_some(coordinate)
     }
 
-    /// The positions whose element `k` lies inside the image, and the coordinate of the first of them.
+    /// Returns the positions whose element `k` is inside the image, and the coordinate of the first of them.
     pub(super) fn inside(&self, axis: usize, k: usize) -> (Range<usize>, usize) {
         let (stride, shift, padding) = (self.stride[axis], k * self.dilation[axis], self.padding[axis]);
         let low = padding.saturating_sub(shift).div_ceil(stride);
@@ -70,7 +70,7 @@ impl<const N: usize> Window<N> {
         if low >= high { (0..0, 0) } else { (low..high, low * stride + shift - padding) }
     }
 
-    /// Coordinates that the window at position `o` covers, without those in the padding. For a dilation of 1.
+    /// Returns the coordinates that the window at position `o` covers, without those in the padding. It assumes a dilation of 1.
     pub(super) fn covered(&self, axis: usize, o: usize) -> Range<usize> {
         let start = o * self.stride[axis];
         let clip = |x: usize| x.saturating_sub(self.padding[axis]).min(self.image[axis]);

@@ -1,4 +1,4 @@
-//! What hides pairs of positions of a window that are of several regions of the map.
+//! Mask of window attention: it hides pairs of positions in different regions of the map.
 
 use super::{Bound, kernel};
 use crate::operands::{Operands, count};
@@ -8,7 +8,7 @@ use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{HIDDEN, WindowMask};
 use rayon::prelude::*;
 
-/// The regions of a window's positions.
+/// Returns the region of each position of a window.
 fn regions(op: &WindowMask, window: u64) -> Vec<[u64; 2]> {
     let across = op.size[1] / op.window[1];
     let first = [window / across * op.window[0], window % across * op.window[1]];
@@ -16,7 +16,7 @@ fn regions(op: &WindowMask, window: u64) -> Vec<[u64; 2]> {
     places.map(|[row, column]| [op.region(0, first[0] + row), op.region(1, first[1] + column)]).collect()
 }
 
-/// The mask.
+/// Computes the mask.
 pub(super) fn forward(op: &WindowMask, operands: &mut Operands<'_>) -> Bound {
     if !op.is_sound() {
         return Err(Error::Damaged("windows that are no whole parts of their map"));
