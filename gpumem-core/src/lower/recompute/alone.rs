@@ -1,4 +1,4 @@
-//! One segment emitted alone: what is produced elsewhere is there and takes no bytes.
+//! The measurement of single segments: values that are produced elsewhere count as present and take no bytes.
 
 use super::emit::{Choice, Emission, Held, MARK, changes, roots};
 use super::measure::NEVER;
@@ -8,22 +8,22 @@ use super::ways::Way;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What is alive at an entry beside what the segment computes.
+/// The bytes that are alive at an entry besides what the segment computes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beside {
-    /// Gradients and the like.
+    /// Gradients and other tensors of the backward pass.
     base: u64,
-    /// What the operation reads from outside.
+    /// Values from outside that the operation reads.
     outside: u64,
-    /// The boundary before the segment, as far as anything reads it later; and the same if the backward pass computes it again where it
-    /// first asks for it.
+    /// The boundary before the segment, as long as anything reads it later. `late` counts it from the first operation on for which the backward
+    /// pass recomputes it.
     arrived: u64,
     late: u64,
-    /// Gradients and the like before the operation, if the backward pass asks for that boundary.
+    /// Gradients and the like before the operation, if the backward pass asks for that boundary; `None` otherwise.
     asked: Option<u64>,
 }
 
-/// What entries belong to.
+/// The part of a step that entries belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Forward,
@@ -32,17 +32,17 @@ enum Part {
     Backward,
 }
 
-/// Measures segments.
+/// The measurement of segments, one after the other.
 pub(in crate::lower) struct Alone<'f> {
     frame: Frame<'f>,
     far: Vec<Far>,
     emission: Emission<'f>,
     beside: Vec<Beside>,
     cost: u64,
-    /// The boundary before the segment, and how many operations asked for it.
+    /// The boundary before the segment, and the number of operations that asked for it.
     arriving: Vec<u32>,
     asks: u64,
-    /// How many were measured.
+    /// The number of measurements so far.
     pub(in crate::lower) measured: usize,
 }
 
@@ -52,7 +52,7 @@ impl<'f> Alone<'f> {
         Alone { frame, far, emission, beside: Vec::new(), cost: 0, arriving: Vec::new(), asks: 0, measured: 0 }
     }
 
-    /// What a segment needs with these choices; `None` if that is out of the question.
+    /// Returns the bytes and the cost of a segment with these choices. `None` if they need a recomputation that is ruled out.
     pub(in crate::lower) fn measure(
         &mut self,
         segment: &Segment,
@@ -110,10 +110,10 @@ impl<'f> Alone<'f> {
         }
     }
 
-    /// What is there when the forward pass of all is over.
+    /// Records what is alive when the forward pass of the whole step is over.
     fn turn(&mut self, segment: &Segment, turn: u32, is_open: bool) {
         let step = self.frame.step;
-        // The next segment's forward pass reads what goes on to it.
+        // The next segment's forward pass reads the boundary.
         for &value in &segment.cross {
             let until = if is_open { turn - 1 } else { turn };
             self.emission.touch(self.emission.now(value), until);
@@ -126,7 +126,7 @@ impl<'f> Alone<'f> {
                 self.emission.touch(instance, turn);
             }
             if self.far[index] == Far::Again {
-                // It is computed again before this segment's backward pass begins, and its bytes are among the others.
+                // It is recomputed before this segment's backward pass begins, and its bytes are counted with the others.
                 let elsewhere = self.emission.fresh(Held::Nothing, turn);
                 self.emission.set(value, elsewhere);
                 continue;
@@ -138,7 +138,7 @@ impl<'f> Alone<'f> {
         }
     }
 
-    /// Computes the boundary again: the entry behind that.
+    /// Recomputes the boundary, and returns the entry after it.
     fn boundary_again(&mut self, segment: &Segment) -> u32 {
         for &value in &segment.cross {
             self.emission.need(value);
@@ -162,7 +162,7 @@ impl<'f> Alone<'f> {
         }
     }
 
-    /// Accounts for the entries since the last time: all that is forward there runs again unless they are the forward pass.
+    /// Counts the entries since the last call. Forward operations among them are recomputed, unless they are the forward pass.
     fn account(&mut self, base: u64, part: Part) {
         let (step, sizes) = (self.frame.step, self.frame.sizes);
         let mut is_asked = false;
@@ -192,7 +192,7 @@ impl<'f> Alone<'f> {
         self.asks += u64::from(is_asked);
     }
 
-    /// Says until when the boundary before the segment is there: as long as anything reads it, here or in its own segment.
+    /// Counts the boundary before the segment as long as anything reads it, here or in its own segment.
     fn arrive(&mut self, segment: &Segment, turn: u32) {
         let values = &self.frame.step.values;
         let end = values.forward + segment.rest.end;
@@ -246,7 +246,7 @@ impl<'f> Alone<'f> {
         way
     }
 
-    /// Bytes of what each entry writes first.
+    /// Returns the bytes that each entry writes first.
     fn begun(&self) -> Vec<u64> {
         let mut begun = vec![0; self.emission.order.len()];
         for instance in roots(&self.emission.instances) {

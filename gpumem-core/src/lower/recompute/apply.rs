@@ -1,7 +1,7 @@
 //! A training step whose operations run in another order, forward ones maybe more than once.
 //!
-//! The order says it all. Each run makes new tensors, and whoever reads a value reads what ran last; how long a tensor lives and what may be
-//! overwritten follows from that.
+//! The order decides everything. Each run writes new tensors, and operations read the value that was written last. Live ranges, and what may be
+//! overwritten, follow from that.
 
 use super::Draft;
 use super::values::{NONE, Place, Values, reads_saved};
@@ -11,10 +11,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The step that runs the operations of `draft` in this order, by their numbers. Those that come for the first time keep their order, and
-/// only forward operations come a second time. `None` if that is not so, or something would read what is not there.
+/// Returns the step that runs the operations of `draft` in this order, given by their numbers. First runs keep their order, and only forward
+/// operations run a second time. `None` if that is not so, or something would read what is not there.
 pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> Option<Draft> {
-    // The tensor with the gradient of an input may have had values before, each of which is now a tensor of its own.
+    // The tensor with the gradient of an input may have held values before, each of which now has a tensor of its own.
     let mut tensors = draft.tensors.clone();
     let named = draft.input_gradients.iter().map(|&id| core::mem::take(&mut tensors[id as usize].name));
     let named: Vec<String> = named.collect();
@@ -49,7 +49,7 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     let Run { tensors, like, .. } = run;
     let mut applied = Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() };
     overwrite(&mut applied);
-    // As those that they are like: where nothing runs again, that is the order of the step.
+    // Sorted like the tensors of which they are copies: if nothing runs again, that is the order of the step.
     reorder(&mut applied, |id| like[id as usize]);
     for (&id, name) in applied.input_gradients.iter().zip(named) {
         applied.tensors[id as usize].name = name;
@@ -57,14 +57,14 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     Some(applied)
 }
 
-/// An order that is being run through.
+/// The state while an order is applied.
 struct Run<'d> {
     draft: &'d Draft,
     values: &'d Values,
     tensors: Vec<Tensor>,
-    /// The tensor of the step that each is like.
+    /// The tensor of the step that each is a copy of.
     like: Vec<TensorId>,
-    /// The tensor that each value is in now, and each tensor of what comes after the forward pass, or [`NONE`].
+    /// The current tensor of each value, and of each tensor that is first written after the forward pass, or [`NONE`].
     of_values: Vec<u32>,
     of_owns: Vec<u32>,
 }
@@ -109,7 +109,7 @@ impl Run<'_> {
         Some(Operation { action, row: operation.row, accumulate: operation.accumulate, reads, writes })
     }
 
-    /// The tensor in which an operand is now.
+    /// Returns the tensor that holds an operand now; `None` if it is not there.
     fn now(&self, tensor: TensorId, place: Place) -> Option<TensorId> {
         let found = match place {
             Place::Lasting | Place::Scratch => tensor,
@@ -119,7 +119,7 @@ impl Run<'_> {
         (found != NONE).then_some(found)
     }
 
-    /// The tensor that an operand is written to.
+    /// Returns the tensor to which an operand is written. `None` if the value whose memory it takes over is not there.
     fn written(&mut self, tensor: TensorId, place: Place) -> Option<TensorId> {
         Some(match place {
             Place::Lasting => tensor,
@@ -133,7 +133,7 @@ impl Run<'_> {
                 let takes = self.values.owns[own as usize].takes;
                 self.of_owns[own as usize] = match takes {
                     NONE => self.fresh(tensor),
-                    // What was there is gone.
+                    // The value that was there is gone.
                     taken => core::mem::replace(&mut self.of_values[taken as usize], NONE),
                 };
                 Some(self.of_owns[own as usize]).filter(|&tensor| tensor != NONE)?
@@ -148,7 +148,7 @@ impl Run<'_> {
     }
 }
 
-/// Lets what forward operations write take the place of an input that nothing reads any more.
+/// Lets outputs of forward operations overwrite inputs that nothing reads any more.
 fn overwrite(draft: &mut Draft) {
     let (mut first, mut last) = (vec![NONE; draft.tensors.len()], vec![0; draft.tensors.len()]);
     for (at, operation) in draft.operations.iter().enumerate() {
@@ -184,7 +184,7 @@ fn overwrite(draft: &mut Draft) {
     renumber(draft, &root);
 }
 
-/// Brings tensors into the order of what `key` has for them. The number that each has then.
+/// Sorts tensors by `key`, and returns the number that each has then.
 pub(in crate::lower) fn reorder<K: Ord>(draft: &mut Draft, key: impl Fn(TensorId) -> K) -> Vec<TensorId> {
     let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
     order.sort_by_key(|&id| key(id));
@@ -206,7 +206,7 @@ fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
     }
 }
 
-/// What a forward operation writes that may take the place of an input, each behind those inputs, in the order in which they are asked.
+/// Returns the outputs of a forward operation that may overwrite an input. Each comes after these inputs, in the order in which they are tried.
 pub(super) fn overwriting(operation: &Operation, op: &Op) -> Vec<(Vec<Slot>, Slot)> {
     let saved = (0..).zip(op.saved()).filter_map(|(number, saved)| {
         let over = saved.over?;
@@ -220,7 +220,7 @@ pub(super) fn overwriting(operation: &Operation, op: &Op) -> Vec<(Vec<Slot>, Slo
     all
 }
 
-/// Whether a tensor may lie where another one does.
+/// True if a tensor may overwrite another one.
 pub(super) fn is_alike(tensors: &[Tensor], from: TensorId, to: TensorId) -> bool {
     let [from, to] = [from, to].map(|id| &tensors[id as usize]);
     let is_transient = from.class == Class::Transient && to.class == Class::Transient;

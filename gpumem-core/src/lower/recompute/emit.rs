@@ -1,4 +1,7 @@
-//! From what is decided for each value to an order of operations, and to what is alive meanwhile.
+//! Orders of operations and live ranges, from a choice for each value.
+//!
+//! An order is a list of operation numbers, its entries. Each time that an operation writes a value, that is a new instance of the value, which
+//! is alive from one entry to another.
 
 use super::Draft;
 use super::runs::{Run, runs};
@@ -7,32 +10,31 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What becomes of a value.
+/// The choice to keep or to recompute a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(in crate::lower) enum Choice {
-    /// It is held from the forward pass on, as long as anything reads it.
+    /// It is kept from the forward pass on, as long as anything reads it.
     #[default]
     Keep,
-    /// It is computed again when it is first asked for, then held as long as anything reads it.
+    /// It is recomputed when it is first needed, then kept as long as anything reads it.
     Once,
-    /// It is computed again for each operation that asks for it.
+    /// It is recomputed for each operation that needs it.
     Each,
-    /// It is computed again and dropped where something else is computed again from it, and again, to be held, where the backward pass
-    /// asks for it.
+    /// It is recomputed and dropped when something else is recomputed from it. When the backward pass needs it, it is recomputed again and kept.
     Late,
 }
 
-/// A step taken apart.
+/// A step as values and runs of operations.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Step {
     pub(in crate::lower) values: Values,
     pub(in crate::lower) runs: Vec<Run>,
-    /// Which tensors of what comes after the forward pass are read after the last operation.
+    /// The tensors that are first written after the forward pass and read after the last operation, by their numbers.
     pub(in crate::lower) results: Vec<u32>,
 }
 
 impl Step {
-    /// That of a draft; `None` if not all forward operations come first.
+    /// Returns the step of a draft; `None` if not all forward operations come first.
     pub(in crate::lower) fn of(draft: &Draft) -> Option<Step> {
         let values = Values::of(draft)?;
         let is_result = |id| draft.results.contains(id) || draft.input_gradients.contains(id);
@@ -40,30 +42,30 @@ impl Step {
         Some(Step { runs: runs(draft, &values), results, values })
     }
 
-    /// Operations, those that come after the forward pass included.
+    /// Returns the number of operations, those after the forward pass included.
     pub(in crate::lower) fn operations(&self) -> usize {
         self.values.reads.len()
     }
 }
 
-/// The order in which operations run: the forward pass as it is, then all others in their order, each behind the forward operations that
-/// compute what it reads and is not there.
+/// Returns the order in which operations run. The forward pass comes first, unchanged, then all others in their order. Each comes after the
+/// forward operations that recompute what it reads and is not there.
 pub(in crate::lower) fn order(step: &Step, choices: &[Choice]) -> Vec<u32> {
     let mut emission = Emission::new(step);
     emission.whole(choices);
     emission.order
 }
 
-/// What a piece of memory is.
+/// The content of a piece of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) enum Held {
     /// A value, by its number.
     Value(u32),
-    /// A tensor of what comes after the forward pass, by its number among those.
+    /// A tensor that is first written after the forward pass, by its number among those.
     Own(u32),
     /// Scratch memory of a forward operation.
     Scratch(u32),
-    /// What is counted elsewhere.
+    /// Memory that is counted elsewhere.
     Nothing,
 }
 
@@ -71,10 +73,10 @@ pub(in crate::lower) enum Held {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lower) struct Instance {
     pub(in crate::lower) held: Held,
-    /// The first and the last entry of the order that touches it. Those of what lies where it did are added.
+    /// The first and the last entry of the order that touches it, or what overwrites it.
     pub(in crate::lower) first: u32,
     pub(in crate::lower) last: u32,
-    /// The instance in whose place it is: itself, unless it overwrites an input.
+    /// The instance whose memory it has: itself, unless it overwrites an input.
     pub(in crate::lower) root: u32,
     is_overwritten: bool,
 }
@@ -82,22 +84,22 @@ pub(in crate::lower) struct Instance {
 /// An entry of the order at which nothing runs.
 pub(in crate::lower) const MARK: u32 = NONE;
 
-/// An order in the making, of a whole step or of a part of it: what is computed elsewhere is there. Its lists are used again for the
-/// next one.
+/// An order under construction, of a whole step or of a part of it. Values that are computed outside of the part count as present. Its lists are
+/// reused for the next order.
 pub(in crate::lower) struct Emission<'s> {
     pub(in crate::lower) step: &'s Step,
     pub(in crate::lower) order: Vec<u32>,
     pub(in crate::lower) instances: Vec<Instance>,
-    /// The first value of the part, and for each of its values the instance that it is now, or [`NONE`].
+    /// The first value of the part, and the current instance of each of its values, or [`NONE`].
     first: u32,
     now: Vec<u32>,
-    /// What becomes of each value of the part.
+    /// The choice for each value of the part.
     pub(in crate::lower) choices: Vec<Choice>,
-    /// The instance of each tensor of what comes after the forward pass, or [`NONE`].
+    /// The instance of each tensor that is first written after the forward pass, or [`NONE`].
     owns: Vec<u32>,
-    /// `[entry, input, output]`: which instances may lie where others did.
+    /// `[entry, input, output]`: instances of which the output may overwrite the input.
     overwrites: Vec<[u32; 3]>,
-    /// What is dropped behind the operation that is next.
+    /// Values that are dropped after the next operation.
     fleeting: Vec<u32>,
     waiting: Vec<(u32, bool)>,
 }
@@ -118,7 +120,7 @@ impl<'s> Emission<'s> {
         }
     }
 
-    /// Begins anew with a part that has these values.
+    /// Begins an order of a part that has these values.
     pub(in crate::lower) fn begin(&mut self, values: Range<u32>) {
         self.order.clear();
         self.instances.clear();
@@ -171,17 +173,17 @@ impl<'s> Emission<'s> {
         self.touch(self.owns[own as usize], entry);
     }
 
-    /// Whether a value is one of the part.
+    /// True if a value belongs to the part.
     pub(in crate::lower) fn is_inside(&self, value: u32) -> bool {
         value >= self.first && ((value - self.first) as usize) < self.now.len()
     }
 
-    /// The instance that a value of the part is now, or [`NONE`].
+    /// Returns the current instance of a value of the part, or [`NONE`].
     pub(in crate::lower) fn now(&self, value: u32) -> u32 {
         self.now[(value - self.first) as usize]
     }
 
-    /// Says which instance a value of the part is now.
+    /// Sets the current instance of a value of the part.
     pub(in crate::lower) fn set(&mut self, value: u32, instance: u32) {
         self.now[(value - self.first) as usize] = instance;
     }
@@ -196,20 +198,20 @@ impl<'s> Emission<'s> {
         root
     }
 
-    /// An instance is there at an entry, if it is one.
+    /// Extends the live range of an instance to an entry; [`NONE`] is ignored.
     pub(in crate::lower) fn touch(&mut self, instance: u32, entry: u32) {
         if let Some(instance) = self.instances.get_mut(instance as usize) {
             instance.last = instance.last.max(entry);
         }
     }
 
-    /// An entry at which nothing runs.
+    /// Adds an entry at which nothing runs, and returns its index.
     pub(in crate::lower) fn mark(&mut self) -> u32 {
         self.order.push(MARK);
         self.order.len() as u32 - 1
     }
 
-    /// Runs a forward operation.
+    /// Runs a forward operation, for the first time or again.
     pub(in crate::lower) fn run(&mut self, at: u32, is_again: bool) {
         let step = self.step;
         let run = &step.runs[at as usize];
@@ -235,7 +237,7 @@ impl<'s> Emission<'s> {
         }
     }
 
-    /// Runs an operation that comes after the forward pass, behind all that it asks for: its entry.
+    /// Runs an operation that comes after the forward pass, after recomputing all that it needs. Returns its entry.
     pub(in crate::lower) fn read(&mut self, at: usize) -> u32 {
         let step = self.step;
         for value in step.values.read_by(at) {
@@ -251,14 +253,14 @@ impl<'s> Emission<'s> {
         entry
     }
 
-    /// Drops what was computed again for one operation alone.
+    /// Drops values that were recomputed for one operation alone.
     pub(in crate::lower) fn forget(&mut self) {
         while let Some(value) = self.fleeting.pop() {
             self.set(value, NONE);
         }
     }
 
-    /// Computes a value again that is not there, and before it what it is computed from.
+    /// Recomputes a value that is not there, and before it what it is computed from.
     pub(in crate::lower) fn need(&mut self, value: u32) {
         if self.is_there(value) {
             return;
@@ -300,7 +302,7 @@ impl<'s> Emission<'s> {
         self.run(at, true);
     }
 
-    /// Lets what operations write take the place of an input that nothing reads any more, as [`apply`](super::apply::apply) does.
+    /// Lets outputs overwrite inputs that nothing reads any more, as [`apply`](super::apply::apply) does.
     pub(in crate::lower) fn settle(&mut self) {
         for &[entry, from, to] in &self.overwrites {
             let (Some(input), Some(output)) = (self.instances.get(from as usize), self.instances.get(to as usize))
@@ -320,12 +322,12 @@ impl<'s> Emission<'s> {
     }
 }
 
-/// Those pieces of memory that lie in no other one's place.
+/// Returns the pieces of memory that overwrite no other one.
 pub(in crate::lower) fn roots(instances: &[Instance]) -> impl Iterator<Item = &Instance> {
     (0..).zip(instances).filter(|(at, instance)| instance.root == *at).map(|(_, instance)| instance)
 }
 
-/// Changes of what is alive at each entry, from these sizes.
+/// Returns the changes of live bytes at each entry, for these sizes.
 pub(in crate::lower) fn changes(emission: &Emission<'_>, bytes: impl Fn(Held) -> u64) -> Vec<i64> {
     let mut changes = vec![0; emission.order.len() + 1];
     for instance in roots(&emission.instances) {

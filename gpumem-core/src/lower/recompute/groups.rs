@@ -1,4 +1,4 @@
-//! What is computed again because somebody wrote so.
+//! Recomputation of groups that the user marked.
 
 use super::Draft;
 use super::emit::Choice;
@@ -6,8 +6,8 @@ use super::values::Values;
 use crate::graph::{Graph, NodeId};
 use alloc::vec::Vec;
 
-/// A choice for each value: what nothing outside its innermost group reads in the forward pass is computed again. What only a group inside
-/// another one hands to the rest of that is dropped twice.
+/// Returns a choice for each value. A value is kept if it leaves all groups around it, which means that a node outside of them reads it in the
+/// forward pass. Otherwise it is recomputed once or, if it leaves none of several nested groups, once for each of two groups ([`Choice::Late`]).
 pub(super) fn choices(draft: &Draft, values: &Values, graph: &Graph) -> Vec<Choice> {
     let around = |node: NodeId| graph.groups.iter().filter(move |group| contains(group, node));
     let choice = |value: &super::values::Value| {
@@ -19,7 +19,7 @@ pub(super) fn choices(draft: &Draft, values: &Values, graph: &Graph) -> Vec<Choi
         if value.is_pinned {
             return Choice::Keep;
         }
-        // Of groups inside each other, those that it does not leave.
+        // The number of nested groups that the value does not leave.
         let inside = around(node).filter(|group| !leaves(group)).count();
         match (inside, around(node).count()) {
             (0, _) => Choice::Keep,

@@ -1,9 +1,9 @@
 //! The dynamic programme over segments, from the last to the first.
 //!
-//! A segment is *closed* if its boundary is held until its backward pass. It is *open* if the boundary is dropped: the next segment's
-//! backward pass then begins by computing it again, from what this segment keeps and from the boundary before it, which may be missing
-//! too: consecutive open segments are a *run*. A label stands for a choice of ways from some segment to the end. Only labels that may be
-//! part of a best plan are carried on, so that one pass gives the whole trade-off between memory and time.
+//! A segment is *closed* if its boundary is kept until its backward pass. It is *open* if the boundary is dropped: the next segment's backward
+//! pass then begins by recomputing it, from what this segment keeps and from the boundary before it. That one may be missing, too: consecutive
+//! open segments are a *run*. A label stands for a choice of options from some segment to the end. Only labels that may be part of a best plan
+//! are carried on, so that one pass gives the whole trade-off between memory and time.
 
 use super::emit::Choice;
 use super::prune::{Effort, Pruner};
@@ -13,35 +13,35 @@ use super::ways::{Way, measure_all};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A choice of ways from some segment to the end.
+/// A choice of segment options from some segment to the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) struct Label {
-    /// Bytes that the segments from here on need, above what earlier ones hold.
+    /// Bytes that the segments from here on need, above what earlier ones keep.
     pub(in crate::lower) need: u64,
-    /// The same from the recomputation of the boundary before on, if that is dropped.
+    /// Bytes that they need from the recomputation of the boundary before them on, if that is dropped.
     pub(in crate::lower) run: u64,
-    /// Bytes above the run while its boundary is computed again.
+    /// Bytes above the run while its boundary is recomputed.
     above: u64,
     pub(in crate::lower) cost: u64,
-    /// How often the boundary before is computed again, if it is never held.
+    /// The number of times that the boundary before is recomputed, if it is never kept.
     asks: u64,
-    /// The way of this segment, and the label of the next one.
+    /// The option of this segment, and the label of the next one.
     way: u32,
     next: u32,
 }
 
-/// Labels of the segments from each one on, where the boundary before it is held, dropped, or dropped again and again.
+/// Labels of the segments from each one on. `lists` are for a boundary before it that is kept, dropped, or dropped again and again.
 pub(in crate::lower) struct Table {
     segments: Vec<Segment>,
     far: Vec<Far>,
     lists: [Vec<Vec<Label>>; 3],
-    /// Labels that were made, times ways, and segments that were measured.
+    /// The number of labels times options, and of measurements of segments.
     pub(in crate::lower) steps: usize,
     pub(in crate::lower) measured: usize,
 }
 
 impl Label {
-    /// What it was made of, so that no two are equal.
+    /// Returns what the label was made of, as a key that no two labels share.
     pub(in crate::lower) fn order(&self) -> [u32; 2] {
         [self.way, self.next]
     }
@@ -56,7 +56,8 @@ fn list_of(boundary: Choice) -> usize {
 }
 
 impl Table {
-    /// The table where far values are treated so; `is_late` says with which segment those come back that are computed again.
+    /// Returns the table for this treatment of far values. With `is_late`, far values are recomputed in the segment that reads them last,
+    /// otherwise in the one after it.
     pub(in crate::lower) fn new(
         frame: &Frame<'_>,
         mut segments: Vec<Segment>,
@@ -64,7 +65,7 @@ impl Table {
         far: Vec<Far>,
         is_late: bool,
     ) -> Table {
-        // What is computed again far away is there when its own segments run: no part of boundaries, its bytes are in the base.
+        // Far values that are recomputed are present when their own segments run. They are no part of boundaries: their bytes are in the base.
         for segment in segments.iter_mut().filter(|_| !is_late) {
             let is_near = |value: &u32| far[*value as usize] != Far::Again;
             segment.cross.retain(is_near);
@@ -87,17 +88,17 @@ impl Table {
         table
     }
 
-    /// The labels of the whole network, by rising need and falling costs.
+    /// Returns the labels of the whole network, by rising need and falling cost.
     pub(in crate::lower) fn labels(&self) -> &[Label] {
         &self.lists[0][0]
     }
 
-    /// Kinds of segments.
+    /// Returns the number of kinds of segments.
     pub(in crate::lower) fn kinds(&self) -> usize {
         self.segments.iter().map(|segment| segment.kind + 1).max().unwrap_or(0)
     }
 
-    /// All labels of a segment from those of the next one.
+    /// Returns all labels of a segment, made from those of the next one.
     fn extend(&mut self, frame: &Frame<'_>, at: usize) -> [Vec<Label>; 3] {
         let segment = &self.segments[at];
         let before = at.checked_sub(1).map(|before| &self.segments[before]);
@@ -105,7 +106,7 @@ impl Table {
         let step = Extension {
             arriving: before.map_or(0, |before| before.cross_bytes),
             has: [true, has(Choice::Once), has(Choice::Each)],
-            // What costs more than all forward operations is left out.
+            // Labels that cost more than 1.3 times the forward pass are left out.
             most: [frame.peak, frame.sizes.forward / 10 * 13],
         };
         let mut lists = [Vec::new(), Vec::new(), Vec::new()];
@@ -119,7 +120,7 @@ impl Table {
         lists
     }
 
-    /// What a label of the whole network decides for each value.
+    /// Returns the choice for each value that a label of the whole network stands for.
     pub(in crate::lower) fn choices(&self, frame: &Frame<'_>, label: usize, level: &[Choice]) -> Vec<Choice> {
         let mut choices = vec![Choice::Each; self.far.len()];
         let (mut label, mut list) = (label, 0);
@@ -150,24 +151,24 @@ impl Table {
     }
 }
 
-/// What all labels of one segment have in common.
+/// The facts that all labels of one segment share.
 struct Extension {
     /// Bytes of the boundary before the segment.
     arriving: u64,
-    /// Which ways the boundary before may be treated.
+    /// True for each of three choices if the boundary before may have it: kept, dropped, and dropped again and again.
     has: [bool; 3],
-    /// The most bytes and the most that it may cost.
+    /// The limits of bytes and of cost.
     most: [u64; 2],
 }
 
 impl Extension {
-    /// The labels that a way and a label of the next segment make.
+    /// Adds the labels that an option and a label of the next segment make.
     fn extend(&self, way: &Way, label: &Label, [number, next]: [u32; 2], lists: &mut [Vec<Label>; 3]) {
         let is_closed = way.boundary == Choice::Keep;
         let open = |held: u64| {
             if is_closed { 0 } else { (way.chain + label.above).max(held + way.held + label.run) }
         };
-        // What arrives is counted here; what leaves is counted by the next segment.
+        // The boundary that arrives is counted here; the one that leaves is counted by the next segment.
         let held = way.kept + self.arriving;
         let need = way.fore.max(held + label.need);
         let run = way.back.max(open(held));
@@ -182,7 +183,7 @@ impl Extension {
         let above = |asked: u64| if is_closed { asked } else { label.above + way.kept };
         let made = Label { need, run: late, above: above(way.above[0]), cost, asks, way: number, next };
         lists[0].push(Label { need: need.max(run), run: 0, ..made });
-        // Where the boundary before is dropped, it is not there while later segments run.
+        // If the boundary before is dropped, it is not alive while later segments run.
         let need = way.fore.saturating_sub(self.arriving).max(way.kept + label.need);
         if self.has[1] {
             lists[1].push(Label { need, ..made });

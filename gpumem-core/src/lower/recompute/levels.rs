@@ -1,4 +1,4 @@
-//! From labels to levels: orders that are counted exactly.
+//! Recompute levels: labels become orders, which are counted exactly.
 
 use super::Draft;
 use super::emit::{Choice, Emission, Step};
@@ -16,60 +16,59 @@ use core::cmp::Reverse;
 pub struct Level {
     /// The order of its operations: see [`lower_in_order`](crate::lower::lower_in_order).
     pub order: Vec<u32>,
-    /// The most bytes of tensors inside the step that are alive at once, at the setting.
-    /// `u64::MAX` if they are too many for any plan.
+    /// The peak of the tensors inside the step at the setting, in bytes. `u64::MAX` if it is too large for any plan.
     pub peak: u64,
-    /// How many operations run again.
+    /// The number of operations that run again.
     pub operations_again: u32,
-    /// Their multiply-accumulates, of a sample.
+    /// The multiply-accumulates of operations that run again, for one sample.
     pub macs_again: u64,
-    /// Bytes that they move: for the whole batch, and for each sample.
+    /// The bytes that operations move when they run again: those independent of the batch, and those of each sample.
     pub bytes_again: [u64; 2],
-    /// The time that they take, in floating-point operations that take as long: see [`Search::step_cost`].
+    /// The time of operations that run again, in floating-point operations that take as long: see [`Search::step_cost`].
     pub cost: u64,
 }
 
-/// The levels of a network, and what it took to find them.
+/// The levels of a network, and the effort of finding them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// The step as it is written, then levels of falling peaks and rising costs.
+    /// The step as the user wrote it, then levels of falling peaks and rising costs.
     pub levels: Vec<Level>,
     /// The time of a step in which nothing runs again, in floating-point operations that take as long.
     pub step_cost: u64,
-    /// Segments that the forward pass falls into, and how many kinds of them there are.
+    /// The number of segments of the forward pass.
     pub segments: usize,
-    /// See there.
+    /// The number of kinds of segments: those that are alike are one kind.
     pub kinds: usize,
-    /// Segments that were emitted alone, to see what they need.
+    /// The number of measurements of single segments.
     pub measured: usize,
-    /// Labels times ways.
+    /// The number of labels times segment options.
     pub steps: usize,
-    /// Orders of the whole step that were counted.
+    /// The number of orders of the whole step that were counted.
     pub emissions: usize,
 }
 
-/// The most operations of a step that is searched: their numbers have 16 bits where levels are written down.
+/// The most operations of a step that is searched: levels store their numbers in 16 bits.
 const MOST_OPERATIONS: usize = 65_535;
 
-/// A far value is held in any case unless it is more than this part of the peak.
+/// The divisor of the peak from which on a far value may be dropped. Smaller ones are kept.
 const FAR_PART: u64 = 128;
 
-/// After so many steps no other way to treat far values is tried.
+/// The steps after which no other treatment of far values is tried.
 const MOST_STEPS: usize = 400_000;
 
-/// Operations that are emitted to improve all levels.
+/// The operations that are emitted to improve all levels.
 const POLISHED: usize = 120_000;
 
-/// Far values that may be treated in another way than all smaller ones.
+/// The limit of far values that may be treated differently from all smaller ones.
 const FAR_SPLITS: usize = 4;
 
-/// The levels of a step whose values are decided so where somebody wrote something else than to keep them.
+/// Searches the levels of a step. `written` are the user's choices: a value that is not kept there is not kept in any level.
 pub(in crate::lower) fn search(draft: &Draft, step: &Step, written: &[Choice], setting: &Setting) -> Search {
     let mut found = Search::default();
     let mut emission = Emission::new(step);
     emission.whole(written);
     let sizes = Sizes::of(draft, step, setting);
-    // What is too large for any plan, or for numbers of levels, is left as it is.
+    // A step that is too large for any plan, or for numbers of levels, is left unchanged.
     let Some(sizes) = sizes.filter(|_| step.operations() <= MOST_OPERATIONS && step.values.forward > 0) else {
         found.levels.push(Level::of(draft, step, &emission, setting, None));
         return found;
@@ -99,7 +98,7 @@ pub(in crate::lower) fn search(draft: &Draft, step: &Step, written: &[Choice], s
     found
 }
 
-/// Improves each candidate within its room, as far as there is time for, and leaves those out that others then are better than.
+/// Improves each candidate within its `room` bytes, as far as there is time, and drops those that others then dominate.
 fn polished(
     chosen: Vec<(u64, Candidate)>,
     frame: &Frame<'_>,
@@ -113,12 +112,12 @@ fn polished(
     let (sizes, dropped) = (frame.sizes, frame.dropped);
     let mut polish = Polish { emission, sizes, free: &free, dropped, budget: 0, emissions: 0 };
     let mut levels: Vec<Candidate> = Vec::new();
-    // From the leanest up, each cheaper than all that are leaner.
+    // From the leanest up, each cheaper than all leaner ones.
     for (room, mut candidate) in chosen.into_iter().rev() {
         polish.budget = share;
         polish.improve(&mut candidate, room);
         if levels.last().is_none_or(|last| candidate.cost < last.cost) {
-            // A leaner one may have taken all the room it had, and need no less than this one now.
+            // A leaner one may have used all of its `room` bytes, and now need no less than this one.
             while levels.pop_if(|leaner| leaner.peak >= candidate.peak).is_some() {}
             levels.push(candidate);
         }
@@ -128,7 +127,7 @@ fn polished(
     levels
 }
 
-/// Choices whose order was counted.
+/// Choices whose order was counted exactly.
 #[derive(Clone, Debug)]
 pub(in crate::lower) struct Candidate {
     pub(in crate::lower) peak: u64,
@@ -152,7 +151,7 @@ impl Level {
     }
 }
 
-/// The labels for all ways to treat far values.
+/// Returns the labels for all treatments of far values that are tried.
 fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> {
     let segments = frame.segments();
     found.segments = segments.len();
@@ -162,7 +161,7 @@ fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> 
         if found.steps > MOST_STEPS {
             break;
         }
-        // Neither estimate of when that is there which is computed again far away is exact, and what either finds is counted exactly.
+        // Neither estimate of when far values are recomputed is exact, but all that they find is counted exactly.
         let has_again = far.contains(&Far::Again);
         for is_late in [false, true].into_iter().filter(|is_late| has_again || !is_late) {
             let there = frame.with_again(&segments, &far, is_late);
@@ -176,13 +175,13 @@ fn tables<'f>(frame: &Frame<'f>, found: &mut Search) -> Vec<(Table, Frame<'f>)> 
     tables
 }
 
-/// The ways to treat far values that are tried: all alike, and the larger ones in another way than the smaller.
+/// Returns the treatments of far values that are tried: all alike, and the larger ones different from the smaller.
 fn modes(frame: &Frame<'_>, segments: &[Segment]) -> Vec<Vec<Far>> {
     let bytes = |value: u32| frame.sizes.values[value as usize];
     let mut values: Vec<u32> = segments.iter().flat_map(|segment| segment.far.iter().copied()).collect();
     values.sort_by_key(|&value| Reverse(bytes(value)));
     let mut near = vec![Far::Near; frame.step.values.values.len()];
-    // Nobody would notice the others.
+    // Dropping the others would make no difference.
     let large = values.partition_point(|&value| bytes(value) > frame.peak / FAR_PART);
     for value in values.drain(large..) {
         near[value as usize] = Far::Held;
@@ -207,9 +206,9 @@ fn modes(frame: &Frame<'_>, segments: &[Segment]) -> Vec<Vec<Far>> {
     modes
 }
 
-/// So many sizes below `peak` that are evenly apart by ratio, the last of them `least`.
+/// Returns `count` sizes below `peak` in a geometric sequence, the last of which is `least`.
 fn rooms(peak: u64, least: u64, count: usize) -> Vec<u64> {
-    // In parts of 2^32. Only integers: every host finds the same.
+    // In parts of 2^32. Integers only, so that every host finds equal sizes.
     let share = ((u128::from(least) << 32) / u128::from(peak.max(1))) as u64;
     let times = |a: u64, b: u64| ((u128::from(a) * u128::from(b)) >> 32) as u64;
     let power = |ratio: u64| (0..count).fold(1 << 32, |power, _| times(power, ratio));
@@ -229,13 +228,13 @@ fn rooms(peak: u64, least: u64, count: usize) -> Vec<u64> {
     rooms
 }
 
-/// Sizes that are looked at for each level that is asked for.
+/// The number of sizes that are tried for each level that is asked for.
 const FINER: usize = 3;
 
-/// How many labels are tried where the expectation was too low.
+/// The number of labels that are tried if a label needs more than expected.
 const TRIES: usize = 3;
 
-/// Counts the cheapest label of a table that is expected to need no more than `room`, and leaner ones until one does.
+/// Counts the cheapest label of a table that should need at most `room` bytes, then leaner ones until one does.
 fn emit_below(
     table: &Table,
     frame: &Frame<'_>,
@@ -258,7 +257,7 @@ fn emit_below(
     }
 }
 
-/// For each room the cheapest that fits, from the largest on, without those that others are better than in every way.
+/// Returns the cheapest candidate that fits into each room, the largest room first, without candidates that others dominate.
 fn frontier(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u64, Candidate)> {
     candidates.retain(|candidate| candidate.peak < peak);
     candidates.sort_by_key(|candidate| (candidate.cost, candidate.peak));
@@ -273,17 +272,17 @@ fn frontier(mut candidates: Vec<Candidate>, rooms: &[u64], peak: u64) -> Vec<(u6
     chosen
 }
 
-/// At most so many of them, the leanest among them: those with which a step costs least on average, if it may be told to need anything
-/// between the most, `first`, and the least.
+/// Returns at most `most` of the candidates, the leanest among them. With these a step costs least on average, if it may be limited to any peak
+/// between `first` and the least.
 pub(in crate::lower) fn spread(frontier: Vec<(u64, Candidate)>, most: usize, first: u64) -> Vec<(u64, Candidate)> {
     let Some(last) = frontier.len().checked_sub(1).filter(|_| most > 0) else { return Vec::new() };
-    // What is told to need less than the one and no less than the other runs as the other.
+    // A limit between the peaks of two candidates is met by the leaner one.
     let between = |from: Option<usize>, to: usize| {
         let above = from.map_or(first, |from| frontier[from].1.peak);
         let (_, Candidate { peak, cost, .. }) = &frontier[to];
         u128::from(above.saturating_sub(*peak)) * u128::from(*cost)
     };
-    // For each one, the least sum of all up to it, where it is the last of so many, and the one before it.
+    // For each candidate, the least sum up to it if it is the last of so many, and the candidate before it.
     let mut rounds: Vec<Vec<(u128, Option<usize>)>> =
         vec![(0..=last).map(|to| (between(None, to), None)).collect::<Vec<_>>()];
     for round in 1..most.min(frontier.len()) {
@@ -298,7 +297,7 @@ pub(in crate::lower) fn spread(frontier: Vec<(u64, Candidate)>, most: usize, fir
     let mut chosen = vec![last];
     let (mut at, mut round) = (last, rounds.len() - 1);
     loop {
-        // Where one fewer is as good, the sum is that of the round before.
+        // If one fewer is as good, the sum is that of the round before.
         while round > 0 && rounds[round][at] == rounds[round - 1][at] {
             round -= 1;
         }

@@ -12,34 +12,36 @@ use crate::report::roofline::flops;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The numbers at which memory and time are looked at. What is found holds at others, too, and is about as good there.
+/// The sizes at which bytes and time are counted: batch, precision and scratch limits. Results hold at other sizes, too, and are about as good
+/// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
     /// Samples of a step.
     pub batch: u64,
-    /// Number formats.
+    /// The number formats.
     pub precision: Precision,
     /// The most bytes of one workspace.
     pub workspaces: Workspaces,
-    /// Whether only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
+    /// True if only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
     pub only_cheap: bool,
-    /// How many levels are asked for, beside the step without any.
+    /// The number of levels that are asked for, besides the step without any.
     pub levels: usize,
-    /// Whether outputs of normalisations are made again where that needs less: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
+    /// True if outputs of normalisations are recomputed when that needs less memory: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
     /// begin with a step that keeps them.
     pub renormalises: bool,
 }
 
 impl Setting {
-    /// As many levels as there is use for: a demand falls between two of them, and with more it falls hardly nearer.
+    /// The number of levels that is of use: with more of them, hardly any is nearer to the available bytes.
     pub const LEVELS: usize = 12;
 
-    /// That of a batch and a precision: any operation may run again.
+    /// Returns the setting of a batch and a precision in which any operation may run again.
     pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Setting {
         Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS, renormalises: true }
     }
 
-    /// Floating-point operations that take as long as moving a byte: what cards can do in the one format and in the others.
+    /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in
+    /// others.
     pub(in crate::lower) fn flops_per_byte(&self) -> u64 {
         match self.precision.narrow() {
             Format::Bf16 | Format::F16 => 150,
@@ -47,14 +49,14 @@ impl Setting {
         }
     }
 
-    /// Bytes of a tensor, or `None` of one that is too large for any plan.
+    /// Returns the bytes of a tensor; `None` if it is too large for any plan.
     pub(in crate::lower) fn bytes(&self, tensor: &Tensor) -> Option<u64> {
         let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
         let capped = self.workspaces.cap(tensor.role, bytes);
         Some(capped).filter(|&bytes| bytes < MOST)
     }
 
-    /// The most bytes that are alive at once inside a step.
+    /// Returns the peak of the tensors inside a step, in bytes.
     pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
         let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
         let mut changes = vec![0i128; program.operations.len() + 1];
@@ -71,7 +73,7 @@ impl Setting {
         alive.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
     }
 
-    /// The time that operations take which run again in a step, in floating-point operations that take as long.
+    /// Returns the time of recomputations in a step, in floating-point operations that take as long.
     pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
         let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
         let Some((costs, moves)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
@@ -84,35 +86,35 @@ impl Setting {
         program.operations.iter().enumerate().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of so many times so many elements in an arena; of what is too large for any plan the most there are.
+    /// Returns the padded bytes of `times` times `elements` elements in an arena. [`MOST`] if they are too many for any plan.
     pub(in crate::lower) fn padded_of(&self, role: Role, times: u64, elements: u64) -> u64 {
         elements.saturating_mul(times).saturating_mul(role.bytes(self.precision)).min(MOST).next_multiple_of(ALIGNMENT)
     }
 }
 
-/// The most bytes of a tensor, and of all: sums of some of them stay far below 2^63.
+/// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
 const MOST: u64 = 1 << 58;
 
-/// What never pays.
+/// The cost of a recomputation that is ruled out.
 pub(in crate::lower) const NEVER: u64 = u64::MAX;
 
-/// A step in bytes, and in floating-point operations that take as long.
+/// The sizes of a step in bytes, and its costs in floating-point operations that take as long.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lower) struct Sizes {
-    /// Bytes of values, of tensors of what comes after the forward pass, and of each forward operation's scratch memory, as they take
-    /// room in an arena.
+    /// Padded bytes of values. `owns` has those of tensors first written after the forward pass, and `scratch` those of each forward operation's
+    /// scratch memory.
     pub(in crate::lower) values: Vec<u64>,
     pub(in crate::lower) owns: Vec<u64>,
     pub(in crate::lower) scratch: Vec<u64>,
-    /// What it costs to run each forward operation again; [`NEVER`] where that is out of the question.
+    /// The cost of running each forward operation again; [`NEVER`] if that is ruled out.
     pub(in crate::lower) costs: Vec<u64>,
-    /// What the whole step costs, and its forward pass.
+    /// The costs of the whole step and of its forward pass.
     pub(in crate::lower) step: u64,
     pub(in crate::lower) forward: u64,
 }
 
 impl Sizes {
-    /// Those of a step; `None` if it is too large for any plan.
+    /// Returns the sizes of a step; `None` if it is too large for any plan.
     pub(in crate::lower) fn of(draft: &Draft, step: &Step, setting: &Setting) -> Option<Sizes> {
         let exact: Option<Vec<u64>> = draft.tensors.iter().map(|tensor| setting.bytes(tensor)).collect();
         let exact = exact?;
@@ -139,7 +141,7 @@ impl Sizes {
         all.copied().try_fold(0, u64::checked_add).filter(|&all| all < MOST).map(|_| sizes)
     }
 
-    /// Bytes of a piece of memory.
+    /// Returns the bytes of a piece of memory.
     pub(in crate::lower) fn bytes(&self, held: Held) -> u64 {
         match held {
             Held::Value(value) => self.values[value as usize],
@@ -149,7 +151,7 @@ impl Sizes {
         }
     }
 
-    /// The most bytes that are alive at once in an order.
+    /// Returns the peak of an order, in bytes.
     pub(in crate::lower) fn peak(&self, emission: &Emission<'_>) -> u64 {
         let mut live = 0;
         let alive = changes(emission, |held| self.bytes(held)).into_iter().map(|change| {
@@ -159,19 +161,19 @@ impl Sizes {
         alive.max().unwrap_or(0) as u64
     }
 
-    /// What an order costs beyond one run of each operation.
+    /// Returns the cost of an order beyond one run of each operation.
     pub(in crate::lower) fn cost(&self, order: &[u32]) -> u64 {
         let again = again(order, self.costs.len());
         again.map(|at| self.costs[at]).fold(0, u64::saturating_add)
     }
 }
 
-/// The forward operations of an order that run again, as often as they do.
+/// Returns the forward operations of an order that run again, once for each time.
 pub(in crate::lower) fn again(order: &[u32], forward: usize) -> impl Iterator<Item = usize> + '_ {
     order[forward.min(order.len())..].iter().map(|&at| at as usize).filter(move |&at| at < forward)
 }
 
-/// Measures operations.
+/// The measurement of single operations.
 struct Meter<'d> {
     tensors: &'d [Tensor],
     /// Bytes of each tensor.
@@ -180,7 +182,7 @@ struct Meter<'d> {
 }
 
 impl Meter<'_> {
-    /// What a forward operation reads of a tensor: of a table as many rows as it is asked for.
+    /// Returns the bytes that an operation reads of a tensor: of a table only the rows that it looks up.
     fn read(&self, operation: &Operation, operand: &Operand) -> u64 {
         let bytes = self.exact[operand.tensor as usize];
         let output = || operation.written(Slot::Output).map_or(bytes, |output| self.exact[output as usize]);
@@ -194,7 +196,7 @@ impl Meter<'_> {
         }
     }
 
-    /// Bytes that an operation moves: each tensor that it reads once, and each that it writes, without scratch memory.
+    /// Returns the bytes that an operation moves. It reads and writes each tensor once; scratch memory is not counted.
     fn moved(&self, operation: &Operation) -> u64 {
         let once = |operands: &[Operand], index: usize| {
             let operand = &operands[index];
@@ -208,8 +210,8 @@ impl Meter<'_> {
         reads.chain(writes).fold(0, u64::saturating_add)
     }
 
-    /// What an operation costs: the longer of two times, that of multiplying and that of moving. A forward operation that runs again costs
-    /// as much as it does here.
+    /// Returns the cost of an operation: the longer of two times, for arithmetic and for memory traffic. A forward operation costs as much when
+    /// it runs again.
     fn cost(&self, operation: &Operation) -> u64 {
         let output = operation.written(Slot::Output);
         let is_batched = output.is_none_or(|output| self.tensors[output as usize].batched);
@@ -217,15 +219,15 @@ impl Meter<'_> {
         flops(operation, batch).max(self.moved(operation).saturating_mul(self.setting.flops_per_byte()))
     }
 
-    /// What a forward operation costs beyond that the first time: whoever reads statistics of the batch again has passed over its input
-    /// once more to make them.
+    /// Returns what a forward operation costs in addition when it runs for the first time. If it reads saved statistics when it runs again, it
+    /// has passed over its input once more to compute them.
     fn statistics(&self, operation: &Operation) -> u64 {
         let input = operation.read(Slot::Input(0)).filter(|_| reads_saved(operation));
         input.map_or(0, |input| self.exact[input as usize].saturating_mul(self.setting.flops_per_byte()))
     }
 }
 
-/// What each operation costs, and what it costs to move each tensor once, in the memory of a card; `None` of what is too large for any plan.
+/// Returns the cost of each operation, and of moving each tensor once in the memory of a card. `None` if they are too large for any plan.
 pub(in crate::lower) fn costs(
     operations: &[Operation],
     tensors: &[Tensor],
@@ -237,7 +239,7 @@ pub(in crate::lower) fn costs(
     Some((all, exact.iter().map(|bytes| bytes.saturating_mul(setting.flops_per_byte())).collect()))
 }
 
-/// Multiply-accumulates of a sample's forward pass.
+/// Returns the multiply-accumulates of an operation's forward pass, for one sample.
 pub(in crate::lower) fn macs(operation: &Operation) -> u64 {
     match &operation.action {
         Action::Run { op, .. } => op.macs(),
@@ -245,7 +247,7 @@ pub(in crate::lower) fn macs(operation: &Operation) -> u64 {
     }
 }
 
-/// Bytes that an order moves again at a precision: for the whole batch, and for each sample.
+/// Returns the bytes that an order moves again: those independent of the batch, and those of each sample.
 pub(in crate::lower) fn moved_again(draft: &Draft, step: &Step, order: &[u32], setting: &Setting) -> [u64; 2] {
     let mut moved = [0u64; 2];
     for at in again(order, step.values.forward) {

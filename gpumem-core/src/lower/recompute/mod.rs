@@ -1,9 +1,13 @@
-//! Recomputation: values of the forward pass that are not kept for the backward pass, but computed a second time.
+//! Recomputation: values of the forward pass that are computed a second time for the backward pass instead of being kept.
 //!
-//! A decision is an order in which the operations of one training step run, forward ones maybe more than once: [`apply`](apply::apply)
-//! derives tensors and lifetimes from it. No number changes. An operation that runs again computes what it computed before, from the
-//! same operands: a normalisation reads the statistics that it saved, and leaves the running ones alone; dropout draws the same, as draws
-//! depend on the step, the layer and the element.
+//! A decision is an order in which the operations of a training step run, forward ones maybe more than once. [`apply`](apply::apply) derives
+//! tensors and live ranges from it. No number changes: an operation that runs again computes what it computed before, from equal operands. A
+//! normalisation reads the statistics that it saved, and leaves the running ones alone. Dropout draws an equal mask, since draws depend on the
+//! step, the layer and the element.
+//!
+//! The search for levels has stages. `values` names the results of forward operations, and `segments` cuts the forward pass into segments. `ways`
+//! lists the options of each segment, and `alone` measures them. `labels` combines options by dynamic programming, with `prune`. `emit` turns a
+//! combination into an order, whose bytes and time `measure` counts. `levels` chooses among orders, and `polish` improves them.
 
 mod alone;
 mod apply;
@@ -36,26 +40,26 @@ use emit::Step;
 pub(super) struct Draft {
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// What is read after the last operation.
+    /// The tensors that are read after the last operation.
     pub(super) results: Vec<TensorId>,
     pub(super) input_gradients: Vec<TensorId>,
-    /// The node whose value each operation computes, or hands a gradient on from.
+    /// For each operation, the node whose value it computes or whose gradient it propagates.
     pub(super) nodes: Vec<NodeId>,
-    /// Normalisations of the forward pass which, where they run again, find their input in front of another tensor.
+    /// Normalisations of the forward pass that read their input from a concatenation if they run again.
     pub(super) fronts: Vec<Front>,
 }
 
-/// An operation's first input in front of another tensor.
+/// An input that is stored as the first channels of a concatenation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Front {
-    /// The forward operation.
+    /// The forward operation that reads the input.
     pub(super) operation: u32,
-    /// The tensor whose first channels are its input.
+    /// The concatenation.
     pub(super) tensor: TensorId,
 }
 
-/// The step in this order, or where there is none, the one in which what the graph's groups compute is computed again. `None` for what is
-/// no order of its operations.
+/// Returns the step in this order. Without an order, returns the step that recomputes the graph's groups. `None` if the order is not one of the
+/// step's operations.
 pub(super) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[u32]>) -> Option<Draft> {
     if order.is_none() && graph.groups.is_empty() {
         return Some(draft);
@@ -70,7 +74,7 @@ pub(super) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[u32]>) -> 
     }
 }
 
-/// The levels of a step; `None` if not all of its forward operations come first.
+/// Searches the levels of a step; `None` if not all of its forward operations come first.
 pub(super) fn searched(draft: &Draft, graph: &Graph, setting: &Setting) -> Option<Search> {
     let step = Step::of(draft)?;
     let written = groups::choices(draft, &step.values, graph);

@@ -1,28 +1,28 @@
-//! Exact improvement of a level: one decision changed, or two traded.
+//! A local search that improves a level: it changes one decision or trades two, and counts exactly.
 
 use super::emit::{Choice, Emission};
 use super::levels::Candidate;
 use super::measure::Sizes;
 use alloc::vec::Vec;
 
-/// How far apart two values are that are traded, at most.
+/// The largest distance between two values that are traded.
 const NEIGHBOURS: usize = 6;
 
-/// What a step is improved with.
+/// The state of the local search.
 pub(in crate::lower) struct Polish<'p, 's> {
     pub(in crate::lower) emission: &'p mut Emission<'s>,
     pub(in crate::lower) sizes: &'p Sizes,
-    /// The values that are decided, and which of them are not kept.
+    /// The values that are decided, and a flag for each value of the step that must not be kept.
     pub(in crate::lower) free: &'p [u32],
     pub(in crate::lower) dropped: &'p [bool],
-    /// Operations that may still be emitted.
+    /// The number of operations that may still be emitted.
     pub(in crate::lower) budget: usize,
-    /// Orders that were counted.
+    /// The number of orders that were counted.
     pub(in crate::lower) emissions: usize,
 }
 
 impl Polish<'_, '_> {
-    /// Makes a candidate cheaper as long as it stays within `room`, until nothing helps or the budget is spent.
+    /// Makes a candidate cheaper while it stays within `room` bytes, until nothing helps or the budget is spent.
     pub(in crate::lower) fn improve(&mut self, best: &mut Candidate, room: u64) {
         loop {
             let before = best.cost;
@@ -55,7 +55,7 @@ impl Polish<'_, '_> {
         }
     }
 
-    /// Makes room for what is kept in `tried` by dropping a value near it.
+    /// Drops a value near the one that `tried` keeps, so that the candidate fits into `room` bytes.
     fn trade(&mut self, best: &mut Candidate, tried: &Candidate, room: u64, at: usize) {
         let near = at.saturating_sub(NEIGHBOURS)..(at + NEIGHBOURS + 1).min(self.free.len());
         for other in near.filter(|&other| other != at) {
@@ -72,7 +72,7 @@ impl Polish<'_, '_> {
         }
     }
 
-    /// Counts what these choices need, if they cost less than so much.
+    /// Returns the peak and the cost of these choices. `None` if they cost `less_than` or more, or the budget is spent.
     fn count(&mut self, choices: Vec<Choice>, less_than: u64) -> Option<Candidate> {
         if self.budget == 0 {
             return None;

@@ -1,13 +1,13 @@
-//! Which labels are carried on.
+//! Pruning: the choice of labels that are carried on.
 //!
-//! Of each column, labels with about the same `run`, those on the lower convex hull of need and cost are kept, and as many others as there
-//! is room for. The hull is what matters: what lies between two of its corners is reached by taking the ways of the one up to some segment
-//! and those of the other from there on.
+//! Labels with about equal `run` are a column. Of each column, labels on the lower convex hull of need and cost are kept, and as many others as
+//! the limit allows. The hull is what matters: a point between two of its corners is reached by taking the options of one corner up to some
+//! segment, and those of the other from there on.
 
 use super::labels::Label;
 use alloc::vec::Vec;
 
-/// How many labels are carried from segment to segment; the same inside runs.
+/// The number of labels that are carried from segment to segment, outside of runs and inside.
 pub(in crate::lower) struct Effort {
     labels: usize,
     in_runs: usize,
@@ -17,9 +17,9 @@ pub(in crate::lower) struct Effort {
 const COLUMNS: u64 = 16;
 
 impl Effort {
-    /// Fewer labels where there are many segments, so that large networks do not take too long.
+    /// Returns an effort with fewer labels for more segments, so that large networks do not take too long.
     pub(in crate::lower) fn of(segments: usize) -> Effort {
-        // In hundredths: the root of 40 over the segments.
+        // In hundredths: the square root of 40 over the segments.
         let scale = (400_000 / segments.max(10)).isqrt().clamp(70, 150);
         Effort { labels: 200 * scale / 100, in_runs: 240 * scale / 100 }
     }
@@ -34,7 +34,7 @@ impl Effort {
     }
 }
 
-/// Prunes lists of labels, in memory of its own.
+/// Pruning of lists of labels, in memory that is reused.
 pub(in crate::lower) struct Pruner {
     peak: u64,
     hull: Vec<usize>,
@@ -55,7 +55,7 @@ impl Pruner {
         let columns = labels.chunk_by(is_alike).count();
         let limit = (limit / columns.max(1)).max(3);
         for column in labels.chunk_by(is_alike) {
-            // What an earlier column has is no dearer and needs no more.
+            // A label is dropped if one of an earlier column costs no more and needs no more.
             let earlier = self.kept.len();
             self.column.clear();
             let mut low = u64::MAX;
@@ -72,7 +72,7 @@ impl Pruner {
         labels.extend_from_slice(&self.kept);
     }
 
-    /// Moves at most about `limit` of a column, which is sorted by need with falling costs, to what is kept.
+    /// Moves at most about `limit` labels of a column to the kept ones. The column is sorted by need, with falling costs.
     fn reduce(&mut self, limit: usize) {
         let list = &self.column;
         if list.len() <= limit {
@@ -81,7 +81,7 @@ impl Pruner {
         }
         find_hull(list, &mut self.hull);
         if self.hull.len() >= limit {
-            // Corners that are evenly apart.
+            // Corners at even distances.
             let corner = |number: usize| self.hull[number * (self.hull.len() - 1) / (limit - 1)];
             self.kept.extend((0..limit).map(|number| list[corner(number)]));
             return;
@@ -101,14 +101,14 @@ impl Pruner {
     }
 }
 
-/// The corners of the lower convex hull.
+/// Finds the corners of the lower convex hull.
 fn find_hull(list: &[Label], hull: &mut Vec<usize>) {
     hull.clear();
     let product = |a: u64, b: u64, c: u64, d: u64| i128::from(a.abs_diff(b)) * i128::from(c.abs_diff(d));
     for (at, label) in list.iter().enumerate() {
         while let [.., first, second] = hull[..] {
             let (first, second) = (&list[first], &list[second]);
-            // Costs fall: the corner goes if the way past it falls at least as fast as the way to it.
+            // Costs fall: a corner goes if the line past it falls at least as fast as the line to it.
             let past = product(first.cost, label.cost, second.need, first.need);
             let to = product(first.cost, second.cost, label.need, first.need);
             if past < to {

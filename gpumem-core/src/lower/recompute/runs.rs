@@ -1,4 +1,4 @@
-//! What each forward operation does with values when it runs, for the first time or again.
+//! Runs of forward operations: the values that each reads and writes, for the first time or again.
 
 use super::Draft;
 use super::apply::{is_alike, overwriting};
@@ -11,20 +11,20 @@ use alloc::vec::Vec;
 pub(in crate::lower) struct Run {
     /// The values that it reads, each once.
     pub(in crate::lower) inputs: Vec<u32>,
-    /// Those that it reads where it runs again, beside what it saved.
+    /// The values that it reads when it runs again, besides what it saved.
     pub(in crate::lower) inputs_again: Vec<u32>,
     /// The values that it writes.
     pub(in crate::lower) outputs: Vec<u32>,
-    /// Those that it writes again, and those that it then reads instead.
+    /// The values that it writes when it runs again, and the saved ones that it then reads instead.
     pub(in crate::lower) again: Vec<u32>,
     pub(in crate::lower) saved: Vec<u32>,
-    /// `(input, output)`: what may lie where an input did, in the order in which inputs are asked.
+    /// `(input, output)`: outputs that may overwrite an input, in the order in which inputs are tried.
     pub(in crate::lower) overwrites: Vec<(u32, u32)>,
-    /// Whether it has scratch memory, for the first time and again.
+    /// True if it has scratch memory, for the first time and again.
     pub(in crate::lower) has_scratch: [bool; 2],
 }
 
-/// All forward operations of a step.
+/// Returns the runs of all forward operations of a step.
 pub(in crate::lower) fn runs(draft: &Draft, values: &Values) -> Vec<Run> {
     (0..values.forward).map(|at| Run::of(draft, values, at)).collect()
 }
@@ -55,18 +55,18 @@ impl Run {
         run
     }
 
-    /// What it reads.
+    /// Returns the values that it reads.
     pub(in crate::lower) fn read(&self, is_again: bool) -> &[u32] {
         if is_again { &self.inputs_again } else { &self.inputs }
     }
 
-    /// What it writes.
+    /// Returns the values that it writes.
     pub(in crate::lower) fn written(&self, is_again: bool) -> &[u32] {
         if is_again { &self.again } else { &self.outputs }
     }
 }
 
-/// Which outputs of a forward operation may lie where an input did, as far as nothing but the lives of both is against it.
+/// Returns the outputs of a forward operation that may overwrite an input, if the live ranges of both allow it.
 fn overwrites(draft: &Draft, values: &Values, at: usize) -> Vec<(u32, u32)> {
     let operation = &draft.operations[at];
     let Action::Run { op, .. } = &operation.action else { return Vec::new() };

@@ -1,4 +1,7 @@
-//! Where the forward pass is cut into segments, and what does not depend on decisions.
+//! Segments of the forward pass, and all that does not depend on decisions.
+//!
+//! At most one value crosses a cut, so that a segment depends on others only by its boundaries. There are two exceptions. Far values are read
+//! long after they are computed, as by a skip connection. Common values, such as masks, are read again and again.
 
 use super::Draft;
 use super::emit::Step;
@@ -9,28 +12,28 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Forward operations after which a value that nothing has read meanwhile is no part of boundaries any more.
+/// The number of forward operations without a reader after which a value no longer belongs to boundaries.
 const FAR: usize = 12;
 
-/// Forward operations over which a value is read again and again if what reads it are no neighbours: a mask or what an encoder made. It
-/// is held in any case.
+/// The span of forward operations above which a value is common: read again and again, without long pauses. Examples are a mask and the output of
+/// an encoder. Common values are kept in any case.
 const COMMON: usize = 4 * FAR;
 
-/// How a value is treated that is read far from where it is computed, such as what a U-Net hands across.
+/// The treatment of a value that is read far from its producer, such as a skip connection of a U-Net.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::lower) enum Far {
     /// It is not far: it is a boundary, or inside a segment.
     #[default]
     Near,
-    /// It is held.
+    /// It is kept.
     Held,
-    /// It may be dropped, for nothing far away is computed again from it.
+    /// It may be dropped, since nothing far away is recomputed from it.
     Unasked,
-    /// It is dropped, computed again where something far away is, and held from there on.
+    /// It is dropped, recomputed with something far away, and kept from there on.
     Again,
 }
 
-/// A part of the forward pass, and what of the rest of the step belongs to it.
+/// A part of the forward pass, and the part of the rest of the step that belongs to it.
 #[derive(Clone, Debug, Default)]
 pub(in crate::lower) struct Segment {
     pub(in crate::lower) forward: Range<usize>,
@@ -38,35 +41,35 @@ pub(in crate::lower) struct Segment {
     pub(in crate::lower) rest: Range<usize>,
     /// The values that it computes.
     pub(in crate::lower) values: Range<u32>,
-    /// What of these goes on to the next segment, and its bytes: the boundary.
+    /// The boundary: the values that the next segment reads, and their bytes.
     pub(in crate::lower) cross: Vec<u32>,
     pub(in crate::lower) cross_bytes: u64,
-    /// What of these is decided one by one.
+    /// The values that are decided one by one.
     pub(in crate::lower) inner: Vec<u32>,
-    /// Those of them, or others, that are read far from here.
+    /// The values that are read far from here.
     pub(in crate::lower) far: Vec<u32>,
-    /// What is held in any case.
+    /// The values that are kept in any case.
     pub(in crate::lower) common: Vec<u32>,
-    /// The ways to treat it that are worth a thought, and the number of its kind.
+    /// The options that may pay, and the number of its kind.
     pub(in crate::lower) ways: Rc<Vec<super::ways::Way>>,
     pub(in crate::lower) kind: usize,
 }
 
-/// What of a step does not depend on decisions.
+/// The part of a step that does not depend on decisions.
 #[derive(Clone)]
 pub(in crate::lower) struct Frame<'a> {
     pub(in crate::lower) step: &'a Step,
     pub(in crate::lower) sizes: &'a Sizes,
-    /// Bytes of gradients and the like that live at, and right before, each operation after the forward pass.
+    /// Bytes of gradients and the like that are alive at, and right before, each operation after the forward pass.
     pub(in crate::lower) at: Vec<u64>,
     pub(in crate::lower) before: Vec<u64>,
-    /// Values whose memory a gradient takes over.
+    /// True for each value whose memory a gradient takes over.
     pub(in crate::lower) taken: Vec<bool>,
-    /// Values that are computed again because somebody wrote so.
+    /// True for each value that is recomputed because the user asked for it.
     pub(in crate::lower) dropped: &'a [bool],
     /// The forward operation that each operation after the forward pass belongs to.
     position: Rc<Vec<usize>>,
-    /// The most bytes alive where nothing is computed again.
+    /// The peak without recomputation, in bytes.
     pub(in crate::lower) peak: u64,
 }
 
@@ -100,7 +103,7 @@ impl<'a> Frame<'a> {
             if takes != NONE {
                 taken[takes as usize] = true;
             }
-            // Where it takes over the memory of a value, that is counted there.
+            // If it takes over the memory of a value, that is counted there.
             let begins = if takes == NONE { first } else { first + 1 };
             for (changes, from) in [(&mut at, begins), (&mut before, first + 1)] {
                 changes[from.min(end)] += bytes;
@@ -116,8 +119,8 @@ impl<'a> Frame<'a> {
         Frame { step, sizes, at, before, taken, dropped, position, peak }
     }
 
-    /// The frame where these far values are computed again with the segment that reads them last, or with the one behind it, and held from
-    /// there on.
+    /// Returns the frame with the bytes of far values that are recomputed ([`Far::Again`]). With `is_late`, that happens in the segment that
+    /// reads them last, otherwise in the one after it. They are kept from there on.
     pub(in crate::lower) fn with_again(&self, segments: &[Segment], far: &[Far], is_late: bool) -> Frame<'a> {
         let mut frame = self.clone();
         for (value, _) in far.iter().enumerate().filter(|(_, far)| **far == Far::Again) {
@@ -125,7 +128,7 @@ impl<'a> Frame<'a> {
             let last = of.consumers.last().map_or(0, |&last| last as usize);
             let place = |at: usize| segments.iter().position(|segment| segment.forward.contains(&at));
             let (Some(reader), Some(own)) = (place(last), place(of.producer as usize)) else { continue };
-            // What is far is asked for by the segment that reads it or, where that one's boundary is dropped, by the one after it.
+            // A far value is needed by the segment that reads it or, if that one's boundary is dropped, by the one after it.
             let reader = (reader + usize::from(!is_late)).min(segments.len() - 1);
             for rest in segments[reader].rest.start..segments[own].rest.end {
                 frame.at[rest] += self.sizes.values[value];
@@ -135,12 +138,12 @@ impl<'a> Frame<'a> {
         frame
     }
 
-    /// The segments of the forward pass.
+    /// Returns the segments of the forward pass.
     pub(in crate::lower) fn segments(&self) -> Vec<Segment> {
         let values = &self.step.values;
         let reaches: Vec<usize> = values.values.iter().map(reach).collect();
         let cuts = self.cuts(&reaches);
-        // Operations after the forward pass are in the order of falling positions.
+        // Positions of operations after the forward pass never rise.
         let behind = |at: usize| self.position.partition_point(|&position| position >= at);
         let of_producer = |at: usize| values.values.partition_point(|value| (value.producer as usize) < at) as u32;
         let pairs = cuts.windows(2).map(|pair| {
@@ -159,7 +162,7 @@ impl<'a> Frame<'a> {
         pairs.collect()
     }
 
-    /// Where at most one value goes on, and the backward pass reads it.
+    /// Returns the places where at most one value goes on, and the backward pass reads that value.
     fn cuts(&self, reaches: &[usize]) -> Vec<usize> {
         let values = &self.step.values;
         let mut changes = vec![[0i64; 2]; values.forward + 2];
@@ -182,7 +185,7 @@ impl<'a> Frame<'a> {
         cuts
     }
 
-    /// Says what becomes of each value of a segment.
+    /// Sorts the values of a segment into those of its boundary, those decided one by one, far and common ones.
     fn sort_values(&self, segment: &mut Segment, reaches: &[usize]) {
         for value in segment.values.clone() {
             let (index, of) = (value as usize, &self.step.values.values[value as usize]);
@@ -206,19 +209,19 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Whether an operation reads a value long after whatever reads it before.
+/// True if an operation reads a value long after the reader before it.
 pub(in crate::lower) fn is_far(value: &Value, at: u32) -> bool {
     let earlier = value.consumers.iter().copied().filter(|&other| other < at).max();
     at as usize > earlier.unwrap_or(value.producer) as usize + FAR
 }
 
-/// Forward operations between one that reads a value and the next one.
+/// Returns the number of forward operations from each reader of a value to the next one.
 fn gaps(value: &Value) -> impl Iterator<Item = usize> + '_ {
     let before = core::iter::once(&value.producer).chain(&value.consumers);
     before.zip(&value.consumers).map(|(before, at)| (at - before) as usize)
 }
 
-/// Up to where a value is part of boundaries: the last operation that reads it before it rests for long.
+/// Returns the operation up to which a value is part of boundaries: its last reader before a long pause.
 fn reach(value: &Value) -> usize {
     let near = gaps(value).take_while(|&gap| gap <= FAR);
     value.producer as usize + near.sum::<usize>()
@@ -228,7 +231,7 @@ fn is_common(value: &Value, reach: usize) -> bool {
     reach - value.producer as usize > COMMON
 }
 
-/// Numbers of which none is larger than the one before it.
+/// Lowers numbers so that none is larger than the one before it.
 fn falling(mut numbers: Vec<usize>) -> Vec<usize> {
     for at in 1..numbers.len() {
         numbers[at] = numbers[at].min(numbers[at - 1]);
@@ -236,7 +239,7 @@ fn falling(mut numbers: Vec<usize>) -> Vec<usize> {
     numbers
 }
 
-/// The first `count` sums of changes.
+/// Returns the first `count` sums of changes.
 fn sums(changes: &[i64], count: usize) -> Vec<u64> {
     let mut sum = 0;
     let sums = changes[..count].iter().map(|change| {

@@ -1,4 +1,4 @@
-//! Orders beside what they become, and levels beside every other decision.
+//! Orders and the steps that they make, and levels compared with every other decision.
 
 use super::apply::apply;
 use super::emit::{Choice, Emission, Step};
@@ -34,7 +34,7 @@ fn setting(batch: u64) -> Setting {
     Setting::new(batch, Precision::F32, Workspaces { product: 1 << 20, convolution: 1 << 20 })
 }
 
-/// A graph in the making.
+/// A graph under construction.
 struct Net {
     graph: Graph,
     value: NodeId,
@@ -72,7 +72,7 @@ impl Net {
     }
 }
 
-/// Maps with everything that is out of the ordinary: statistics that are read again, an output beside positions, a sum of branches.
+/// Returns a network of maps with unusual parts. These are statistics that are read again, an output next to positions, and a sum of branches.
 fn maps() -> Net {
     let mut net = Net::new(&[3, 16, 16]);
     net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[])]);
@@ -87,7 +87,7 @@ fn maps() -> Net {
     net
 }
 
-/// A sequence: attention, normalisation of rows, sums, and a recurrence that saves over its input.
+/// Returns a network of a sequence: attention, row norms, sums, and a recurrence that saves over its input.
 fn sequence() -> Net {
     let mut net = Net::new(&[8, 16]);
     net.chain(&[("Linear", &[16])]);
@@ -103,7 +103,7 @@ fn sequence() -> Net {
     net
 }
 
-/// Maps that are handed across the network.
+/// Returns a network whose maps skip across it.
 fn across() -> Net {
     let mut net = Net::new(&[4, 16, 16]);
     net.chain(&[("Conv2d", &[8, 3, 1]), ("BatchNorm2d", &[]), ("Relu", &[])]);
@@ -118,7 +118,7 @@ fn across() -> Net {
     net
 }
 
-/// A random chain of layers, of widths that differ.
+/// Returns a random chain of layers of different widths.
 fn chain(seed: u64) -> Net {
     let mut stream = Stream::new(seed, 7);
     let mut draw = |below: u64| (stream.uniform() * below as f64) as u64;
@@ -137,7 +137,7 @@ fn chain(seed: u64) -> Net {
     net
 }
 
-/// The most bytes alive in a step, from the first and the last operation that touches each tensor.
+/// Returns the peak of a step in bytes, from the first and the last operation that touches each tensor.
 fn peak(draft: &Draft, sizes: impl Fn(TensorId) -> u64) -> u64 {
     let end = draft.operations.len() - 1;
     let mut lives = vec![None; draft.tensors.len()];
@@ -169,7 +169,7 @@ fn an_order_needs_what_its_step_needs() {
             let setting = Setting { precision: precisions[round % 2], ..setting(3) };
             let sizes = Sizes::of(&draft, &step, &setting).unwrap();
             let all = [Choice::Keep, Choice::Once, Choice::Each, Choice::Late];
-            // From all kept to nothing kept.
+            // Choices from all kept to none kept.
             let mut draw = || {
                 let which = (stream.uniform() * round as f64 / 8.0) as usize;
                 all[which % all.len()]
@@ -187,7 +187,7 @@ fn an_order_needs_what_its_step_needs() {
     }
 }
 
-/// The cheapest of all decisions for each room, by trying every one.
+/// Returns the least cost for each limit of bytes in `rooms`, by trying every decision. `None` if nothing fits.
 fn optima(draft: &Draft, step: &Step, sizes: &Sizes, rooms: &[u64]) -> Vec<Option<u64>> {
     let taken: Vec<u32> = step.values.owns.iter().map(|own| own.takes).collect();
     let is_free = |&value: &u32| !step.values.values[value as usize].is_pinned && !taken.contains(&value);
@@ -269,7 +269,7 @@ fn what_somebody_wrote_is_the_first_level() {
     let levels = searched(&draft, &graph, &setting(16)).unwrap().levels;
     assert_eq!(levels[0].order, super::emit::order(&step, &written));
     assert!(levels[0].cost > 0 && levels.len() > 1);
-    // What it drops, all others drop.
+    // A value that it drops is dropped in all other levels, too.
     for (value, choice) in written.iter().enumerate().filter(|(_, choice)| **choice != Choice::Keep) {
         let of = &step.values.values[value];
         let is_read = !of.readers.is_empty();
@@ -326,7 +326,7 @@ fn levels_are_those_that_cost_least_on_average() {
             let of = |set: u32| -> Vec<(u64, u64)> {
                 (0..9).filter(|bit| set >> bit & 1 == 1).map(|bit| pairs[bit]).collect()
             };
-            // The leanest is always there.
+            // The leanest candidate is always among them.
             let sets = (256u32..512).filter(|set| set.count_ones() <= most);
             let best = sets.map(|set| sum(&of(set))).min().unwrap();
             let found = spread(frontier.clone(), most as usize, 1000);

@@ -1,20 +1,20 @@
-//! A training step taken apart into values.
+//! The values of a training step.
 //!
-//! What one run of a forward operation writes is a value of its own, even where it works in place: only then can one be computed a second
-//! time while another lies where it was. What comes after the forward pass never runs twice, so that its tensors stay what they are.
+//! Each run of a forward operation writes a value of its own, even if it works in place: only then can one be recomputed while another is in the
+//! memory where it was. Operations after the forward pass never run twice, so that their tensors stay what they are.
 
 use super::{Draft, Front};
 use crate::program::{Action, Class, Operation, Pass, Phase, Slot, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// No value, no tensor.
+/// The number that stands for no value and no tensor.
 pub(in crate::lower) const NONE: u32 = u32::MAX;
 
-/// What the forward pass computes.
+/// A result of a forward operation.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::lower) struct Value {
-    /// The tensor of the step that has it.
+    /// The tensor of the step that holds it.
     pub(in crate::lower) tensor: TensorId,
     /// The operation that writes it.
     pub(in crate::lower) producer: u32,
@@ -22,12 +22,12 @@ pub(in crate::lower) struct Value {
     pub(in crate::lower) consumers: Vec<u32>,
     /// The operations after the forward pass that read it, in order.
     pub(in crate::lower) readers: Vec<u32>,
-    /// Whether it is there until its last reader whatever is decided: what an operation that runs again reads rather than computes, and
-    /// what the loss compares.
+    /// True if it is alive until its last reader, whatever is decided. That holds for saved tensors that an operation reads when it runs again,
+    /// and for what the loss compares.
     pub(in crate::lower) is_pinned: bool,
 }
 
-/// A tensor that something after the forward pass writes first.
+/// A tensor that an operation after the forward pass writes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) struct Own {
     /// The tensor.
@@ -36,40 +36,40 @@ pub(in crate::lower) struct Own {
     pub(in crate::lower) takes: u32,
 }
 
-/// What an operand is.
+/// The meaning of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) enum Place {
     /// A value, by its number.
     Value(u32),
-    /// A tensor of what comes after the forward pass, by its number among those.
+    /// A tensor that is first written after the forward pass, by its number among those.
     Own(u32),
     /// Scratch memory of a forward operation: each run has its own.
     Scratch,
-    /// A tensor that is there before and after the step.
+    /// A tensor that exists before and after the step.
     Lasting,
 }
 
-/// The values of a step, and what each operation does with them.
+/// The values of a step, and the operands of each operation in terms of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::lower) struct Values {
     pub(in crate::lower) values: Vec<Value>,
     pub(in crate::lower) owns: Vec<Own>,
-    /// What each operation reads and writes, in the order of its operands.
+    /// The operands that each operation reads and writes, in order.
     pub(in crate::lower) reads: Vec<Vec<Place>>,
     pub(in crate::lower) writes: Vec<Vec<Place>>,
-    /// Number of forward operations: they come first.
+    /// The number of forward operations, which come first.
     pub(in crate::lower) forward: usize,
-    /// Forward operations that, where they run again, read the second value in the place of the first.
+    /// Forward operations that read the second value instead of the first when they run again.
     fronts: Vec<(usize, [u32; 2])>,
 }
 
-/// Whether an operation reads what it saved where it runs again.
+/// True if an operation reads what it saved when it runs again.
 pub(in crate::lower) fn reads_saved(operation: &Operation) -> bool {
     operation.forward().is_some_and(|op| op.runs_again_from_saved())
 }
 
 impl Values {
-    /// Those of a step; `None` if not all forward operations come first.
+    /// Returns the values of a step; `None` if not all forward operations come first.
     pub(in crate::lower) fn of(draft: &Draft) -> Option<Values> {
         let is_forward = |operation: &Operation| matches!(operation.action, Action::Run { pass: Pass::Forward, .. });
         let forward = draft.operations.iter().take_while(|operation| is_forward(operation)).count();
@@ -77,7 +77,7 @@ impl Values {
             return None;
         }
         let mut values = Values { forward, ..Values::default() };
-        // The value that each tensor has now, and the number of one that is its own.
+        // The value that each tensor holds now, and its number in `owns` if it is one of those.
         let (mut now, mut own) = (vec![NONE; draft.tensors.len()], vec![NONE; draft.tensors.len()]);
         for (at, operation) in draft.operations.iter().enumerate() {
             let reads: Option<Vec<Place>> =
@@ -113,8 +113,8 @@ impl Values {
         Some(values)
     }
 
-    /// Lets an operation find its input in front of another value, where it runs again: both are what they are whatever is decided. `now`
-    /// are the values that tensors have when the forward pass is over.
+    /// Lets an operation read its input from a concatenation when it runs again. Both values stay, whatever is decided. `now` are the values that
+    /// tensors hold after the forward pass. `None` if the operation has no such input.
     fn put_in_front(&mut self, draft: &Draft, front: &Front, now: &[u32]) -> Option<()> {
         let (at, whole) = (front.operation as usize, *now.get(front.tensor as usize)?);
         let input = draft.operations.get(at)?.reads.iter().position(|operand| operand.slot == Slot::Input(0))?;
@@ -126,12 +126,12 @@ impl Values {
         Some(())
     }
 
-    /// The value in whose front an operation finds its input where it runs again, if it does.
+    /// Returns `[input, concatenation]` if an operation reads its input from a concatenation when it runs again; `None` otherwise.
     pub(in crate::lower) fn front(&self, at: usize) -> Option<[u32; 2]> {
         self.fronts.iter().find(|(operation, _)| *operation == at).map(|(_, values)| *values)
     }
 
-    /// The values that an operation reads, as often as it does.
+    /// Returns the values that an operation reads, once for each operand.
     pub(in crate::lower) fn read_by(&self, at: usize) -> impl Iterator<Item = u32> + '_ {
         self.reads[at].iter().filter_map(|place| match *place {
             Place::Value(value) => Some(value),
@@ -139,7 +139,8 @@ impl Values {
         })
     }
 
-    /// The same of an operation that maybe runs again.
+    /// Returns the values that an operation reads. Unlike [`Values::read_by`], replaces an input by its concatenation if the operation runs
+    /// again.
     pub(in crate::lower) fn read_in(&self, at: usize, is_again: bool) -> impl Iterator<Item = u32> + '_ {
         let front = self.front(at).filter(|_| is_again);
         self.read_by(at).map(move |value| match front {

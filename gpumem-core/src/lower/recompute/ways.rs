@@ -1,7 +1,7 @@
-//! The ways to treat one segment that are worth a thought.
+//! Segment options: the ways to treat one segment that may pay.
 //!
-//! What leaves a segment, its boundary, is held; or it is dropped, and the next segment's backward pass begins by computing it again. What
-//! is read back inside it is kept or dropped one by one in either case.
+//! The boundary of a segment, which the next segment reads, is kept. Or it is dropped, and the next segment's backward pass begins by recomputing
+//! it. Values inside the segment that the backward pass reads are kept or dropped one by one in either case.
 
 use super::alone::Alone;
 use super::emit::Choice;
@@ -12,36 +12,37 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Inner values of a segment that are decided one by one: the largest. The others are kept.
+/// The most inner values of a segment that are decided one by one: the largest. The others are kept.
 const INNER: usize = 6;
 
-/// Ways of a segment, for each of three ways to treat its boundary.
+/// The most options of a segment, for each of three choices of its boundary.
 const WAYS: usize = 10;
 
-/// Dropping a boundary between two operations that read it pays where it is more than this part of the peak.
+/// The divisor of the peak from which on a boundary may be dropped between two operations that read it.
 const LARGE: u64 = 64;
 
-/// One way to treat a segment.
+/// One option for a segment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::lower) struct Way {
-    /// Inner bytes that are held from the forward pass on, without the boundary.
+    /// Inner bytes that are kept from the forward pass on, without the boundary.
     pub(in crate::lower) kept: u64,
-    /// Bytes that are there between the recomputation of the boundary and the backward pass of the segment, beside `kept`.
+    /// Bytes that are alive between the recomputation of the boundary and the backward pass of the segment, besides `kept`.
     pub(in crate::lower) held: u64,
-    /// Peaks: of the forward pass; of the backward pass with the boundary before it held, with that one there from the first operation
-    /// on that reads it, and only for what does; and while the segment's own boundary is computed again.
+    /// Peaks in bytes. `fore` is that of the forward pass. The next three are of the backward pass: with the boundary before the segment kept;
+    /// with that boundary recomputed for the first operation that reads it; and with it there only for operations that read it. `chain` is the
+    /// peak while the segment's own boundary is recomputed.
     pub(in crate::lower) fore: u64,
     pub(in crate::lower) back: u64,
     pub(in crate::lower) late: u64,
     pub(in crate::lower) fleet: u64,
     pub(in crate::lower) chain: u64,
-    /// Bytes that are there where the backward pass first asks for the boundary before, and the most where it asks.
+    /// Bytes that are alive when the backward pass first needs the boundary before the segment. The second number is the most at any such time.
     pub(in crate::lower) above: [u64; 2],
-    /// What it costs, with one recomputation of the boundary, and what each further one costs.
+    /// The cost with one recomputation of the boundary, and the cost of each further one.
     pub(in crate::lower) cost: u64,
     pub(in crate::lower) again: u64,
-    /// How often the boundary before the segment is asked for, if it is never held: by the backward pass, and by each recomputation of the
-    /// boundary.
+    /// The number of times that the boundary before the segment is needed, if it is never kept. The backward pass needs it so often, and so does
+    /// each recomputation of the segment's own boundary.
     pub(in crate::lower) asks: [u64; 2],
     pub(in crate::lower) boundary: Choice,
     pub(in crate::lower) inner: Vec<Choice>,
@@ -55,13 +56,13 @@ impl Way {
         [self.kept, self.held, fore, back, late, fleet, of_chain, first, most, self.again, backward, chain]
     }
 
-    /// Whether it needs no more than another one, anywhere.
+    /// True if it needs no more than another option in any respect.
     fn is_no_worse(&self, other: &Way) -> bool {
         self.sizes().iter().zip(other.sizes()).all(|(mine, other)| *mine <= other)
     }
 }
 
-/// Finds the ways of every segment; segments that are alike share them. How many were measured.
+/// Finds the options of every segment, and returns the number of measurements. Segments that are alike share their options.
 pub(in crate::lower) fn measure_all(frame: &Frame<'_>, segments: &mut [Segment], far: &[Far]) -> usize {
     let mut alone = Alone::new(frame, far);
     let mut known: BTreeMap<Vec<u64>, usize> = BTreeMap::new();
@@ -83,7 +84,7 @@ pub(in crate::lower) fn measure_all(frame: &Frame<'_>, segments: &mut [Segment],
     alone.measured
 }
 
-/// The search for the ways of one segment.
+/// The search for the options of one segment.
 struct Search<'s, 'f> {
     frame: &'s Frame<'f>,
     alone: &'s mut Alone<'f>,
@@ -140,7 +141,7 @@ impl Search<'_, '_> {
         ways
     }
 
-    /// A way that also drops what is computed again for two operations between them, where that helps.
+    /// Returns an option that also drops recomputed values between two operations that read them. `None` if that does not help.
     fn with_fleeting(&mut self, way: &Way) -> Option<Way> {
         let mut best = way.clone();
         for at in 0..best.inner.len() {
@@ -164,7 +165,7 @@ impl Search<'_, '_> {
     }
 }
 
-/// What makes two segments alike.
+/// Returns a key that is equal for segments that are alike.
 fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) -> Vec<u64> {
     let (step, sizes) = (frame.step, frame.sizes);
     let values = &step.values;
@@ -202,20 +203,20 @@ fn keep_undominated(ways: &mut Vec<Way>) {
     *ways = kept;
 }
 
-/// What a byte that is kept may be worth beside what it costs to compute it again, in thousandths.
+/// Prices of a kept byte relative to the cost of recomputing it, in thousandths.
 const PRICES: [u64; 8] = [1_000_000, 0, 1000, 300, 3000, 100, 10_000, 30];
 
-/// The same of bytes of the backward pass, and of those that are held from where the boundary is back.
+/// Prices of bytes of the backward pass, and of bytes that are alive after the boundary is recomputed, in thousandths.
 const WEIGHTS: [[u64; 2]; 3] = [[1, 1], [1000, 300], [300, 1000]];
 
-/// Keeps the ways that are best for some price of bytes.
+/// Keeps the options that are best for some prices of bytes, `most` at most.
 fn thin_out(ways: &mut Vec<Way>, most: usize) {
     if ways.len() <= most {
         return;
     }
     let largest = |of: fn(&Way) -> u64| ways.iter().map(of).max().unwrap_or(0).max(1);
     let all = [largest(|way| way.cost), largest(|way| way.kept), largest(|way| way.back), largest(|way| way.held)];
-    // Each as a part of the largest: 2^20 of 2^20 at most, so that sums stay small.
+    // Each as a part of the largest: at most 2^20, so that sums stay small.
     let part = |of: u64, all: u64| (u128::from(of) << 20) as u64 / all;
     let parts: Vec<[u64; 4]> = ways
         .iter()
