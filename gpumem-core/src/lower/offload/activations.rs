@@ -1,11 +1,11 @@
-//! Activations that lie in host memory between the forward pass, which makes them, and the backward pass, which reads them.
+//! Parked activations: in host memory between the forward pass, which computes them, and the backward pass, which reads them.
 //!
-//! Such a tensor has two lives in the arena: one until it has left, and one from where it begins to come back. What takes time is the bus, one
-//! copy after the other each way, while operations go on. So a model says how long each operation and each copy takes, and whatever cannot
-//! leave before the forward pass is over, or cannot come back in time without leaving again what it gave, stays where it is.
+//! Such a tensor has two live ranges in the arena: one until it has left, and one from where it begins to return. The bus takes time, one copy
+//! after the other in each direction, while operations go on. So a model says how long each operation and each copy takes. A tensor stays in the
+//! arena if it cannot leave before the forward pass is over, or would have to return so early that nothing is gained.
 //!
-//! The plan does not depend on the model's being right: each copy begins at an operation and is waited for at another, and between
-//! the two the tensor has its place to itself. Where a card is slower or a bus is faster, nobody waits; in the other case the step does.
+//! The plan is valid even if the model is wrong: each copy begins at an operation and is waited for at another, and between the two the tensor
+//! has its memory to itself. If a card is slower or a bus is faster than in the model, nothing waits; in the other case the step does.
 
 use crate::lower::normalized::hands_on;
 use crate::lower::recompute::{Setting, costs};
@@ -16,16 +16,17 @@ use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Pr
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How many bytes a card moves in its memory while one goes over the bus: 900 GB/s beside 25 GB/s. Cards have 10 to 130.
+/// The bytes that a card moves in its memory while one byte crosses the bus: 900 GB/s to 25 GB/s. Cards have 10 to 130.
 pub const BUS: u64 = 36;
 
-/// Samples of the step whose time is looked at. There weights matter little beside activations, which leaves the least time for copies.
+/// The samples of the step whose time is modelled. There, weights matter little compared with activations, which leaves the least time for
+/// copies.
 const SAMPLES: u64 = 64;
 
-/// A tensor is worth a copy if it takes this part of the peak: with smaller ones there would be many copies, each with a wait.
+/// The divisor of the peak from which on a tensor is worth a copy. With smaller ones there would be many copies, each with a wait.
 const LEAST: i128 = 256;
 
-/// The operations between the forward pass and the backward pass: those from the first of the loss to the last, both included.
+/// The operations between the forward and the backward pass, from the first of the loss to the last, both included.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
     first: usize,
@@ -50,7 +51,7 @@ struct Gap {
     next: usize,
 }
 
-/// The tensors that the forward pass leaves for the backward pass, and that nothing touches in between. Those of `lasting` are left alone.
+/// Returns the tensors that the forward pass leaves for the backward pass, untouched in between. Those of `lasting` are left out.
 fn gaps(operations: &[Operation], tensors: &[Tensor], turn: Turn, lasting: &[TensorId]) -> Vec<Gap> {
     let mut last: Vec<Option<usize>> = vec![None; tensors.len()];
     let mut is_apart = vec![true; tensors.len()];
@@ -68,7 +69,7 @@ fn gaps(operations: &[Operation], tensors: &[Tensor], turn: Turn, lasting: &[Ten
         let (tensor, Gap { tensor: number, last, next }) =
             (&tensors[id], Gap { tensor: id as TensorId, last: last[id]?, next: next[id]? });
         let is_kind = tensor.class == Class::Transient && tensor.role == Role::Activation && tensor.batched;
-        // What is overwritten unread holds nothing.
+        // A tensor that is overwritten before it is read holds nothing.
         let is_read = operations[next].reads.iter().any(|operand| operand.tensor == number);
         let is_one = is_kind && tensor.part != Part::Workspace && is_apart[id] && is_read && !lasting.contains(&number);
         is_one.then_some(Gap { tensor: number, last, next })
@@ -76,16 +77,16 @@ fn gaps(operations: &[Operation], tensors: &[Tensor], turn: Turn, lasting: &[Ten
     (0..tensors.len()).filter_map(gap).collect()
 }
 
-/// When operations begin and how long copies take, by the model.
+/// A model of when operations begin and how long copies take.
 struct Clock {
-    /// When each operation begins, and when the last one is over.
+    /// The time at which each operation begins, and that at which the last one ends.
     begins: Vec<u128>,
-    /// How long each tensor is on the bus.
+    /// The time that each tensor takes on the bus.
     copies: Vec<u128>,
 }
 
 impl Clock {
-    /// With the rates of 16-bit numbers, with which operations leave the least time for copies.
+    /// Returns the setting of the model: 16-bit numbers, with which operations leave the least time for copies.
     fn setting() -> Setting {
         Setting::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
     }
@@ -102,7 +103,7 @@ impl Clock {
     }
 }
 
-/// A tensor that lies in host memory for a while, and the operations before which the legs of its way come.
+/// A parked tensor, and the operations before which its copies begin and are waited for.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
     gap: Gap,
@@ -112,7 +113,7 @@ struct Parked {
     returned: usize,
 }
 
-/// Which of these tensors can leave and come back in time. Those that are left first are away longest, and leave first.
+/// Returns the tensors that can leave and return in time. Those that the forward pass finishes with first are away longest, and leave first.
 fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Turn) -> Vec<Parked> {
     let Clock { begins, copies } = clock;
     gaps.sort_by_key(|gap| (gap.last, gap.tensor));
@@ -125,7 +126,7 @@ fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Tur
             leaving.push((gap, begins.partition_point(|&begin| begin < end).max(gap.last + 1)));
         }
     }
-    // The same from the other end: what is read last comes back last.
+    // Copies back are planned from the other end: the tensor that is read last returns last.
     leaving.sort_by_key(|(gap, _)| core::cmp::Reverse((gap.next, gap.tensor)));
     let mut free = u128::MAX;
     let mut parked: Vec<Parked> = Vec::new();
@@ -146,7 +147,7 @@ fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Tur
     parked
 }
 
-/// Whether a backend may run operation `at` with the one before it as one, which nothing may come between.
+/// True if a backend may fuse operation `at` with the one before it, so that nothing may come between them.
 fn is_joined(operations: &[Operation], at: usize) -> bool {
     let (one, other) = (&operations[at - 1], &operations[at]);
     let is_simple = |operation: &Operation| match &operation.action {
@@ -154,27 +155,27 @@ fn is_joined(operations: &[Operation], at: usize) -> bool {
         _ => false,
     };
     let is_read = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
-    // The gradient of a normalisation comes with its output, and that of a convolution that is one with its normalisation with its input, maybe
-    // through a rectifier.
+    // The pass that computes the gradient of a normalisation also recomputes its output, and that of a conv norm its input, maybe through a
+    // rectifier.
     let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_) | Op::NormalizedConvolution(_)));
     let renormalises = one.phase() == Phase::Again && (is_norm || hands_on(operations, at));
     renormalises || (is_read && (is_simple(one) || is_simple(other)))
 }
 
-/// The first place from `at` on, in front of the turn, that is not between operations which may run as one.
+/// Returns the first index from `at` on, before the turn, that is not between operations which may be fused.
 fn later(operations: &[Operation], at: usize, turn: Turn) -> usize {
     (at..turn.first).find(|&at| !is_joined(operations, at)).unwrap_or(turn.first)
 }
 
-/// The last such place up to `at`, behind the turn.
+/// Returns the last index up to `at`, after the turn, that is not between operations which may be fused.
 fn earlier(operations: &[Operation], at: usize, turn: Turn) -> usize {
     (turn.last + 2..=at).rev().find(|&at| !is_joined(operations, at)).unwrap_or(turn.last + 1)
 }
 
-/// The step with these tensors in host memory for a while.
+/// Returns the step with these tensors parked in host memory.
 fn with(operations: &[Operation], tensors: &[Tensor], all: &[Parked]) -> (Vec<Operation>, Vec<Tensor>) {
     let (mut operations, mut tensors) = (operations.to_vec(), tensors.to_vec());
-    // What comes before each operation. A wait for what was copied at the same place comes behind that.
+    // The copies and waits before each operation. A wait comes after its copy if both are at one place.
     let mut legs: Vec<Vec<Operation>> = vec![Vec::new(); operations.len()];
     for &Parked { gap: Gap { tensor, next, .. }, leave, left, returning, returned } in all {
         let original = tensors[tensor as usize].clone();
@@ -206,8 +207,7 @@ fn with(operations: &[Operation], tensors: &[Tensor], all: &[Parked]) -> (Vec<Op
     (all.collect(), tensors)
 }
 
-/// Lets activations lie in host memory for a while, if that lowers the peak of what each sample takes. Tensors of `lasting` are read after
-/// the step.
+/// Parks activations in host memory, if that lowers the peak of the bytes of each sample. Tensors of `lasting` are read after the step.
 pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<Tensor>, lasting: &[TensorId]) {
     let (Some(turn), Some(clock)) = (Turn::of(operations), Clock::of(operations, tensors)) else { return };
     let before = most_of_sample(operations, tensors);
@@ -223,7 +223,7 @@ pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<
     }
 }
 
-/// The most bytes of activations that leave while the forward pass of a step runs, at a setting: as many as the bus moves in that time.
+/// Returns the most bytes of activations that leave during the forward pass: as many as the bus moves then.
 pub(in crate::lower) fn most_parked(program: &Program, at: &Setting) -> u64 {
     let (operations, tensors) = (&program.operations, &program.tensors);
     let Some((turn, clock)) = Turn::of(operations).zip(Clock::of(operations, tensors)) else { return 0 };

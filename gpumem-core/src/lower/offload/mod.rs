@@ -1,4 +1,4 @@
-//! What lies in host memory, and the operations that bring it into the arena and back.
+//! Offloading: tensors in host memory, and the operations that copy them into the arena and back.
 
 mod activations;
 mod states;

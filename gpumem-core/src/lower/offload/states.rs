@@ -1,11 +1,11 @@
-//! Optimizer state and master copies in host memory, of which a step brings a piece after the other into the arena.
+//! Optimizer state and master copies in host memory. A step streams them through the arena, one piece after the other.
 //!
-//! Each update becomes those of its pieces. What a piece needs is fetched into a staging buffer, updated there and stored again. There are
-//! [`Piece::BUFFERS`] of them, which pieces take in turn: while one is updated, the next ones are on their way, and the last one is on its way back.
-//! Nothing in the order of operations waits for a copy but the update of its piece and, in the end, [`Action::Settle`]: until there a staging
-//! buffer lies still.
+//! Each update becomes the updates of its pieces. What a piece needs is fetched into a staging buffer, updated there and stored again. Pieces
+//! take the [`Piece::BUFFERS`] buffers in turn: while one is updated, the next ones are on their way in, and the last one is on its way back.
+//! Only the update of a piece waits for its copy and, at the end, [`Action::Settle`] waits for all: until there a staging buffer keeps its
+//! memory.
 //!
-//! The updates are not gathered: each comes right behind the last piece of its gradient, so that copies run beside the backward pass and the
+//! The updates are not gathered: each comes directly after the last piece of its gradient, so that copies run during the backward pass and the
 //! gradient's memory is free at once.
 
 use crate::lower::{LowerError, Training};
@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// What is said of an optimizer that has states which are not of its parameters' elements.
+/// Returns the message for an optimizer with states that do not have one entry for each element of a parameter.
 pub fn of_others(offload: Offload, optimizer: &str) -> String {
     let otherwise = without_states(offload);
     format!(
@@ -28,12 +28,12 @@ pub fn of_others(offload: Offload, optimizer: &str) -> String {
     )
 }
 
-/// What to write where states cannot be offloaded.
+/// Returns the advice for an optimizer whose states cannot be offloaded.
 pub fn without_states(offload: Offload) -> &'static str {
     if offload == Offload::All { "write `offload: Activations`" } else { "leave `offload` out" }
 }
 
-/// Fails where a piece of a parameter cannot be updated by itself.
+/// Fails if a piece of a parameter cannot be updated on its own.
 pub(in crate::lower) fn check(training: &Training<'_>) -> Result<(), LowerError> {
     match training.descent.offloads() && whole_states(training.moments).1 {
         true => Err(LowerError::of_all(&of_others(training.descent.offload, "the optimizer"))),
@@ -41,10 +41,10 @@ pub(in crate::lower) fn check(training: &Training<'_>) -> Result<(), LowerError>
     }
 }
 
-/// The most pieces of a parameter: of one that no host could keep, they are larger.
+/// The most pieces of a parameter. Those of a parameter too large for any host are larger instead.
 const MOST: u64 = 1 << 14;
 
-/// The pieces of a parameter of so many elements, of which so many come after others.
+/// Returns the pieces of a parameter with `elements` elements, if `before` pieces of other parameters come first.
 fn pieces(elements: u64, before: usize) -> impl Iterator<Item = Piece> {
     let most = elements.div_ceil(MOST).next_multiple_of(Piece::MOST);
     let firsts = (0..elements.div_ceil(most.max(1))).map(move |index| index * most);
@@ -52,26 +52,26 @@ fn pieces(elements: u64, before: usize) -> impl Iterator<Item = Piece> {
     firsts.zip(buffers).map(move |(first, buffer)| Piece { first, count: most.min(elements - first), buffer })
 }
 
-/// Whether an update has something that lies in host memory: states, or at some precision a master copy.
+/// True if an update has something in host memory: states, or at some precision a master copy.
 fn has_states(update: &Operation, tensors: &[Tensor]) -> bool {
     let has_master = update.written(Slot::Parameter).is_some_and(|id| tensors[id as usize].role == Role::Weight);
     update.action == Action::Update && (has_master || update.written(Slot::Moment(0)).is_some())
 }
 
-/// The states of an update.
+/// Returns the operands of an update that are optimizer states.
 fn moments(update: &Operation) -> impl Iterator<Item = Operand> + '_ {
     update.writes.iter().copied().filter(|operand| matches!(operand.slot, Slot::Moment(_)))
 }
 
-/// The staging buffers of a step, each with a tensor for every slot, as large as the largest piece that passes through it.
+/// The staging buffers of a step, each with a tensor for every slot. A tensor is as large as the largest piece that passes through it.
 #[derive(Debug, Default)]
 struct Buffers {
-    /// Slot, tensor and elements of each of a buffer.
+    /// The slot, the tensor and the elements of each tensor of a buffer.
     all: [Vec<(Operand, u64)>; Piece::BUFFERS],
 }
 
 impl Buffers {
-    /// Room for a piece of these states in its buffer.
+    /// Enlarges the buffer of a piece as its states require, and returns the tensors in it.
     fn stage(
         &mut self,
         Piece { count, buffer, .. }: Piece,
@@ -94,13 +94,13 @@ impl Buffers {
         staged.collect()
     }
 
-    /// All tensors of all buffers.
+    /// Returns all tensors of all buffers.
     fn tensors(&self) -> impl Iterator<Item = TensorId> + '_ {
         self.all.iter().flatten().map(|(operand, _)| operand.tensor)
     }
 }
 
-/// A staging tensor without elements.
+/// Returns a staging tensor without elements.
 fn staging(number: usize, slot: Slot, role: Role) -> Tensor {
     let name = match slot {
         Slot::Moment(index) => format!("staging[{number}].moment{index}"),
@@ -109,7 +109,7 @@ fn staging(number: usize, slot: Slot, role: Role) -> Tensor {
     Tensor { name, ..Tensor::transient(Part::Staging, role, NO_ROW.into(), Shape::new(&[0])) }
 }
 
-/// The three operations of a piece of an update, in a staging buffer.
+/// Returns the three operations of a piece of an update: fetch, update and store.
 fn passage(update: &Operation, piece: Piece, staged: Vec<Operand>) -> [Operation; 3] {
     let is_name = |operand: &&Operand| operand.slot == Slot::Parameter;
     let name: Vec<Operand> = update.reads.iter().filter(is_name).copied().collect();
@@ -129,11 +129,11 @@ fn passage(update: &Operation, piece: Piece, staged: Vec<Operand>) -> [Operation
     ]
 }
 
-/// Lets updates find what the optimizer keeps, and master copies, in host memory.
+/// Streams optimizer states and master copies from host memory through staging buffers.
 pub(in crate::lower) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> Vec<Operation> {
     let mut buffers = Buffers::default();
     let mut passages: Vec<[Operation; 3]> = Vec::new();
-    // How many pieces have their update before or at each operation.
+    // The number of pieces whose update comes before or at each operation.
     let mut ends: Vec<usize> = Vec::with_capacity(operations.len());
     for update in &operations {
         if has_states(update, tensors)
@@ -156,15 +156,15 @@ pub(in crate::lower) fn stream(operations: Vec<Operation>, tensors: &mut Vec<Ten
     interleaved(operations, &ends, passages, &settle(buffers.tensors()))
 }
 
-/// What waits for all copies.
+/// Returns the operation that waits for all copies.
 fn settle(staging: impl Iterator<Item = TensorId>) -> Operation {
     let reads = (0..).zip(staging).map(|(index, tensor)| Operand { slot: Slot::Input(index), tensor });
     let (reads, writes) = (reads.collect(), Vec::new());
     Operation { action: Action::Settle, row: NO_ROW.into(), accumulate: false, reads, writes }
 }
 
-/// The operations with those of pieces in the place of updates, where `ends` says how many pieces have come with each of them. As many pieces
-/// are fetched ahead as there are buffers.
+/// Replaces updates by the operations of their pieces. `ends` has the number of pieces that have come with each operation. As many pieces are
+/// fetched ahead as there are buffers.
 fn interleaved(
     operations: Vec<Operation>,
     ends: &[usize],
