@@ -1,4 +1,4 @@
-//! What `InplaceAbn` makes of a network that is written with `BatchNorm2d` and `LeakyRelu`: the same mathematics, with one map kept of two.
+//! `InplaceAbn` in place of `BatchNorm2d` and `LeakyRelu`: equal mathematics, with one saved map instead of two.
 
 use super::{Blueprint, Steps, Term};
 use crate::graph::{Graph, NodeId, Source};
@@ -9,14 +9,14 @@ use crate::program::ops::{BatchNorm, InplaceNorm, Pointwise};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A normalisation, the activation behind it, which alone reads it, and both as one.
+/// A normalisation, the activation that alone reads it, and the operation that replaces both.
 struct Pair {
     norm: NodeId,
     activation: NodeId,
     op: InplaceNorm,
 }
 
-/// The pair that an activation is the end of, in a network in which nodes have so many readers.
+/// Returns the pair that ends with an activation; `None` if there is none. `readers` counts the readers of each node.
 fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
     let op = |node: NodeId| match &graph.nodes[node].source {
         Source::Op { op, inputs, .. } => Some((op, inputs.as_slice())),
@@ -34,7 +34,7 @@ fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
 }
 
 impl Blueprint {
-    /// The network with `InplaceAbn` for each `BatchNorm2d` that nothing but a `LeakyRelu` reads. Nothing where there is none.
+    /// Returns the network with `InplaceAbn` for each `BatchNorm2d` that only a `LeakyRelu` reads. `None` if there is no such pair.
     pub(super) fn activated_in_place(&self) -> Option<(Blueprint, Slopes)> {
         let graph = &self.graph;
         let mut readers = vec![0usize; graph.nodes.len()];
@@ -45,7 +45,7 @@ impl Blueprint {
         let default = Function::LeakyRelu.row().arguments.first().map(|argument| argument.default);
         let is_default = pairs.iter().all(|pair| Some(pair.op.slope) == default);
         let mut other = self.clone();
-        // Whoever read an activation reads what is there in its place. Nobody reads the activation any more, so that it is not run.
+        // Nodes that read an activation now read the node of its normalisation. Nothing reads the activation any more, so that it does not run.
         let mut places: Vec<NodeId> = (0..graph.nodes.len()).collect();
         for Pair { norm, activation, op } in pairs.iter() {
             places[*activation] = *norm;
@@ -60,17 +60,17 @@ impl Blueprint {
         (!pairs.is_empty()).then_some((other, if is_default { Slopes::Default } else { Slopes::Written }))
     }
 
-    /// The values that are read when the network has run: its outputs, and what the loss measures by name.
+    /// Returns the values that are read after the network has run: its outputs, and those that the loss names.
     pub(super) fn ends(&self) -> Vec<NodeId> {
         [self.outputs.clone(), self.training.as_ref().map(measured).unwrap_or_default()].concat()
     }
 
-    /// The values that the losses of all steps name.
+    /// Returns the values that the losses of all steps name.
     fn ends_of_parts(&self) -> Vec<NodeId> {
         self.parts.all.iter().flat_map(|part| measured(&part.steps)).collect()
     }
 
-    /// Reads those from nodes that took their places.
+    /// Replaces each output, and each value that a loss names, by its entry in `places`.
     pub(super) fn move_ends(&mut self, places: &[NodeId]) {
         let parts = self.parts.all.iter_mut().map(|part| &mut part.steps);
         let terms = self.training.iter_mut().chain(parts).flat_map(|steps| &mut steps.loss);
@@ -79,7 +79,7 @@ impl Blueprint {
     }
 }
 
-/// The values that a loss names.
+/// Returns the values that a loss names.
 fn measured(steps: &Steps) -> Vec<NodeId> {
     steps.loss.iter().flat_map(Term::nodes).collect()
 }

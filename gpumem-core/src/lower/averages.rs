@@ -1,7 +1,7 @@
 //! Moving averages of parameters.
 //!
-//! They go on when all updates are made, one launch for many of them. Where master copies lie in host memory, each piece goes on while its
-//! copy is in the arena.
+//! They are updated after all parameters, many in one launch. If master copies are in host memory, the average of each piece is updated while the
+//! piece's copy is in the arena.
 
 use crate::program::{Action, Class, Operand, Operation, Slot, Tensor, TensorId};
 use alloc::collections::BTreeMap;
@@ -15,7 +15,7 @@ pub(super) fn name(parameter: &str) -> String {
     format!("{parameter}.average")
 }
 
-/// Adds the operations that average what `operations` update.
+/// Adds the operations that average the parameters which `operations` update.
 pub(super) fn average(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
     let all = (0..).zip(tensors).filter(|(_, tensor)| tensor.class == Class::Average);
     let all: BTreeMap<&str, TensorId> = all.map(|(id, tensor)| (tensor.name.as_str(), id)).collect();

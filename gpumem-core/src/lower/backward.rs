@@ -15,11 +15,11 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// How what terms are divided by is called, before its number.
+/// The name of the tensors with divisors of terms, before their number.
 const DIVISOR: &str = "divisor";
 
-/// A piece of the backward pass: one of the gradient rules of a node's operation, by its number. What hands its gradient on as it is has one,
-/// number 0.
+/// A piece of the backward pass: one gradient rule of a node's operation, by its number. A node that hands its gradient on unchanged has one
+/// piece, number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Piece {
     pub(super) node: NodeId,
@@ -27,8 +27,8 @@ pub(super) struct Piece {
 }
 
 impl Builder<'_> {
-    /// The pieces of the backward pass in the order of the rule: node after node from the last to the first, and of each its operation's
-    /// gradient rules as they are numbered.
+    /// Returns the pieces of the backward pass in the default order. Nodes come from the last to the first, and the gradient rules of a node as
+    /// they are numbered.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         self.pieces_of((0..self.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
     }
@@ -54,8 +54,8 @@ impl Builder<'_> {
         pieces
     }
 
-    /// The backward pass and the updates, behind the [loss](Builder::loss). The pieces may be in any order in which the gradient of a value
-    /// is complete before it is used.
+    /// Adds the backward pass and the updates after the [loss](Builder::loss). The pieces may be in any order in which the gradient of a value is
+    /// complete before it is used.
     pub(super) fn backward(&mut self, training: Training<'_>, pieces: &[Piece]) {
         self.waiting = pieces.iter().copied().collect();
         for &piece in pieces {
@@ -84,7 +84,7 @@ impl Builder<'_> {
         self.operation(Action::Advance, NO_ROW.into(), state.clone(), state);
     }
 
-    /// A piece of the backward pass, and the update of each parameter whose gradient is complete with it.
+    /// Adds a piece of the backward pass, and the update of each parameter whose gradient it completes.
     fn piece(&mut self, training: Training<'_>, piece: Piece) {
         let id = piece.node;
         self.at = id;
@@ -111,13 +111,13 @@ impl Builder<'_> {
         }
     }
 
-    /// The gradient rules of a node that have not come.
+    /// Returns the gradient rules of a node that are still to come.
     fn waits(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
         let all = Piece { node, rule: 0 }..=Piece { node, rule: usize::MAX };
         self.waiting.range(all).map(|piece| piece.rule)
     }
 
-    /// The trained parameters that the loss itself reads, as a learned scale: their gradients are complete when the backward pass is over.
+    /// Returns the trained parameters that the loss itself reads, such as a learned scale. Their gradients are complete after the backward pass.
     fn measured_parameters(&self) -> Vec<usize> {
         let terms = self.training.map_or(&[][..], |training| training.loss);
         let nodes = terms.iter().filter_map(|term| term.values(self.outputs)).flatten();
@@ -139,7 +139,7 @@ impl Builder<'_> {
         uses
     }
 
-    /// The terms of the loss, one after the other. What is measured in chunks is computed here, and carried back.
+    /// Adds the terms of the loss, one after the other. Chunks of logits are computed here, and their gradients propagated before the next chunk.
     ///
     /// # Errors
     /// Those of [`Builder::forward`].
@@ -167,7 +167,7 @@ impl Builder<'_> {
         }
         let chunks = self.chunks;
         let is_whole = |index: usize| chunks.get(index).is_none_or(Vec::is_empty);
-        // What is measured in chunks is never there as a whole.
+        // Logits in chunks never exist as a whole.
         let values: Vec<Vec<NodeId>> =
             all.iter().enumerate().map(|(index, of)| if is_whole(index) { of.clone() } else { Vec::new() }).collect();
         for (index, (term, compared)) in training.loss.iter().zip(compared).enumerate() {
@@ -192,14 +192,14 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// How a term measures a value of this shape.
+    /// Returns the criterion with which a term measures a value of this shape.
     fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
         let parts = self.training.map_or(1, |training| training.descent.micro_batches);
         let options = LossOptions { chunks: 1, ..term.options.clone() };
         Criterion::new(term.measure, micro::weight(term, parts), options, shape).with_learned(term.learned())
     }
 
-    /// The target of this number. It is as the first term that names it needs it.
+    /// Returns the target of this number, and adds it if it is new. Its shape is the one that the first term that names it needs.
     fn target_of(
         &mut self,
         number: usize,
@@ -210,16 +210,16 @@ impl Builder<'_> {
             return target;
         }
         let name = if number == 0 { "target".into() } else { alloc::format!("target{number}") };
-        // Numbers to compare with are as exact as they were given: a target of 1001 has no place in bfloat16.
+        // Targets stay as exact as they were given: bfloat16 cannot represent 1001.
         let role = if is_indices { Role::Index } else { Role::Statistic };
         let target = self.given(Class::Target, name, role, (shape, true));
         targets.insert(number, target);
         target
     }
 
-    /// A term of the loss, and the gradient of each value that it measures, the first of `values`, which overwrites that where nothing
-    /// else needs it. The others are those of later terms. `compared` is what it compares them with. Terms have one loss, and chunks one
-    /// divisor, where the host counts it.
+    /// Adds a term of the loss, and the gradient of each value that it measures. Those values are the first entry of `values`; the other entries
+    /// belong to later terms. A gradient overwrites its value if nothing else needs that. `compared` are the operands with which the values are
+    /// compared. All terms share one loss tensor, and all chunks of a term share one divisor if the host counts it.
     fn term(
         &mut self,
         values: &[Vec<NodeId>],
@@ -257,7 +257,7 @@ impl Builder<'_> {
         }
         writes.push(Operand { slot: Slot::Workspace, tensor: workspace });
         if parts > 1 && criterion.counts() {
-            // No part knows the targets of the others. It lies behind all targets: the host counts those that it was given.
+            // No micro-batch knows the targets of the others. The divisor comes after all targets, since the host counts those that it was given.
             let tensor = *divisor.get_or_insert_with(|| {
                 let divisors = self.tensors.iter().filter(|tensor| tensor.name.starts_with(DIVISOR)).count();
                 let name = alloc::format!("{DIVISOR}{divisors}");
@@ -273,7 +273,7 @@ impl Builder<'_> {
         self.operation(Action::Loss(criterion), NO_ROW.into(), reads, writes);
     }
 
-    /// The operations that carry a node's gradient on to some of its inputs.
+    /// Adds the operations that propagate a node's gradient to some of its inputs.
     fn differentiate(&mut self, Piece { node: id, rule }: Piece, node: OpNode<'_>, gradient: TensorId) {
         if self.merged[id] {
             return self.give(node.inputs[0], gradient);
@@ -285,7 +285,7 @@ impl Builder<'_> {
             Some(Gradient::Computed { of, in_place }) => {
                 let needs = |input: u8| self.needs_gradient(node.inputs[usize::from(input)]);
                 let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| needs(*input)).collect();
-                // Whoever comes later still reads the gradient of the output.
+                // Rules that come later still read the gradient of the output.
                 let is_last = self.waits(id).next().is_none();
                 let overwrite = (*in_place && is_last).then_some(gradient);
                 if !of.is_empty() {
@@ -296,7 +296,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Hands the gradient of the output to an input as it is, summed over the batch for an input without one.
+    /// Hands the gradient of the output to an input unchanged, or summed over the batch if the input has none.
     fn pass_on(&mut self, id: NodeId, node: OpNode<'_>, index: u8, gradient: TensorId) {
         let (input, row) = (node.inputs[usize::from(index)], node.row as u32);
         if self.value(input).batched == self.value(id).batched {
@@ -307,7 +307,7 @@ impl Builder<'_> {
         self.operation(Action::SumBatch, row, reads, vec![write]);
     }
 
-    /// One operation for the gradients of some inputs: the operation's gradient rule number `index`.
+    /// Adds one operation for the gradients of some inputs: gradient rule number `index` of the operation.
     fn compute_gradients(
         &mut self,
         id: NodeId,
@@ -325,7 +325,7 @@ impl Builder<'_> {
             writes.push(self.target(node.inputs[usize::from(input)], input, &mut reads, overwrite));
         }
         writes.extend(self.scratch(node.op, node.row, Work::Gradient(index)));
-        // Running statistics pass no gradient on: a normalisation that uses them sums for its own trained parameters alone.
+        // No gradient flows through running statistics: a normalisation that uses them sums for its own trained parameters alone.
         let rests = matches!(node.op, Op::BatchNorm(norm) if norm.eval);
         let adds_up = !rests || of.iter().any(|(input, _)| *input > 0);
         if adds_up {
@@ -335,8 +335,8 @@ impl Builder<'_> {
         self.operation(action, node.row as u32, reads, writes);
     }
 
-    /// The tensor in which an input became what was saved, if no gradient rule that is to come reads that: the gradient of the input takes
-    /// its place.
+    /// Returns the saved tensor that overwrote an input; `None` if there is none, or a later gradient rule reads it. The gradient of the input
+    /// then overwrites the tensor.
     pub(super) fn saved_over(&self, id: NodeId, node: OpNode<'_>, input: u8) -> Option<TensorId> {
         let saved = node.op.saved().iter().position(|saved| saved.over == Some(input))?;
         let tensor = *self.saved[id].get(saved)?;
@@ -349,7 +349,7 @@ impl Builder<'_> {
         (is_there && !self.waits(id).any(reads_saved)).then_some(tensor)
     }
 
-    /// What gradients read beside the gradient of the output.
+    /// Returns the operands that gradients read besides the gradient of the output.
     fn kept(&self, id: NodeId, node: OpNode<'_>, of: &[(u8, Reads)]) -> Vec<Operand> {
         let any = |read: fn(&Reads) -> bool| of.iter().any(|(_, reads)| read(reads));
         let is_read = |input: &usize| of.iter().any(|(_, reads)| reads.inputs.contains(*input));
@@ -369,8 +369,8 @@ impl Builder<'_> {
         operands
     }
 
-    /// Where the gradient of `input` goes: a new tensor, or the one that is there already, which is then read too. With
-    /// `overwrite`, the gradient that comes in may be overwritten if nothing else holds it.
+    /// Returns where the gradient of `input` is written: a new tensor, or the existing one, which is then read too. A new gradient overwrites the
+    /// tensor `overwrite` if it has the right size and nothing else holds it.
     fn target(&mut self, input: NodeId, index: u8, reads: &mut Vec<Operand>, overwrite: Option<TensorId>) -> Operand {
         let value = self.value(input);
         let slot = Slot::InputGradient(index);
@@ -399,7 +399,7 @@ impl Builder<'_> {
         self.transient(Part::OutputGradient, Role::Activation, row, value.shape, value.batched)
     }
 
-    /// Hands a gradient on as it is.
+    /// Hands a gradient on to an input unchanged, or adds it to the one that the input has.
     fn hand_on(&mut self, input: NodeId, gradient: TensorId, row: u32) {
         if !self.needs_gradient(input) {
             return;
@@ -417,7 +417,7 @@ impl Builder<'_> {
         self.operation(Action::Accumulate, row, reads, vec![sum]);
     }
 
-    /// The tensor with the gradient of `id`, copied if other values' gradients are in the same tensor.
+    /// Returns the tensor with the gradient of `id`, copied first if it holds gradients of other values, too.
     fn exclusive(&mut self, id: NodeId) -> TensorId {
         let shared = self.gradients[id].expect("asked only where there is a gradient");
         if self.holders.get(&shared) == Some(&1) {
@@ -438,14 +438,14 @@ impl Builder<'_> {
         *self.holders.entry(tensor).or_default() += 1;
     }
 
-    /// One value fewer has its gradient in `tensor`.
+    /// Records that one value fewer has its gradient in `tensor`.
     fn release(&mut self, tensor: TensorId) {
         if let Some(count) = self.holders.get_mut(&tensor) {
             *count -= 1;
         }
     }
 
-    /// Where the gradient of a parameter goes: one that exists already is added to.
+    /// Returns where the gradient of a parameter is written. One that exists already is added to.
     fn parameter_target(&mut self, parameter: usize, slot: Slot, reads: &mut Vec<Operand>) -> Operand {
         match self.parameter_gradients[parameter] {
             Some(tensor) => {
@@ -455,7 +455,7 @@ impl Builder<'_> {
             }
             None => {
                 let operand = Operand { slot, tensor: self.new_parameter_gradient(parameter) };
-                // Those of earlier parts of the batch are there.
+                // The sum over earlier micro-batches is in it.
                 let is_sum = self.training.is_some_and(|training| training.descent.accumulates());
                 reads.extend((is_sum && !self.has_wide_sum(parameter)).then_some(operand));
                 operand
@@ -474,7 +474,7 @@ impl Builder<'_> {
         tensor
     }
 
-    /// Names the tensor with a parameter's gradient, and lets it live until the end of the step where it is read only there.
+    /// Names the tensor with a parameter's gradient. It lives until the end of the step if updates come only there.
     fn keep_gradient(&mut self, parameter: usize, gradient: TensorId) {
         let held = &mut self.tensors[gradient as usize];
         held.name = alloc::format!("{}.gradient", self.graph.parameters[parameter].name);
@@ -483,13 +483,13 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether gradients of a parameter in the parts of a batch have 16 bits, and their sum f32.
+    /// True if gradients of a parameter have 16 bits in each micro-batch, and their sum is in f32.
     fn has_wide_sum(&self, parameter: usize) -> bool {
         self.training.is_some_and(|training| training.descent.wide_sums)
             && self.graph.parameters[parameter].role.has_master()
     }
 
-    /// Adds a gradient that is complete to those of earlier parts, where the sum is another tensor.
+    /// Adds a complete gradient to the sum over earlier micro-batches, if that sum is another tensor.
     fn collect(&mut self, parameter: usize) {
         let Some(gradient) = self.parameter_gradients[parameter].filter(|_| self.has_wide_sum(parameter)) else {
             return;
@@ -504,7 +504,7 @@ impl Builder<'_> {
         self.operation(Action::Collect, row, reads, vec![total]);
     }
 
-    /// Looks whether the gradient of a parameter is finite.
+    /// Adds a check that the gradient of a parameter is finite.
     fn check(&mut self, parameter: usize) {
         let Some(gradient) = self.parameter_gradients[parameter] else { return };
         let row = self.graph.parameters[parameter].row as u32;
@@ -514,7 +514,7 @@ impl Builder<'_> {
         self.operation(Action::Check, row, reads, state);
     }
 
-    /// The norm of all gradients, from what their squares add up to in pieces, one gradient behind the other.
+    /// Adds the norm of all gradients. It is computed from sums of squares of pieces, which are stored one gradient after the other.
     fn norm(&mut self) {
         let all = self.parameter_gradients.iter().enumerate();
         let gradients: Vec<(usize, TensorId)> =

@@ -1,4 +1,4 @@
-//! What a network is lowered from, so that it can be lowered again: at another precision, by a tool, without the macro.
+//! Blueprints, from which a network is lowered again: at another precision, by a tool, without the macro.
 
 use super::normalized::with_normalized_convolutions;
 use super::renormalised::normalises;
@@ -14,33 +14,33 @@ use crate::program::{Op, Program};
 use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Update};
 use alloc::vec::Vec;
 
-/// A network without its numbers: the graph, and what of `TRAIN` changes the program.
+/// A network without its weights: the graph, and the settings of `TRAIN` that change the program.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Blueprint {
     /// The network.
     pub graph: Graph,
     /// Its outputs, in order.
     pub outputs: Vec<NodeId>,
-    /// How it is trained, if it is.
+    /// The settings of training; `None` if the network is not trained.
     pub training: Option<Steps>,
-    /// How it takes a sequence where `INFER` has a cache.
+    /// The lengths of cached sequences; `None` if `INFER` has no cache.
     pub cached: Option<Cached>,
-    /// Its steps, where it has named ones, of which `training` is one.
+    /// The named training steps, of which `training` is one; empty if no step has a name.
     pub parts: Parts,
 }
 
-/// How a network is trained, as far as the program depends on it.
+/// Settings of training, as far as the program depends on them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Steps {
-    /// The loss: the sum of these.
+    /// The terms of the loss, which is their sum.
     pub loss: Vec<Term>,
     /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
     pub moments: u64,
-    /// When parameters are updated.
+    /// The time of updates: as soon as a gradient is complete, or separately at the end.
     pub update: Update,
-    /// What is computed a second time.
+    /// The choice of what is recomputed.
     pub checkpoint: Checkpoint,
-    /// What happens to gradients and to the learning rate before an update.
+    /// Gradient clipping, gradient accumulation, the learning-rate schedule and other settings of an update.
     pub descent: Descent,
     /// The choice to run 1x1 convolutions and the normalisations after them as one operation, or as two.
     pub conv_norm: ConvNorm,
@@ -111,11 +111,11 @@ impl Wire for Checkpoint {
 
 wire_struct!(Cached { steps, chunk });
 
-/// `Cheap` takes at most one part of the step's time in so many: the last few points of a peak cost many times what the others do.
+/// The divisor of a step's time that bounds what `Cheap` adds: one part in 8. The last few percent of a peak cost many times what the others do.
 const CHEAP: u64 = 8;
 
 impl Blueprint {
-    /// The training step at a precision, for a network that is trained.
+    /// Returns the training step at a precision; `None` if the network is not trained.
     ///
     /// # Errors
     /// See [`lower`].
@@ -123,8 +123,9 @@ impl Blueprint {
         self.trained(precision, |graph, options| lower(graph, &self.outputs, options))
     }
 
-    /// The training step in the order that was found to need least at a setting, for a network that is trained. It makes outputs of
-    /// normalisations again if the setting lets it, and `checkpoint` in `TRAIN` says nothing else.
+    /// Returns the training step in the backward order that was found to need least memory at a setting. `None` if the network is not trained. It
+    /// recomputes outputs of normalisations if the setting allows it and `checkpoint` in `TRAIN` is `Norms` or `Cheap`; other values of
+    /// `checkpoint` change nothing here.
     ///
     /// # Errors
     /// See [`lower_for`].
@@ -137,12 +138,13 @@ impl Blueprint {
         self.trained(setting.precision, |graph, options| lower_for(graph, &self.outputs, options, setting))
     }
 
-    /// What is computed a second time.
+    /// Returns the choice of what is recomputed: the default for a network that is not trained.
     pub fn checkpoint(&self) -> Checkpoint {
         self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default()
     }
 
-    /// The step that makes outputs of normalisations again, beside one that keeps them and needs more.
+    /// Returns the step that recomputes outputs of normalisations, if `checkpoint` is `Auto` or `Budget`. `None` if it needs no less memory than
+    /// `plain`, which keeps them.
     pub(super) fn renormalised(&self, plain: &Program, setting: &Setting) -> Result<Option<Program>, LowerError> {
         let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
         let has_some = self.graph.groups.is_empty() && normalises(&self.graph);
@@ -150,8 +152,8 @@ impl Blueprint {
         Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
     }
 
-    /// The training step as `checkpoint` in `TRAIN` wants it: where memory decides, the step as it is written and those that need less
-    /// and less, and otherwise the only one. Nothing for a network that is not trained.
+    /// Returns the training steps that `checkpoint` in `TRAIN` allows; none for a network that is not trained. If memory decides, these are the
+    /// step as the user wrote it and others that need less and less memory. Otherwise there is one.
     ///
     /// # Errors
     /// See [`search`].
@@ -172,7 +174,7 @@ impl Blueprint {
         }
     }
 
-    /// The step of `Checkpoint::Cheap`, beside the one without levels.
+    /// Returns the step of `Checkpoint::Cheap`, or `plain`, which has no levels, if no level is cheap enough.
     fn cheap(&self, plain: Program, setting: &Setting) -> Result<Program, LowerError> {
         let found = self.leaner(&plain, &Setting { only_cheap: true, ..*setting })?;
         let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
@@ -180,12 +182,12 @@ impl Blueprint {
         Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or(plain))
     }
 
-    /// Whether what fits the cards decides what is computed again.
+    /// True if the memory of the cards decides what is recomputed.
     pub fn takes_what_fits(&self) -> bool {
         self.training.is_some() && self.checkpoint() == Checkpoint::Auto
     }
 
-    /// The training step whose operations run in this order.
+    /// Returns the training step whose operations run in this order; `None` if the network is not trained.
     ///
     /// # Errors
     /// See [`lower_in_order`].
@@ -193,7 +195,7 @@ impl Blueprint {
         self.trained(precision, |graph, options| lower_in_order(graph, &self.outputs, options, order))
     }
 
-    /// The levels of recomputation of the training step, at the setting's precision.
+    /// Returns the levels of recomputation of the training step, at the setting's precision. `None` if the network is not trained.
     ///
     /// # Errors
     /// See [`search`].
@@ -201,20 +203,21 @@ impl Blueprint {
         self.trained(setting.precision, |graph, options| search(graph, &self.outputs, options, setting))
     }
 
-    /// The levels of recomputation that need less than a step: its order may need less than what levels begin with, the rule's.
+    /// Returns the levels of recomputation that need less memory than `plain`. Levels begin with the default backward order, and that of `plain`
+    /// may need less.
     ///
     /// # Errors
     /// See [`search`].
     pub(super) fn leaner(&self, plain: &Program, setting: &Setting) -> Result<Search, LowerError> {
         let mut found = self.levels(setting)?.unwrap_or_default();
         if self.training.as_ref().is_some_and(|steps| steps.descent.offload != Offload::None) {
-            // The search knows neither of activations that leave nor of the buffers that states pass through.
+            // The search knows neither activations in host memory nor the buffers through which optimizer state is streamed.
             for level in found.levels.iter_mut().skip(1) {
                 let program = self.training_in_order(setting.precision, &level.order)?;
                 level.peak = program.map_or(u64::MAX, |program| setting.peak(&program));
             }
         }
-        // The first level is the step as it is written.
+        // The first level is the step as the user wrote it.
         let mut least = None;
         found.levels.retain(|level| {
             let is_kept = least.is_none_or(|least| level.peak < least);
@@ -226,8 +229,9 @@ impl Blueprint {
         Ok(found)
     }
 
-    /// Chooses [`ConvNorm::Separate`] where a step at this setting needs less memory so. The scratch memory of [`ConvNorm::Fused`] is as large
-    /// at any batch, and what it need not store grows with the batch: what is no loss at one sample is none at any batch.
+    /// Chooses [`ConvNorm::Separate`] if a step at this setting needs less memory with it. The scratch memory of [`ConvNorm::Fused`] does not
+    /// depend on the batch, but what it need not store grows with the batch. So if it loses nothing at one sample, it loses nothing at any batch
+    /// size.
     ///
     /// # Errors
     /// See [`lower`].
@@ -251,8 +255,8 @@ impl Blueprint {
         Ok(())
     }
 
-    /// Calls `lower` with the graph and the options of a training step. `None` if the network is not trained. Unless `conv_norm` is
-    /// `Separate`, normalisations are one operation with the 1x1 convolutions before them in that graph.
+    /// Calls `lower` with the graph and the options of a training step. `None` if the network is not trained. Unless `conv_norm` is `Separate`,
+    /// normalisations are fused with the 1x1 convolutions before them in that graph.
     fn trained<T>(
         &self,
         precision: Precision,
@@ -275,7 +279,7 @@ impl Blueprint {
         }
     }
 
-    /// The forward pass of `INFER`, which is the same at every precision.
+    /// Returns the forward pass of `INFER`, which does not depend on the precision.
     ///
     /// # Errors
     /// See [`lower`].
@@ -286,7 +290,7 @@ impl Blueprint {
         }
     }
 
-    /// The forward pass of whole samples, whatever `INFER` says.
+    /// Returns the forward pass over whole samples, whatever `INFER` says.
     ///
     /// # Errors
     /// See [`lower`].
@@ -294,8 +298,8 @@ impl Blueprint {
         lower(&self.forward_graph(), &self.outputs, &Options::default())
     }
 
-    /// The forward pass of `INFER` for one step, where it has a cache and takes more at a time. Each of its tensors is one of
-    /// [`Blueprint::inference`] and no larger, so that it lies where that does.
+    /// Returns the forward pass of `INFER` for one time step. `None` without a cache, or if `INFER` takes one at a time anyway. Each of its
+    /// tensors is one of [`Blueprint::inference`] and no larger, so that it has that tensor's offset; otherwise `None`, too.
     ///
     /// # Errors
     /// See [`lower`].
@@ -305,12 +309,12 @@ impl Blueprint {
         Ok(self.inference()?.covers(&one).then_some(one))
     }
 
-    /// The layer table, beside one of its programs.
+    /// Returns the layer table of the network, given one of its programs.
     pub fn layers(&self, program: &Program) -> Vec<LayerLine> {
         layer_table(&self.graph, &self.outputs, program)
     }
 
-    /// The compact form that a record carries.
+    /// Encodes the blueprint in the compact form that a record carries.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.graph.put(&mut bytes);
@@ -323,7 +327,7 @@ impl Blueprint {
         bytes
     }
 
-    /// Reads what [`Blueprint::encode`] wrote, or `None` if the bytes are not that.
+    /// Reads what [`Blueprint::encode`] wrote; `None` if the bytes are not that.
     pub fn decode(bytes: &[u8]) -> Option<Blueprint> {
         let mut from = Reader::new(bytes);
         let graph = Graph::take(&mut from)?;
@@ -339,8 +343,8 @@ impl Blueprint {
     }
 }
 
-/// True if what convolutions need not store that are one with their normalisations is many times their scratch memory, or there are none.
-/// Elements are compared: those of scratch memory are at most twice as wide as a map's.
+/// True if fused convolutions and normalisations save 8 times their scratch memory or more, or if there are none. Elements are compared, not
+/// bytes: those of scratch memory are at most twice as wide as those of a map.
 fn saves_much(graph: &Graph, samples: u64) -> bool {
     let all = graph.nodes.iter().filter_map(|node| match &node.source {
         Source::Op { op: Op::NormalizedConvolution(op), .. } => Some(op),

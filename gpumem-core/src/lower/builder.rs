@@ -1,4 +1,4 @@
-//! The state of a lowering, and the questions that both passes ask.
+//! The builder of a program, and the questions that the forward and the backward pass ask of it.
 
 use super::backward::Piece;
 use super::chunks::Chunk;
@@ -18,79 +18,80 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// An operation's node, taken apart.
+/// The parts of a graph node that is an operation.
 #[derive(Clone, Copy)]
 pub(super) struct OpNode<'g> {
     pub(super) op: &'g Op,
-    /// The values it reads.
+    /// The values that the operation reads.
     pub(super) inputs: &'g [NodeId],
     pub(super) buffers: &'g [usize],
-    /// Whether the user asked for the output to overwrite the input.
+    /// True if the user asked for the output to overwrite the input.
     pub(super) in_place: bool,
     pub(super) row: RowId,
 }
 
-/// A program under construction. Tensors are numbered as they come; [`Builder::finish`] sorts them by class.
+/// A program under construction. Tensors are numbered as they are created; [`Draft::finish`](super::recompute::Draft::finish) sorts them by
+/// class.
 #[derive(Clone)]
 pub(super) struct Builder<'g> {
     pub(super) graph: &'g Graph,
     pub(super) outputs: &'g [NodeId],
-    /// The values that are read when the forward pass is over: the outputs, or in training what the loss measures.
+    /// The values that are read after the forward pass: the outputs, or in training what the loss measures.
     pub(super) ends: Vec<NodeId>,
     pub(super) training: Option<Training<'g>>,
-    /// The chunks of each term of the loss: what is computed for them comes between its terms.
+    /// The chunks of each term of the loss. Their operations come between the terms of the loss.
     pub(super) chunks: &'g [Vec<Chunk>],
-    /// Which values the ends depend on.
+    /// True for each value that the ends depend on.
     live: Vec<bool>,
-    /// Which values a gradient is computed for.
+    /// True for each value that a gradient is computed for.
     needs_gradient: Vec<bool>,
-    /// Which activations' gradients are part of those of the normalisation before them.
+    /// True for each activation whose gradient is computed as part of that of the normalisation before it.
     pub(super) merged: Vec<bool>,
     /// The nodes that read each value, in order.
     pub(super) consumers: Vec<Vec<NodeId>>,
     pub(super) tensors: Vec<Tensor>,
     pub(super) operations: Vec<Operation>,
-    /// The node whose value each operation computes, or hands a gradient on from.
+    /// For each operation, the node whose value it computes or whose gradient it propagates.
     pub(super) nodes: Vec<NodeId>,
-    /// The node at hand.
+    /// The node that is being lowered.
     pub(super) at: NodeId,
-    /// The tensor that holds each value. Several values share one where one is a view or works in place.
+    /// The tensor that holds each value; `None` before it is computed. Several values share one if one is a view or works in place.
     values: Vec<Option<TensorId>>,
-    /// The values that each tensor holds, as far as it holds any.
+    /// The values that each tensor holds. A tensor without an entry holds none.
     holds: BTreeMap<TensorId, Vec<NodeId>>,
-    /// What the forward pass of each node saved.
+    /// The tensors that the forward pass of each node saved for the backward pass.
     pub(super) saved: Vec<Vec<TensorId>>,
-    /// Each parameter and running statistic, if the ends or the outputs depend on it.
+    /// The tensor of each parameter and running statistic; `None` if neither the ends nor the outputs depend on it.
     pub(super) parameters: Vec<Option<TensorId>>,
     pub(super) buffers: Vec<Option<TensorId>>,
-    /// Optimizer state of each parameter that is trained.
+    /// The optimizer state tensors of each trained parameter.
     pub(super) moments: Vec<Vec<TensorId>>,
     pub(super) state: Option<TensorId>,
-    /// The tensor that holds the gradient of each value.
+    /// The tensor that holds the gradient of each value; `None` before there is one.
     pub(super) gradients: Vec<Option<TensorId>>,
-    /// How many values' gradients each tensor holds that have not been used up. More than one where a sum hands its
-    /// gradient to several branches as it is.
+    /// The number of values whose gradients each tensor holds and that are not used up yet. It is above 1 after a sum, which hands its gradient
+    /// to several branches unchanged.
     pub(super) holders: BTreeMap<TensorId, usize>,
     pub(super) parameter_gradients: Vec<Option<TensorId>>,
-    /// How many nodes' backward passes are to touch each parameter.
+    /// The number of nodes whose backward passes are still to touch each parameter.
     pub(super) uses: Vec<usize>,
-    /// The pieces of the backward pass that are to come, and where in `operations` each began that has come.
+    /// The pieces of the backward pass that are still to come. `begins` has the first index in `operations` of those that have come.
     pub(super) waiting: BTreeSet<Piece>,
     pub(super) begins: Vec<usize>,
-    /// The tensors with the network's outputs, or the one with the loss.
+    /// The tensors with the network's outputs, or in training the one with the loss.
     pub(super) results: Vec<TensorId>,
 }
 
-/// Why a tensor must not be overwritten.
+/// The reason why a tensor must not be overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Blocker {
-    /// This layer still needs it.
+    /// A layer that still needs it.
     Layer(RowId),
-    /// It is the network's own input.
+    /// The network's own input is in it.
     Input,
-    /// It is an output of the network.
+    /// An output of the network is in it.
     Output,
-    /// The loss measures it.
+    /// The loss measures what is in it.
     Loss,
 }
 
@@ -173,14 +174,14 @@ impl<'g> Builder<'g> {
         self.needs_gradient = needs_gradient(self.graph, &self.ends, &self.live, training.input_gradient);
     }
 
-    /// Everything that lives as long as the network, in the graph's order. A training step makes room for what its forward
-    /// pass without training depends on, too.
+    /// Declares all tensors that live as long as the network, in the graph's order. A training step also declares what only its forward pass
+    /// without training depends on.
     fn declare(&mut self) {
         let graph = self.graph;
         let mut all = self.ends.clone();
         all.extend(self.outputs);
         let is_there = reachable(graph, &all);
-        // What the loss does not depend on is not trained. Without training, what another program may train.
+        // A parameter that the loss does not depend on is not trained. Without training, one that another program may train counts as trained.
         let (mut parameters, mut buffers) = (vec![None; graph.parameters.len()], vec![false; graph.buffers.len()]);
         for (id, node) in graph.nodes.iter().enumerate().filter(|(id, _)| is_there[*id]) {
             match &node.source {
@@ -251,7 +252,7 @@ impl<'g> Builder<'g> {
             let moments = self.training.filter(|_| trained).map_or(0, |training| training.moments);
             self.moments[index] = self.declare_moments(index, &parameter.name, moments);
             if trained && self.training.is_some_and(|training| training.descent.ema.is_some()) {
-                // 16 bits would lose a thousandth of a number.
+                // A 16-bit average would lose updates of a thousandth of its value.
                 let (name, role) = (averages::name(&parameter.name), Role::WideMoment);
                 self.persistent(Class::Average, role, name, row, parameter.shape, Init::Constant(0.0));
             }
@@ -268,7 +269,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// The states of a parameter that an optimizer keeps whose number of them is `moments`.
+    /// Declares the optimizer states of a parameter. `moments` encodes how many an optimizer keeps: see [`state_count`].
     fn declare_moments(&mut self, index: usize, name: &str, moments: u64) -> Vec<TensorId> {
         let parameter = &self.graph.parameters[index];
         let mut states = Vec::new();
@@ -285,8 +286,8 @@ impl<'g> Builder<'g> {
         states
     }
 
-    /// Whether a parameter is a matrix of a hidden layer: the weight of products, convolutions or recurrences alone, none of which makes an
-    /// output.
+    /// True if a parameter is a weight matrix of a hidden layer. All of its readers are products, convolutions or recurrences with it as their
+    /// weight, and none of them makes an output.
     fn is_matrix(&self, parameter: usize) -> bool {
         let is_it = |id: &NodeId| self.parameter(*id) == Some(parameter);
         let mut readers = self.graph.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
@@ -302,7 +303,7 @@ impl<'g> Builder<'g> {
         self.graph.parameters[parameter].shape.rank() > 1 && readers.all(multiplies) && !is_head()
     }
 
-    /// What the last operation before an output reads that reads more than one value: its weight among others.
+    /// Returns the inputs of the last operation before an output that reads more than one value. Its weight is among them.
     fn head(&self, output: NodeId) -> &'g [NodeId] {
         let mut node = self.node(output);
         while let &[only] = node.inputs() {
@@ -311,7 +312,7 @@ impl<'g> Builder<'g> {
         node.inputs()
     }
 
-    /// What an operation keeps from one run to the next.
+    /// Declares the cache entries that an operation keeps from one run to the next.
     pub(super) fn caches(&mut self, op: &Op, row: RowId) -> Vec<TensorId> {
         let path = &self.graph.rows[row].path;
         let cache = |Kept { name, shape, role, .. }: Kept| {
@@ -333,12 +334,12 @@ impl<'g> Builder<'g> {
         self.tensor(Tensor { class, name, init, ..tensor })
     }
 
-    /// A tensor that lives inside the step.
+    /// Adds a tensor that lives inside the step.
     pub(super) fn transient(&mut self, part: Part, role: Role, row: u32, shape: Shape, batched: bool) -> TensorId {
         self.tensor(Tensor { batched, ..Tensor::transient(part, role, row, shape) })
     }
 
-    /// What the host hands in.
+    /// Adds a tensor that the host fills.
     pub(super) fn given(
         &mut self,
         class: Class,
@@ -350,7 +351,7 @@ impl<'g> Builder<'g> {
         self.tensor(Tensor { class, name, batched, ..tensor })
     }
 
-    /// The workspace of an operation, as it writes it.
+    /// Adds the workspace of an operation, as the operand that it writes. `None` if it needs no workspace.
     pub(super) fn workspace(&mut self, op: &Op, row: RowId, work: Work, batched: bool) -> Option<Operand> {
         let Workspace { role, shape, batched: each } = op.workspace(work)?;
         let once = op.workspace_once(work);
@@ -359,7 +360,7 @@ impl<'g> Builder<'g> {
         Some(Operand { slot: Slot::Workspace, tensor })
     }
 
-    /// What an operation makes for itself during a piece of its work.
+    /// Adds the scratch tensors that an operation uses during one kind of work.
     pub(super) fn scratch(&mut self, op: &Op, row: RowId, work: Work) -> Vec<Operand> {
         let all = op.scratch(work);
         let tensors: Vec<TensorId> =
@@ -379,7 +380,7 @@ impl<'g> Builder<'g> {
         &self.graph.nodes[id]
     }
 
-    /// The operation that computes a node, if one does.
+    /// Returns the operation that computes a node; `None` for inputs, parameters and views.
     pub(super) fn op(&self, id: NodeId) -> Option<OpNode<'g>> {
         let node = &self.graph.nodes[id];
         match &node.source {
@@ -390,7 +391,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// The parameter that a node is, if it is one.
+    /// Returns the index of the parameter that a node is; `None` for any other node.
     pub(super) fn parameter(&self, id: NodeId) -> Option<usize> {
         match self.graph.nodes[id].source {
             Source::Parameter(parameter) => Some(parameter),
@@ -398,7 +399,7 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// Whether a node is computed for a chunk of what the loss measures.
+    /// True if a node is computed for one chunk of the logits.
     pub(super) fn is_of_chunk(&self, id: NodeId) -> bool {
         self.chunks.iter().flatten().any(|chunk| chunk.nodes.contains(&id))
     }
@@ -415,7 +416,7 @@ impl<'g> Builder<'g> {
         self.node(id).value
     }
 
-    /// Row of the layer that made a value, for a tensor.
+    /// Returns the row of the layer that made a value, as tensors store it.
     pub(super) fn row(&self, id: NodeId) -> u32 {
         match self.node(id).source {
             Source::Input => NO_ROW.into(),
@@ -423,12 +424,12 @@ impl<'g> Builder<'g> {
         }
     }
 
-    /// The tensor that holds a value which has been computed.
+    /// Returns the tensor that holds a value. Panics if the value has not been computed.
     pub(super) fn held(&self, id: NodeId) -> TensorId {
         self.values[id].expect("inputs come before what is computed from them")
     }
 
-    /// What the gradients of a node's inputs read, over all that are needed.
+    /// Returns the tensors that the needed gradients of a node's inputs read.
     fn reads(&self, id: NodeId) -> impl Iterator<Item = Reads> + '_ {
         let node = self.op(id).filter(|_| self.live[id] && self.needs_gradient[id] && !self.merged[id]);
         node.into_iter().flat_map(move |node| {
@@ -441,30 +442,30 @@ impl<'g> Builder<'g> {
         })
     }
 
-    /// Whether the backward pass of a node reads its output.
+    /// True if the backward pass of a node reads its output.
     pub(super) fn reads_output(&self, id: NodeId) -> bool {
         self.reads(id).any(|reads| reads.output)
     }
 
-    /// Whether the backward pass of a node reads what its forward pass saved.
+    /// True if the backward pass of a node reads what its forward pass saved.
     pub(super) fn reads_saved(&self, id: NodeId) -> bool {
         self.reads(id).any(|reads| reads.saved)
     }
 
-    /// Whether the backward pass of a node reads `value` as an input.
+    /// True if the backward pass of a node reads `value` as an input.
     pub(super) fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
         let inputs = self.node(id).inputs();
         let mut reads = self.reads(id);
         reads.any(|reads| (0..inputs.len()).any(|input| inputs[input] == value && reads.inputs.contains(input)))
     }
 
-    /// Says which tensor holds a value.
+    /// Records which tensor holds a value.
     pub(super) fn hold(&mut self, id: NodeId, tensor: TensorId) {
         self.values[id] = Some(tensor);
         self.holds.entry(tensor).or_default().push(id);
     }
 
-    /// The tensor that holds a value, if it is computed.
+    /// Returns the tensor that holds a value; `None` before it is computed.
     pub(super) fn holder(&self, id: NodeId) -> Option<TensorId> {
         self.values[id]
     }
@@ -473,7 +474,7 @@ impl<'g> Builder<'g> {
         self.holds.get(&tensor).map_or(&[], Vec::as_slice)
     }
 
-    /// Why `tensor` must not be overwritten when node `at` is computed, or `None` if it may.
+    /// Returns why `tensor` must not be overwritten when node `at` is computed; `None` if it may be.
     pub(super) fn blocker(&self, tensor: TensorId, at: NodeId) -> Option<Blocker> {
         if self.tensors[tensor as usize].class != Class::Transient {
             return Some(Blocker::Input);
@@ -494,13 +495,13 @@ impl<'g> Builder<'g> {
         None
     }
 
-    /// Whether a chunk of what the loss measures is computed of the value in `tensor`.
+    /// True if a chunk of the logits is computed from the value in `tensor`.
     pub(super) fn feeds_chunks(&self, tensor: TensorId) -> bool {
         let reads = |&id: &NodeId| self.consumers[id].iter().any(|&consumer| self.is_of_chunk(consumer));
         self.held_by(tensor).iter().any(reads)
     }
 
-    /// Whether a gradient reads the value in `tensor`.
+    /// True if a gradient reads the value in `tensor`.
     pub(super) fn is_kept(&self, tensor: TensorId) -> bool {
         self.held_by(tensor).iter().any(|&id| {
             self.reads_output(id) || self.consumers[id].iter().any(|&consumer| self.reads_input(consumer, id))
@@ -508,8 +509,8 @@ impl<'g> Builder<'g> {
     }
 }
 
-/// The values that a gradient is computed for: those that depend on something trained and that a loss over `ends` has a gradient of. `live`
-/// are the values that the ends depend on.
+/// Marks the values that a gradient is computed for. They depend on something trained, and gradients of a loss over `ends` reach them. `live`
+/// marks the values that the ends depend on.
 pub(super) fn needs_gradient(graph: &Graph, ends: &[NodeId], live: &[bool], of_inputs: bool) -> Vec<bool> {
     let mut needs = graph.differentiable(of_inputs);
     let reached = reached_by_gradients(graph, ends, live, &needs);
@@ -517,8 +518,8 @@ pub(super) fn needs_gradient(graph: &Graph, ends: &[NodeId], live: &[bool], of_i
     needs
 }
 
-/// The values that the loss has a gradient of, if it depends on what is trained: not what only a `detach` reads, or an operation that has
-/// no gradient.
+/// Marks the values that gradients of the loss reach. A value that is read only by a `detach`, or by an operation without a gradient, is not one
+/// of them.
 fn reached_by_gradients(graph: &Graph, ends: &[NodeId], live: &[bool], differentiable: &[bool]) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     ends.iter().for_each(|&end| reached[end] = true);
@@ -538,8 +539,8 @@ fn reached_by_gradients(graph: &Graph, ends: &[NodeId], live: &[bool], different
     reached
 }
 
-/// The values that these ends depend on, themselves included. Inputs come before what is computed from them, so that one pass
-/// from the back finds them all.
+/// Marks the values that these ends depend on, the ends included. Inputs come before what is computed from them, so that one pass from the last
+/// node to the first finds them all.
 pub(super) fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
     let mut reached = vec![false; graph.nodes.len()];
     ends.iter().for_each(|&end| reached[end] = true);
@@ -551,7 +552,7 @@ pub(super) fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
     reached
 }
 
-/// Operands with counted slots.
+/// Returns operands with numbered slots, one for each tensor.
 pub(super) fn numbered(slot: fn(u8) -> Slot, tensors: impl IntoIterator<Item = TensorId>) -> Vec<Operand> {
     tensors.into_iter().enumerate().map(|(index, tensor)| Operand { slot: slot(index as u8), tensor }).collect()
 }

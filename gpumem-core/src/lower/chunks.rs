@@ -1,9 +1,9 @@
-//! Logits that are there for some steps of each sample at a time.
+//! Logits in chunks: they exist for some time steps of each sample at a time.
 //!
-//! A language model has a number for each of its classes at each step, which is often the largest tensor of a training step. With
-//! `chunks` in the loss, what makes them is computed between the terms of the loss: of a part of the steps the activations are cut out, mapped,
-//! measured, and the gradients carried on to activations and parameters, before the next part takes their place. No product is
-//! computed twice. Each part is a term of its own whose divisor is that of the whole.
+//! A language model has a logit for each class at each time step, which is often the largest tensor of a training step. With `chunks` in the
+//! loss, logits are computed between the terms of the loss. For one chunk of the time steps, activations are sliced, mapped to logits and
+//! measured, and gradients are propagated to activations and parameters. Then the next chunk takes the memory. No product is computed twice. Each
+//! chunk is a term of its own, whose divisor is that of the whole.
 
 use super::builder::reachable;
 use super::{LowerError, Term, Training};
@@ -19,41 +19,41 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// The most chunks of a loss: each has operations of its own.
+/// The most chunks of a loss: each one adds operations of its own.
 pub const MOST_CHUNKS: u64 = 256;
 
-/// A part of the steps that a term measures.
+/// A range of the time steps that a term measures.
 #[derive(Clone, Debug)]
 pub(super) struct Chunk {
-    /// What is computed for it alone.
+    /// The nodes that are computed for this chunk alone.
     pub(super) nodes: Range<NodeId>,
-    /// Its logits.
+    /// The node with its logits.
     pub(super) value: NodeId,
-    /// The first of its steps, and the steps of all chunks.
+    /// The first of its time steps, and the number of time steps of all chunks.
     pub(super) first: u64,
     pub(super) whole: u64,
 }
 
-/// A graph in which logits that are measured in chunks are made in chunks.
+/// A graph in which logits that are measured in chunks are computed in chunks.
 pub(super) struct Chunked {
     pub(super) graph: Graph,
-    /// Of each term its chunks, in order; none where it measures a whole value.
+    /// The chunks of each term, in order; none for a term that measures a whole value.
     pub(super) terms: Vec<Vec<Chunk>>,
 }
 
-/// What makes logits of activations, row by row.
+/// The part of a graph that maps activations to logits, row by row: a row is a time step.
 struct Head {
     rows: u64,
     classes: u64,
     end: NodeId,
-    /// All nodes that have a number for each class of each row, in order.
+    /// All nodes with a number for each class of each row, in order.
     wide: BTreeSet<NodeId>,
     /// The activations that are mapped to classes, as rows.
     narrow: BTreeSet<NodeId>,
 }
 
 impl Head {
-    /// What makes the logits `end`.
+    /// Returns the head that computes the logits `end`. Fails if they are not logits of a sequence.
     fn of(graph: &Graph, end: NodeId) -> Result<Head, String> {
         let value = graph.value(end);
         let criterion = Criterion::new(Measure::CrossEntropy, 1.0, LossOptions::DEFAULT, value.shape);
@@ -74,7 +74,7 @@ impl Head {
         Ok(head)
     }
 
-    /// The wide nodes that a wide node is made of.
+    /// Returns the wide nodes that a wide node is computed from. Fails if its operation cannot be chunked.
     fn add<'g>(&mut self, graph: &'g Graph, id: NodeId) -> Result<&'g [NodeId], String> {
         let Node { value, source, row, .. } = &graph.nodes[id];
         let is_wide = value.batched
@@ -105,14 +105,14 @@ impl Head {
         Err(format!("`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but {made}; remove `chunks`"))
     }
 
-    /// Whether something that these values depend on reads the logits.
+    /// True if one of these values, or an activation that the head maps, depends on the logits.
     fn is_read_for(&self, graph: &Graph, others: &[NodeId]) -> bool {
         let ends: Vec<NodeId> = others.iter().chain(&self.narrow).copied().collect();
         let reached = reachable(graph, &ends);
         self.wide.iter().any(|&node| reached[node])
     }
 
-    /// Adds what makes the logits of some rows, and returns those.
+    /// Adds the nodes that compute the logits of some rows, and returns the last of them.
     fn cut(&self, graph: &mut Graph, first: u64, length: u64) -> NodeId {
         let mut places: BTreeMap<NodeId, NodeId> = BTreeMap::new();
         for &id in &self.narrow {
@@ -125,7 +125,7 @@ impl Head {
             let Node { value, source, row, detached } = graph.nodes[id].clone();
             let place = match source {
                 Source::Op { op, mut inputs, .. } => {
-                    // All that has classes, or is mapped to some; weights and biases are the same for all rows.
+                    // Inputs that have classes or are mapped to classes are cut; all rows share weights and biases.
                     let cut = inputs.iter_mut().enumerate();
                     let of_rows = |index: usize| index == 0 || matches!(op, Op::Sum(_));
                     cut.filter(|(index, _)| of_rows(*index)).for_each(|(_, input)| *input = places[input]);
@@ -141,7 +141,7 @@ impl Head {
     }
 }
 
-/// Some rows of activations, from `first` on, for the layer that maps them.
+/// Returns `length` rows of activations from `first` on, for the layer that maps them.
 fn cut_rows(graph: &mut Graph, id: NodeId, row: RowId, [rows, first, length]: [u64; 3]) -> NodeId {
     let value = graph.value(id);
     let width = value.shape.last();
@@ -154,7 +154,7 @@ fn cut_rows(graph: &mut Graph, id: NodeId, row: RowId, [rows, first, length]: [u
     graph.computed(Type { shape: Shape::new(&[length, width]), ..value }, op, vec![from], row)
 }
 
-/// The operation for so many rows, which make a value of this shape.
+/// Returns the operation for this number of rows, whose output has this shape.
 fn of_rows_alone(op: Op, rows: u64, shape: Shape) -> Op {
     match op {
         Op::Product(op) => Product { rows, shape, ..op }.into(),
@@ -167,7 +167,7 @@ fn of_rows_alone(op: Op, rows: u64, shape: Shape) -> Op {
     }
 }
 
-/// The head whose logits a term measures in chunks, in a network with these outputs and terms.
+/// Returns the head whose logits a term measures in chunks. Fails with a message if it cannot be chunked.
 fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Result<Head, String> {
     let term = &loss[index];
     if term.measure != Measure::CrossEntropy {
@@ -192,12 +192,12 @@ fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Resul
     Ok(head)
 }
 
-/// Why a term of a loss cannot be measured in its chunks, to be read where these are written; nothing where it can.
+/// Returns why a term of a loss cannot be measured in its chunks, to be read after `chunks`. `None` if it can.
 pub fn unchunkable(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Option<String> {
     if loss[index].options.chunks <= 1 { None } else { head(graph, outputs, loss, index).err() }
 }
 
-/// The graph in which logits are made in the chunks that the terms of the loss ask for.
+/// Returns the graph in which logits are computed in the chunks that the terms of the loss ask for.
 pub(super) fn chunked(
     graph: &Graph,
     outputs: &[NodeId],
@@ -208,7 +208,7 @@ pub(super) fn chunked(
     for (index, term) in loss.iter().enumerate().filter(|(_, term)| term.options.chunks > 1) {
         let head = head(graph, outputs, loss, index).map_err(|message| LowerError::of_all(&message))?;
         let (chunks, whole) = (term.options.chunks, head.rows);
-        // The first step of chunk number `at`: chunks differ by one step at most.
+        // The first time step of chunk number `at`. The lengths of chunks differ by one at most.
         let begin = |at: u64| (u128::from(whole) * u128::from(at) / u128::from(chunks)) as u64;
         for at in 0..chunks {
             let (first, from) = (begin(at), chunked.graph.nodes.len());

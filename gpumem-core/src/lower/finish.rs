@@ -1,4 +1,4 @@
-//! The last steps: tensors sorted by class, lifetimes read off the operations.
+//! The last stage of lowering: tensors are sorted by class, and live ranges read off the operations.
 
 use super::builder::Builder;
 use super::recompute::Draft;
@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The order of tensors in a program.
+/// The order of tensors in a program, by class.
 const ORDER: [Class; 11] = [
     Class::Parameter,
     Class::Gradient,
@@ -26,14 +26,14 @@ const ORDER: [Class; 11] = [
 ];
 
 impl Builder<'_> {
-    /// What was built, before its updates are gathered.
+    /// Returns the draft that was built, before its updates are gathered.
     pub(super) fn into_draft(mut self) -> Draft {
         let input_gradients = self.name_input_gradients();
         let Builder { tensors, operations, results, nodes, .. } = self;
         Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() }
     }
 
-    /// Names the gradients of inputs after the inputs. Inputs whose gradients are one tensor share the first one's name.
+    /// Names the gradients of inputs after the inputs, and returns them. Inputs whose gradients are one tensor share the first one's name.
     fn name_input_gradients(&mut self) -> Vec<TensorId> {
         let mut named = Vec::new();
         for id in 0..self.graph.nodes.len() {
@@ -52,7 +52,7 @@ impl Builder<'_> {
 }
 
 impl Draft {
-    /// The program, trained as described.
+    /// Finishes the program, with the settings of training if it trains.
     pub(super) fn finish(self, graph: &Graph, training: Option<Training<'_>>) -> Program {
         let Draft { mut tensors, mut operations, results, input_gradients, .. } = self;
         if training.is_some_and(|training| training.descent.parks()) {
@@ -85,7 +85,7 @@ impl Draft {
                 tensor.last = index as u32;
             }
         }
-        // Results are read after the last operation; so are the gradients of inputs, where they are asked for.
+        // Results are read after the last operation, and so are the gradients of inputs if they are asked for.
         let end = operations.len() as u32 - 1;
         for id in results.iter().copied().chain(input_gradients) {
             tensors[id as usize].last = end;

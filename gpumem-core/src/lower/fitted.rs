@@ -1,4 +1,4 @@
-//! A training step that fits, where batch and cards are known while the network is lowered.
+//! Training steps that fit, if batch and cards are known while the network is lowered.
 
 use super::recompute::{Level, Search, Setting};
 use super::{Blueprint, LowerError, tables};
@@ -9,60 +9,61 @@ use crate::program::Program;
 use crate::train::Checkpoint;
 use alloc::vec::Vec;
 
-/// A training step, and what recomputation makes of it if it does not fit.
+/// A training step, and a recompute level of it if it does not fit.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The step as it is written: without levels.
+    /// The step as the user wrote it, without levels.
     pub plain: Program,
-    /// The cheapest level that fits or, where none does, the leanest. Nothing where the plain step fits, or no level is leaner.
+    /// The cheapest level that fits or, if none does, the leanest. `None` if the plain step fits, or no level is leaner.
     pub leaner: Option<Leaner>,
     /// The budget of the plain step, with a reserve of 0.
     pub budget: Budget,
-    /// The packings of these steps at the setting: that of the plain step, then that of the level.
+    /// The packings of these steps at the setting: of the plain step, then of the level.
     pub packed: Vec<PackedRanges>,
 }
 
-/// A level that was planned.
+/// A recompute level that was planned.
 #[derive(Clone, Debug)]
 pub struct Leaner {
-    /// The step.
+    /// The program of the step.
     pub program: Program,
-    /// What it needs, with a reserve of 0.
+    /// Its budget, with a reserve of 0.
     pub budget: Budget,
-    /// Whether it fits.
+    /// True if it fits.
     pub fits: bool,
-    /// Its number among the levels that were found, and how many those are.
+    /// Its number among the levels that were found, and the number of these levels.
     pub number: [u64; 2],
-    /// Floating-point operations and time beyond those of the plain step, in thousandths of it. The time is that of a model in which an
+    /// Floating-point operations and time beyond those of the plain step, in thousandths of that. The time is that of a model, in which an
     /// operation takes as long as its products or its memory traffic, whichever is longer.
     pub more: [u64; 2],
 }
 
-/// Steps that need less memory than a training step.
+/// Steps that need less memory than a given training step.
 #[derive(Clone)]
 pub(super) struct Levels {
-    /// The step that makes outputs of normalisations again.
+    /// The step that recomputes outputs of normalisations; `None` if it needs no less memory.
     pub(super) again: Option<Program>,
-    /// The levels, of which the first one is the step as it is written.
+    /// The levels, the first of which is the step as the user wrote it.
     pub(super) found: Search,
-    /// The last of these levels, where it is lowered already.
+    /// The last of these levels; `None` if it is not lowered yet.
     pub(super) leanest: Option<Program>,
-    /// Bytes of an arena that will do, even if a smaller one exists.
+    /// Bytes of an arena that are small enough, even if a smaller packing exists.
     pub(super) enough: u64,
 }
 
 /// A training step that fits.
 pub(super) struct Fitting {
     pub(super) program: Program,
-    /// What it needs, with a reserve of 0.
+    /// Its budget, with a reserve of 0.
     pub(super) budget: Budget,
-    /// Of a level, what it takes: see [`Leaner::more`].
+    /// The cost of a level: see [`Leaner::more`]. `None` for the plain step.
     pub(super) more: Option<[u64; 2]>,
 }
 
 impl Blueprint {
-    /// The training step in an arena of at most the bytes that `room` says, which is given the budget of the plain step: that itself if it
-    /// fits, or else with as little recomputation as was found. `None` for a network that is not trained, or too large for any plan.
+    /// Returns the training step in an arena of at most `room` bytes. `room` is called with the budget of the plain step. That step is returned
+    /// if it fits, or else the one with as little recomputation as was found. `None` for a network that is not trained, or too large for any
+    /// plan.
     ///
     /// # Errors
     /// See [`lower`](super::lower).
@@ -71,7 +72,8 @@ impl Blueprint {
         self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
     }
 
-    /// Fits a training step. `levels` is called if `plain` does not fit, and returns the levels that are tried then.
+    /// Fits a training step; `None` if it is too large for any plan. `levels` is called if `plain` does not fit, and returns the levels that are
+    /// tried then.
     pub(super) fn fitted_beside(
         &self,
         plain: Program,
@@ -84,7 +86,7 @@ impl Blueprint {
         if budget[Line::Arena] <= room {
             return Ok(Some(Fitted { plain, leaner: None, budget, packed }));
         }
-        // What is there beside activations is the same at every level.
+        // All levels need equal memory besides activations.
         let lasting = budget[Line::Arena] - budget[Line::Activations];
         let leaner = self.level(&plain, levels(&plain)?, setting, [lasting, room], true)?;
         let leaner = leaner.map(|(leaner, of_leaner)| {
@@ -94,14 +96,14 @@ impl Blueprint {
         Ok(Some(Fitted { plain, leaner, budget, packed }))
     }
 
-    /// The levels at a setting that need less than a step.
+    /// Returns the levels at a setting that need less memory than a step.
     pub(super) fn levels_beside(&self, plain: &Program, setting: &Setting) -> Result<Levels, LowerError> {
         let again = self.renormalised(plain, setting)?;
         let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
         Ok(Levels { again, found, leanest: None, enough: 0 })
     }
 
-    /// The training step in an arena of at most so many bytes, or nothing: what does not fit is not planned, but for what packing adds.
+    /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. A step is planned only if its lower bound fits.
     pub(super) fn fitting(&self, setting: &Setting, room: u64) -> Result<Option<Fitting>, LowerError> {
         let Some(program) = self.training_for(setting)? else { return Ok(None) };
         let tables = tables(&program).leak().with_workspaces(setting.workspaces);
@@ -112,14 +114,15 @@ impl Blueprint {
             return Ok(Some(Fitting { program, budget, more: None }));
         }
         let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
-        // What leaves for host memory is not known of a level before it is lowered.
+        // The bytes that a level moves to host memory are known only after it is lowered.
         let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
         let levels = self.levels_beside(&program, setting)?;
         let leaner = self.level(&program, levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
         Ok(leaner.map(|(Leaner { program, budget, more, .. }, _)| Fitting { program, budget, more: Some(more) }))
     }
 
-    /// The cheapest level that fits into `room` bytes beside what lasts or, where that is asked for and none does, the last one.
+    /// Returns the cheapest level that fits into `room` bytes, of which `lasting` are used by other tensors. If none fits, returns the last level
+    /// with `or_last`, and `None` without it.
     fn level(
         &self,
         plain: &Program,
@@ -131,7 +134,7 @@ impl Blueprint {
         let Levels { again, found, mut leanest, enough } = levels;
         let before = usize::from(again.is_some());
         let count = found.levels.len().max(1) + before;
-        // Whether it may be taken, or is the last one, which is.
+        // With `or_last`, the last level is taken even if it does not fit.
         let is_asked_for = |number: usize| or_last && number + 1 == count;
         let is_worth_it = |number: usize, peak: u64| is_asked_for(number) || lasting.saturating_add(peak) <= room;
         let planned = |program: Program, number: usize, more: [u64; 2]| {
@@ -146,7 +149,7 @@ impl Blueprint {
                 return Ok(Some(planned));
             }
         }
-        // Levels begin with a step that keeps what the plain one may make again.
+        // Levels begin with a step that keeps what the plain step may recompute.
         let own = if self.graph.groups.is_empty() { setting.again(plain) } else { 0 };
         for (number, level) in found.levels.iter().enumerate().skip(1) {
             let number = number + before;
@@ -158,7 +161,7 @@ impl Blueprint {
                 Some(known) => known,
                 None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
             };
-            // Its updates wait now, and its peak may be that of another batch.
+            // Its updates are gathered now, and its peak may have been that of another batch.
             if !is_worth_it(number, setting.peak(&program)) {
                 continue;
             }
@@ -174,7 +177,8 @@ impl Blueprint {
 }
 
 impl Blueprint {
-    /// The one program of the training step that the compiler takes where an arena may have `room` bytes.
+    /// Returns the one program of the training step that the compiler takes if an arena may have `room` bytes. `None` for a network that is not
+    /// trained.
     ///
     /// # Errors
     /// See [`lower`](super::lower).
@@ -190,19 +194,20 @@ impl Blueprint {
     }
 }
 
-/// The budget of a step at a setting.
+/// Returns the budget of a step at a setting; `None` if it is too large for any plan.
 pub(super) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
     packed(program, setting, 0).map(|(budget, _)| budget)
 }
 
-/// Returns a step's budget and the packing of its tensors. An arena of `enough` bytes will do, even if a smaller one exists.
+/// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
+/// smaller one exists.
 fn packed(program: &Program, setting: &Setting, enough: u64) -> Option<(Budget, PackedRanges)> {
-    // Until the process ends, as elsewhere.
+    // Leaked until the process ends, as elsewhere.
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
     pack_within(&tables, setting.batch, setting.precision, enough).ok()
 }
 
-/// See [`Leaner::more`]. `own` is the time of what the plain step computes again.
+/// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.
 fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] {
     let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
     let flops = flops.fold(0u64, u64::saturating_add);
@@ -210,7 +215,7 @@ fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] 
     [share(level.macs_again.saturating_mul(2), flops), time]
 }
 
-/// Thousandths; none of nothing.
+/// Returns a part in thousandths of the whole, rounded up; 0 if the whole is 0.
 fn share(part: u64, whole: u64) -> u64 {
     (1000 * u128::from(part)).div_ceil(u128::from(whole).max(1)) as u64 * u64::from(whole > 0)
 }

@@ -1,4 +1,4 @@
-//! The forward pass: an operation for each value that the output depends on, in place where nothing else needs the input.
+//! The forward pass: an operation for each value that the output depends on, in place if possible.
 
 use super::LowerError;
 use super::builder::{Blocker, Builder, OpNode, numbered};
@@ -26,10 +26,10 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// What computes a node, if anything does.
+    /// Adds the operation that computes a node, if it needs one.
     pub(super) fn node_forward(&mut self, id: NodeId) -> Result<(), LowerError> {
         match &self.node(id).source {
-            // Inputs have a place in the arena whether or not anything reads them, but each of several steps has its own.
+            // Inputs have a place in the arena even if nothing reads them. Each of several named steps has only the inputs that it reads.
             Source::Input if self.graph.beside.is_none() || self.is_live(id) => self.input(id),
             Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
             Source::Op { .. } if self.is_live(id) => self.compute(id)?,
@@ -91,8 +91,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Where something goes that an operation saves: over one of its inputs where it may and nothing else needs that, else a new
-    /// tensor.
+    /// Returns the tensor for a value that an operation saves. It overwrites an input if the operation allows that and nothing else needs the
+    /// input; otherwise it is new.
     fn saved_tensor(&mut self, id: NodeId, node: OpNode<'_>, saved: &Saved) -> TensorId {
         let batched = saved.batched && self.value(id).batched;
         let over = saved.over.map(|input| node.inputs[usize::from(input)]).filter(|&input| {
@@ -111,7 +111,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The input that the output overwrites, if any.
+    /// Returns the tensor of the input that the output overwrites; `None` if there is none.
     fn overwritten(&self, id: NodeId, node: OpNode<'_>) -> Result<Option<TensorId>, LowerError> {
         if !node.op.in_place() {
             return Ok(None);

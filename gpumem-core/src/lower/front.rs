@@ -1,8 +1,8 @@
-//! Values that are read in front of the concatenations that begin with them.
+//! Inputs of normalisations that are the first channels of a concatenation.
 //!
-//! In a dense block each layer normalises all that came before it, and its normalisation keeps that for the backward pass: the first
-//! concatenation, the second one that begins with the first, the third one that begins with both. The last of them has all the others in
-//! front, channel by channel. It is kept in any case, for whatever comes behind the block, so that the others need not be.
+//! In a dense block each layer normalises all that came before it, and its normalisation saves that for the backward pass: the first
+//! concatenation, the second one that begins with the first, the third one that begins with both. The last of them begins with all the others,
+//! channel by channel. It is kept in any case for what comes after the block, so that the others need not be.
 
 use super::recompute::{Draft, Front};
 use crate::graph::{Graph, NodeId};
@@ -13,16 +13,16 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A normalisation whose input is in front of a concatenation.
+/// A normalisation whose input is the first channels of a concatenation.
 struct Found {
     forward: usize,
     backward: usize,
     input: TensorId,
-    /// The last concatenation of those that begin with it.
+    /// The last concatenation that begins with the input.
     whole: TensorId,
 }
 
-/// Lets the gradients of normalisations read their inputs in front of concatenations that are kept anyway, if that keeps less.
+/// Lets the gradients of normalisations read their inputs from concatenations that are kept anyway, if that saves memory.
 pub(super) fn read_in_front(draft: &mut Draft, graph: &Graph) {
     let found = found(draft, graph);
     let mut saved: BTreeMap<TensorId, Vec<TensorId>> = BTreeMap::new();
@@ -32,7 +32,7 @@ pub(super) fn read_in_front(draft: &mut Draft, graph: &Graph) {
             inputs.push(*input);
         }
     }
-    // The concatenation now lives until the first of its parts is read.
+    // The concatenation now lives until the last of these gradients, that of the first layer, has read it.
     let size = |id: &TensorId| draft.tensors[*id as usize].shape.elements().unwrap_or(u64::MAX);
     saved.retain(|whole, inputs| inputs.iter().map(size).fold(0, u64::saturating_add) >= size(whole));
     for Found { forward, backward, whole, .. } in found.into_iter().filter(|found| saved.contains_key(&found.whole)) {
@@ -47,21 +47,21 @@ pub(super) fn read_in_front(draft: &mut Draft, graph: &Graph) {
     }
 }
 
-/// The normalisation that finds its input in front of a map of this shape.
+/// Returns the normalisation whose input is the first channels of a map of this shape; `None` if it cannot be.
 pub(super) fn in_front(op: &Op, whole: Shape) -> Option<Op> {
     let (Op::BatchNorm(norm), Some([channels, height, width])) = (op, whole.as_map()) else { return None };
     let is_it = channels > norm.channels && [height, width] == norm.size;
     is_it.then(|| Op::BatchNorm(BatchNorm { within: channels, ..norm.clone() }))
 }
 
-/// What is read in the forward pass, and after it.
+/// The operations of a step that read and write each tensor.
 struct Steps<'d> {
     draft: &'d Draft,
-    /// The forward operation that writes each tensor last, if one does.
+    /// The last forward operation that writes each tensor; `None` if no forward operation does.
     written: Vec<Option<usize>>,
     /// The operations after the forward pass that read each tensor.
     readers: Vec<Vec<usize>>,
-    /// Whether one of them writes it: a loss puts the gradient of what it measures there.
+    /// True if an operation after the forward pass writes the tensor. A loss puts the gradient of what it measures there.
     overwritten: Vec<bool>,
 }
 
@@ -99,8 +99,8 @@ fn found(draft: &Draft, graph: &Graph) -> Vec<Found> {
 }
 
 impl Steps<'_> {
-    /// For each tensor the concatenation of maps that begins with it, if there is one. What is computed again as a group is left alone: it
-    /// is there for a short time anyway.
+    /// Returns for each tensor the concatenation of maps that begins with it, if there is one. Groups that are recomputed are left alone: their
+    /// values live for a short time anyway.
     fn beginnings(&self, forward: usize, graph: &Graph) -> BTreeMap<TensorId, TensorId> {
         let mut next = BTreeMap::new();
         let is_again = |node: NodeId| graph.groups.iter().any(|[first, end]| (*first..*end).contains(&node));
@@ -112,7 +112,7 @@ impl Steps<'_> {
             let [first, whole] = [from, to].map(|id| &self.draft.tensors[id as usize]);
             let is_transient = first.class == Class::Transient && whole.class == Class::Transient;
             let is_alike = first.batched == whole.batched && first.role == whole.role;
-            // What either tensor has is what it had here.
+            // No later operation of the forward pass writes either tensor.
             let stays = self.written[from as usize] < Some(at) && self.written[to as usize] == Some(at);
             if is_transient && is_alike && stays && shape.as_map().is_some() && !is_again(self.draft.nodes[at]) {
                 next.insert(from, to);
@@ -121,7 +121,7 @@ impl Steps<'_> {
         next
     }
 
-    /// The last of the concatenations that begin with a tensor which is kept, if there is one.
+    /// Returns the last kept concatenation that begins with a tensor; `None` if there is none.
     fn last(&self, next: &BTreeMap<TensorId, TensorId>, from: TensorId) -> Option<TensorId> {
         let mut at = from;
         let mut found = None;
@@ -134,7 +134,7 @@ impl Steps<'_> {
         found
     }
 
-    /// Whether an operation after the forward pass reads a tensor as the input of a normalisation, and as nothing else.
+    /// True if an operation after the forward pass reads a tensor only as the input of a normalisation.
     fn normalises(&self, at: usize, input: TensorId) -> bool {
         let operation = &self.draft.operations[at];
         let is_norm = matches!(operation.action, Action::Run { op: Op::BatchNorm(_), pass: Pass::Backward });

@@ -1,8 +1,8 @@
 //! Running statistics of a step that may be skipped.
 //!
-//! They move in the forward pass, and whether a gradient is finite is known after the backward pass. So a step begins with a copy of them,
-//! and puts it back, before its first update, if it is skipped. What moves them needs to know nothing of that, and neither do passes over
-//! the draft: the copy lives through the whole step, at one place beside everything else.
+//! They change in the forward pass, but only after the backward pass is it known if all gradients are finite. So a step begins with a copy of
+//! them and, if it is skipped, puts the copy back before its first update. Neither the operations that change the statistics nor passes over the
+//! draft need to know: the copy lives through the whole step, in memory of its own.
 
 use crate::number::Role;
 use crate::program::{Action, Class, NO_ROW, Operand, Operation, Part, Slot, Tensor, TensorId};
@@ -10,10 +10,10 @@ use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Elements that the copy of a running statistic begins at a multiple of: 256 bytes of f32.
+/// The alignment of the copy of each running statistic, in f32 elements: 256 bytes.
 const ALIGNMENT: u64 = 64;
 
-/// Adds the operations that save the running statistics which `operations` move, and those that put them back.
+/// Adds the operations that save the running statistics which `operations` change, and those that restore them.
 pub(super) fn guard_statistics(mut operations: Vec<Operation>, tensors: &mut Vec<Tensor>) -> Vec<Operation> {
     let mut moved: Vec<TensorId> = Vec::new();
     for operand in operations.iter().flat_map(|operation| &operation.writes) {
@@ -54,8 +54,8 @@ pub(super) fn guard_statistics(mut operations: Vec<Operation>, tensors: &mut Vec
     operations
 }
 
-/// Lets the copy live until `end`, the last operation: where a batch is split, what comes before the updates runs again for each part, and
-/// nothing that updates need may lie where the copy is.
+/// Extends the live range of the copy to `end`, the last operation index. With micro-batches, all operations before the updates run again for
+/// each of them, so that no tensor of the updates may lie in the copy's memory.
 pub(super) fn keep_statistics(operations: &[Operation], tensors: &mut [Tensor], end: u32) {
     let saves = |operation: &&Operation| matches!(operation.action, Action::SaveStatistics(_));
     if let Some(saved) = operations.iter().find(saves).and_then(|operation| operation.written(Slot::Saved(0))) {

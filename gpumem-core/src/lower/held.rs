@@ -1,24 +1,24 @@
-//! Tensors that live for one operation longer, so that a backend can run it together with the one before.
+//! Tensors that live for one operation longer, so that a backend can fuse that operation with the one before.
 //!
-//! The backward pass of an activation hands its gradient to that of a normalisation or a pooling, and one pass over memory could
-//! make both. But what the first one reads dies with it, and the plan likes to put what the second one writes in the same place. Most
-//! of a step needs much less than its peak: there, what the first one reads is held.
+//! The backward pass of an activation hands its gradient to that of a normalisation or a pooling, and one pass over memory could compute both.
+//! But the tensors that the first one reads die with it, and a packing likes to put the output of the second one into their memory. Most of a
+//! step needs much less memory than its peak: there, these tensors live one operation longer.
 
 use super::updates::{Room, lives, may_live};
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::vec::Vec;
 
-/// Whether an operation is the backward pass of what `is` says.
+/// True if an operation is the backward pass of an `Op` for which `is` returns true.
 fn is_backward_of(operation: &Operation, is: impl Fn(&Op) -> bool) -> bool {
     matches!(&operation.action, Action::Run { op, pass: Pass::Backward } if is(op))
 }
 
-/// What operation `at` reads, if the next one could run with it, and would find it gone.
+/// Returns the tensors that die at operation `at`, if the next one could be fused with it and read them.
 fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[usize; 2]>], at: usize) -> Vec<TensorId> {
     let [first, second, ..] = &operations[at..] else { return Vec::new() };
     let between = first.written(Slot::InputGradient(0));
     let is_handed_on = !first.accumulate && between.is_some() && second.read(Slot::Gradient) == between;
-    // A normalisation by running statistics may have no input in which the slope could be found.
+    // A normalisation with running statistics may have no input from which the slope could be computed.
     let takes = |op: &Op| match op {
         Op::BatchNorm(_) => second.read(Slot::Input(0)).is_some(),
         op => matches!(op, Op::MaxPool(_)),
@@ -34,7 +34,7 @@ fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[us
     [Slot::Gradient, Slot::Output].into_iter().filter_map(|slot| first.read(slot)).filter(dies).collect()
 }
 
-/// Lets tensors live longer where no peak rises with that.
+/// Lets the tensors of [`read_before`] live one operation longer, where no peak rises.
 pub(super) fn hold(mut operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
     let lives = lives(&operations, tensors);
     let held =
@@ -66,7 +66,7 @@ mod tests {
     use crate::train::Update;
     use alloc::string::String;
 
-    /// A training step of layers with numbers.
+    /// Returns a training step of layers, each with its numeric arguments.
     fn step(layers: &[(&str, &[u64])]) -> Program {
         let mut graph = Graph::default();
         let mut value = graph.input(Type::numbers(Shape::new(&[3, 32, 32]))).unwrap();
@@ -89,7 +89,7 @@ mod tests {
         lower(&graph, &[value], &Options { training: Some(training) }).unwrap()
     }
 
-    /// Backward passes with something held, and all of it.
+    /// Returns the operations that hold tensors longer: true for those of a batch norm, and the number of tensors.
     fn held(program: &Program) -> Vec<(bool, usize)> {
         let is_held = |operand: &&Operand| matches!(operand.slot, Slot::Held(_));
         let count = |operation: &Operation| operation.reads.iter().filter(is_held).count();

@@ -1,7 +1,7 @@
-//! The largest batch of a training step that takes what fits, where cards are known while the network is lowered.
+//! The largest batch of a training step that fits, if cards are known while the network is lowered.
 //!
-//! Input: a blueprint, a setting, and the bytes that an arena may have. Output: a batch, and the step for it as [`Blueprint::fitted`] makes
-//! it, with levels of a batch nearby. Cost: one search for recomputation, and a packing or two, that fit and need not be the smallest.
+//! Input: a blueprint, a setting, and the bytes available to an arena. Output: a batch, and the step for it as [`Blueprint::fitted`] makes it,
+//! with levels of a batch nearby. Cost: one search for recomputation and one or two packings, which fit and need not be the smallest.
 
 use super::fitted::Levels;
 use super::{Blueprint, Fitted, LowerError, Setting, tables};
@@ -13,13 +13,13 @@ use crate::program::Program;
 /// The most batches that are planned for one answer.
 const MOST_PLANS: usize = 8;
 
-/// More samples than any card has room for.
+/// A number of samples that no card has memory for.
 const MOST_SAMPLES: u64 = 1 << 32;
 
-/// Bytes of the plain step, in arenas, at the batch where levels are searched: about where the leanest of them fits into one arena.
+/// The bytes of the plain step, in arenas, at the batch where levels are searched. There, the leanest of them about fits into one arena.
 const TIMES: u64 = 4;
 
-/// Peaks at another batch are estimated to this part, so that no level is left out that fits.
+/// The factor, as a fraction, of peaks that are estimated for another batch. They are then too low, so that no level is left out that fits.
 const NEARLY: [u128; 2] = [63, 64];
 
 /// A step at the largest batch that was found.
@@ -32,9 +32,8 @@ pub struct LargestFitted {
 }
 
 impl Blueprint {
-    /// Returns the largest batch with which the step that recomputes most fits into `room` bytes, and the step for it: with as little
-    /// recomputation as was found, or as much as `Budget` asks for. The batch of the setting is one at which the step as it is written is
-    /// looked at first.
+    /// Returns the largest batch with which the step that recomputes most fits into `room` bytes, and the step for it. That step has as little
+    /// recomputation as was found, or as much as `Budget` asks for. The plain step is first lowered for the batch of the setting.
     ///
     /// `None` for a network that is not trained, or if not even one sample fits.
     ///
@@ -51,7 +50,7 @@ impl Blueprint {
         levels.enough = room;
         let tables = at_once(&leanest, setting);
         let mut batch = largest_bounded(&tables, setting, room);
-        // Packings reach the bound as a rule.
+        // Usually a packing is as small as its lower bound.
         for _ in 0..MOST_PLANS {
             if batch == 0 {
                 return Ok(None);
@@ -81,7 +80,7 @@ impl Blueprint {
 }
 
 impl Levels {
-    /// Returns the levels with their peaks at another batch, scaled as the peak of one level is: a little too low, never too high.
+    /// Returns the levels with their peaks at another batch, scaled as the peak of one level is. They are a little too low, never too high.
     fn scaled(mut self, [here, there]: [u64; 2]) -> Levels {
         let [part, whole] = NEARLY;
         for level in &mut self.found.levels {
@@ -92,13 +91,13 @@ impl Levels {
     }
 }
 
-/// Returns the tables of a step for samples that are in memory at once.
+/// Returns the tables of a step whose samples are all in memory at once.
 fn at_once(program: &Program, setting: &Setting) -> Tables {
-    // Until the process ends, as elsewhere.
+    // Leaked until the process ends, as elsewhere.
     tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1)
 }
 
-/// Returns the samples at once of the largest batch whose lower bound fits into `room` bytes. 0 if there is none.
+/// Returns the most samples in memory at once whose lower bound fits into `room` bytes. 0 if not even one fits.
 fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
     let may_fit = |batch: u64| lower_bound_at(tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
     if !may_fit(1) {
@@ -115,7 +114,7 @@ fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
     low
 }
 
-/// Returns the share of a batch that fits where its arena is too large by a share: at least one sample less.
+/// Returns a smaller batch, scaled by the ratio of `room` to the arena that is too large. It has at least one sample less.
 fn smaller(batch: u64, arena: u64, room: u64) -> u64 {
     let share = u128::from(batch) * u128::from(room) / u128::from(arena.max(1));
     u64::try_from(share).unwrap_or(u64::MAX).min(batch - 1)

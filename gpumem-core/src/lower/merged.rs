@@ -1,8 +1,8 @@
-//! Activations that keep nothing: behind a normalisation, their slopes are computed again from what that keeps.
+//! Activations after normalisations that save nothing: their slopes are recomputed from what the normalisation saves.
 //!
-//! An activation's gradient reads its output or its input. Where nothing else does, as where only a concatenation or a pool follows a
-//! rectifier, a whole map is held for that. The gradient of the normalisation before it reads the map that came in, from which a
-//! multiplication and an addition say the same: one pass then makes the gradients of both.
+//! The gradient of an activation reads its output or its input. If no other gradient does, as when only a concatenation or a pool follows a
+//! rectifier, a whole map is saved for it. The gradient of the normalisation before it reads the map that came in. A multiplication and an
+//! addition compute the activation's input from that map, so that one pass computes the gradients of both.
 
 use super::builder::Builder;
 use crate::graph::{NodeId, Source};
@@ -10,17 +10,19 @@ use crate::program::Op;
 use crate::program::function::{Function, Kept};
 use crate::program::ops::{BatchNorm, Pointwise};
 
-/// The activations behind normalisations that keep nothing.
+/// The choice of activations after normalisations that save nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Activations {
     /// Those that would keep a map for themselves alone: their input, or an output that no other gradient reads.
     Unread,
-    /// All. What another gradient reads, that of a weight most often, is then gone when that is made, and not held beside what comes next.
+    /// All of them. An output that another gradient reads, most often that of a weight, is then freed after that gradient, and is not alive
+    /// together with what comes next.
     All,
 }
 
 impl Builder<'_> {
-    /// Finds the activations that would keep a map for themselves alone, or those as well whose outputs other gradients read.
+    /// Marks the activations that save nothing. Those would keep a map for themselves alone or, with [`Activations::All`], have outputs that
+    /// other gradients read.
     pub(super) fn mark_merged(&mut self, activations: Activations) {
         for id in 0..self.graph.nodes.len() {
             let Some(function) = self.activates(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else {
@@ -31,14 +33,14 @@ impl Builder<'_> {
         }
     }
 
-    /// The function in a node that alone reads what a normalisation gives.
+    /// Returns the function of a node that alone reads the output of a normalisation; `None` for any other node.
     fn activates(&self, id: NodeId) -> Option<Function> {
         let node = self.op(id)?;
         let (function, mut before) = (activation(node.op)?, node.inputs[0]);
         while let Source::View(looked_at) = self.node(before).source {
             before = looked_at;
         }
-        // A normalisation by running statistics keeps its input for the gradient of its factors alone.
+        // A normalisation with running statistics saves its input only for the gradient of its factors.
         let is_normalised = self.op(before).is_some_and(|node| match node.op {
             Op::BatchNorm(norm) => {
                 !norm.eval || node.inputs.get(1).is_some_and(|&factors| self.needs_gradient(factors))
@@ -48,7 +50,7 @@ impl Builder<'_> {
         (is_normalised && self.only_reader(before) == Some(id)).then_some(function)
     }
 
-    /// The node that reads a value, under whatever shape, if nothing else does.
+    /// Returns the only node that reads a value, directly or through views. `None` if there are several, or the value is an end.
     pub(super) fn only_reader(&self, id: NodeId) -> Option<NodeId> {
         let &[only] = self.consumers[id].as_slice() else { return None };
         match self.node(only).source {
@@ -58,7 +60,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Whether another gradient reads a value, under whatever shape.
+    /// True if the gradient of another node reads a value, directly or through views.
     pub(super) fn is_asked_for(&self, id: NodeId) -> bool {
         self.consumers[id].iter().any(|&reader| {
             let is_view = matches!(self.node(reader).source, Source::View(_));
@@ -66,7 +68,7 @@ impl Builder<'_> {
         })
     }
 
-    /// What computes the gradients of a node: of a normalisation, maybe those of the activation behind it, too.
+    /// Returns the operation whose gradients a node computes. For a normalisation, they may include those of the activation after it.
     pub(super) fn differentiated(&self, id: NodeId, op: &Op) -> Op {
         match (op, self.only_reader(id)) {
             (Op::BatchNorm(norm), Some(only)) if self.merged[only] => {
@@ -78,7 +80,7 @@ impl Builder<'_> {
     }
 }
 
-/// The function that an operation is, if its slope can be computed again.
+/// Returns the function of an operation, if its slope can be recomputed; `None` otherwise.
 fn activation(op: &Op) -> Option<Function> {
     match op {
         Op::Pointwise(Pointwise { function, .. }) => Some(*function).filter(|function| function.has_slope_of_input()),

@@ -1,22 +1,22 @@
-//! Steps whose batch is split into parts: the program is that of one part, and what follows the last.
+//! Micro-batches: the program of a split batch is that of one micro-batch, and the updates after the last.
 //!
-//! The operations before the first update run once for each part. Gradients of parameters and the loss are added to what earlier parts
-//! have left there, so that both begin at 0 and live through all of them. The loss of a part is its share of that of the whole batch.
+//! The operations before the first update run once for each micro-batch. Gradients of parameters and the loss are added to the sums of earlier
+//! micro-batches, so that both begin at 0 and live through all of them. The loss of a micro-batch is its share of the loss of the whole batch.
 
 use super::Term;
 use crate::program::loss::Reduction;
 use crate::program::{Action, Criterion, Measure, Operand, Operation, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 
-/// What a term is multiplied with in each part: a mean over the batch is one over the parts of the means of each. One that divides by what
-/// the targets say is given what all targets of the batch come to.
+/// Returns the factor of a term in each micro-batch. The mean over a batch is the mean of the means over its micro-batches. A term that divides
+/// by a count of the targets keeps its factor, since the host gives it the count of the whole batch.
 pub(super) fn weight(term: &Term, parts: u64) -> f64 {
     let is_sum = term.measure == Measure::Dot || term.options.reduction == Reduction::Sum;
     let counts = || Criterion::new(term.measure, 1.0, term.options.clone(), Shape::new(&[1])).counts();
     if is_sum || counts() { term.weight } else { term.weight / parts as f64 }
 }
 
-/// Lets the loss live through the whole step, and its first term be added to those of earlier parts.
+/// Lets the loss live through the whole step, and adds its first term to those of earlier micro-batches.
 pub(super) fn keep_loss(operations: &mut [Operation], tensors: &mut [Tensor], results: &[TensorId]) {
     let is_loss = |operation: &&mut Operation| matches!(operation.action, Action::Loss(_));
     if let Some(first) = operations.iter_mut().find(is_loss)

@@ -1,8 +1,8 @@
-//! Lowering: from a graph to a program of forward, backward and update operations.
+//! Lowering: turns a graph into a program of forward, backward and update operations.
 //!
-//! The backward pass is a transformation of the graph: every operation says which tensors the gradient of
-//! each input reads ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive. Lifetimes are not
-//! decided here; they follow from the first and the last operation that touches a tensor.
+//! The backward pass is derived from the graph. Every operation says which tensors the gradient of each input reads
+//! ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive for it. Live ranges are not decided here: they
+//! follow from the first and the last operation that touches a tensor.
 
 mod activated;
 mod averages;
@@ -56,44 +56,44 @@ use merged::Activations;
 use recompute::{Draft, recomputed, searched};
 pub use recompute::{Level, Search, Setting};
 
-/// What to lower to.
+/// The options of a lowering.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options<'t> {
-    /// A training step as described, or a forward pass.
+    /// The training step to lower to; `None` for a forward pass.
     pub training: Option<Training<'t>>,
 }
 
 /// A term of the loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {
-    /// How it measures.
+    /// The loss function, such as cross entropy.
     pub measure: Measure,
-    /// What it is multiplied with.
+    /// The factor of this term in the loss.
     pub weight: f64,
-    /// The value that it measures; `None` for the network's first output.
+    /// The value that the loss measures; `None` for the network's first output.
     pub from: Option<NodeId>,
     /// The value with which a loss of pairs compares it; `None` for the network's second output.
     pub and: Option<NodeId>,
     /// The third value of a loss of triples; `None` for the network's third output.
     pub third: Option<NodeId>,
-    /// The value whose exponential a loss of a batch multiplies products with; `None` where a temperature divides them.
+    /// The value whose exponential scales the products in a loss over a batch; `None` if a temperature divides them.
     pub scale: Option<NodeId>,
-    /// The value that a loss of a batch adds to products; `None` for a number.
+    /// The value that a loss over a batch adds to its products; `None` if it is a constant number.
     pub bias: Option<NodeId>,
-    /// The number of the target that it compares with. [`Measure::Mean`] looks at none.
+    /// The index of the target that the value is compared with. [`Measure::Mean`] reads no target.
     pub target: usize,
-    /// The number of the target with the lengths of sequences; `None` where all of their steps count.
+    /// The index of the target that holds the lengths of sequences; `None` if all time steps count.
     pub lengths: Option<usize>,
-    /// The number of the target that its terms are multiplied with; `None` if they are not.
+    /// The index of the target that the terms are multiplied with; `None` if they have no weights.
     pub weights: Option<usize>,
-    /// The input of the network that says how many steps of each sample count, of as many as [`LossOptions::counted`].
+    /// The network's input that says how many time steps of each sample count, out of [`LossOptions::counted`]. `None` if all count.
     pub counted: Option<NodeId>,
     /// The options of the loss.
     pub options: LossOptions,
 }
 
 impl Term {
-    /// Cross entropy of the first output. What has no call in it can be borrowed for ever.
+    /// Cross entropy of the first output against the first target. It calls no function, so that a reference to it can be `'static`.
     pub const CROSS_ENTROPY: Term = Term {
         measure: Measure::CrossEntropy,
         weight: 1.0,
@@ -113,24 +113,24 @@ impl Term {
     /// Sum of the first output times its target.
     pub const DOT: Term = Term { measure: Measure::Dot, ..Term::CROSS_ENTROPY };
 
-    /// The first output against the first target.
+    /// Returns a term that measures the first output against the first target.
     pub const fn of(measure: Measure) -> Term {
         Term { measure, ..Term::CROSS_ENTROPY }
     }
 
-    /// The values that it names.
+    /// Returns the values of the network that the term names.
     pub fn nodes(&self) -> impl Iterator<Item = NodeId> {
         let Term { from, and, third, scale, bias, counted, .. } = *self;
         [from, and, third, scale, bias, counted].into_iter().flatten()
     }
 
-    /// The values that it names, to be replaced.
+    /// Returns mutable references to the values that the term names.
     pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut NodeId> {
         let Term { from, and, third, scale, bias, counted, .. } = self;
         [from, and, third, scale, bias, counted].into_iter().flatten()
     }
 
-    /// Terms: one for each of these.
+    /// Returns the unit of which the loss has one term each: elements, positions, pairs and so on.
     pub fn over(&self) -> Over {
         self.options.over(self.measure)
     }
@@ -140,12 +140,12 @@ impl Term {
         self.over().compares_samples()
     }
 
-    /// True if its scale, and if its bias, is a value of the network.
+    /// Returns `[scale, bias]`: true for each of the two that is a value of the network.
     fn learned(&self) -> [bool; 2] {
         [self.scale, self.bias].map(|value| value.is_some())
     }
 
-    /// The values that it measures, and its learned numbers, if the network has them.
+    /// Returns the values that the loss measures, then its learned scale and bias. `None` if the network has too few outputs.
     fn values(&self, outputs: &[NodeId]) -> Option<Vec<NodeId>> {
         let mut values = Vec::from([self.from.or(outputs.first().copied())?]);
         let named = [self.and, self.third].into_iter().zip(outputs.iter().map(Some).skip(1).chain([None; 2]));
@@ -158,7 +158,7 @@ impl Term {
         Some(values)
     }
 
-    /// The values that it measures, of shapes that it can.
+    /// Returns the values that the loss measures. Fails if their shapes or the options do not fit the loss.
     fn measured(&self, graph: &Graph, outputs: &[NodeId]) -> Result<Vec<NodeId>, LowerError> {
         let values = self.values(outputs).ok_or_else(|| {
             let said = match self.over().values() {
@@ -215,52 +215,51 @@ impl Term {
     }
 }
 
-/// What of `TRAIN` changes the program.
+/// The settings of `TRAIN` that change the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Training<'t> {
-    /// The loss: the sum of these.
+    /// The terms of the loss, which is their sum.
     pub loss: &'t [Term],
     /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
     pub moments: u64,
-    /// When parameters are updated.
+    /// The time of updates: as soon as a gradient is complete, or separately at the end.
     pub update: Update,
-    /// Whether a step with a gradient that is not finite updates nothing. All gradients are then alive before the first update.
+    /// True if a step with a gradient that is not finite updates nothing. All gradients are then alive before the first update.
     pub skips_overflow: bool,
-    /// Whether the gradient of the network's inputs is computed, and held until the end of the step. Nothing in training
-    /// needs it; tests do.
+    /// True if the gradient of the network's inputs is computed, and kept until the end of the step. Nothing in training needs it; tests do.
     pub input_gradient: bool,
-    /// What happens to gradients and to the learning rate before an update. Where gradients are clipped by their norm, all of them are
-    /// held until it is known, whatever `update` says, and so are those that are added up over several parts of a batch.
+    /// Gradient clipping, gradient accumulation, the learning-rate schedule and other settings of an update. If gradients are clipped by their
+    /// norm, all of them are kept until it is known, whatever `update` says. Gradients that are added up over micro-batches are kept, too.
     pub descent: Descent,
 }
 
 impl Training<'_> {
-    /// Whether gradients are held until the end of the step.
+    /// True if gradients live until the end of the step.
     fn holds_gradients(&self) -> bool {
         self.update == Update::Separate || self.descent.needs_norm() || self.descent.accumulates()
     }
 
-    /// Whether updates come when all gradients are there.
+    /// True if all updates come after the last gradient.
     fn defers_updates(&self) -> bool {
         self.holds_gradients() || self.checks_gradients()
     }
 
-    /// True if each gradient is looked at before the first update.
+    /// True if each gradient is checked for values that are not finite before the first update.
     fn checks_gradients(&self) -> bool {
         self.skips_overflow || self.descent.checks()
     }
 }
 
-/// Why a network cannot be lowered.
+/// The reason why a network cannot be lowered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LowerError {
-    /// The layer, if it is one layer's fault.
+    /// The layer with the mistake; `None` if no single layer has it.
     pub row: Option<RowId>,
-    /// What is wrong and what to do, to be read after the layer's name if there is a row.
+    /// The mistake and its remedy, to be read after the layer's name if there is a row.
     pub message: String,
 }
 
-/// Says that a loss that compares all samples of a batch cannot be computed of a part of it.
+/// Returns the message for a loss that compares all samples of a batch and so cannot be computed in micro-batches.
 pub fn not_in_parts(loss: &str) -> String {
     alloc::format!(
         "a part of a batch knows none of the others, and `{loss}` compares all of them; remove `micro_batches`, or use `checkpoint: Auto`"
@@ -273,21 +272,20 @@ impl LowerError {
     }
 }
 
-/// Lowers a graph whose outputs are these values.
+/// Lowers a graph with these output values to a program.
 ///
-/// A program has what its ends depend on and nothing else: the outputs, or in training the terms of the loss. Training makes
-/// room for the parameters of both.
+/// A program contains only what its ends depend on: the outputs, or in training the terms of the loss. A training program also has memory for the
+/// parameters that only the outputs depend on.
 ///
 /// # Errors
-/// `inplace` where something else needs the input, a network without layers, and for training a loss that depends on no
-/// parameter that is trained.
+/// Refuses `inplace` if something else needs the input, a network without layers, and in training a loss that depends on no trained parameter.
 pub fn lower(graph: &Graph, outputs: &[NodeId], options: &Options<'_>) -> Result<Program, LowerError> {
     drafted(graph, outputs, options, None, as_written)
 }
 
-/// Lowers a graph as [`lower`] does, to a training step whose backward pass runs in the order that was found to need least memory at a setting.
-/// Gradients are the same but for the order in which those of several readers of a value are added up. What needs no less than the order of
-/// [`lower`] has that. Where the setting lets it, and that needs less, outputs of normalisations are made again.
+/// Lowers a graph to a training step in the backward order that a search found to need least memory. Gradients equal those of [`lower`] except
+/// for the order in which those of several readers of a value are added up. If no order needs less memory, it is that of [`lower`]. Outputs of
+/// normalisations are recomputed if the setting allows it and that needs less memory.
 ///
 /// # Errors
 /// Those of [`lower`].
@@ -300,16 +298,16 @@ pub fn lower_for(
     drafted(graph, outputs, options, Some(setting), as_written)
 }
 
-/// A step in which what is written by hand is computed again.
+/// Recomputes the groups that the network's text marks for recomputation.
 fn as_written(draft: Draft, graph: &Graph) -> Result<Draft, LowerError> {
     recomputed(draft, graph, None).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
-/// Lowers a network that is trained to a step whose operations run in another order, forward ones maybe more than once. They are numbered
-/// as they come before updates are gathered.
+/// Lowers a network to a training step whose operations run in a given order, in which forward operations may repeat. `order` numbers operations
+/// as they are before updates are gathered.
 ///
 /// # Errors
-/// Those of [`lower`], and an order of other operations.
+/// Those of [`lower`], and an order that is not one of this network's operations.
 pub fn lower_in_order(
     graph: &Graph,
     outputs: &[NodeId],
@@ -322,9 +320,8 @@ pub fn lower_in_order(
     })
 }
 
-/// Finds levels of recomputation of a network that is trained: what to compute again, and in which order, to need less memory for more
-/// time. The first one is the step as it is written; the others need less and less, and cost more and more. What cannot be cut into parts
-/// has few of them or none.
+/// Finds the levels of recomputation of a training step: what is recomputed in it, and in which order. The first level is the step as the user
+/// wrote it; each further one needs less memory and more time. A network that cannot be cut into segments has few levels or none.
 ///
 /// # Errors
 /// Those of [`lower`], and a network that is not trained.
@@ -340,15 +337,15 @@ pub fn search(
         ));
     };
     let (draft, graph) = draft(graph, outputs, options, None)?;
-    // What is in memory at once is a part of the batch.
+    // Only one micro-batch is in memory at a time.
     let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
     searched(&draft, &graph, &setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
-/// The levels of [`search`].
+/// Returns the levels of [`search`].
 ///
 /// # Errors
-/// See there.
+/// Those of [`search`].
 pub fn levels(
     graph: &Graph,
     outputs: &[NodeId],
@@ -358,7 +355,7 @@ pub fn levels(
     Ok(search(graph, outputs, options, setting)?.levels)
 }
 
-/// Lowers a graph, and lets `change` have a training step before it is finished.
+/// Lowers `graph` to a draft, applies `change` to it if it trains, and finishes the program.
 fn drafted(
     graph: &Graph,
     outputs: &[NodeId],
@@ -371,8 +368,8 @@ fn drafted(
     Ok(draft.finish(&graph, options.training))
 }
 
-/// Lowers a graph up to where nothing is in its last place, its backward pass in the order of the rule or one for a setting, and says of which
-/// graph that is one.
+/// Lowers `graph` to a draft. Returns the rewritten graph too, since node numbers refer to it. With `setting`, searches a backward order;
+/// without, visits nodes from the last to the first.
 fn draft(
     graph: &Graph,
     outputs: &[NodeId],
@@ -418,7 +415,7 @@ fn draft(
         Ok(builder)
     };
     let draft = match (options.training, setting) {
-        // What is computed again is there for a short time only, which no search knows of.
+        // Recomputed values of groups are alive for a short time only, which the search for an order does not know.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
             let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
             order::ordered(built, &graph, training, &setting)?
@@ -433,10 +430,10 @@ fn draft(
     Ok((draft, graph))
 }
 
-/// Lowers a graph to a forward pass of some steps of a sequence that keeps what later steps look at.
+/// Lowers a graph to a forward pass over a few time steps that keeps a cache for later ones.
 ///
 /// # Errors
-/// A network that does not map one sequence to another step by step, and those of [`lower`].
+/// Refuses a network that does not map one sequence to another time step by time step. Otherwise those of [`lower`].
 pub fn lower_cached(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Result<Program, LowerError> {
     lower(&stepped::stepped(graph, outputs, cached)?, outputs, &Options::default())
 }

@@ -1,9 +1,9 @@
-//! Convolutions of one pixel that are one with the normalisations behind them: see [`NormalizedConvolution`].
+//! Conv norms: 1x1 convolutions that are fused with the normalisations after them. See [`NormalizedConvolution`].
 //!
-//! Neither the output of the convolution nor a gradient of it is ever there, so that of four maps around a normalisation in front of a sum two
-//! are left, and those are passed over less often. What a step computes is the same but for rounding: the variance is that of a quadratic
-//! form of sums over the batch instead of a sum of its own. Where that form cancels, backends sum over the output, which they compute again: that
-//! takes time, and after a normalisation it is rare.
+//! Neither the output of the convolution nor its gradient is ever stored. Of four maps around a normalisation before a sum two are left, and
+//! those are read and written less often. A step computes equal numbers up to rounding: the variance is a quadratic form of sums over the batch
+//! instead of a sum of its own. Where that form cancels, backends sum over the output, which they recompute. That takes time, but after a
+//! normalisation it is rare.
 
 use super::recompute::Draft;
 use crate::graph::{Graph, NodeId, Source};
@@ -14,9 +14,9 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Makes one of each convolution of one pixel and the normalisation that alone reads it, in a network whose `ends` others need, where they
-/// [can be one](NormalizedConvolution::new), what comes in is normalised, and only sums read what comes out: an activation behind a normalisation
-/// keeps nothing as it is.
+/// Fuses each 1x1 convolution with the normalisation that alone reads it, where both [can be fused](NormalizedConvolution::new). The input of the
+/// convolution must be normalised, and only sums may read the output: an activation after a normalisation saves no map anyway. Values in `ends`
+/// are read by others and stay.
 pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
     let mut graph = graph.clone();
     let mut readers = vec![Vec::new(); graph.nodes.len()];
@@ -39,15 +39,16 @@ pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
-/// Adds what was made last in front, which is where the sum goes if it can: the pass that makes it may then make the sum.
+/// Moves the input of a sum that was computed last to the front, where the sum is written if possible. The pass that computes this input may then
+/// compute the sum, too.
 fn last_first(sum: &mut Source) {
     if let Source::Op { op: Op::Sum(Sum { branches: 2, .. }), inputs, .. } = sum {
         inputs.sort_unstable_by_key(|&input| Reverse(input));
     }
 }
 
-/// Whether operation `at` takes a gradient through a rectifier to the next one, that of a convolution that is one with its normalisation: such a
-/// rectifier as backends take into the pass of that.
+/// True if operation `at` propagates a gradient through a rectifier to the next operation, the gradient of a conv norm. Backends fuse such a
+/// rectifier into the pass of that gradient.
 pub(in crate::lower) fn hands_on(operations: &[Operation], at: usize) -> bool {
     let (Some(behind), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
     let is_rectifier =
@@ -57,8 +58,8 @@ pub(in crate::lower) fn hands_on(operations: &[Operation], at: usize) -> bool {
     takes && handed.is_some() && handed == operation.read(Slot::Gradient)
 }
 
-/// Has scratch memory of such convolutions there from the rectifier on: sums are taken in the pass that takes the gradient through that, and lie
-/// where nothing is that it reads.
+/// Extends the scratch memory of conv norms' gradients to the rectifier before them. Sums are taken in the pass that propagates the gradient
+/// through the rectifier, so that they must not overlap what it reads.
 pub(super) fn share_scratch(draft: &mut Draft) {
     for at in 0..draft.operations.len() {
         if hands_on(&draft.operations, at) {
@@ -68,7 +69,7 @@ pub(super) fn share_scratch(draft: &mut Draft) {
     }
 }
 
-/// The convolution in front of a normalisation, and both as one.
+/// Returns the convolution before a normalisation, and the operation that fuses both. `None` if they cannot be fused.
 fn joined(graph: &Graph, normalised: &[bool], norm: NodeId) -> Option<(NodeId, Source)> {
     let Source::Op { op: Op::BatchNorm(op), inputs: of_norm, buffers, in_place: false } = &graph.nodes[norm].source
     else {
@@ -87,14 +88,14 @@ fn joined(graph: &Graph, normalised: &[bool], norm: NodeId) -> Option<(NodeId, S
     Some((convolution, Source::Op { op: op.into(), inputs, buffers: buffers.clone(), in_place: false }))
 }
 
-/// Which values come out of a normalisation, through nothing that moves them far from mean 0 and variance 1. Nodes read those before them.
+/// Marks the values that come out of a normalisation and are still near mean 0 and variance 1. Nodes only read earlier nodes.
 fn normalised(graph: &Graph) -> Vec<bool> {
     let mut all: Vec<bool> = Vec::with_capacity(graph.nodes.len());
     for node in &graph.nodes {
         let is_it = |input: &NodeId| all.get(*input).is_some_and(|&is_it| is_it);
         all.push(match &node.source {
             Source::Op { op, inputs, .. } => match op {
-                // Running statistics are not those of what comes in.
+                // Running statistics are not the statistics of the input.
                 Op::BatchNorm(norm) => !norm.eval,
                 Op::NormalizedConvolution(_) | Op::InplaceNorm(_) => true,
                 Op::Pointwise(Pointwise { function, .. }) => is_moderate(*function) && inputs.iter().all(is_it),
@@ -107,7 +108,7 @@ fn normalised(graph: &Graph) -> Vec<bool> {
     all
 }
 
-/// Whether a function is an activation, whose values are about as large as what it is given.
+/// True if a function is an activation whose outputs are about as large as its inputs.
 fn is_moderate(function: Function) -> bool {
     use Function::*;
     matches!(

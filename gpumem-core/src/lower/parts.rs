@@ -1,4 +1,4 @@
-//! Several training steps over parts of one network: which parameters each trains, and what all of their programs declare.
+//! Several training steps for parts of one network: the parameters of each, and the tensors that all programs declare.
 
 use super::builder::{needs_gradient, reachable};
 use super::{Blueprint, Steps};
@@ -10,12 +10,12 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The steps of a network whose constants have names of their own; none where `TRAIN` alone trains all of it.
+/// The training steps of a network that have names; empty if `TRAIN` alone trains all of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// The number of the step that the blueprint's `training` is.
+    /// The number of the step that is the blueprint's `training`.
     pub at: usize,
-    /// The steps, in the order in which their states lie.
+    /// The steps, in the order of their states in memory.
     pub all: Vec<PartStep>,
 }
 
@@ -24,7 +24,7 @@ pub struct Parts {
 pub struct PartStep {
     /// The name of its constant, such as `CRITIC`.
     pub name: String,
-    /// The names of the parameters that it trains, separated by commas, in which `*` stands for any text.
+    /// The names of the parameters that it trains, separated by commas; `*` matches any text.
     pub trains: String,
     /// Its loss, optimizer states and updates.
     pub steps: Steps,
@@ -34,21 +34,21 @@ wire_struct!(PartStep { name, trains, steps });
 wire_struct!(Parts { at, all });
 
 impl PartStep {
-    /// True if a parameter of this name is among those that it is to train.
+    /// True if `trains` matches the name of this parameter.
     pub fn names(&self, parameter: &str) -> bool {
         self.trains.split(',').any(|pattern| matches(pattern.trim(), parameter))
     }
 }
 
 impl Blueprint {
-    /// Returns the network with step `at` as the one that is lowered. `None` if it has no step of this number.
+    /// Returns the network with step `number` as the one that is lowered. `None` if it has no step of this number.
     pub fn step(&self, number: usize) -> Option<Blueprint> {
         let training = self.parts.all.get(number)?.steps.clone();
         let parts = Parts { at: number, all: self.parts.all.clone() };
         Some(Blueprint { training: Some(training), parts, ..self.clone() })
     }
 
-    /// The blueprint of each step: itself where the network has no more than one.
+    /// Returns the blueprint of each step; the blueprint itself if the network has no named steps.
     pub fn steps(&self) -> Vec<Blueprint> {
         match self.parts.all.len() {
             0 => vec![self.clone()],
@@ -56,17 +56,17 @@ impl Blueprint {
         }
     }
 
-    /// The name of the constant of the step that is lowered, where the network has named steps.
+    /// Returns the name of the constant of the step that is lowered. `None` if the network has no named steps.
     pub fn step_name(&self) -> Option<&str> {
         self.parts.all.get(self.parts.at).map(|part| part.name.as_str())
     }
 
-    /// The graph of the step that is lowered: gradients go to the parameters that it trains, and to no others.
+    /// Returns the graph of the step that is lowered. Gradients go to the parameters that it trains, and to no others.
     pub(super) fn trained_graph(&self) -> Cow<'_, Graph> {
         self.graph_beside(Some(self.parts.at))
     }
 
-    /// The graph of a forward pass.
+    /// Returns the graph of a forward pass.
     pub(super) fn forward_graph(&self) -> Cow<'_, Graph> {
         self.graph_beside(None)
     }
@@ -83,7 +83,7 @@ impl Blueprint {
         Cow::Owned(graph)
     }
 
-    /// The graph in which what a step does not train is frozen.
+    /// Returns the graph with all parameters frozen that a step does not train.
     fn graph_of(&self, part: &PartStep) -> Graph {
         let mut graph = self.graph.clone();
         let is_trained: Vec<bool> = graph.parameters.iter().map(|parameter| part.names(&parameter.name)).collect();
@@ -115,7 +115,7 @@ impl Blueprint {
         Beside { parameters, buffers, steps: self.parts.all.iter().map(states).collect(), at }
     }
 
-    /// True for each parameter that a step trains: one that it names and that its loss has a gradient of.
+    /// True for each parameter that a step trains: `trains` names it, and the step's loss has a gradient of it.
     pub fn trained_by(&self, part: &PartStep) -> Vec<bool> {
         let (graph, ends) = (self.graph_of(part), self.measured(&part.steps));
         let live = reachable(&graph, &ends);
@@ -142,7 +142,7 @@ impl Blueprint {
         inputs.map(|(_, is_read)| is_read).collect()
     }
 
-    /// The values that a loss measures.
+    /// Returns the values that a loss measures.
     fn measured(&self, steps: &Steps) -> Vec<NodeId> {
         steps.loss.iter().filter_map(|term| term.values(&self.outputs)).flatten().collect()
     }

@@ -1,14 +1,14 @@
-//! Logits in rows that tensor cores take.
+//! Padded logits: rows that tensor cores can read.
 
 use crate::program::{Action, Class, Layout, Program, Slot, TensorId};
 use alloc::vec::Vec;
 
-/// What the classes of a position are padded to in 16 bits, in elements: 128 bytes. Matrix products read and write rows that
-/// begin at a multiple of 16 bytes several elements at a time, and all others one by one.
+/// The multiple to which a row of classes is padded in 16 bits, in elements: 128 bytes. Matrix products read and write rows that begin at a
+/// multiple of 16 bytes several elements at a time, and all others one by one.
 const CLASSES: u64 = 64;
 
-/// Gives the rows of logits and of their gradients a pitch in 16 bits, where whatever touches them can do with one. What a caller
-/// reads has none.
+/// Gives logits and their gradients a pitch in 16 bits, if every operation that touches them supports one. Results, which a caller reads, have
+/// none.
 pub(super) fn pad_classes(program: &mut Program) {
     let is_loss = |action: &Action| matches!(action, Action::Loss(criterion) if criterion.is_of_rows());
     let losses = program.operations.iter().filter(|operation| is_loss(&operation.action));

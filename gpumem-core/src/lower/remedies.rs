@@ -1,8 +1,8 @@
-//! What makes a training step fit that does not: other programs of it, each planned.
+//! Alternatives to a training step that does not fit: other programs of it, each planned.
 //!
-//! One thing written in another way comes first, what costs least before what costs more; several together only where none is enough alone.
-//! Every program is lowered as the one that is written is, which takes time, so that what cannot help is left out: a bound on what is there
-//! in any case says so, and what is dear is not tried where enough was found.
+//! Alternatives with one change come first, the cheapest before dearer ones; several changes together only if none is enough alone. Every program
+//! is lowered as the user's program is, which takes time. So programs that cannot help are left out, as far as a lower bound of their bytes
+//! tells, and dear ones are not tried if enough was found.
 
 use super::fitted::{Fitting, budget};
 use super::offload::most_parked;
@@ -18,23 +18,23 @@ use crate::train::{Checkpoint, Offload};
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// Where so many were found, what is dearer is left out.
+/// The number of alternatives after which dearer ones are left out.
 const ENOUGH: usize = 2;
 
-/// The precision that is told first of a step in f32.
+/// The precision that is suggested first for a step in f32.
 const MIXED: Precision = Precision::Mixed(Half::Bf16);
 
-/// Numbers of chunks that are tried: an eighth of the logits is little beside most steps.
+/// The numbers of chunks that are tried. An eighth of the logits is little compared with most steps.
 const CHUNKS: [u64; 2] = [8, 32];
 
-/// A step, and what of it is written in another way.
+/// A step, and the changes that make it from the one that the user wrote.
 #[derive(Clone)]
 struct Way {
     blueprint: Blueprint,
     remedy: Remedy,
-    /// Whether as much is computed again as it takes.
+    /// True if it recomputes as much as it takes to fit.
     recomputes: bool,
-    /// Tables of it that say what is there outside of the step, where the batch is whole.
+    /// Tables that say what lives outside of the step, with a batch that is not split further.
     tables: Tables,
 }
 
@@ -48,13 +48,13 @@ impl Way {
         }
     }
 
-    /// With `InplaceAbn`, where it has what that takes the place of.
+    /// Returns the step with `InplaceAbn`; `None` if it has nothing that this could replace.
     fn in_place(&self) -> Option<Way> {
         let (blueprint, slopes) = self.blueprint.activated_in_place()?;
         Some(Way { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
     }
 
-    /// With logits that are there for a part of the steps at a time, where the loss has such and says nothing of chunks.
+    /// Returns the step with logits in chunks. `None` if no loss can have chunks, or all that can set `chunks` already.
     fn chunked(&self, chunks: u64) -> Option<Way> {
         let mut other = self.clone();
         let Blueprint { graph, outputs, training, .. } = &mut other.blueprint;
@@ -71,12 +71,13 @@ impl Way {
         has_some.then_some(other)
     }
 
-    /// With `checkpoint: Auto`, where nothing is said of what is computed again.
+    /// Returns the step with `checkpoint: Auto`; `None` if `checkpoint` already recomputes more than norms.
     fn recomputed(&self) -> Option<Way> {
         let mut other = Way { recomputes: true, ..self.clone() };
         let steps = other.blueprint.training.as_mut()?;
         match steps.checkpoint {
-            // `Auto` would take outputs of normalisations before any level. A step that has these again is what levels are compared with.
+            // `Auto` would recompute outputs of normalisations before any level. A step with `Norms` does so already, and levels are compared
+            // with it.
             Checkpoint::None => steps.checkpoint = Checkpoint::Auto,
             Checkpoint::Norms => {}
             Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => return None,
@@ -84,7 +85,7 @@ impl Way {
         Some(other)
     }
 
-    /// The numbers of parts that a batch splits into beyond those that it is in: none where the loss compares all of its samples.
+    /// Returns the numbers of micro-batches into which a batch can be split further. Empty if the loss compares all of its samples.
     fn parts(&self, batch: u64) -> Vec<u64> {
         if self.blueprint.training.iter().flat_map(|steps| &steps.loss).any(Term::compares_samples) {
             return Vec::new();
@@ -95,7 +96,7 @@ impl Way {
         found
     }
 
-    /// In so many parts.
+    /// Returns the step with this number of micro-batches.
     fn in_parts(&self, micro_batches: u64) -> Way {
         let mut other = self.clone();
         if let Some(steps) = &mut other.blueprint.training {
@@ -112,7 +113,7 @@ impl Way {
         other
     }
 
-    /// With this in host memory, where there is such a thing, and nothing lies there but a part of it.
+    /// Returns the step with `what` in host memory. `None` if the step has no such tensors, or they are there already.
     fn offloading(&self, what: Offload, precision: Precision) -> Option<Way> {
         let mut other = self.clone();
         let steps = other.blueprint.training.as_mut()?;
@@ -138,7 +139,7 @@ struct Planned {
     remedy: Remedy,
 }
 
-/// What fits into so many bytes, where batch and format are these.
+/// A search for alternatives that fit into `room` bytes, at one batch size and number format.
 struct Search<'a> {
     setting: &'a Setting,
     room: u64,
@@ -147,8 +148,9 @@ struct Search<'a> {
 }
 
 impl Blueprint {
-    /// What makes the training step fit into an arena of `room` bytes, of which `program` is the leanest program as it is written. `loras` are
-    /// the layers of each `lora` without a `base`. Nothing where the step fits, or fails by what packing adds.
+    /// Returns the alternatives with which the training step fits into an arena of `room` bytes. `program` is the leanest program of the step as
+    /// the user wrote it. `loras` are the layers of each `lora` without a `base`. [`Remedies::UNKNOWN`] if the step fits, or misses only by what
+    /// packing adds.
     pub fn remedies(&self, program: &Program, setting: &Setting, room: u64, loras: &[Range<RowId>]) -> Remedies {
         if room == u64::MAX || self.training.is_none() {
             return Remedies::UNKNOWN;
@@ -171,7 +173,7 @@ impl Blueprint {
 }
 
 impl Search<'_> {
-    /// One thing written in another way; and the ways with weights in codes that were tried, which are all where nothing was found.
+    /// Returns alternatives with one change, and the steps with quantized weights that were tried. These are all there are if nothing was found.
     fn alone(&self, written: &Way, program: &Program) -> (Vec<Remedy>, Vec<Way>) {
         let (mut found, mut coded) = (Vec::new(), Vec::new());
         found.extend(written.in_place().and_then(|way| self.fitting(&way)));
@@ -191,8 +193,8 @@ impl Search<'_> {
         (found, coded)
     }
 
-    /// The step with something in host memory: what takes the bus for less time first, and both only where neither is enough. At most `parked`
-    /// bytes of activations leave.
+    /// Returns the step with something in host memory: the fastest transfer first, and both kinds only if neither is enough. At most `parked`
+    /// bytes of activations leave the arena.
     fn hosted(&self, written: &Way, parked: u64) -> Vec<Remedy> {
         let fitting = |what| {
             let way = self.offloading(written, what)?;
@@ -206,8 +208,8 @@ impl Search<'_> {
         if found.is_empty() { fitting(Offload::All).into_iter().collect() } else { found }
     }
 
-    /// Bytes of the arena of a step in f32 whose batch is split, in mixed precision, if it fits: sums of gradients are other tensors there. Where a batch
-    /// is whole, the compiler asks the step that is written.
+    /// Returns the arena bytes of a split f32 step in mixed precision; `None` if it does not fit. There, sums of gradients are other tensors. If
+    /// a batch is whole, the compiler asks the step that the user wrote.
     fn mixed(&self, written: &Way) -> Option<u64> {
         let is_split = written.blueprint.training.as_ref()?.descent.accumulates();
         let setting = Setting { precision: MIXED, ..*self.setting };
@@ -215,7 +217,7 @@ impl Search<'_> {
         Some(Search { setting: &setting, ..*self }.fitting(way)?.arena)
     }
 
-    /// Several together: two things, or where that is not enough either, three.
+    /// Returns alternatives with two changes or, if those are not enough either, with three.
     fn together(&self, written: &Way, coded: &[Way]) -> Vec<Remedy> {
         let in_place = written.in_place();
         let chunked = self.chunked(written).next();
@@ -237,31 +239,32 @@ impl Search<'_> {
         if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
     }
 
-    /// The step with logits in chunks: the fewest first.
+    /// Returns the step with logits in chunks: the fewest first.
     fn chunked<'w>(&'w self, way: &'w Way) -> impl Iterator<Item = Way> + 'w {
         let may_fit = self.may_fit(self.lasting(&way.tables));
         CHUNKS.into_iter().filter(move |_| may_fit).filter_map(|chunks| way.chunked(chunks))
     }
 
-    /// The step with as little recomputation as was found. It takes away nothing that is there outside of the step.
+    /// Returns the step with as little recomputation as was found; `None` if it does not fit. Recomputation frees nothing that lives outside of
+    /// the step.
     fn recomputed(&self, way: &Way) -> Option<Remedy> {
         let way = way.recomputed().filter(|way| self.may_fit(self.lasting(&way.tables)))?;
         self.fitting(&way)
     }
 
-    /// The step in the fewest parts of the batch with which it fits.
+    /// Returns the step with the fewest micro-batches with which it fits; `None` if there are none.
     fn split(&self, way: &Way) -> Option<Remedy> {
         let numbers = way.parts(self.setting.batch);
-        // A gradient of each parameter is there from the first part on.
+        // A gradient of each parameter is alive from the first micro-batch on.
         let wide_sums = self.setting.precision.has_master();
         let held = Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables };
         Some(()).filter(|()| self.may_fit(self.lasting(&held)))?;
-        // Parts of one sample need least: where those do not fit, nothing does. More parts need less, so that the fewest are between those
-        // that do not fit and those that do.
+        // Micro-batches of one sample need least: if those do not fit, nothing does. More micro-batches need less, so that the fewest are between
+        // those that do not fit and those that do.
         let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
         let tables = self.tables(&program);
         let (mut low, mut high) = (0, numbers.len() - 1);
-        // The same program with larger parts says about how many are enough: its neighbours come first.
+        // The bound of this program with larger micro-batches says roughly how many are enough: its neighbours come first.
         let mut next = numbers.partition_point(|&parts| !self.may_fit(self.bound(&tables.with_micro_batches(parts))));
         let mut tries = 0;
         while low < high {
@@ -275,7 +278,8 @@ impl Search<'_> {
         Some(found)
     }
 
-    /// The step with what is frozen inside `lora` kept in codes, where that is in the network's format: those with more digits first.
+    /// Returns the step with the frozen weights inside `lora` quantized, if they are in the network's format. Formats with more digits come
+    /// first.
     fn codings<'w>(&'w self, way: &'w Way) -> impl Iterator<Item = Way> + 'w {
         Coding::ALL.into_iter().filter_map(|coding| {
             let (graph, places) = way.blueprint.graph.with_base(self.loras, coding)?;
@@ -291,12 +295,12 @@ impl Search<'_> {
         way.offloading(what, self.setting.precision)
     }
 
-    /// What a step needs if it fits.
+    /// Returns the alternative that a step is, if it fits; `None` otherwise.
     fn fitting(&self, way: &Way) -> Option<Remedy> {
         self.planned(way).map(|planned| planned.remedy)
     }
 
-    /// The step, if it fits.
+    /// Plans the step; `None` if it does not fit.
     fn planned(&self, Way { blueprint, remedy, recomputes, .. }: &Way) -> Option<Planned> {
         let Fitting { program, budget, more } = if *recomputes {
             blueprint.fitting(self.setting, self.room).ok()??
@@ -313,27 +317,27 @@ impl Search<'_> {
     }
 
     fn tables(&self, program: &Program) -> Tables {
-        // Until the process ends, as elsewhere.
+        // Leaked until the process ends, as elsewhere.
         tables(program).leak().with_workspaces(self.setting.workspaces)
     }
 
-    /// The fewest bytes of an arena.
+    /// Returns a lower bound of the arena in bytes; `None` if the step is too large for any plan.
     fn bound(&self, tables: &Tables) -> Option<u64> {
         lower_bound_at(tables, self.setting.batch, self.setting.precision).ok()
     }
 
-    /// What of an arena is there outside of a step.
+    /// Returns the arena bytes that live outside of a step; `None` if they are too many for any plan.
     fn lasting(&self, tables: &Tables) -> Option<u64> {
         lasting_at(tables, self.setting.batch, self.setting.precision).ok()
     }
 
-    /// Whether so many bytes are no more than there may be.
+    /// True if this many bytes are available; false for `None`.
     fn may_fit(&self, bytes: Option<u64>) -> bool {
         bytes.is_some_and(|bytes| bytes <= self.room)
     }
 }
 
-/// The numbers that divide a batch, the smallest first; none of one that is larger than any in use, whose divisors nobody waits for.
+/// Returns the divisors of a batch, the smallest first. Empty for a batch larger than any in use, whose divisors would take too long.
 fn divisors(batch: u64) -> Vec<u64> {
     if batch > MOST_SAMPLES {
         return Vec::new();
@@ -345,7 +349,7 @@ fn divisors(batch: u64) -> Vec<u64> {
     all
 }
 
-/// The most samples of a batch that is split in a remedy.
+/// The most samples of a batch that is split in an alternative.
 const MOST_SAMPLES: u64 = 1 << 32;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! Outputs of normalisations and functions that are made a second time instead of being kept.
+//! Outputs of normalisations and functions that are recomputed instead of being saved.
 //!
-//! The gradient of a weight after a normalisation reads the output of that one, whose own gradient reads its input: two values of one size
-//! are saved, of which the second follows from the first. So do the output and the input of a function as GELU. Only the input is saved
-//! here. The gradient of the weight waits for the gradient of the normalisation, and the output is made again between them, or, after a batch
-//! norm on a card, by the pass that makes the latter. No product and no convolution runs twice.
+//! The gradient of a weight after a normalisation reads the output of that normalisation, whose own gradient reads its input. Two values of one
+//! size are saved, although the output follows from the input. So it is with the output and the input of a function such as GELU. Here, only the
+//! input is saved. The gradient of the weight waits for the gradient of the normalisation, and the output is recomputed between them. After a
+//! batch norm on a card, the pass that computes the gradient of the normalisation recomputes it. No product and no convolution runs twice.
 //!
-//! A function or dropout after a normalisation is made again with it. If the gradient of the function reads the output of the normalisation, that
-//! output is made again before it.
+//! A function or dropout after a normalisation is recomputed with it. If the gradient of the function reads the output of the normalisation, that
+//! output is recomputed before it.
 
 use super::backward::Piece;
 use super::builder::{Builder, OpNode};
@@ -20,17 +20,17 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A normalisation or a function whose output nothing reads again but gradients of weights.
+/// A normalisation or a function whose output only gradients of weights read in the backward pass.
 pub(super) struct Renormalised {
     /// The node whose input is saved.
     norm: NodeId,
     /// Functions and dropout after it, each the only reader of the one before. The output is that of the last.
     after: Vec<NodeId>,
-    /// The node whose gradient comes before those of weights that wait.
+    /// The node whose gradient comes before the gradients of weights that wait.
     first: NodeId,
     /// The gradients that read the output.
     weights: Vec<Piece>,
-    /// True if these wait for the gradient of `first`. Otherwise the output is made before the first of them.
+    /// True if these wait for the gradient of `first`. Otherwise the output is recomputed before the first of them.
     waits: bool,
 }
 
@@ -40,7 +40,7 @@ fn is_cheap(op: &Op) -> bool {
 }
 
 impl Renormalised {
-    /// Lets gradients wait no more, if they do and operation `at` of the step runs meanwhile.
+    /// Clears `waits` if operation `at` of the step runs while gradients wait, and returns true if it did.
     pub(super) fn hurry(&mut self, draft: &Draft, at: usize) -> bool {
         let is_of_weight = |index: &usize| {
             let operation = &draft.operations[*index];
@@ -55,13 +55,13 @@ impl Renormalised {
     }
 }
 
-/// True if a network has operations whose outputs may be made again.
+/// True if a network has operations whose outputs may be recomputed.
 pub(super) fn normalises(graph: &Graph) -> bool {
     graph.nodes.iter().any(|node| matches!(&node.source, Source::Op { op, .. } if is_cheap(op)))
 }
 
 impl Builder<'_> {
-    /// The normalisations and functions whose outputs may be made again.
+    /// Returns the normalisations and functions whose outputs may be recomputed.
     pub(super) fn renormalised(&self) -> Vec<Renormalised> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
         let keeps_input = |id: NodeId, node: OpNode<'_>| is_cheap(node.op) && self.reads_input(id, node.inputs[0]);
@@ -74,7 +74,7 @@ impl Builder<'_> {
                 let is_free = !self.ends.contains(&output) && !self.reads_output(output);
                 let mut waits = true;
                 let is_it = is_free && self.only_weights_read(output, &mut weights, &mut waits) && !weights.is_empty();
-                // A gradient waits for one normalisation.
+                // A gradient waits for one normalisation only.
                 if !is_it || weights.iter().any(|piece| known.contains(piece)) {
                     return None;
                 }
@@ -84,8 +84,8 @@ impl Builder<'_> {
             .collect()
     }
 
-    /// Returns the function and the dropout after a node, which are made again with its output, and the node whose gradient comes
-    /// before those of weights: the function, if its gradient reads what is made again.
+    /// Returns the functions and dropout after a node that are recomputed with its output, and a second node. The gradient of the second node
+    /// comes before those of weights: it is the last function whose gradient reads a recomputed value, or `norm` itself.
     fn made_with(&self, norm: NodeId) -> (Vec<NodeId>, NodeId) {
         let (mut after, mut first, mut last) = (Vec::new(), norm, norm);
         while let Some(only) = self.only_reader(last).filter(|&only| self.is_live(only) && !self.is_of_chunk(only)) {
@@ -106,9 +106,9 @@ impl Builder<'_> {
         (after, first)
     }
 
-    /// Whether no gradient reads a value, under whatever shape, but those of parameters, which are put into `weights`. Where several nodes
-    /// read a parameter, the order in which its gradients are added up would be another. What makes the gradient of the value beside them
-    /// cannot wait for that of the normalisation.
+    /// True if only gradients of parameters read a value, directly or through views. They are added to `weights`. A parameter that several nodes
+    /// read is refused, since its gradients would be added up in another order. `wait` is cleared if one of the operations also computes the
+    /// gradient of the value, which cannot wait for that of the normalisation.
     fn only_weights_read(&self, value: NodeId, weights: &mut Vec<Piece>, wait: &mut bool) -> bool {
         self.consumers[value].iter().all(|&reader| {
             if let Source::View(_) = self.node(reader).source {
@@ -137,7 +137,7 @@ impl Builder<'_> {
     }
 }
 
-/// The pieces of a backward pass in which gradients of weights wait for what is made again.
+/// Returns the pieces of a backward pass in an order in which gradients of weights wait for recomputed outputs.
 pub(super) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
     let wait = all.iter().filter(|it| it.waits);
     let waits: BTreeMap<Piece, NodeId> =
@@ -156,8 +156,8 @@ pub(super) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
     order
 }
 
-/// Lets a step whose gradients of weights [wait](waiting) make these outputs again, and says which tensors they were in. `None` if somebody
-/// else needs one of them.
+/// Recomputes these outputs in a step whose gradients of weights [wait](waiting), and returns the tensors that held them. An output that
+/// something else reads is kept. `None` if an output's operations are not found in the step.
 pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec<TensorId>> {
     let mut outputs: Vec<TensorId> = Vec::with_capacity(all.len());
     let passes = Passes::of(draft);
@@ -177,7 +177,7 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
             let node = draft.nodes[reader];
             reader >= at && (is_own(node) || it.weights.iter().any(|piece| piece.node == node))
         };
-        // Something else reads it after all: it is kept.
+        // Something else reads it after all, so that it is kept.
         if !readers.iter().all(reads_it) {
             continue;
         }
@@ -190,12 +190,12 @@ pub(super) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> Option<Vec
     Some(outputs.into_iter().map(|output| numbers[output as usize]).collect())
 }
 
-/// Operation `at`, or the rectifier in front of it that hands a gradient to it: a pass that does both finds what that reads.
+/// Returns operation `at`, or the rectifier before it that hands a gradient to it. A pass that does both must find what it reads.
 fn passed_by(draft: &Draft, at: usize) -> usize {
     at.checked_sub(1).filter(|&before| hands_on(&draft.operations, before)).unwrap_or(at)
 }
 
-/// The tensors that operations write, each once.
+/// Returns the tensors that operations write, each once. `None` if one of them writes no output.
 fn made(operations: &[(NodeId, Operation)]) -> Option<Vec<TensorId>> {
     let mut made = Vec::new();
     for (_, operation) in operations {
@@ -208,11 +208,12 @@ fn made(operations: &[(NodeId, Operation)]) -> Option<Vec<TensorId>> {
 }
 
 impl Renormalised {
-    /// The operation before which the output is made by `again`, if `reader` is the first to read it.
+    /// Returns the operation before which `again` recomputes the output, if `reader` is the first to read it. `None` if the gradient is not
+    /// found.
     ///
     /// That is as late as possible: a card runs the gradient of a norm or a function as one pass with operations around it. Three things come
-    /// earlier: the output of a batch norm, which a card makes in one pass with the gradient, an output that the gradient itself reads, and one
-    /// whose inputs are overwritten in between, by another gradient or by the update of a scale.
+    /// earlier: the output of a batch norm, which a card computes in one pass with the gradient, an output that the gradient itself reads, and
+    /// one whose inputs are overwritten in between, by another gradient or by the update of a scale.
     fn place(&self, draft: &Draft, passes: &Passes, again: &[(NodeId, Operation)], reader: usize) -> Option<usize> {
         let (gradient, latest) = (*passes.backward.get(&self.first)?, passed_by(draft, reader));
         if !self.waits || gradient > reader {
@@ -228,9 +229,9 @@ impl Renormalised {
     }
 }
 
-/// What the step does with each node and tensor.
+/// The operations of a step by node and by tensor.
 struct Passes {
-    /// The operation of the forward pass, and that of the backward pass, of each node.
+    /// The operations of the forward and of the backward pass of each node.
     forward: BTreeMap<NodeId, usize>,
     backward: BTreeMap<NodeId, usize>,
     /// The operations after the forward pass that touch each tensor.
@@ -255,7 +256,8 @@ impl Passes {
     }
 }
 
-/// The operation of a node that reads what its gradient reads, and writes its output alone.
+/// Returns the operation that recomputes the output of a node. It reads what the node's gradient reads, and writes only the output. `None` if
+/// something that it reads is not there.
 fn again(draft: &Draft, passes: &Passes, node: NodeId) -> Option<Operation> {
     let forward = &draft.operations[*passes.forward.get(&node)?];
     let backward = &draft.operations[*passes.backward.get(&node)?];
@@ -270,7 +272,7 @@ fn again(draft: &Draft, passes: &Passes, node: NodeId) -> Option<Operation> {
         Slot::Saved(_) => from_saved,
         _ => false,
     };
-    // Its gradient may read the input as the first channels of a concatenation, and needs no summands.
+    // The node's gradient may read the input as the first channels of a concatenation, and needs no summands.
     let mut reads: Vec<Operand> = forward.reads.iter().chain(&forward.writes).filter(is_read).copied().collect();
     for operand in &mut reads {
         let is_lasting = draft.tensors[operand.tensor as usize].class != Class::Transient;
@@ -281,7 +283,7 @@ fn again(draft: &Draft, passes: &Passes, node: NodeId) -> Option<Operation> {
     Some(Operation { action, row: forward.row, accumulate: false, reads, writes })
 }
 
-/// Gives what is made again tensors of its own, which `readers` read.
+/// Gives recomputed outputs tensors of their own, which `readers` read.
 fn rename(draft: &mut Draft, again: &mut [(NodeId, Operation)], readers: &[usize]) {
     let mut names: BTreeMap<TensorId, TensorId> = BTreeMap::new();
     for (_, operation) in again {
@@ -302,8 +304,8 @@ fn rename(draft: &mut Draft, again: &mut [(NodeId, Operation)], readers: &[usize
     }
 }
 
-/// Brings tensors of the step into the order in which they begin, in which others are anyway and a plan is checked fastest. The number that each
-/// has then.
+/// Sorts the tensors of the step by their first operation, and returns the number that each has then. Other tensors are in this order anyway, and
+/// a plan is checked fastest in it.
 fn sort(draft: &mut Draft) -> Vec<TensorId> {
     let mut first = vec![0; draft.tensors.len()];
     for (at, operation) in draft.operations.iter().enumerate().rev() {
@@ -317,7 +319,7 @@ fn sort(draft: &mut Draft) -> Vec<TensorId> {
     reorder(draft, |id| first[id as usize])
 }
 
-/// Puts operations in front of others.
+/// Inserts operations before others.
 fn insert(draft: &mut Draft, mut before: BTreeMap<usize, Vec<(NodeId, Operation)>>) {
     let operations = core::mem::take(&mut draft.operations);
     let nodes = core::mem::take(&mut draft.nodes);

@@ -8,9 +8,9 @@ use crate::program::ops::{MaxPool, Pointwise, Product, Recurrence, WholeRecurren
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Pools before it rectifies: `max_pool(relu(x))` is `relu(max_pool(x))`, for neither makes a larger number the smaller
-/// one. What the rectifier keeps is then a window's size smaller. Gradients are equal too: where the largest element of
-/// a window is cut off, none flows, whichever of the window's elements has the maximum's place.
+/// Moves max pools before rectifiers. `max_pool(relu(x))` is `relu(max_pool(x))`, for neither makes a larger number the smaller one. The map that
+/// the rectifier saves is then smaller by the window's size. Gradients are equal, too: if the largest element of a window is cut off, no gradient
+/// flows, whichever element holds the maximum.
 pub(super) fn pool_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     let mut readers = vec![0usize; graph.nodes.len()];
     for node in &graph.nodes {
@@ -26,9 +26,9 @@ pub(super) fn pool_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
-/// Joins before it rectifies: `concat(relu(a), relu(b))` is `relu(concat(a, b))`, element by element. The rectifier then reads its output
-/// from the concatenation that another gradient keeps anyway, where it kept a map for each of its branches. Normalisations in front of
-/// rectifiers save those maps by themselves.
+/// Moves concatenations before rectifiers: `concat(relu(a), relu(b))` is `relu(concat(a, b))`, element by element. The rectifier then reads its
+/// output from the concatenation, which another gradient keeps anyway. Before, it kept a map for each of its branches. Rectifiers after
+/// normalisations are left alone: they keep no such maps.
 pub(super) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     let mut readers = vec![Vec::new(); graph.nodes.len()];
     for (id, node) in graph.nodes.iter().enumerate() {
@@ -45,7 +45,7 @@ pub(super) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
-/// Makes each operation what it is without training, where `eval` in training is no other than that.
+/// Replaces each operation by its form without training, in which `eval` changes nothing.
 pub(super) fn without_training(graph: &mut Graph) {
     for node in &mut graph.nodes {
         if let Source::Op { op, .. } = &mut node.source {
@@ -54,8 +54,8 @@ pub(super) fn without_training(graph: &mut Graph) {
     }
 }
 
-/// Makes one operation of a recurrent layer that asks for cuDNN and the maps of what arrives, which are read by nothing else: cuDNN computes
-/// all of it, and so takes what arrives, not what is mapped.
+/// Fuses a recurrent layer that asks for cuDNN with the linear maps of its input, if nothing else reads those. cuDNN computes all of it, and so
+/// takes the input itself, not the mapped one.
 pub(super) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
     let mut readers = vec![0usize; graph.nodes.len()];
     for node in &graph.nodes {
@@ -70,7 +70,7 @@ pub(super) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
     graph
 }
 
-/// The maps in front of a recurrent layer that asks for cuDNN, and all of it as one.
+/// Returns the maps before a recurrent layer that asks for cuDNN, and the operation that replaces all of it. `None` for any other node.
 fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(Vec<NodeId>, Source)> {
     let Source::Op { op: Op::Recurrence(op), inputs, .. } = &graph.nodes[id].source else { return None };
     let Recurrence { cell, steps, hidden, outputs, directions, bias, cudnn: true } = *op else { return None };
@@ -82,7 +82,7 @@ fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(Vec<NodeId>, Source)> 
         let Product { rows, in_features, out_features, transposed: false, .. } = *map else { return None };
         let (x, weight) = (*of_map.first()?, *of_map.get(1)?);
         let is_its_map = rows == steps && out_features == op.width() && map.bias == bias;
-        // Both directions read the same.
+        // Both directions must read one input.
         if !is_its_map || arriving.is_some_and(|first| first != (x, in_features)) {
             return None;
         }
@@ -99,7 +99,7 @@ fn whole_recurrence(graph: &Graph, id: NodeId) -> Option<(Vec<NodeId>, Source)> 
     Some((maps, source))
 }
 
-/// The branches of a concatenation that all go through the same rectifier, one after the other.
+/// Returns the branches of a concatenation, if all of them go through equal rectifiers; `None` otherwise.
 fn rectified_branches(graph: &Graph, join: NodeId) -> Option<Vec<NodeId>> {
     let Source::Op { op: Op::Concat(_), inputs, .. } = &graph.nodes[join].source else { return None };
     let rectifier = |branch: NodeId| match &graph.nodes[branch].source {
@@ -117,7 +117,7 @@ fn rectified_branches(graph: &Graph, join: NodeId) -> Option<Vec<NodeId>> {
     inputs.iter().all(is_alike).then(|| inputs.clone())
 }
 
-/// Whether the gradient of an operation reads a value as an input, under whatever shape.
+/// True if the gradient of an operation reads a value as an input, directly or through views.
 fn reads_again(graph: &Graph, readers: &[Vec<NodeId>], reader: NodeId, value: NodeId) -> bool {
     match &graph.nodes[reader].source {
         Source::View(_) => readers[reader].iter().any(|&next| reads_again(graph, readers, next, reader)),
@@ -132,7 +132,7 @@ fn reads_again(graph: &Graph, readers: &[Vec<NodeId>], reader: NodeId, value: No
     }
 }
 
-/// Makes the last of the branches, behind which nothing but the concatenation is, that of what is not rectified, and rectifies in its place.
+/// Moves a concatenation to the node of its last branch, and the rectifier after it. No other node comes between the two.
 fn join_and_rectify(graph: &mut Graph, join: NodeId, branches: &[NodeId]) {
     let Some(&last) = branches.iter().max() else { return };
     let before: Vec<NodeId> = branches.iter().map(|&branch| graph.nodes[branch].inputs()[0]).collect();
@@ -150,7 +150,7 @@ fn join_and_rectify(graph: &mut Graph, join: NodeId, branches: &[NodeId]) {
     (graph.nodes[last], graph.nodes[join]) = (joined, rectified);
 }
 
-/// Lets `pool` come before the rectifier that it reads.
+/// Moves `pool` before the rectifier that it reads.
 fn swap(graph: &mut Graph, rectifier: NodeId, pool: NodeId) {
     let pooled = graph.nodes[pool].value;
     let [mut first, mut second] = [pool, rectifier].map(|id| graph.nodes[id].clone());
@@ -164,8 +164,8 @@ fn swap(graph: &mut Graph, rectifier: NodeId, pool: NodeId) {
     (graph.nodes[rectifier], graph.nodes[pool]) = (first, second);
 }
 
-/// The rectifier whose output `id` pools to a map that is no larger. With dilation a window may miss the whole input, and
-/// its maximum, minus infinity, would be rectified.
+/// Returns the rectifier whose output `id` pools to a map that is no larger; `None` if there is none. With dilation a window may miss the whole
+/// input, and its maximum, minus infinity, would be rectified.
 fn rectified(graph: &Graph, id: NodeId) -> Option<NodeId> {
     let Source::Op { op, inputs, .. } = &graph.nodes[id].source else { return None };
     let is_pool = match op {

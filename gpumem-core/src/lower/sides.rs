@@ -1,8 +1,8 @@
-//! Rectifiers that keep a bit of each element.
+//! Activation masks: rectifiers that save one bit of each element.
 //!
-//! A rectifier's gradient reads its output, which a convolution or a linear map behind it keeps anyway. Where nothing else reads that again, as
-//! where dropout, padding, an average pool or a map without a trained weight follows, all that is needed of it is on which side of 0 each
-//! element is. Behind a normalisation not even that [is kept](super::merged).
+//! The gradient of a rectifier reads its output, which a convolution or a linear layer after it keeps anyway. If dropout, padding, an average
+//! pool or a layer without a trained weight follows instead, no other gradient reads the output. Then it is enough to know on which side of 0
+//! each element is. After a normalisation not even that [is kept](super::merged).
 
 use super::builder::Builder;
 use crate::graph::{Graph, NodeId, Source};
@@ -11,7 +11,7 @@ use crate::program::ops::{Pointwise, Rectifier};
 use alloc::vec::Vec;
 
 impl Builder<'_> {
-    /// The functions of two slopes whose outputs would be kept for themselves alone.
+    /// Returns the functions with two slopes whose outputs would be kept for their own gradients alone.
     pub(super) fn sided(&self) -> Vec<NodeId> {
         let has_sides = |id: NodeId| {
             let op = self.op(id).map(|node| node.op);
@@ -22,14 +22,14 @@ impl Builder<'_> {
         all.filter(|&id| self.is_live(id) && self.needs_gradient(id) && has_sides(id) && is_alone(id)).collect()
     }
 
-    /// Whether the loss reads a value, under whatever shape.
+    /// True if the loss reads a value, directly or through views.
     fn is_end(&self, id: NodeId) -> bool {
         let is_view = |reader: NodeId| matches!(self.node(reader).source, Source::View(_));
         self.ends.contains(&id) || self.consumers[id].iter().any(|&reader| is_view(reader) && self.is_end(reader))
     }
 }
 
-/// Lets these functions keep a bit of each element.
+/// Replaces these functions by operations that save a bit of each element.
 pub(super) fn keep_sides(graph: &mut Graph, sided: &[NodeId]) {
     for &id in sided {
         if let Source::Op { op, .. } = &mut graph.nodes[id].source

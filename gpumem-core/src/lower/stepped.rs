@@ -1,7 +1,7 @@
-//! A network that takes some steps of a sequence at a time and keeps what later steps look at: inference with a cache.
+//! Inference with a cache: a network that takes some time steps at a time and keeps what later ones read.
 //!
-//! The graph of the whole sequence becomes that of a few steps. Each value has an axis along which steps follow each other, or is the
-//! same for all of them, and each operation says what it is for some steps at a time ([`Rule::stepped`](crate::program::op::Rule::stepped)).
+//! The graph of the whole sequence becomes that of a few time steps. Each value has an axis of time steps, or is shared by all of them, and each
+//! operation says what it is for some time steps at a time ([`Rule::stepped`](crate::program::op::Rule::stepped)).
 
 use super::LowerError;
 use crate::graph::{Graph, Node, NodeId, RowId, Source};
@@ -13,19 +13,19 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// How a network with a cache takes its sequence.
+/// The lengths of the sequences that a network with a cache takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached {
-    /// Most steps of a sequence.
+    /// The most time steps of a sequence.
     pub steps: u64,
-    /// Steps in a pass.
+    /// The time steps of one forward pass.
     pub chunk: u64,
 }
 
-/// The graph for `cached.chunk` steps at a time. Nodes keep their numbers.
+/// Returns the graph for `cached.chunk` time steps at a time. Nodes keep their numbers.
 ///
 /// # Errors
-/// A network that does not map one sequence to another step by step.
+/// Refuses a network that does not map one sequence to another time step by time step.
 pub(super) fn stepped(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Result<Graph, LowerError> {
     let mut inputs = graph.nodes.iter().filter(|node| node.source == Source::Input);
     let whole = match (inputs.next().map(|node| node.value.shape.dims()), inputs.next()) {
@@ -54,7 +54,7 @@ pub(super) fn stepped(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Resu
     ))
 }
 
-/// The axis of steps of each value.
+/// The axis of time steps of each value so far; `None` for a value without time steps.
 struct Following {
     whole: u64,
     cached: Cached,
@@ -62,7 +62,7 @@ struct Following {
 }
 
 impl Following {
-    /// Turns a node into that of some steps, and returns its axis of steps.
+    /// Turns a node into that of some time steps, and returns its axis of time steps. `None` if it has none.
     fn node(&self, graph: &Graph, node: &Node, own: &mut Node) -> Result<Option<usize>, String> {
         let Cached { steps: cache, chunk } = self.cached;
         let shape = node.value.shape;
@@ -97,8 +97,8 @@ impl Following {
         Ok(axis)
     }
 
-    /// How many steps the whole of these values has, as far as they have steps: all the same. It may be more than the sequence has, where a
-    /// convolution reaches beyond its end.
+    /// Returns the number of time steps of these values, which must be equal. `None` if none of them has time steps. It may be more than the
+    /// sequence has, if a convolution reaches beyond its end.
     fn steps(&self, graph: &Graph, inputs: &[NodeId]) -> Result<Option<u64>, String> {
         let of = |&input: &NodeId| self.axes[input].map(|axis| graph.value(input).shape.dims()[axis]);
         let mut all = inputs.iter().filter_map(of);
@@ -106,13 +106,14 @@ impl Following {
         if all.all(|other| Some(other) == first) { Ok(first) } else { Err(Sequence::refusal()) }
     }
 
-    /// Whether an operation leaves as many steps as the sequence has of `whole`. Those at hand are there without the others.
+    /// True if `op` is the slice that cuts `whole` time steps back to the sequence length. Decoding needs no such slice.
     fn is_end_cut_off(&self, op: &Op, steps: Option<usize>, whole: u64) -> bool {
         let Op::Slice(Slice { start: 0, length, axis, .. }) = *op else { return false };
         steps.map(|steps| steps as u64) == Some(axis) && length == self.whole && whole > length
     }
 
-    /// The axis of a view behind as many elements as that of what it views.
+    /// Returns the axis of time steps in a view; `None` if the viewed value has none. It is as long as that of the viewed value, with as many
+    /// elements before it.
     fn view(&self, graph: &Graph, input: NodeId, shape: Shape) -> Result<Option<usize>, String> {
         let Some(axis) = self.axes[input] else { return Ok(None) };
         let viewed = graph.value(input).shape;
@@ -121,7 +122,8 @@ impl Following {
         (0..shape.rank()).find(is_it).map(Some).ok_or_else(Sequence::refusal)
     }
 
-    /// The first rows of a table, one for each step, or sines and cosines of the steps' numbers, as those of the steps at hand.
+    /// Returns the operation that computes the positions of the current time steps: rows of a table, or sines and cosines. `None` for any other
+    /// operation.
     fn positions(&self, graph: &Graph, op: &Op, inputs: &[NodeId]) -> Result<Option<Op>, String> {
         if let Op::Sinusoid(op) = op {
             return Ok(op.following(self.whole, self.cached.chunk).map(Op::from));

@@ -1,4 +1,4 @@
-//! What const evaluation needs of a program, as plain tables, and the layer table.
+//! The tables of a program that const evaluation reads, and the layer table.
 
 use crate::graph::{Graph, NodeId};
 use crate::memory::lives::OwnedTransients;
@@ -14,46 +14,46 @@ use alloc::vec::Vec;
 /// The contents of a [`Tables`](crate::memory::tables::Tables), to be written into the user's crate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnedTables {
-    /// Number of operations.
+    /// The number of operations.
     pub operations: u64,
     /// Tensors that live inside the step.
     pub transients: OwnedTransients,
     /// The parameters.
     pub parameters: Vec<Parameter>,
-    /// Running statistics, state, and optimizer states that are not counted by their parameters.
+    /// Running statistics, state, and optimizer states that are not counted with their parameters.
     pub buffers: Vec<Persistent>,
     /// Inputs and targets.
     pub batch: Vec<BatchTensor>,
-    /// Keys and values that are kept.
+    /// Cache entries, such as keys and values.
     pub caches: Vec<CacheTensor>,
-    /// Optimizer state tensors for each parameter, of its size.
+    /// Optimizer states of each parameter that have its size.
     pub moments: u64,
     /// True if parameters that are trained have moving averages.
     pub averages: bool,
-    /// Whether gradients are held until the end of the step.
+    /// True if gradients live until the end of the step.
     pub holds_gradients: bool,
-    /// Whether gradients of weights that have master copies are held in f32.
+    /// True if gradients of weights with master copies are added up in f32.
     pub wide_sums: bool,
-    /// Whether this is a training step.
+    /// True for a training step.
     pub training: bool,
-    /// Four bytes an operation.
+    /// The phase and the layer row of each operation, in four bytes.
     pub operation_tags: Vec<u8>,
-    /// Four bytes a transient.
+    /// The part and the layer row of each transient tensor, in four bytes.
     pub transient_tags: Vec<u8>,
     /// The paths of the layer rows.
     pub paths: Vec<String>,
-    /// Parts of a batch that run one after the other.
+    /// The number of micro-batches, which run one after the other.
     pub micro_batches: u64,
-    /// Whether optimizer state and master copies lie in host memory.
+    /// True if optimizer state and master copies are in host memory.
     pub offloads: bool,
-    /// Activations in host memory.
+    /// Activations that are parked in host memory.
     pub parked: Vec<BatchTensor>,
-    /// The name of the step's constant, where steps have names.
+    /// The name of the step's constant; empty if steps have no names.
     pub step: String,
 }
 
 impl OwnedTables {
-    /// The same for as long as the process lives, as tables are elsewhere: statics.
+    /// Leaks the tables, so that they are `'static` as those in a user's crate are.
     pub fn leak(self) -> Tables {
         let paths: Vec<&'static str> = self.paths.into_iter().map(|path| &*path.leak()).collect();
         Tables {
@@ -80,7 +80,7 @@ impl OwnedTables {
     }
 }
 
-/// The tables of a program.
+/// Returns the tables of a program.
 pub fn tables(program: &Program) -> OwnedTables {
     let of = |classes: &'static [Class]| program.tensors.iter().filter(|tensor| classes.contains(&tensor.class));
     let elements = |tensor: &Tensor| tensor.stored_of_each().unwrap_or(u64::MAX);
@@ -111,7 +111,7 @@ pub fn tables(program: &Program) -> OwnedTables {
     };
     let operations = program.operations.iter();
     let (moments, has_others) = whole_states(program.moments);
-    // If one state is not as large as its parameter, or belongs to another step, none is counted by the parameter.
+    // If a state is not as large as its parameter, or belongs to another step, none is counted with the parameter.
     let (moments, buffers): (u64, &'static [Class]) = match has_others || has_several {
         true => (0, &[Class::Buffer, Class::State, Class::Moment]),
         false => (moments, &[Class::Buffer, Class::State]),
@@ -144,7 +144,7 @@ pub fn tables(program: &Program) -> OwnedTables {
     }
 }
 
-/// What there is, and how often.
+/// Counts how often each entry occurs.
 fn counted<const N: usize>(tensors: impl Iterator<Item = [u64; N]>) -> BTreeMap<[u64; N], u64> {
     let mut counts = BTreeMap::new();
     tensors.for_each(|tensor| *counts.entry(tensor).or_insert(0) += 1);
@@ -173,7 +173,7 @@ pub struct LayerLine {
     pub kept: [u64; 6],
 }
 
-/// The layer table of a network with these outputs.
+/// Returns the layer table of a network with these outputs.
 pub fn layer_table(graph: &Graph, outputs: &[NodeId], program: &Program) -> Vec<LayerLine> {
     let line = |((row, macs), kept): ((&crate::graph::Row, u64), [u64; 6])| LayerLine {
         path: row.path.clone(),

@@ -1,8 +1,8 @@
-//! Updates that wait for each other, so that a backend makes many at once.
+//! Updates that wait for each other, so that a backend can make many of them in one launch.
 //!
-//! An update comes right behind the last piece of its gradient, which then dies. Where memory is not scarce the gradient can as well
-//! live on: most of a step needs much less than its peak. So updates wait as long as they can, each only if no position that its
-//! gradient lives through grows beyond what the peak needs, at any batch and in any number format.
+//! An update comes directly after the last piece of its gradient, whose memory is then free. If memory is not scarce, the gradient can as well
+//! stay alive: most of a step needs much less memory than its peak. So updates wait as long as they can. An update waits only if no operation
+//! index within the longer live range of its gradient needs more than the peak, at any batch size and in any number format.
 
 use crate::number::{Half, Precision, Role};
 use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
@@ -14,10 +14,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Formats in which elements of every role have all the sizes that they can have.
+/// The formats that between them give elements of every role all the sizes that they can have.
 const MODELS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Mixed(Half::Bf16)];
 
-/// What is alive at a position: bytes for each sample, and bytes that are there once.
+/// The live bytes at an operation index: those of each sample, and those that do not depend on the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Load {
     each: i128,
@@ -33,21 +33,22 @@ impl Load {
         Load { each: self.each - other.each, once: self.once - other.once }
     }
 
-    /// Bytes with one sample.
+    /// Returns the bytes at a batch of one sample.
     fn of_one(self) -> i128 {
         self.each + self.once
     }
 }
 
-/// What a placement ends a tensor with at most: every one begins at a multiple of this.
+/// The alignment of tensors in bytes. Offsets are multiples of it, so that a placement pads each tensor by less than this.
 const ALIGNMENT: i128 = 256;
 
-/// Bytes that a tensor has for each sample, or if it is not batched, in all, but for those that scratch memory has once.
+/// Returns the bytes of a tensor for each sample, or in all if it is not batched. Scratch bytes that do not depend on the batch (`once`) are not
+/// counted.
 fn bytes(tensor: &Tensor, model: Precision) -> i128 {
     i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(tensor.role.bytes(model))
 }
 
-/// The first and the last operation of each transient tensor.
+/// Returns the live range of each transient tensor, as its first and last operation index. `None` for other tensors.
 pub(super) fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<[usize; 2]>> {
     let mut lives: Vec<Option<[usize; 2]>> = vec![None; tensors.len()];
     for (at, operation) in operations.iter().enumerate() {
@@ -63,10 +64,9 @@ fn load(tensor: &Tensor, model: Precision) -> Load {
     if tensor.batched { Load { each: size, once } } else { Load { each: 0, once: size + once } }
 }
 
-/// What is alive at each operation, without scratch memory that may be cut short. `room` is added to what is there once, for each
-/// tensor.
+/// Returns the live bytes at each operation index, without scratch memory that may be limited. `room` bytes are added for each tensor.
 fn loads(tensors: &[Tensor], lives: &[Option<[usize; 2]>], count: usize, model: Precision, room: i128) -> Vec<Load> {
-    // What begins at a position, less what ended at the one before it.
+    // The bytes that begin at an index, less those that ended at the one before it.
     let mut changes = vec![Load::default(); count + 1];
     for (tensor, life) in tensors.iter().zip(lives) {
         let Some([first, last]) = life.filter(|_| !tensor.role.is_workspace()) else { continue };
@@ -82,13 +82,13 @@ fn loads(tensors: &[Tensor], lives: &[Option<[usize; 2]>], count: usize, model: 
     sums.collect()
 }
 
-/// The scratch memory of an operation, if it is of the kind that may be cut short.
+/// Returns the scratch memory of an operation, if it is of a kind that may be limited; `None` otherwise.
 fn scratch(operation: &Operation, tensors: &[Tensor]) -> Option<(Role, Load)> {
     let tensor = &tensors[operation.written(Slot::Workspace)? as usize];
     tensor.role.is_workspace().then(|| (tensor.role, load(tensor, Precision::F32)))
 }
 
-/// What one operation may have of scratch memory beside what another has, wherever that is cut short. Each kind is cut by itself.
+/// Returns the scratch bytes by which one operation may exceed another, under any limit. Each kind of scratch memory has a limit of its own.
 fn beside(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> Load {
     let Some((role, one)) = one else { return Load::default() };
     let other = other.filter(|(kind, _)| *kind == role).map_or(Load::default(), |(_, load)| load);
@@ -97,10 +97,10 @@ fn beside(one: Option<(Role, Load)>, other: Option<(Role, Load)>) -> Load {
     if more == Load::default() { more } else { more.plus(Load { each: 0, once: ALIGNMENT }) }
 }
 
-/// Scratch memory of all operations, and the positions that have the same.
+/// The scratch memory of all operations, and groups of operation indices that have equal amounts of it.
 struct Scratches {
     at: Vec<Option<(Role, Load)>>,
-    /// The kind of each position, and how many kinds there are.
+    /// The group of each operation index, and the number of groups.
     kinds: Vec<usize>,
     count: usize,
 }
@@ -118,19 +118,19 @@ impl Scratches {
     }
 }
 
-/// What may be added at each position so that no peak rises, at any batch.
+/// Bytes that may be added at each index without raising the peak. They hold at any batch size, in one number format.
 pub(super) struct Room {
     exact: Vec<Load>,
-    /// With room for what a placement ends each tensor with.
+    /// The live bytes with the padding that a placement may add to each tensor.
     padded: Vec<Load>,
     scratch: Rc<Scratches>,
-    /// Among the positions with the same scratch memory the one where a sample takes most: scratch memory may be cut short, nobody
-    /// knows here to what. Those at which one sample takes most come first.
+    /// For each group of indices with equal scratch memory, the one at which a sample takes most. Scratch memory may be limited, and the limit is
+    /// not known here, so only indices within a group can be compared. Those at which one sample takes most come first.
     peaks: Vec<usize>,
 }
 
 impl Room {
-    /// In each number format.
+    /// Returns the room in each number format.
     pub(super) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [Room; MODELS.len()] {
         let (lives, scratch) = (lives(operations, tensors), Rc::new(Scratches::new(operations, tensors)));
         MODELS.map(|model| {
@@ -148,15 +148,16 @@ impl Room {
         })
     }
 
-    /// Bytes that may be added at a position beside `more`, so that it stays below another one with one sample, and so with any
-    /// number of them: below 0 where a sample takes more than it does at any other. The other one has no less scratch memory; with `may_exceed`
-    /// it may have less, where what is missing has room as well, and of what is left [a part](PART) counts.
+    /// Returns the bytes that may be added at an index, besides `more`, so that it stays below another one. It does so at one sample, and at any
+    /// number of them, since a sample takes no more than at the other index. Negative if no index allows `more`. The other index has no less
+    /// scratch memory. With `may_exceed` it may have less, if the difference fits as well; of the bytes that are left then, only [a part](PART)
+    /// counts.
     fn spare(&self, at: usize, more: Load, may_exceed: bool) -> i128 {
         let load = self.padded[at].plus(more);
         let mut best = None;
         for &peak in &self.peaks {
             let most = self.exact[peak];
-            // Scratch memory leaves no more, and of later ones less is left.
+            // Scratch memory only lowers what is left, and later peaks leave less.
             if best.is_some_and(|best| best >= (most.of_one() - load.of_one()).max(0)) {
                 break;
             }
@@ -165,7 +166,7 @@ impl Room {
         best.unwrap_or(-1)
     }
 
-    /// Returns the bytes that may be added at `at` without more than `peak` has; -1 if none may.
+    /// Returns the bytes that may be added at `at` so that it stays below `peak`; negative if none may.
     fn below(&self, at: usize, load: Load, peak: usize, may_exceed: bool) -> i128 {
         let most = self.exact[peak];
         if load.each > most.each {
@@ -182,11 +183,10 @@ impl Room {
     }
 }
 
-/// Of what is left beside large scratch memory one part in so many is taken: what lives past it is hard to pack.
+/// The divisor of the bytes that are left next to large scratch memory. Only this part is used: tensors that live past it are hard to pack.
 const PART: i128 = 16;
 
-/// Whether these tensors may live at a position, too, and leave a quarter of what is there with them to spare: what is nearly full is
-/// hard to pack.
+/// True if these tensors may be alive at an index, too, and leave a quarter of its bytes spare. An index that is nearly full is hard to pack.
 pub(super) fn may_live(rooms: &[Room; MODELS.len()], at: usize, all: &[&Tensor]) -> bool {
     rooms.iter().zip(MODELS).all(|(room, model)| {
         let padded = |tensor: &&Tensor| load(tensor, model).plus(Load { each: 0, once: ALIGNMENT });
@@ -196,23 +196,23 @@ pub(super) fn may_live(rooms: &[Room; MODELS.len()], at: usize, all: &[&Tensor])
     })
 }
 
-/// The most bytes that are alive at once, of what each sample has, in each number format.
+/// Returns the peak of the bytes that each sample takes, in each number format.
 pub(super) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; MODELS.len()] {
     let lives = lives(operations, tensors);
     let each = |model| loads(tensors, &lives, operations.len(), model, 0).into_iter().map(|load| load.each);
     MODELS.map(|model| each(model).max().unwrap_or(0))
 }
 
-/// Numbers of f32 that an update has as scratch memory, where these are the states of optimizers: see
+/// Returns the f32 elements of scratch memory that an update needs. `moments` encodes the states of the optimizer: see
 /// [`scratch`](optim::scratch).
 fn needed(update: &Operation, tensors: &[Tensor], moments: u64) -> u64 {
-    // What has one state only is a matrix, if there is a difference.
+    // If the optimizer treats matrices in another way, a parameter with one state only is a matrix.
     let is_matrix = update.written(Slot::Moment(1)).is_none();
     update.written(Slot::Parameter).map_or(0, |id| optim::scratch(moments, tensors[id as usize].shape, is_matrix))
 }
 
-/// Gives updates the scratch memory that they need. Those that follow each other and may run side by side share a tensor in which
-/// each has a part, in their order; those that run one after the other share all of it.
+/// Gives updates the scratch memory that they need. Updates that follow each other share a tensor. Those that may run side by side each have a
+/// part of it, in their order; those that run one after the other each use all of it.
 pub(super) fn with_scratch(operations: &mut [Operation], tensors: &mut Vec<Tensor>, moments: u64) {
     let is_update = |operation: &Operation| operation.action == Action::Update;
     for run in operations.chunk_by_mut(|one, next| is_update(one) && is_update(next)) {
@@ -228,7 +228,7 @@ pub(super) fn with_scratch(operations: &mut [Operation], tensors: &mut Vec<Tenso
     }
 }
 
-/// Gathers the updates of a training step, which has these states of optimizers.
+/// Gathers the updates of a training step. `moments` encodes the states of its optimizer.
 pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u64) -> Vec<Operation> {
     let is_update = |operation: &Operation| operation.action == Action::Update;
     let updates: Vec<usize> = (0..operations.len()).filter(|&at| is_update(&operations[at])).collect();
@@ -240,10 +240,10 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u6
         let spare = |at| room.spare(at, Load::default(), true);
         (0..operations.len()).map(spare).collect::<Vec<i128>>()
     });
-    // The position before which an update comes, itself where it stays.
+    // The index before which each update comes; its own index if it stays.
     let mut places: Vec<usize> = (0..operations.len()).collect();
     let (mut place, mut from) = (operations.len() - 1, operations.len());
-    // The least that is spare between the updates that wait and their place.
+    // The fewest spare bytes between the updates that wait and the index for which they wait, in each format.
     let mut least = [i128::MAX; MODELS.len()];
     for &at in updates.iter().rev() {
         for (least, spare) in least.iter_mut().zip(&spares) {
@@ -254,11 +254,11 @@ pub(super) fn gather(operations: Vec<Operation>, tensors: &[Tensor], moments: u6
         let scratch = 4 * i128::from(needed(&operations[at], tensors, moments));
         let sizes = MODELS.map(|model| held(at).map_or(0, |held| bytes(held, model)) + scratch + ALIGNMENT);
         if least.iter().zip(sizes).all(|(&least, size)| least >= size) {
-            // It lives through all of these positions, beside those that wait already.
+            // The gradient is alive at all of these indices, next to those that wait already.
             least.iter_mut().zip(sizes).for_each(|(least, size)| *least -= size);
             places[at] = place;
         } else {
-            // What waits for it is there beside its scratch memory.
+            // The gradients that wait for this update are alive next to its scratch memory.
             place = at;
             least.iter_mut().zip(&spares).for_each(|(least, spare)| *least = spare[at] - scratch);
         }
@@ -291,12 +291,12 @@ mod tests {
     use alloc::format;
     use alloc::string::String;
 
-    /// A training step of layers with numbers.
+    /// Returns a training step of layers, each with its numeric arguments.
     fn step(shape: &[u64], layers: &[(&str, &[u64])]) -> Program {
         trained(shape, layers, 1)
     }
 
-    /// The same with these states of optimizers.
+    /// Returns a training step for an optimizer whose states `moments` encodes.
     fn trained(shape: &[u64], layers: &[(&str, &[u64])], moments: u64) -> Program {
         let mut graph = Graph::default();
         let mut value = graph.input(Type::numbers(Shape::new(shape))).unwrap();
@@ -324,7 +324,7 @@ mod tests {
         (0..program.operations.len()).filter(is_update).collect()
     }
 
-    /// The most bytes that are alive at once, as plans count them.
+    /// Returns the peak in bytes, as plans count it.
     fn peak(program: &Program, precision: Precision, batch: u64, workspaces: Workspaces) -> u64 {
         let tables = tables(program).leak().with_workspaces(workspaces);
         pack_at(&tables, batch, precision).unwrap().0.lower_bound
@@ -364,7 +364,7 @@ mod tests {
         assert!(found.windows(2).any(|pair| pair[1] - pair[0] > 1), "{found:?}");
     }
 
-    /// The same operations with each update behind those of its layer.
+    /// Returns the program with each update after the last operation of its layer.
     fn scattered(program: &Program) -> Program {
         let mut operations: Vec<Operation> = Vec::new();
         let (mut updates, others): (Vec<Operation>, Vec<Operation>) =
@@ -388,7 +388,7 @@ mod tests {
             };
             [tensor.first, tensor.last] = [first as u32, last as u32];
         }
-        // What the host is given is there until the end.
+        // The host reads results after the last operation.
         for &id in &program.results {
             tensors[id as usize].last = operations.len() as u32 - 1;
         }
@@ -429,7 +429,7 @@ mod tests {
             ("LayerNorm", &[]),
             ("Linear", &[8]),
         ];
-        // The update of a matrix that stays has scratch memory, beside which others would wait.
+        // The update of a matrix that stays has scratch memory, and others would wait next to it.
         let waist: &[(&str, &[u64])] = &[
             ("Linear", &[24]),
             ("Tanh", &[]),
@@ -460,7 +460,7 @@ mod tests {
             let before = scattered(&program);
             for (precision, batch) in MODELS.into_iter().flat_map(|it| [1, 2, 17, 1000].map(|batch| (it, batch))) {
                 for (at, product) in caps.into_iter().enumerate() {
-                    // Of both kinds at most as much, and of one all.
+                    // Equal limits for both kinds of scratch memory, and opposite ones.
                     for convolution in [product, caps[caps.len() - 1 - at]] {
                         let caps = Workspaces { product, convolution };
                         let of = |program| peak(program, precision, batch, caps);
