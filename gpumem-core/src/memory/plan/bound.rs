@@ -1,19 +1,19 @@
-//! What no packing can go below, and the time axis that packers work on.
+//! The lower bound of all packings, and the time axis that packers work on.
 
 use super::{LiveRange, Overflow, Span};
 
 /// The largest sum of live bytes over all operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peak {
-    /// That sum, in bytes.
+    /// The sum, in bytes.
     pub(super) bytes: u64,
     /// The first operation that reaches it.
     pub(super) operation: u32,
 }
 
-/// Sweeps over the operations. `by_first` and `by_last` are the orders of [`order`](super::order).
+/// Returns the peak, by a sweep over the operations. `by_first` and `by_last` are the orders of [`order`](super::order).
 ///
-/// Live bytes grow only where a tensor begins, so only those operations are looked at.
+/// Live bytes grow only where a tensor begins, so that only those operations are visited.
 pub(super) const fn peak(ranges: &[LiveRange], by_first: &[u32], by_last: &[u32]) -> Result<Peak, Overflow> {
     let mut live = 0u64;
     let mut peak = Peak { bytes: 0, operation: 0 };
@@ -45,7 +45,7 @@ pub(super) const fn peak(ranges: &[LiveRange], by_first: &[u32], by_last: &[u32]
 /// The compressed time axis.
 #[derive(Clone, Copy)]
 pub(super) struct Axis {
-    /// Number of moments.
+    /// The number of moments: points of the compressed time axis.
     pub(super) moments: usize,
     /// The moment at which most tensors are alive: in a training step, where the forward pass turns into the backward.
     pub(super) turn: u32,
@@ -53,8 +53,8 @@ pub(super) struct Axis {
     pub(super) peak: u32,
 }
 
-/// Rewrites the time axis to the moments at which some tensor begins, numbered from 0: at most one a tensor, so that
-/// tables over time fit arrays as long as the ranges, whatever the operations are numbered.
+/// Rewrites the time axis to the moments at which some tensor begins, numbered from 0. There is at most one for each tensor, so that tables over
+/// time fit arrays as long as the ranges, whatever the operations are numbered.
 ///
 /// Two ranges intersect exactly if the later beginning lies in both, so the compressed ranges intersect where the
 /// original ones do.
@@ -94,7 +94,7 @@ pub(super) const fn compress(
         spans[id].bytes = range.bytes;
         spans[id].first = moments - 1;
         begun += 1;
-        // Gradients that wait for their updates are many at the end of a step.
+        // The second half does not count: at the end of a step many gradients wait for their updates.
         if begun - ended > most && 2 * begun <= count + 2 {
             most = begun - ended;
             turn = moments - 1;

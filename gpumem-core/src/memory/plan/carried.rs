@@ -1,9 +1,9 @@
-//! Packings carried from the macro into const evaluation: as orders of addresses, so that they hold at any sizes.
+//! Packings that the macro carries into const evaluation: as orders of addresses, so that they hold at any sizes.
 //!
-//! At every moment of the step the live tensors have an order by address. A tensor that lies right above another at some moment must
-//! begin where that one ends, or later: this is all that a packing says of time. So the macro packs with all the packers that there
-//! are, and const evaluation only places one tensor after the other, each at the highest end of those right below it. That is valid
-//! whatever the sizes are, and no larger than the macro's packing where they are those that the macro packed.
+//! At every operation of the step, the live tensors have an order by address. A tensor that is directly above another at some operation must
+//! start where that one ends, or above. A packing needs no more knowledge of live ranges than that. So the macro packs with all packers, and
+//! const evaluation only places one tensor after the other, each at the highest end of those directly below it. That is valid whatever the sizes
+//! are, and no larger than the macro's packing if the sizes are those that the macro packed.
 
 use super::LiveRange;
 use super::order::sorted;
@@ -11,19 +11,18 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Bits of the number of a tensor in an entry.
+/// The bits of a tensor's number in an entry.
 const BITS: u32 = 21;
 const MASK: u64 = (1 << BITS) - 1;
 
-/// The order of a packing: entries `[tensor, below, below]` in the order of addresses, each packed into one number. A tensor has as many
-/// entries as it needs, one after the other; the largest number stands for no tensor. Nothing is returned for more tensors than have
-/// numbers.
+/// Returns the address order of a packing: entries `[tensor, below, below]` by address, each packed into one number. A tensor has as many entries
+/// as it needs, one after the other; the largest number stands for no tensor. `None` if there are more tensors than numbers.
 pub fn order(ranges: &[LiveRange], offsets: &[u64]) -> Option<Vec<u64>> {
     if ranges.len() as u64 >= MASK {
         return None;
     }
     let mut by_address: Vec<usize> = (0..ranges.len()).collect();
-    // What is empty here may have bytes at other sizes: it comes first where it is.
+    // A tensor that is empty here may have bytes at other sizes, so that it comes first at its offset.
     by_address.sort_by_key(|&tensor| (offsets[tensor], ranges[tensor].bytes > 0));
     let mut ranks = vec![0u32; ranges.len()];
     for (rank, &tensor) in by_address.iter().enumerate() {
@@ -44,7 +43,7 @@ pub fn order(ranges: &[LiveRange], offsets: &[u64]) -> Option<Vec<u64>> {
     Some(entries)
 }
 
-/// For each rank by address, the ranks that lie right below it at some moment.
+/// Returns for each rank by address the ranks that are directly below it at some operation.
 fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
     let last = |tensor: u32| ranges[tensor as usize].last.max(ranges[tensor as usize].first);
     let begins = sorted(ranges.iter().map(|range| u64::from(range.first)));
@@ -66,7 +65,7 @@ fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
         while let Some(old) = ended.next_if(|&old| last(old) < ranges[tensor as usize].first) {
             let rank = ranks[old as usize];
             live.remove(&rank);
-            // Those on both sides of it lie next to each other from here on.
+            // The tensors on both sides of it are next to each other from here on.
             let (low, high) = around(&live, rank);
             meet(low, high);
         }
@@ -79,8 +78,8 @@ fn neighbours(ranges: &[LiveRange], ranks: &[u32]) -> Vec<Vec<u32>> {
     below
 }
 
-/// Places the tensors in the order of `entries`, as [`order`] wrote them for tensors of these lives; returns the size. All offsets are
-/// written. The sum of all bytes must fit 64 bits.
+/// Places the tensors in the order of `entries`, and returns the size. The entries are those that [`order`] wrote for tensors of these live
+/// ranges. All offsets are written. The sum of all bytes must fit 64 bits.
 pub const fn replay(entries: &[u64], ranges: &[LiveRange], offsets: &mut [u64]) -> u64 {
     let mut size = 0;
     let mut previous = MASK;
@@ -112,8 +111,8 @@ pub const fn replay(entries: &[u64], ranges: &[LiveRange], offsets: &mut [u64]) 
     size
 }
 
-/// For each of `count` tensors the first one below it in `entries`, as index + 1, or 0: the one that was there when it began, if there was
-/// one. [`verify_slice`](super::verify_slice) looks there first.
+/// Returns for each of `count` tensors the first one below it in `entries`, as index + 1, or 0. If one was there when the tensor began, it is
+/// that one. [`verify_slice`](super::verify_slice) looks there first.
 pub fn below(entries: &[u64], count: usize) -> Vec<u32> {
     let mut below = vec![0; count];
     let mut previous = MASK;

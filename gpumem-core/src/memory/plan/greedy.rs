@@ -3,7 +3,7 @@
 
 use super::Span;
 
-/// Writes offsets and returns their size. `next` is scratch memory, as long as the spans.
+/// Writes offsets and returns the size of the packing. `next` is scratch memory, as long as the spans.
 pub(super) const fn pack(spans: &[Span], by_size: &[u32], offsets: &mut [u64], next: &mut [u32]) -> u64 {
     let mut size = 0;
     // The placed tensors, by offset. Links are index + 1; 0 ends the list.

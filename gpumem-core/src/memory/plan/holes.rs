@@ -1,4 +1,4 @@
-//! A sweep in the order of time over the holes between live tensors: each tensor takes the smallest hole that holds it.
+//! Best fit in the order of time: each tensor takes the smallest hole between live tensors that holds it.
 
 use super::Span;
 
@@ -11,7 +11,7 @@ struct Holes<'a> {
 }
 
 impl Holes<'_> {
-    /// Takes `bytes` bytes from the smallest hole that has them, else from the top.
+    /// Takes `bytes` bytes from the smallest hole that has them, else from the top. Returns their offset.
     const fn take(&mut self, bytes: u64) -> u64 {
         let mut tightest = u64::MAX;
         let mut best = self.count;
@@ -37,7 +37,7 @@ impl Holes<'_> {
         offset
     }
 
-    /// Gives `start..end` back.
+    /// Frees `start..end`.
     const fn give(&mut self, start: u64, end: u64) {
         let mut at = self.count;
         while at > 0 && self.starts[at - 1] > start {
@@ -80,8 +80,8 @@ impl Holes<'_> {
     }
 }
 
-/// Writes offsets and returns their size. `backwards` sweeps from the last moment to the first. `starts` and `ends` are
-/// scratch memory, as long as the spans.
+/// Writes offsets and returns the size of the packing. `backwards` sweeps from the last operation to the first. `starts` and `ends` are scratch
+/// memory, as long as the spans.
 pub(super) const fn pack(
     spans: &[Span],
     by_first: &[u32],

@@ -1,11 +1,11 @@
-//! Offsets for tensors by lifetime: the best of a small portfolio of packers, and an independent check.
+//! Offsets for tensors by live range: the best of a small portfolio of packers, and an independent check.
 //!
 //! Every algorithm is one `const fn` over slices with scratch memory from its caller. The const entry points ([`pack`],
 //! [`verify`]) bring arrays, their run-time twins ([`pack_slice`], [`verify_slice`]) bring vectors.
 //!
-//! Const evaluation takes about a microsecond a step, so the macro packs at the sizes that it expects, and const evaluation
-//! replays what it found: see [`order`]. Where that does not reach the lower bound, packers are tried in the order in which they
-//! usually succeed, and the search ends as soon as one reaches it.
+//! Const evaluation takes about a microsecond for each instruction. So the macro packs at the sizes that it expects, and const evaluation replays
+//! what it found: see [`order`]. If that does not reach the lower bound, packers are tried in the order in which they usually succeed, and the
+//! search ends as soon as one reaches it.
 
 mod bound;
 mod carried;
@@ -25,18 +25,18 @@ use bound::Peak;
 pub use carried::{below, order, replay};
 pub(crate) use order::sorted;
 
-/// Bytes that every offset and every size in an arena is a multiple of.
+/// The alignment of every offset and every size in an arena, in bytes.
 pub const ALIGNMENT: u64 = 256;
 
 /// One packer with its settings.
 enum Attempt {
-    /// [`stack`] around the turn or the peak, with the length from which tensors there are stacked, and that from which later ones are
-    /// piled. In several rounds the tensor that ended highest is placed before all others in the next; the packers that follow keep
-    /// that order.
+    /// [`stack`] around the turn or the peak. Tensors there that live for more than `short` moments are stacked, and later ones that live for
+    /// more than `long` are piled. In several rounds, the tensor that ended highest is placed before all others in the next round; the packers
+    /// that follow keep that order.
     Stack { at_peak: bool, short: u32, long: u32, rounds: u32 },
     /// [`greedy`], for few tensors.
     Greedy,
-    /// [`holes`], while the packing is not near the bound.
+    /// [`holes`], unless the packing is near the bound already.
     Holes { backwards: bool },
 }
 
@@ -55,23 +55,23 @@ const ATTEMPTS: [Attempt; 10] = [
     Attempt::Holes { backwards: true },
 ];
 
-/// Attempts that are made natively before the [`search`], which is quicker than those behind them.
+/// The number of attempts that are made natively before the [`search`], which is quicker than the other attempts.
 const FIRST: usize = 2;
 
-/// Contemporaries that [`stack`] looks at, a tensor, before it gives up: in const evaluation, where training steps need a few dozen, and
-/// natively.
+/// The number of other tensors that [`stack`] looks at, for each tensor, before it gives up. The first is for const evaluation, in which training
+/// steps need a few dozen; the second is native.
 const PATIENCE: [usize; 2] = [64, 1024];
 
-/// Moments from which a life in the backward pass is long.
+/// The number of moments from which on a live range in the backward pass is long.
 const LONG: u32 = 32;
 
-/// No life is as long.
+/// A length that no live range has.
 const NEVER: u32 = u32::MAX;
 
 /// The most tensors for which the quadratic packer is tried.
 const GREEDY_LIMIT: usize = 300;
 
-/// Sweeps are not tried on a packing that is within a hundredth of the bound: they would not come closer.
+/// The divisor of the bound that gives what is near it. Sweeps are not tried on a packing that is as near, since they would not come closer.
 const NEAR: u64 = 100;
 
 /// A tensor that needs memory for some operations of a step.
@@ -85,7 +85,7 @@ pub struct LiveRange {
     pub last: u32,
 }
 
-/// The sum of all tensors' bytes is 2^64 - 1 or more. No packing was tried: with a smaller sum no offset can overflow.
+/// The error of tensors whose bytes add up to 2^64 - 1 or more. No packing was tried: with a smaller sum no offset can overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overflow;
 
@@ -134,7 +134,7 @@ struct Span {
 
 const NO_SPAN: Span = Span { bytes: 0, first: 0, last: 0 };
 
-/// Words of 32 bits and of 64 bits of scratch memory a tensor.
+/// Words of 32 bits and of 64 bits of scratch memory for each tensor.
 const WORDS: usize = 6 + 2 * stack::LINKS;
 const LONGS: usize = 5;
 
@@ -157,8 +157,8 @@ pub const fn pack<const N: usize>(ranges: &[LiveRange; N]) -> Result<Packing<N>,
     }
 }
 
-/// Packs `ranges` at run time: to the same offsets as [`pack`] where the first packers reach the lower bound. Where they miss it, more is tried
-/// than there, and what comes out is pushed down as far as it can be.
+/// Packs `ranges` at run time. The offsets are those of [`pack`] if the first packers reach the lower bound. If they miss it, more is tried than
+/// there, and the result is pushed down as far as possible.
 pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
     pack_slice_within(ranges, 0)
 }
@@ -172,7 +172,7 @@ pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlic
     let (mut size, peak) = tried(ranges, &mut offsets, &ATTEMPTS[..FIRST])?;
     let goal = Peak { bytes: peak.bytes.max(enough), operation: peak.operation };
     if size == u64::MAX {
-        // Stacks may not get to their end. The others do, and what is improved must be a packing.
+        // Stacks may give up. The other attempts do not, and only a packing can be improved.
         size = tried(ranges, &mut offsets, &ATTEMPTS[FIRST..])?.0;
     }
     if size > goal.bytes {
@@ -203,14 +203,14 @@ fn tried(ranges: &[LiveRange], offsets: &mut [u64], attempts: &[Attempt]) -> Res
     pack_into(ranges, offsets, attempts, PATIENCE[1], scratch)
 }
 
-/// Whether `packing` keeps tensors that live at the same time apart, inside its size, with every offset a multiple of
-/// `alignment` (usually [`ALIGNMENT`]).
+/// True if `packing` keeps tensors that live at the same time apart, inside its size. Every offset must be a multiple of `alignment` (usually
+/// [`ALIGNMENT`]).
 pub const fn verify<const N: usize>(ranges: &[LiveRange; N], packing: &Packing<N>, alignment: u64) -> bool {
     verify_carried(ranges, packing, alignment, &[])
 }
 
-/// The same where `below` says what lies right below each tensor when it begins, as [`below`] has it, or nothing: it says where to look first,
-/// and is not trusted.
+/// True if `packing` is valid, as for [`verify`]. `below` says what is directly below each tensor when it begins, as [`below`] has it, or is
+/// empty. It says where to look first, and is not trusted.
 pub const fn verify_carried<const N: usize>(
     ranges: &[LiveRange; N],
     packing: &Packing<N>,
@@ -222,7 +222,7 @@ pub const fn verify_carried<const N: usize>(
     verify::verify(ranges, &packing.offsets, packing.size, alignment, below, scratch)
 }
 
-/// [`verify_carried`] for tensors whose number is known at run time only.
+/// True if a packing is valid: [`verify_carried`] for tensors whose number is known at run time only.
 pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment: u64, below: &[u32]) -> bool {
     let count = ranges.len();
     let scratch = verify::Scratch {
@@ -233,7 +233,7 @@ pub fn verify_slice(ranges: &[LiveRange], offsets: &[u64], size: u64, alignment:
     verify::verify(ranges, offsets, size, alignment, below, scratch)
 }
 
-/// Writes the best offsets found; returns their size and the lower bound. The scratch memory must be all 0.
+/// Writes the best offsets found, and returns their size and the lower bound. The scratch memory must be all 0.
 const fn pack_into(
     ranges: &[LiveRange],
     offsets: &mut [u64],

@@ -1,5 +1,4 @@
-//! Orders of tensors, by bucket sort: const evaluation pays for every comparison, and a merge sort by size took longer
-//! than packing did.
+//! Orders of tensors, by bucket sort. Const evaluation pays for every comparison, and a merge sort by size took longer than packing did.
 
 use super::LiveRange;
 use alloc::vec;
@@ -60,7 +59,7 @@ const fn ascending(keys: &[u64], order: &mut [u32], head: &mut [u32], next: &mut
     }
 }
 
-/// The indices of `keys` in the order of their keys; equal keys keep their order.
+/// Returns the indices of `keys` in the order of their keys; equal keys keep their order.
 pub(crate) fn sorted(keys: impl Iterator<Item = u64>) -> Vec<u32> {
     let keys: Vec<u64> = keys.collect();
     let mut order = vec![0; keys.len()];
@@ -68,7 +67,7 @@ pub(crate) fn sorted(keys: impl Iterator<Item = u64>) -> Vec<u32> {
     order
 }
 
-/// The order in which tensors begin. `keys`, `head` (all 0, left so) and `next` are scratch memory.
+/// Writes the order in which tensors begin. `keys`, `head` (all 0, left so) and `next` are scratch memory.
 pub(super) const fn by_first(
     ranges: &[LiveRange],
     order: &mut [u32],
@@ -84,7 +83,7 @@ pub(super) const fn by_first(
     ascending(keys, order, head, next);
 }
 
-/// The order in which tensors end. `keys`, `head` (all 0, left so) and `next` are scratch memory.
+/// Writes the order in which tensors end. `keys`, `head` (all 0, left so) and `next` are scratch memory.
 pub(super) const fn by_last(
     ranges: &[LiveRange],
     order: &mut [u32],
@@ -102,7 +101,7 @@ pub(super) const fn by_last(
     ascending(keys, order, head, next);
 }
 
-/// The order from the largest tensor to the smallest. `keys`, `head` (all 0, left so) and `next` are scratch memory.
+/// Writes the order from the largest tensor to the smallest. `keys`, `head` (all 0, left so) and `next` are scratch memory.
 pub(super) const fn by_size(
     ranges: &[LiveRange],
     order: &mut [u32],

@@ -1,26 +1,26 @@
-//! Repairs a packing that misses its bound: what lies above the bound is put where it throws out the least, and so is what was thrown out,
-//! until all have a place or the search has looked long enough.
+//! Repairs a packing that misses its bound. A tensor above the bound is moved to where it evicts the least, and so is what was evicted, until all
+//! have a place or the search has looked long enough.
 //!
-//! What was thrown out weighs more from then on, so that tensors which are hard to place stay where they are. A tensor weighs the square root
-//! of its bytes times operations, and as much more each time as the search's rule says.
+//! A tensor that was evicted weighs more from then on, so that tensors which are hard to place stay where they are. A tensor weighs the square
+//! root of its bytes times the operations at which it is alive, and after each eviction as much more as the search's rule says.
 //!
-//! Where a step has hardly more room at its peak than its tensors need, what is left of it is scattered over many small gaps after a while.
-//! So a rule may say that all tensors move down from time to time.
+//! If a step has hardly more memory at its peak than its tensors need, free memory is scattered over many small gaps after a while. So a rule may
+//! say that all tensors move down from time to time.
 
 use super::Span;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The most tensors that are placed, over all steps of a search.
+/// The most tensors that are placed in one search.
 const MOST_STEPS: usize = 16384;
 
-/// Bytes count in at most so many parts of the bound, so that no sum of weights overflows.
+/// The most parts of the bound in which bytes are counted, so that no sum of weights overflows.
 const PARTS: u64 = 1 << 24;
 
-/// Bits of a weight behind the point.
+/// The fractional bits of a weight.
 const FRACTION: u32 = 10;
 
-/// Steps behind which all that has a place moves down.
+/// The number of placements after which all placed tensors move down.
 const SETTLING: usize = 128;
 
 /// A tensor that has a place.
@@ -33,24 +33,24 @@ struct Placed {
     end: u64,
 }
 
-/// What a repair decides by.
+/// The parameters of a repair.
 #[derive(Clone, Copy)]
 pub(super) struct Rule {
-    /// With another seed another of the places that cost the same is taken.
+    /// The seed of the choice among places of equal cost.
     pub(super) seed: u64,
-    /// The mean weight, halved so many times, is what a tensor weighs more for each time that it was thrown out.
+    /// The number of times that the mean weight is halved to give a tensor's extra weight after each eviction.
     pub(super) halvings: u32,
-    /// Whether what has a place moves down from time to time.
+    /// True if placed tensors move down from time to time.
     pub(super) settles: bool,
 }
 
 impl Rule {
-    /// What is taken first.
+    /// The rule that is tried first.
     pub(super) const FIRST: Rule = Rule { seed: 1, halvings: 4, settles: false };
 }
 
-/// Moves tensors until all end at `top` or below, and looks at `looks` others for that; returns whether they do. Otherwise `offsets` are of
-/// no use.
+/// Moves tensors until all end at `top` or below, and returns true if they do. Looks at `looks` other tensors at most. If it fails, `offsets` are
+/// of no use.
 ///
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
@@ -75,19 +75,19 @@ pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize
 struct Search<'a> {
     spans: &'a [Span],
     top: u64,
-    /// By address.
+    /// The tensors that have a place, by address.
     placed: Vec<Placed>,
     homeless: Vec<u32>,
-    /// What it costs to throw each out.
+    /// The cost of evicting each tensor.
     costs: Vec<u64>,
-    /// What that rises by each time.
+    /// The rise of that cost with each eviction.
     rise: u64,
-    /// Beginnings, and ends by address, of the contemporaries of one tensor, with what each costs.
+    /// Starts and ends of the tensors that live at the same time as one tensor, by address. Each comes with the cost of its tensor.
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
-    /// Where the highest tensor ends at each moment, while all move down.
+    /// The end of the highest tensor at each time, while all tensors move down.
     heights: Vec<u64>,
-    /// A linear congruential generator: of places that cost the same, any.
+    /// The state of a linear congruential generator, which chooses among places of equal cost.
     random: u64,
 }
 
@@ -123,13 +123,13 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes the tensor that costs the most from those without a place.
+    /// Removes the tensor that costs the most from those without a place. `None` if all have a place.
     fn hardest(&mut self) -> Option<u32> {
         let most = (0..self.homeless.len()).max_by_key(|&at| self.costs[self.homeless[at] as usize])?;
         Some(self.homeless.swap_remove(most))
     }
 
-    /// Places a tensor where it costs the least, and throws out what is there.
+    /// Places a tensor where it costs the least, and evicts what is there.
     fn place(&mut self, tensor: u32) {
         let own = self.spans[tensor as usize];
         self.meet(own);
@@ -142,7 +142,7 @@ impl<'a> Search<'a> {
         self.placed.insert(at, placed);
     }
 
-    /// Moves all that has a place down as far as it goes, in the order of addresses: none passes another one that it lives with.
+    /// Moves all placed tensors down as far as they go, in the order of addresses. None passes another one that it lives with.
     fn settle(&mut self) {
         let heights = &mut *self.heights;
         let mut moment = 0;
@@ -175,7 +175,7 @@ impl<'a> Search<'a> {
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
     }
 
-    /// Writes the beginnings and ends of what lives with a tensor.
+    /// Writes the starts and ends of the tensors that live at the same time as `own`.
     fn meet(&mut self, own: Span) {
         let (placed, costs) = (&*self.placed, &*self.costs);
         self.starts.clear();
@@ -190,7 +190,7 @@ impl<'a> Search<'a> {
             }
             i += 1;
         }
-        // Nearly sorted: those that live at the same time are.
+        // Ends are nearly sorted: those of tensors that live at one time are.
         let ends = &mut *self.ends;
         let mut i = 1;
         while i < ends.len() {
@@ -205,14 +205,15 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The place where what is in the way costs the least, and what: at an end of the memory, or right above or below another tensor.
+    /// Returns the place where the tensors in the way cost the least, and that cost. It is at an end of the memory, or directly above or below
+    /// another tensor.
     fn cheapest(&mut self, bytes: u64) -> (u64, u64) {
         let (starts, ends) = (&*self.starts, &*self.ends);
         let highest = self.top - bytes;
         let (mut best, mut least, mut ties) = (0, u64::MAX, 0);
-        // In the way is what begins before the end of the place and does not end before its beginning.
+        // In the way is a tensor that starts below the end of the place and does not end below its start.
         let (mut cost, mut begun, mut ended) = (0, 0, 0);
-        // The next tensor that the place may be right below, and right above.
+        // The next tensors that the place may be directly below, and directly above.
         let (mut below, mut above) = (0, 0);
         let mut place = 0;
         loop {

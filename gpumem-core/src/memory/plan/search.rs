@@ -1,4 +1,4 @@
-//! What is tried beyond the portfolio where that misses the bound: natively only, where a step costs next to nothing.
+//! The search beyond the portfolio, if that misses the bound. It is native only, where instructions cost next to nothing.
 
 use super::bound::{self, Peak};
 use super::repair::{Rule, repair};
@@ -8,15 +8,15 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// Where tensors are stacked.
+/// The time at which tensors are stacked.
 #[derive(Clone, Copy)]
 enum Turn {
-    /// At the moment at which most tensors are alive.
+    /// The time at which most tensors are alive.
     Most,
-    /// At that at which most bytes are.
+    /// The time at which most bytes are alive.
     Peak,
-    /// At the last one before the peak at which nearly as many bytes are alive, and fewer right after it. What begins between the two is
-    /// no part of the stack then: it may lie where something else was at the first of them.
+    /// The last time before the peak at which nearly as many bytes are alive, and fewer directly after it. A tensor that begins between the two
+    /// is then no part of the stack: it may be where something else was at the first of them.
     Before,
 }
 
@@ -25,9 +25,9 @@ struct Start {
     turn: Turn,
     short: u32,
     long: u32,
-    /// Whether all gradients that wait are piled, or small ones only.
+    /// True if all gradients that wait are piled; otherwise only small ones are.
     piles_large: bool,
-    /// Whether what lives longest is at the top of the pile, or what begins first.
+    /// True if the tensor that lives longest is at the top of the pile; otherwise the first to begin is.
     is_nested: bool,
 }
 
@@ -35,7 +35,7 @@ const fn start(turn: Turn, short: u32, long: u32, piles_large: bool, is_nested: 
     Start { turn, short, long, piles_large, is_nested }
 }
 
-/// In the order in which they are of most use on the networks of gpumem-zoo.
+/// The starts, those that are of most use on the networks of gpumem-zoo first.
 const STARTS: [Start; 15] = [
     start(Turn::Peak, 4, 16, true, false),
     start(Turn::Most, 4, 32, true, false),
@@ -54,28 +54,27 @@ const STARTS: [Start; 15] = [
     start(Turn::Before, 4, 16, true, false),
 ];
 
-/// One part of the bound in so many is what may lack of it at [`Turn::Before`].
+/// The divisor of the bound that gives the most bytes that may lack at [`Turn::Before`].
 const NEARLY: u64 = 200;
 
-/// Rounds of a start, in each of which the tensor that ended highest comes first; and the most tensors that all rounds place.
+/// The rounds of a start, and the most tensors that all of them place. In each round the tensor that ended highest comes first.
 const ROUNDS: usize = 8;
 const MOST_PLACED: usize = 16384;
 
-/// Patience where no start gets to its end otherwise, see [`PATIENCE`]: many tensors that are no part of a stack live long.
+/// The patience if no start ends otherwise, see [`PATIENCE`]: many tensors outside of a stack live long.
 const MOST_PATIENCE: usize = 4096;
 
-/// Looks of a [`repair`] of a start, and of one that begins there again or with the best packing.
+/// Limits of what a [`repair`] looks at: first at a start, then there again or at the best packing.
 const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
 
-/// Repairs that begin at a start again, with other rules: first some that settle, then as many that do not. And how much a tensor weighs
-/// more there each time, see [`Rule::halvings`].
+/// Repairs that begin at a start again, with other rules: first some that settle, then as many that do not. `RISES` are their [`Rule::halvings`].
 const AGAIN: usize = 40;
 const RISES: [[u32; 3]; 2] = [[1, 0, 2], [4, 3, 2]];
 
-/// Sizes between the best packing and the bound that are tried where the bound is not reached.
+/// The number of sizes between the bound and the best packing that are tried if the bound is not reached.
 const HALVINGS: usize = 6;
 
-/// Improves a packing of this size, if it can; returns the new size.
+/// Improves a packing of this size, if it can, and returns the new size.
 pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak: Peak) -> u64 {
     let stacks = Stacks::new(ranges, peak);
     let (mut best, mut trial) = (size, offsets.to_vec());
@@ -102,7 +101,7 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
             }
         }
     }
-    // The bound itself first, then what lies halfway to it.
+    // The bound itself first, then sizes halfway to it.
     let (mut low, mut top) = (peak.bytes, peak.bytes);
     for _ in 0..HALVINGS {
         trial.copy_from_slice(offsets);
@@ -117,7 +116,7 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
             break;
         }
         if best <= low {
-            // What was not found at that size came out of a search for a larger one.
+            // A search for a larger size found what a search for that size did not.
             low = peak.bytes;
         }
         top = low + (best - low) / 2;
@@ -125,7 +124,7 @@ pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak:
     best
 }
 
-/// What all packings by [`stack`] share.
+/// The data that all packings by [`stack`] share.
 struct Stacks {
     spans: Vec<Span>,
     by_first: Vec<u32>,
@@ -133,7 +132,7 @@ struct Stacks {
     by_size: Vec<u32>,
     nested: Vec<u32>,
     axis: bound::Axis,
-    /// [`Turn::Before`], if there is one.
+    /// The time of [`Turn::Before`]; `None` if there is none.
     before: Option<u32>,
     top: u64,
 }
@@ -158,7 +157,7 @@ impl Stacks {
         Stacks { spans, by_first, by_last, by_size, nested, axis, before, top: peak.bytes }
     }
 
-    /// What each start packs in its first round, until the bound is reached. The best packing of all is kept in `offsets`, and its size in
+    /// Returns what each start packs in its first round, until the bound is reached. Keeps the best packing of all in `offsets`, and its size in
     /// `best`.
     fn bases(&self, patience: usize, offsets: &mut [u64], best: &mut u64) -> Vec<Vec<u64>> {
         let rounds = (MOST_PLACED / offsets.len().max(1)).clamp(1, ROUNDS);
@@ -187,7 +186,7 @@ impl Stacks {
         bases
     }
 
-    /// Size, and the tensor that ended highest.
+    /// Packs by one start, and returns the size and the tensor that ended highest. `None` if the packer gives up, or there is no such turn.
     fn pack(&self, start: &Start, by_size: &[u32], patience: usize, offsets: &mut [u64]) -> Option<(u64, u32)> {
         let count = self.spans.len();
         let orders = Orders {
@@ -225,11 +224,11 @@ impl Stacks {
     }
 }
 
-/// See [`Turn::Before`].
+/// Returns the time of [`Turn::Before`]; `None` if there is none.
 fn before(spans: &[Span], axis: &bound::Axis, most: u64) -> Option<u32> {
     let mut live = vec![0u64; axis.moments + 1];
     for span in spans {
-        // No sum of all bytes passes 64 bits; what a moment takes away comes with one before.
+        // The sum of all bytes fits 64 bits, and bytes that end at one time were added at an earlier one.
         let (begins, ends) = (span.first as usize, span.last as usize + 1);
         live[begins] = live[begins].wrapping_add(span.bytes);
         live[ends] = live[ends].wrapping_sub(span.bytes);

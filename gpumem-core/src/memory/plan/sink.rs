@@ -1,12 +1,12 @@
-//! A packing that is a little too large is often too large for one small tensor that lies on top, while there is room below
-//! that a planner's rule kept it from: space of a stacked tensor that has not begun yet, for one.
+//! Moves single tensors down. A packing that is a little too large is often so for one small tensor at the top, while there is free memory below
+//! that a planner's rule kept it from. The space of a stacked tensor that has not begun yet is an example.
 
 use super::Span;
 
-/// Tensors that are moved at most.
+/// The most tensors that are moved.
 const MOST_MOVES: usize = 2;
 
-/// Places that are tried for one tensor at most.
+/// The most places that are tried for one tensor.
 const MOST_PLACES: usize = 4;
 
 /// Moves the tensors that end highest into gaps below, until the packing ends at `bound` or no gap is found. Returns its
@@ -26,7 +26,7 @@ pub(super) const fn sink(ranges: &[Span], offsets: &mut [u64], mut size: u64, bo
     size
 }
 
-/// The tensor that ends highest.
+/// Returns the tensor that ends highest.
 pub(super) const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
     let mut best = 0;
     let mut end = 0;
@@ -41,7 +41,7 @@ pub(super) const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
     best
 }
 
-/// The lowest offset where `tensor` overlaps nothing and ends below `size`, if it is found soon.
+/// Returns the lowest offset at which `tensor` overlaps nothing and ends below `size`; `None` if none is found soon.
 const fn gap(ranges: &[Span], offsets: &[u64], tensor: usize, size: u64) -> Option<u64> {
     let own = ranges[tensor];
     let mut offset = 0;

@@ -1,20 +1,19 @@
 //! Stack and greedy: the packer made for training steps.
 //!
-//! What the forward pass keeps for the backward pass is nested in time: the last tensor kept is the first one read. So
-//! the tensors alive at the turn are stacked, those needed longest at the bottom, and the stack is dense on both sides
-//! of the turn. Everything else lives for a few operations only and is placed above the stack, the largest first, in
-//! the smallest gap between its contemporaries. Tensors around the turn that are short-lived themselves are no part of
-//! the stack: a dense order of theirs would be a dead weight on one side of the turn.
+//! Saved tensors are nested in time: the last tensor saved is the first one read. So the tensors alive at the turn are stacked, those needed
+//! longest at the bottom, and the stack is dense on both sides of the turn. All other tensors live for a few operations only. They are placed
+//! above the stack, the largest first, in the smallest gap between the tensors that live at the same time. Tensors around the turn that are
+//! short-lived themselves are no part of the stack: packed densely, they would waste memory on one side of the turn.
 //!
-//! Gradients of parameters whose updates wait for others are many and small, and live through much of the backward pass. While they
-//! gather, the stack shrinks: so they are piled from the other end, downwards from the lower bound.
+//! Gradients of parameters whose updates wait for others are many and small, and live through much of the backward pass. While they gather, the
+//! stack shrinks: so they are piled from the other end, downwards from the lower bound.
 
 use super::Span;
 
-/// Links a tensor in the lists of live transients.
+/// The links of each tensor in the lists of live transients.
 pub(super) const LINKS: usize = 4;
 
-/// The packer's scratch memory, as long as the spans where nothing else is said.
+/// The packer's scratch memory, as long as the spans unless a field says otherwise.
 pub(super) struct Scratch<'a> {
     /// For each moment the last transient placed that begins there, as index + 1.
     pub(super) begins: &'a mut [u32],
@@ -26,21 +25,21 @@ pub(super) struct Scratch<'a> {
     pub(super) linked: &'a mut [u32],
     /// For each link the one before it in the same list, as index + 1.
     pub(super) links: &'a mut [u32],
-    /// Height of the stack at each moment.
+    /// The height of the stack at each moment.
     pub(super) heights: &'a mut [u64],
-    /// Where the pile begins at each moment.
+    /// The lower end of the pile at each moment.
     pub(super) ceilings: &'a mut [u64],
-    /// Beginnings of the contemporaries of one transient, ascending.
+    /// Starts of the tensors that live at the same time as one transient, ascending.
     pub(super) starts: &'a mut [u64],
     /// Their ends.
     pub(super) ends: &'a mut [u64],
 }
 
-/// A tensor is small where it has less than one part in this many of the lower bound.
+/// The divisor of the lower bound below which a tensor is small.
 pub(super) const SMALL: u64 = 100;
 
-/// Which tensors are stacked: those alive at the moment `turn` that live for more than `short` moments. And which are piled, downwards from
-/// `top`, the lower bound: ones of fewer than `small` bytes that begin later and live for `long` moments.
+/// The choice of tensors that are stacked or piled. Stacked are those alive at the moment `turn` that live for more than `short` moments. Piled,
+/// downwards from the lower bound `top`, are those of fewer than `small` bytes that begin later and live for more than `long` moments.
 #[derive(Clone, Copy)]
 pub(super) struct Stacked {
     pub(super) turn: u32,
@@ -48,7 +47,7 @@ pub(super) struct Stacked {
     pub(super) long: u32,
     pub(super) small: u64,
     pub(super) top: u64,
-    /// Contemporaries looked at and moved, a tensor, before the packer gives up.
+    /// The number of other tensors looked at and moved, for each tensor, before the packer gives up.
     pub(super) patience: usize,
 }
 
@@ -68,11 +67,11 @@ pub(super) struct Orders<'a> {
     pub(super) by_first: &'a [u32],
     pub(super) by_last: &'a [u32],
     pub(super) by_size: &'a [u32],
-    /// The order in which tensors are piled, where that is not the one in which they begin.
+    /// The order in which tensors are piled; `None` for the one in which they begin.
     pub(super) nested: Option<&'a [u32]>,
 }
 
-/// Writes offsets and returns their size, or `None` if the search gets too long.
+/// Writes offsets and returns the size of the packing. `None` if the search gets too long, or the pile meets the stack.
 pub(super) const fn pack(
     spans: &[Span],
     orders: Orders<'_>,
@@ -128,7 +127,7 @@ pub(super) const fn pack(
         if stacked.contains(span) || stacked.is_piled(span) {
             continue;
         }
-        // The stack grows until the turn and shrinks from there: its height over a life is that at one moment.
+        // The stack grows until the turn and shrinks from there: its height over a live range is that at one moment.
         let highest = if span.last < stacked.turn {
             span.last
         } else if span.first > stacked.turn {
@@ -139,7 +138,7 @@ pub(super) const fn pack(
         let mut low = heights[highest as usize];
 
         let mut ceiling = u64::MAX;
-        // Contemporaries: those that live on into the first moment, and those that begin during the life.
+        // Tensors that live at the same time: those that live on into the first moment, and those that begin during the live range.
         let mut found = 0;
         let mut looks = 0;
         let mut link = lives[span.first as usize];
@@ -179,7 +178,7 @@ pub(super) const fn pack(
         }
         patience -= looks;
 
-        // The smallest gap that holds the tensor, else the first place above all.
+        // The smallest gap that holds the tensor, else the first place above all others.
         let mut tightest = u64::MAX;
         let mut offset = 0;
         let mut gap = 0;
@@ -198,7 +197,7 @@ pub(super) const fn pack(
             gap += 1;
         }
         if tightest == u64::MAX {
-            // Above all, and where that is in the pile, above the pile.
+            // Above all others or, if that is in the pile, above the pile.
             offset = if span.bytes <= ceiling.saturating_sub(low) || low > stacked.top { low } else { stacked.top };
         }
         offsets[id] = offset;
@@ -251,7 +250,7 @@ const fn spread(heights: &mut [u64], moments: usize, turn: usize, top: u64) {
     }
 }
 
-/// Piles tensors downwards from the top; the lowest one that is alive is where others end. Returns whether the pile stays above the stack.
+/// Piles tensors downwards from the top, each below the lowest one that is alive. Returns true if the pile stays above the stack.
 const fn pile(
     spans: &[Span],
     orders: Orders<'_>,
@@ -275,7 +274,7 @@ const fn pile(
         let (first, last) = (span.first as usize, span.last as usize);
         let mut lowest = if ceilings[first] < stacked.top { ceilings[first] } else { stacked.top };
         if orders.nested.is_some() {
-            // In the order in which they begin, none of those before has a lower end later on.
+            // Needed for nested orders only: in the order in which tensors begin, none of those before has a lower end later on.
             let mut moment = first;
             while moment <= last {
                 if ceilings[moment] < lowest {
@@ -290,7 +289,7 @@ const fn pile(
         offsets[id] = lowest - span.bytes;
         let mut moment = first;
         while moment <= last {
-            // What is piled later lies lower, and may end sooner.
+            // A tensor that is piled later is lower, and may end sooner.
             ceilings[moment] = lowest - span.bytes;
             moment += 1;
         }
@@ -309,7 +308,7 @@ const fn has_pile(ceilings: &[u64], moments: usize) -> bool {
     false
 }
 
-/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start. Returns how many were looked at.
+/// Adds `start..start + bytes` to the first `count` entries, which are sorted by start. Returns the number of entries looked at.
 const fn insert(starts: &mut [u64], ends: &mut [u64], count: usize, start: u64, bytes: u64) -> usize {
     let mut at = count;
     while at > 0 && starts[at - 1] > start {

@@ -1,15 +1,15 @@
 //! A check of finished packings that shares no idea with the packers.
 //!
-//! A sweep over time keeps tensors in a list ordered by address. A tensor that begins must lie between the two nearest in that list that are
-//! still alive, inside the arena, and aligned; those between them that are not leave the list. Nothing is taken on trust: the sweep also
-//! checks that it visits every tensor once, in the order of time.
+//! A sweep over time keeps tensors in a list ordered by address. A tensor that begins must fit between the two nearest in that list that are
+//! still alive, inside the arena, and aligned. Dead tensors between those two leave the list. Nothing is trusted: the sweep also checks that it
+//! visits every tensor once, in the order of time.
 //!
-//! Const evaluation pays for every index, so that what is known of a tensor is read at once. Where an order says which tensor lies right
-//! below another when that one begins, as for a packing that the macro carried, nothing is searched: [`follow`].
+//! Const evaluation pays for every index, so that all that is known of a tensor is read at once. If an order says which tensor is directly below
+//! another when that one begins, as for a packing that the macro carried, nothing is searched: [`follow`].
 
 use super::{LiveRange, order};
 
-/// No tensor.
+/// The number that stands for no tensor.
 const NONE: u32 = u32::MAX;
 
 /// A tensor that the sweep has seen.
@@ -24,7 +24,7 @@ pub(super) struct Seen {
     place: Place,
 }
 
-/// Where a tensor is in the sweep.
+/// The progress of a tensor in the sweep.
 #[derive(Clone, Copy)]
 enum Place {
     Ahead,
@@ -32,21 +32,21 @@ enum Place {
     Passed,
 }
 
-/// Before the sweep.
+/// A tensor before the sweep.
 pub(super) const AHEAD: Seen = Seen { start: 0, end: 0, last: 0, below: NONE, above: NONE, place: Place::Ahead };
 
-/// Words of scratch memory a tensor.
+/// Words of scratch memory for each tensor.
 pub(super) const WORDS: usize = 4;
 
-/// Scratch memory, as long as there are tensors: what was [`AHEAD`], and 0.
+/// Scratch memory, as long as there are tensors: `seen` must be [`AHEAD`], and the rest 0.
 pub(super) struct Scratch<'a> {
     pub(super) seen: &'a mut [Seen],
     pub(super) words: &'a mut [[u32; WORDS]],
     pub(super) keys: &'a mut [u64],
 }
 
-/// Whether `offsets` is a valid packing into `size` bytes. `below` has for each tensor the number of one, and one more, that may lie right below
-/// it when it begins, or 0; or it is empty. It says where to look first, and nothing else.
+/// True if `offsets` is a valid packing into `size` bytes. `below` has for each tensor the index + 1 of one that may be directly below it when it
+/// begins, or 0; or it is empty. It says only where to look first.
 pub(super) const fn verify(
     ranges: &[LiveRange],
     offsets: &[u64],
@@ -87,11 +87,11 @@ const fn clear(seen: &mut [Seen]) {
     }
 }
 
-/// Whether tensors that come in the order of time, each right above what `below` says, or at the bottom of the list, are a valid packing.
-/// Where it says something else than the list, or they do not come in that order, the answer is no, and means nothing.
+/// True if tensors in the order of time are a valid packing, each directly above the one that `below` names. A tensor for which it names none is
+/// at the bottom of the list. False means nothing: `below` may differ from the list, or tensors may come in another order.
 ///
-/// A tensor that is alive has begun, and none that is alive leaves the list. So a tensor above one that is alive and ends below it is in its
-/// place if the next one above that is alive begins above it.
+/// A tensor that is alive has begun, and none that is alive leaves the list. So a tensor has a valid place if it is above a live one that ends
+/// below it, and if the next live one above it begins above it.
 const fn follow(
     ranges: &[LiveRange],
     (offsets, size, alignment): (&[u64], u64, u64),
@@ -108,7 +108,7 @@ const fn follow(
         }
         now = first;
         let low = below[id] as usize;
-        // What begins later is not what lay below when this began.
+        // A tensor that begins later was not below this one when it began.
         let is_lowest = low == 0 || low > id;
         let mut high = lowest;
         if is_lowest {
@@ -133,7 +133,7 @@ const fn follow(
         if start > room || bytes > room - start {
             return false;
         }
-        // What ends before it begins is alive when it begins.
+        // A tensor that ends before it begins is alive when it begins.
         let last = if last < now { now } else { last };
         seen[id] = Seen { start, end: start + bytes, last, below: NONE, above: high, place: Place::Listed };
         id += 1;
@@ -141,10 +141,10 @@ const fn follow(
     true
 }
 
-/// A tensor begins before the one that came before it.
+/// The error of a tensor that begins before the one that came before it.
 struct OutOfOrder;
 
-/// Visits the tensors in an order, or as they come. `guesses` are numbers of tensors and one more: 0 is none.
+/// Visits the tensors in an order, or as they come, and returns true if the packing is valid. `guesses` are index + 1 of tensors: 0 is none.
 const fn sweep(
     ranges: &[LiveRange],
     (offsets, size, alignment): (&[u64], u64, u64),
@@ -152,8 +152,8 @@ const fn sweep(
     by_first: Option<&[u32]>,
     seen: &mut [Seen],
 ) -> Result<bool, OutOfOrder> {
-    // `near` is where the last search ended: tensors that follow one another in time are close in address, so searching from there, or from a
-    // guess, is what makes the sweep nearly linear.
+    // `near` is where the last search ended. Tensors that follow one another in time are close in address, so that searching from there, or from
+    // a guess, makes the sweep nearly linear.
     let (mut lowest, mut near) = (NONE, NONE);
     let mut now = 0;
     let mut begun = 0;
@@ -180,7 +180,7 @@ const fn sweep(
         if guess != 0 && guess as usize <= seen.len() && matches!(seen[guess as usize - 1].place, Place::Listed) {
             near = guess - 1;
         }
-        // The last one that does not begin above it, and what comes next.
+        // The last one that does not begin above it, and the one after that.
         let (mut low, mut high) = (near, lowest);
         while low != NONE {
             let other = seen[low as usize];
@@ -227,7 +227,7 @@ const fn sweep(
             lowest = id as u32;
         }
         near = id as u32;
-        // What ends before it begins is alive when it begins.
+        // A tensor that ends before it begins is alive when it begins.
         let last = if last < first { first } else { last };
         seen[id] = Seen { start, end, last, below: low, above: high, place: Place::Listed };
     }
@@ -243,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// What tables have needs no search: tensors in the order of time, and what lay below each.
+        /// Carried tables need no search: they have tensors in the order of time, and what is directly below each.
         #[test]
         fn a_carried_packing_is_followed(tensors in prop::collection::vec((1u64..9, 0u32..20, 0u32..10), 0..40)) {
             let range = |(bytes, first, more)| LiveRange { bytes: bytes * ALIGNMENT, first, last: first + more };
