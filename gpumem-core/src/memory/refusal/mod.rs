@@ -1,7 +1,7 @@
 //! The refusal: one text that says what a network needs, what the card has, and what would fit.
 //!
-//! Everything in it was computed: an alternative is printed only if a plan of it was made and fits. The search runs only
-//! when a card is too small, and tries the lower bound, which is cheap, before it makes a plan.
+//! Everything in it was computed: an alternative is printed only if a plan of it was made and fits. The search runs only when a card is too
+//! small, and tries the lower bound, which is cheap, before it makes a plan.
 
 use crate::cards::ALL;
 use crate::memory::budget::{Budget, Line, MANY, Plan, PlanError, TOO_MANY};
@@ -27,10 +27,10 @@ use target::{Target, Targets};
 /// The text of a refusal.
 pub type Text = Message<4096>;
 
-/// The most cards that are too small which are named.
+/// The most cards that are named as too small.
 const MOST_CARDS: usize = 8;
 
-/// The most cards that would fit which are named.
+/// The most cards that are named as large enough.
 const MOST_FITTING: usize = 5;
 
 /// Columns of the table: labels and right ends of values, in two columns.
@@ -38,26 +38,26 @@ const LEFT: usize = 2;
 const LEFT_VALUE: usize = 25;
 const RIGHT: usize = 29;
 const RIGHT_VALUE: usize = 51;
-/// Where the lines below the table begin.
+/// The column at which lines below the table begin.
 const DETAIL: usize = 16;
 
-/// Bytes that an arena with `transients` tensors inside the step may have for all cards that it is aimed at, where there are so many
-/// that packing them would take seconds for nothing: see [`plan_within`](crate::memory::budget::plan_within). The largest number
-/// where it is to be packed in any case.
+/// Returns the largest arena with `transients` tensors that is worth packing, in bytes. Packing many tensors takes seconds, and is for nothing if
+/// the arena is too large for a target card: see [`plan_within`](crate::memory::budget::plan_within). `u64::MAX` if the arena is packed in any
+/// case.
 pub const fn limit(transients: usize, aim: &Aim<'_>) -> u64 {
     if transients <= MANY || aim.environment.is_unchecked() {
         return u64::MAX;
     }
     match aim.targets() {
         Ok(targets) => targets.room(),
-        // The variable is refused.
+        // The variable itself is refused.
         Err(_) => u64::MAX,
     }
 }
 
-/// The largest batch that fits every card of `aim`: that of `batch: Largest` and of `max_batch!`. 0 where not even one sample does.
+/// Returns the largest batch that fits every card of `aim`, for `batch: Largest` and `max_batch!`. 0 if not even one sample fits.
 ///
-/// Fails to compile where there is no card, unless the check is left out: then it is 1.
+/// Fails to compile if there is no card, unless the check is left out: then it is 1.
 #[track_caller]
 pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precision, aim: &Aim<'_>) -> u64 {
     match aim.targets() {
@@ -65,14 +65,14 @@ pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precisi
         Ok(_) if !aim.environment.is_unchecked() => panic!(
             "the largest batch is that of a card: name one, as `cards: [RTX_3060]`, or as `cargo check --features gpumem/rtx3060`"
         ),
-        // What is wrong with a variable is said where the plan is checked.
+        // Mistakes in variables are reported when the plan is checked.
         _ => 1,
     }
 }
 
-/// Returns the batch of `batch: Largest` that was found while the network was lowered, for cards that leave an arena `room` bytes. That it fits
-/// is checked with the plan for it, as any batch is. Searches it here if the cards leave it another number of bytes: then what was known while
-/// the network was lowered does not hold.
+/// Returns the batch of `batch: Largest` that was found during lowering, for cards that leave an arena `room` bytes. The plan of this batch is
+/// checked like that of any batch. If the cards leave another number of bytes, the batch is searched here: then facts that were known during
+/// lowering do not hold.
 #[track_caller]
 pub const fn largest_found<const N: usize>(
     tables: &Tables,
@@ -86,7 +86,7 @@ pub const fn largest_found<const N: usize>(
     }
 }
 
-/// Refuses the crate, with one panic, if `plan` does not fit every card that it is aimed at. See [`refusal`].
+/// Refuses the crate, with one panic, if `plan` does not fit every target card. See [`refusal`].
 #[track_caller]
 pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) {
     if !aim.environment.is_unchecked()
@@ -96,7 +96,7 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
     }
 }
 
-/// The same where something is known of other programs.
+/// Refuses the crate as [`check`] does, and prints the alternatives in `remedies`.
 #[track_caller]
 pub const fn check_with<const N: usize>(
     name: &str,
@@ -112,12 +112,12 @@ pub const fn check_with<const N: usize>(
     }
 }
 
-/// The text that refuses network `name`, or `None` if its plan fits every card that it is aimed at.
+/// Returns the text that refuses network `name`; `None` if its plan fits every target card.
 pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
     refusal_with(name, tables, plan, aim, Remedies::UNKNOWN)
 }
 
-/// The same where something is known of other programs.
+/// Returns the text of [`refusal`] with the alternatives in `remedies`; `None` if the plan fits every target card.
 pub const fn refusal_with<const N: usize>(
     name: &str,
     tables: &Tables,
@@ -190,7 +190,7 @@ const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
     }
 }
 
-/// What is needed of each card that is too small, and what it has, the smallest first.
+/// Appends what is needed on each card that is too small, and what it has, the smallest first.
 const fn append_misfits(text: &mut Text, targets: &Targets<'_>, arena: u64, needs: &str) {
     let mut named = 0;
     let mut previous = None;
@@ -208,7 +208,7 @@ const fn append_misfits(text: &mut Text, targets: &Targets<'_>, arena: u64, need
     }
 }
 
-/// Who asked for the cards that are too small, as far as they are named.
+/// Appends who asked for the cards that are too small, as far as they are named.
 const fn append_origins(text: &mut Text, targets: &Targets<'_>, arena: u64) {
     append_label(text, "aimed by");
     let mut named = 0;
@@ -225,7 +225,7 @@ const fn append_origins(text: &mut Text, targets: &Targets<'_>, arena: u64) {
     }
 }
 
-/// The lines of the budget in two columns. Small lines are left out, except the four that are looked for.
+/// Appends the lines of the budget in two columns. Small lines are left out, except the four that readers look for.
 const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
     let mut alignment = budget.get(Line::Arena);
     let mut part = 0;
@@ -233,7 +233,7 @@ const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
         alignment -= budget.get(Line::ALL[part]);
         part += 1;
     }
-    // First those that are looked for, then the others.
+    // First the lines that readers look for, then the others.
     let lines = [
         (Line::Weights, true),
         (Line::Optimizer, tables.training),
@@ -280,7 +280,7 @@ const fn append_label(text: &mut Text, label: &str) {
     text.text("\n").pad_to(LEFT).text(label).pad_to(DETAIL);
 }
 
-/// The operation at which most bytes are live, and the largest tensor.
+/// Appends the operation at which most bytes are live, and the largest tensor.
 pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budget) {
     if let Some((phase, row)) = tag(tables.operation_tags, budget.peak) {
         append_label(text, "peak at");
@@ -308,7 +308,7 @@ pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budge
     }
 }
 
-/// What and whose the entry `index` of a table of tags is.
+/// Returns the kind and the layer row of an entry in a table of tags. `None` if there is no such entry.
 const fn tag(tags: &[u8], index: u32) -> Option<(u8, u16)> {
     let at = index as usize * 4;
     if at + 4 > tags.len() {
@@ -321,7 +321,7 @@ const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
     if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
 }
 
-/// Begins what a step fits with, behind so many others: a line each.
+/// Begins the line of an alternative, after `found` others.
 const fn append_remedy(text: &mut Text, found: usize) {
     if found == 0 {
         append_label(text, "fits with");
@@ -330,8 +330,8 @@ const fn append_remedy(text: &mut Text, found: usize) {
     }
 }
 
-/// What fits into the cards: other programs, another precision, another batch, the cheapest first. Each was planned. What costs less is enough
-/// where there is much of it, but the batch is always told. Returns whether the search came to an end.
+/// Appends what fits into the cards: other programs, another precision, another batch, the cheapest first. Each was planned. If enough cheap ones
+/// fit, dearer ones are left out, but the batch is always printed. Returns true if the search came to an end.
 const fn append_alternatives<const N: usize>(
     text: &mut Text,
     tables: &Tables,
@@ -358,7 +358,7 @@ const fn append_alternatives<const N: usize>(
     let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
     if found == 0 && is_known {
         append_label(text, "fits with");
-        // Without any room for a network, a smaller one does not help.
+        // Without any memory for a network, a smaller one does not help.
         text.text(if room > 0 { "nothing that was planned: make the network smaller, " } else { "nothing: " });
         text.text(if headroom > 0 { "leave less headroom, " } else { "" });
         text.text(if headroom > 0 || room > 0 { "or " } else { "" }).text("aim at a larger card");
@@ -367,7 +367,7 @@ const fn append_alternatives<const N: usize>(
     is_known
 }
 
-/// Appends what a step needs at least where no batch fits, and what takes the room.
+/// Appends what a step needs at least if no batch fits, and what takes the memory.
 const fn append_least<const N: usize>(
     text: &mut Text,
     tables: &Tables,
@@ -408,8 +408,8 @@ const fn append_least<const N: usize>(
     }
 }
 
-/// What fits into an arena of `room` bytes of the step that is written: a shorter cache, another precision, the one with more digits first.
-/// `found` were told before; returns how many were then. `mixed` are the bytes of the step in mixed precision where that is another program.
+/// Appends changes of the user's step that fit into `room` bytes: a shorter cache, or another precision. The precision with more digits comes
+/// first. `found` were printed before; returns the new number. `mixed` are the bytes of the step in mixed precision if that is another program.
 const fn append_settings<const N: usize>(
     text: &mut Text,
     tables: &Tables,
@@ -428,7 +428,7 @@ const fn append_settings<const N: usize>(
     let tried = [Precision::Mixed(Half::Bf16), Precision::Bf16];
     let mut i = 0;
     while i < tried.len() {
-        // Mixed precision is a way to train: inference has no master copies. Where a batch is split, its step is another program.
+        // Mixed precision is a way to train: inference has no master copies. If a batch is split, its step is another program.
         let fits = match mixed {
             Some(arena) if tried[i].has_master() && tables.micro_batches > 1 => arena <= room,
             _ => {
@@ -446,7 +446,7 @@ const fn append_settings<const N: usize>(
     found
 }
 
-/// The smallest cards with room for `arena`.
+/// Appends the smallest cards with enough memory for `arena`.
 pub(crate) const fn append_fitting_cards(text: &mut Text, arena: u64, headroom: u64) {
     append_label(text, "fits on");
     let mut found = 0;

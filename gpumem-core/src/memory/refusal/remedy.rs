@@ -1,29 +1,29 @@
-//! What is told of other programs of a step that is refused: which they are was found, and planned, while the network was lowered.
+//! Alternatives to a step that is refused: other programs of it, which were planned while the network was lowered.
 
 use super::{Text, append_label, append_remedy};
 use crate::number::Coding;
 use crate::train::Offload;
 
-/// What is known, where a step is refused, of other programs of it.
+/// The alternatives to a step that is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedies {
-    /// Bytes of the arena without recomputation, where all that helps is computed a second time.
+    /// Bytes of the arena without recomputation; `None` unless the step recomputes all that helps.
     pub without: Option<u64>,
-    /// Steps that fit, the cheapest first.
+    /// Alternatives that fit, the cheapest first; `None` after the last one.
     pub planned: [Option<Remedy>; Remedies::MOST],
-    /// Bytes of the arena of a step in f32 under `precision: Mixed(Bf16)`, where its batch is split and it was planned.
+    /// Bytes of the arena of an f32 step under `precision: Mixed(Bf16)`. `None` unless its batch is split and it was planned.
     pub mixed: Option<u64>,
 }
 
 impl Remedies {
-    /// The most that are told.
+    /// The most alternatives that are printed.
     pub const MOST: usize = 3;
 
-    /// Nothing.
+    /// No alternatives.
     pub const UNKNOWN: Remedies = Remedies { without: None, planned: [None; Remedies::MOST], mixed: None };
 
-    /// Appends those that fit into `room` bytes and offload something, or those that do not, behind so many others and up to
-    /// [`Remedies::MOST`] with these. Returns how many there are then.
+    /// Appends alternatives that fit into `room` bytes: either those that offload something or those that do not. `found` were printed before,
+    /// and there are at most [`Remedies::MOST`] with these. Returns the new number.
     pub(super) const fn append(&self, text: &mut Text, offloads: bool, room: u64, mut found: usize) -> usize {
         let mut i = 0;
         while i < Remedies::MOST && found < Remedies::MOST {
@@ -40,7 +40,7 @@ impl Remedies {
         found
     }
 
-    /// Appends what is told of a step with all recomputation that helps, on a card that takes `reserve` bytes.
+    /// Appends a line about a step with all recomputation that helps, on a card that takes `reserve` bytes.
     pub(super) const fn append_recomputed(&self, text: &mut Text, reserve: u64) {
         if let Some(without) = self.without {
             append_label(text, "checkpoint");
@@ -50,22 +50,22 @@ impl Remedies {
     }
 }
 
-/// A step that was planned, by what is written in another way: one thing, or several where none is enough.
+/// An alternative: a planned step with one change, or several if none alone is enough. A change that it does not make is `None`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remedy {
     /// Bytes of the arena.
     pub arena: u64,
-    /// `InplaceAbn` for each `BatchNorm2d` and the `LeakyRelu` behind it.
+    /// `InplaceAbn` for each `BatchNorm2d` and the `LeakyRelu` after it.
     pub in_place: Option<Slopes>,
-    /// The number of chunks in which logits are there.
+    /// The number of chunks of the logits.
     pub chunks: Option<u64>,
-    /// The number of parts that the batch runs in.
+    /// The micro-batches of the batch.
     pub split: Option<Split>,
-    /// How weights inside `lora` are kept that are in the network's format.
+    /// The format of quantized weights inside `lora`, instead of the network's format.
     pub base: Option<Coding>,
-    /// What lies in host memory.
+    /// The tensors that are in host memory.
     pub offload: Option<Offloaded>,
-    /// What `checkpoint: Auto` takes, where that is needed: floating-point operations and time, in thousandths of the step. See
+    /// The cost of `checkpoint: Auto`, if that is needed: floating-point operations and time, in thousandths of the step. See
     /// [`Leaner::more`](crate::lower::Leaner).
     pub more: Option<[u64; 2]>,
 }
@@ -73,39 +73,39 @@ pub struct Remedy {
 /// The slopes of `LeakyRelu`s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slopes {
-    /// All are what is meant where none is written.
+    /// All slopes are the default.
     Default,
-    /// Some are others.
+    /// Some slopes are not the default.
     Written,
 }
 
-/// A batch in parts.
+/// A batch that is split into micro-batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// How many.
+    /// The number of micro-batches.
     pub micro_batches: u64,
-    /// Whether batch normalisation then looks at parts.
+    /// True if batch normalisation then takes its statistics over micro-batches.
     pub has_statistics: bool,
 }
 
-/// What lies in host memory.
+/// Tensors that are in host memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloaded {
-    /// Which.
+    /// The kind of these tensors.
     pub what: Offload,
-    /// Bytes that go over the bus each step, in and out together.
+    /// Bytes that cross the bus in each step, both directions together.
     pub moved: u64,
-    /// Milliseconds that this takes at least: see [`Budget::bus_ms`](crate::memory::budget::Budget::bus_ms).
+    /// The least milliseconds that this takes: see [`Budget::bus_ms`](crate::memory::budget::Budget::bus_ms).
     pub ms: u64,
 }
 
 impl Remedy {
-    /// The step as it is written, in an arena of so many bytes.
+    /// Returns the step without any change, in an arena of this many bytes.
     pub const fn as_written(arena: u64) -> Remedy {
         Remedy { arena, in_place: None, chunks: None, split: None, base: None, offload: None, more: None }
     }
 
-    /// Appends what is to be written.
+    /// Appends the text that the user is to write.
     const fn append(&self, text: &mut Text) {
         let mut between = "";
         if let Some(slopes) = self.in_place {

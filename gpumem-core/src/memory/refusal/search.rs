@@ -1,18 +1,18 @@
-//! The search for what would fit.
+//! The search for a batch, a cache or a precision that would fit.
 
 use crate::memory::budget::{Lasting, Line, Plan, fitting_plan, lower_bound, plan_within};
 use crate::memory::bytes::{element_bytes, padded, tensor_bytes};
 use crate::memory::tables::{Tables, samples};
 use crate::number::Precision;
 
-/// What the search for a batch found.
+/// The result of a search for a batch.
 #[derive(Clone, Copy)]
 pub(super) enum Search {
     /// A plan of this batch was made, and fits.
     Fits(u64),
-    /// What lasts from step to step does not fit.
+    /// Tensors that last from step to step do not fit.
     Lasting,
-    /// It does, but one sample needs an arena of at least this many bytes.
+    /// They do, but one sample needs an arena of at least this many bytes.
     OneSample(u64),
     /// One sample may fit, but none of the plans that were tried did.
     Unknown,
@@ -21,13 +21,13 @@ pub(super) enum Search {
 /// The most plans made for one answer.
 const MOST_PLANS: usize = 4;
 
-/// More tensors than these take the packers a tenth of a second and more.
+/// The number of tensors above which the packers take a tenth of a second or more.
 const SEVERAL: usize = 300;
 
-/// More samples than any card has room for: what has a batch of this size needs no memory for a sample.
+/// A number of samples above what any card has memory for. A network that fits with such a batch needs no memory for a sample.
 const MOST_SAMPLES: u64 = 1 << 32;
 
-/// Lower bounds at several batches.
+/// Lower bounds of the arena at several batches.
 struct Bounds<'a, const N: usize> {
     tables: &'a Tables,
     precision: Precision,
@@ -35,7 +35,7 @@ struct Bounds<'a, const N: usize> {
 }
 
 impl<const N: usize> Bounds<'_, N> {
-    /// Bytes that an arena for `batch` samples has at least. What cannot be counted counts as the largest number.
+    /// Returns the lower bound of an arena for `batch` samples, in bytes; `u64::MAX` if it cannot be counted.
     const fn arena(&self, batch: u64) -> u64 {
         let activations = lower_bound::<N>(self.tables, batch, self.precision);
         match (self.lasting.at_batch(self.tables, batch, self.precision), activations) {
@@ -49,8 +49,8 @@ impl<const N: usize> Bounds<'_, N> {
 }
 
 impl<const N: usize> Bounds<'_, N> {
-    /// The largest batch whose bound has at most `room` bytes, between a batch whose bound has and one whose bound has not; each with its
-    /// bound.
+    /// Returns the largest batch whose bound has at most `room` bytes. It is searched between a batch whose bound fits and one whose bound does
+    /// not, each given with its bound.
     const fn largest(
         &self,
         [mut low, mut low_bytes]: [u64; 2],
@@ -84,8 +84,8 @@ impl<const N: usize> Bounds<'_, N> {
     }
 }
 
-/// The most steps that a cache can have in an arena of at most `room` bytes, everything else being as it is, if it is not as long
-/// already. Padding is counted in full, so that it always fits.
+/// Returns the most time steps that a cache can have in an arena of `room` bytes. Everything else stays unchanged. `None` if not one fits, or the
+/// cache is no longer than that already. Padding is counted in full, so that it always fits.
 pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Option<u64> {
     let element = element_bytes(plan.precision);
     let (mut cache, mut step, mut padding, mut most) = (0, 0, 0, 0);
@@ -93,7 +93,7 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
     while i < tables.caches.len() {
         let [role, row, steps, count] = tables.caches[i];
         i += 1;
-        // What is no larger for more steps is among the rest.
+        // Entries that do not grow with the time steps are counted with the rest.
         if steps == 0 {
             continue;
         }
@@ -116,12 +116,12 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
     if steps > 0 && steps < most { Some(steps) } else { None }
 }
 
-/// The largest batch below that of `plan` whose arena is at most `room` bytes.
+/// Returns the largest batch below that of `plan` whose arena is at most `room` bytes.
 ///
 /// Looks for the largest batch whose lower bound fits, then makes plans from there downwards. Bytes need not grow
 /// with every sample (padding), so a larger batch may exist; the one returned fits.
 ///
-/// Where a batch is split, it is searched among those that have as many samples in each part.
+/// If a batch is split, only multiples of the number of micro-batches are searched.
 pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Search {
     let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     if plan.start(Line::BatchIo) > room {
@@ -141,7 +141,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     }
     let high_bytes = plan.budget.lower_bound;
     let (low, low_bytes) = if high_bytes <= room {
-        // Only the plan of this batch is too large: the one below is worth a plan.
+        // Only the plan of this batch is too large: the batch below is worth a plan.
         (high - 1, bounds.arena(high - 1))
     } else {
         (1, low_bytes)
@@ -162,12 +162,12 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
     Search::Unknown
 }
 
-/// The largest batch whose plan has an arena of at most `room` bytes: that of `batch: Largest`. 0 where not even one sample fits, or
-/// nothing can be counted.
+/// Returns the largest batch whose plan has an arena of at most `room` bytes, for `batch: Largest`. 0 if not even one sample fits, or nothing can
+/// be counted.
 ///
-/// It is the largest whose lower bound fits, or where its plan is above the bound the first one below it whose plan fits. Of many tensors,
-/// which take long to pack, it is one below it whose plan fits: the batch falls by the share by which its plan is too large.
-/// Where a batch is split, it is a multiple of its parts.
+/// It is the largest batch whose lower bound fits. If its plan does not, it is the first one below whose plan fits. Many tensors take long to
+/// pack: then the batch falls by the share by which its plan is too large, until a plan fits. If a batch is split, it is a multiple of their
+/// number.
 pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: Precision, room: u64) -> u64 {
     let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     let Ok(lasting) = Lasting::new(tables, 1, precision) else { return 0 };
@@ -203,7 +203,7 @@ pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: 
     batch.saturating_mul(parts)
 }
 
-/// Whether the plan at another precision fits into `room` bytes.
+/// True if the plan at another precision fits into `room` bytes.
 pub(super) const fn precision_fits<const N: usize>(
     tables: &Tables,
     batch: u64,

@@ -1,4 +1,4 @@
-//! The cards that a network is checked against, and who asked for each.
+//! The target cards that a network is checked against, and who asked for each.
 
 use super::{Environment, Text};
 use crate::cards::{Card, VramError, find, parse_vram, reserve_of_size};
@@ -7,7 +7,7 @@ use crate::message::same;
 /// The most names or sizes in one environment variable.
 const MOST_NAMED: usize = 64;
 
-/// What a network is checked against.
+/// The target cards of a network, as the user names them.
 #[derive(Clone, Copy, Debug)]
 pub struct Aim<'a> {
     /// The cards of `TRAIN` or `INFER`.
@@ -16,18 +16,18 @@ pub struct Aim<'a> {
     pub selected: &'a [Card],
     /// Bytes of each card that stay free.
     pub headroom: u64,
-    /// What environment variables add or put in the place of these.
+    /// The environment variables that add cards or replace these.
     pub environment: Environment<'a>,
 }
 
 impl<'a> Aim<'a> {
-    /// These cards, and nothing from outside.
+    /// Returns an aim at these cards, without environment variables.
     pub const fn at(cards: &'a [Card]) -> Aim<'a> {
         Aim { cards, selected: &[], headroom: 0, environment: Environment::NONE }
     }
 
-    /// Bytes that an arena may have for all of them; the largest number where there is none, or nothing is checked. A variable that
-    /// cannot be read is refused elsewhere.
+    /// Returns the bytes that an arena may have on all target cards. `u64::MAX` if there is none, or nothing is checked. A variable that cannot
+    /// be read is refused elsewhere.
     pub const fn room(&self) -> u64 {
         match self.targets() {
             Ok(targets) if !self.environment.is_unchecked() => targets.room(),
@@ -35,7 +35,7 @@ impl<'a> Aim<'a> {
         }
     }
 
-    /// The cards and sizes, or what is wrong with a variable or a card.
+    /// Returns the cards and sizes. Fails if there is a mistake in a variable or a card.
     pub(super) const fn targets(&self) -> Result<Targets<'a>, Bad<'a>> {
         let (mut cards, mut selected) = (self.cards, self.selected);
         let mut named = Named { cards: [None; MOST_NAMED], sizes: [0; MOST_NAMED], count: 0 };
@@ -89,8 +89,7 @@ impl<'a> Aim<'a> {
         Ok(Targets { cards, selected, named, headroom })
     }
 
-    /// Whether one of the cards that were named has at least this compute capability, or none was named. A variable that cannot
-    /// be read names none.
+    /// True if one of the named cards has at least this compute capability, or none is named. A variable that cannot be read names none.
     pub(crate) const fn reaches(&self, major: u8) -> bool {
         let targets = match self.targets() {
             Ok(targets) => targets,
@@ -111,7 +110,7 @@ impl<'a> Aim<'a> {
     }
 }
 
-/// The first of the cards that the CUDA backend does not run on.
+/// Returns the first of the cards that the CUDA backend does not run on; `None` if there is none.
 const fn too_old(cards: &[Card]) -> Option<&Card> {
     let mut i = 0;
     while i < cards.len() {
@@ -123,7 +122,7 @@ const fn too_old(cards: &[Card]) -> Option<&Card> {
     None
 }
 
-/// A variable's value, unless it is empty.
+/// Returns a variable's value; `None` if it is unset or empty.
 const fn value(variable: Option<&str>) -> Option<&str> {
     match variable {
         Some(value) if !value.trim_ascii().is_empty() => Some(value.trim_ascii()),
@@ -131,7 +130,7 @@ const fn value(variable: Option<&str>) -> Option<&str> {
     }
 }
 
-/// The first element of a list with commas that is not empty, and what follows it.
+/// Returns the first element of a list with commas that is not empty, and what follows it. `None` if all are empty.
 const fn next(list: &str) -> Option<(&str, &str)> {
     let mut list = list;
     while !list.is_empty() {
@@ -188,7 +187,7 @@ impl Bad<'_> {
     }
 }
 
-/// Who asked for a card.
+/// The setting that asked for a card.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
     /// `cards:` of the network.
@@ -211,7 +210,7 @@ impl Origin {
     }
 }
 
-/// A card that a network is aimed at.
+/// A target card.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) article: &'a str,
@@ -230,12 +229,12 @@ impl Target<'_> {
         arena.saturating_add(self.reserve).saturating_add(headroom) <= self.usable
     }
 
-    /// The largest arena that fits.
+    /// Returns the bytes of the largest arena that fits.
     const fn room(&self, headroom: u64) -> u64 {
         self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
     }
 
-    /// Appends who asked for it.
+    /// Appends who asked for the card.
     pub(super) const fn append_origin(&self, text: &mut Text) {
         self.origin.append(text, self.slug);
         if !matches!(self.origin, Origin::Vram) {
@@ -244,17 +243,17 @@ impl Target<'_> {
     }
 }
 
-/// What variables name.
+/// The cards and sizes that variables name.
 #[derive(Clone, Copy)]
 struct Named {
-    /// A card, or none for a size.
+    /// A card; `None` for a size.
     cards: [Option<&'static Card>; MOST_NAMED],
     sizes: [u64; MOST_NAMED],
     count: usize,
 }
 
 impl Named {
-    /// Whether there was room for one more.
+    /// Adds a card or a size. Returns false if there is no space for it.
     const fn add(&mut self, card: Option<&'static Card>, size: u64) -> bool {
         if self.count == MOST_NAMED {
             return false;
@@ -266,12 +265,12 @@ impl Named {
     }
 }
 
-/// The cards that a network is aimed at.
+/// The target cards of a network, with those that environment variables name.
 pub(super) struct Targets<'a> {
     cards: &'a [Card],
     selected: &'a [Card],
     named: Named,
-    /// Bytes of each that stay free.
+    /// Bytes of each card that stay free.
     pub(super) headroom: u64,
 }
 
@@ -280,7 +279,7 @@ impl<'a> Targets<'a> {
         self.cards.len() + self.selected.len() + self.named.count
     }
 
-    /// A card of a table; a size is none.
+    /// Returns a card of a table; `None` for a size.
     const fn card(&self, index: usize) -> Option<&'a Card> {
         if index < self.cards.len() {
             Some(&self.cards[index])
@@ -318,7 +317,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Appends what an arena of this size needs on a card that has no room for it, and what the card has.
+    /// Appends what an arena of this size needs on a card that is too small, and what that has.
     pub(super) const fn append_misfit(&self, text: &mut Text, index: usize, arena: u64) {
         let target = self.get(index);
         let total = arena.saturating_add(target.reserve);
@@ -333,7 +332,7 @@ impl<'a> Targets<'a> {
         text.text(" (over by ").bytes(total.saturating_add(self.headroom) - target.usable).text(")");
     }
 
-    /// Whether the same card comes earlier in the list.
+    /// True if an equal card comes earlier in the list.
     const fn is_repeated(&self, index: usize) -> bool {
         let this = self.get(index);
         let mut i = 0;
@@ -347,7 +346,7 @@ impl<'a> Targets<'a> {
         false
     }
 
-    /// The room on the tightest card.
+    /// Returns the bytes of the largest arena that fits all target cards.
     pub(super) const fn room(&self) -> u64 {
         let mut room = u64::MAX;
         let mut i = 0;
@@ -361,7 +360,7 @@ impl<'a> Targets<'a> {
         room
     }
 
-    /// Of the targets without room for `arena`, the one with the least memory that comes after `previous`.
+    /// Returns the target with the least memory after `previous` that is too small for `arena`; `None` if there is none.
     pub(super) const fn next_misfit(&self, arena: u64, previous: Option<usize>) -> Option<usize> {
         let mut next: Option<usize> = None;
         let mut i = 0;

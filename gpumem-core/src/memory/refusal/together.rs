@@ -2,7 +2,7 @@
 
 use super::{Aim, Text, append_fitting_cards, append_label, append_misfits, append_origins};
 
-/// A network beside others: its name and the bytes of its arena.
+/// One of several networks: its name and the bytes of its arena.
 pub type Part<'a> = (&'a str, u64);
 
 /// Refuses the crate, with one panic, if the arenas of these networks do not fit every card of `aim` at once. See [`together`].
@@ -15,7 +15,7 @@ pub const fn check_together(networks: &[Part<'_>], aim: &Aim<'_>) {
     }
 }
 
-/// The largest headroom.
+/// Returns the largest headroom.
 pub const fn largest(headrooms: &[u64]) -> u64 {
     let (mut largest, mut i) = (0, 0);
     while i < headrooms.len() {
@@ -27,7 +27,7 @@ pub const fn largest(headrooms: &[u64]) -> u64 {
     largest
 }
 
-/// The text that refuses these networks, or `None` if their arenas fit every card of `aim` at once, in one process.
+/// Returns the text that refuses these networks. `None` if their arenas fit every card of `aim` at once, in one process.
 pub const fn together(networks: &[Part<'_>], aim: &Aim<'_>) -> Option<Text> {
     let mut text = Text::new();
     let targets = match aim.targets() {
@@ -57,7 +57,7 @@ pub const fn together(networks: &[Part<'_>], aim: &Aim<'_>) -> Option<Text> {
     }
     append_label(&mut text, "reserve");
     text.bytes(first.reserve);
-    // Cards that stand beside the networks need no more words.
+    // Cards that are written next to the networks need no more words.
     if aim.cards.is_empty() {
         append_origins(&mut text, &targets, arenas);
     }
@@ -65,7 +65,7 @@ pub const fn together(networks: &[Part<'_>], aim: &Aim<'_>) -> Option<Text> {
     Some(text)
 }
 
-/// ``networks `A`, `B` and `C` together``
+/// Appends the names: ``networks `A`, `B` and `C` together``.
 const fn append_networks(text: &mut Text, networks: &[Part<'_>]) {
     text.text(if networks.len() > 1 { "networks " } else { "network " });
     let mut i = 0;
