@@ -1,4 +1,4 @@
-//! Bytes: what each tensor of a step takes, where it lies in the arena, and what it all adds up to.
+//! Budgets: the bytes of each tensor of a step, its place in the arena, and the sums.
 
 use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes};
 use crate::memory::lives::peak;
@@ -15,19 +15,18 @@ pub use crate::memory::bytes::{live_ranges, padded};
 pub use crate::memory::packed::MANY;
 pub(crate) use crate::memory::packed::TOO_MANY;
 
-/// A line of a budget, in the order in which lines stand in tables, in messages and in JSON. Those before [`Line::Arena`] are the
-/// arena's parts: see [`Line::parts`].
+/// A line of a budget, in the order of tables, messages and JSON. Those before [`Line::Arena`] are the arena's parts: see [`Line::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(usize)]
 #[non_exhaustive]
 pub enum Line {
     /// The parameters.
     Weights,
-    /// f32 copies of 16-bit parameters under mixed precision. 0 where they lie in host memory.
+    /// f32 copies of 16-bit parameters under mixed precision. 0 if they are in host memory.
     Master,
-    /// Gradients of all parameters, where they are held until the end of the step. Others are activations.
+    /// Gradients of all parameters, if they live until the end of the step. Other gradients are activations.
     Gradients,
-    /// Optimizer state: for each parameter its state tensors, one after the other. 0 where it lies in host memory.
+    /// Optimizer state: for each parameter its state tensors, one after the other. 0 if it is in host memory.
     Optimizer,
     /// Moving averages of the parameters, in f32.
     Ema,
@@ -35,20 +34,20 @@ pub enum Line {
     Buffers,
     /// Inputs and targets. In training two halves of equal size: one is filled while the other is read.
     BatchIo,
-    /// Keys and values of the steps of a sequence that went before, where `INFER` has a `cache`.
+    /// Keys and values of earlier time steps of a sequence, if `INFER` has a `cache`.
     Cache,
-    /// Everything that lives inside a step, packed by lifetime, with the padding of each tensor.
+    /// Everything that lives inside a step, packed by live range, with the padding of each tensor.
     Activations,
     /// One allocation that holds all of the above, with the padding of each tensor.
     Arena,
-    /// What context, modules, library handles and graph take beside the arena. A property of the card.
+    /// Bytes that context, modules, library handles and graph take besides the arena. A property of the card.
     Reserve,
     /// `arena + reserve`.
     Total,
 }
 
 impl Line {
-    /// Number of lines.
+    /// The number of lines.
     pub const COUNT: usize = Line::ALL.len();
 
     /// Every line, in order.
@@ -67,11 +66,11 @@ impl Line {
         Line::Total,
     ];
 
-    /// Number of the arena's parts.
+    /// The number of the arena's parts.
     pub const PARTS: usize = Line::Arena as usize;
 
-    /// The parts of an arena, in the order in which they lie in it. What lasts from step to step comes first, so that steps of one network
-    /// have it at the same places.
+    /// The parts of an arena, in their order in memory. What lasts from step to step comes first, so that steps of one network have it at equal
+    /// offsets.
     const PLACES: [Line; Line::PARTS] = [
         Line::Weights,
         Line::Master,
@@ -84,12 +83,12 @@ impl Line {
         Line::Activations,
     ];
 
-    /// The parts of an arena, in the order in which they lie in it.
+    /// Returns the parts of an arena, in their order in memory.
     pub fn parts() -> impl Iterator<Item = Line> {
         Line::PLACES.into_iter()
     }
 
-    /// The name in tables, messages and JSON.
+    /// Returns the name in tables, messages and JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Line::Weights => "weights",
@@ -108,7 +107,7 @@ impl Line {
     }
 }
 
-/// Why there is no plan.
+/// The reason why there is no plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
@@ -135,18 +134,18 @@ impl core::fmt::Display for PlanError {
 
 impl core::error::Error for PlanError {}
 
-/// Bytes that a card's bus moves in a second, each way: what is usually measured of sixteen lanes of PCIe 4.0 and page-locked memory. The
+/// Bytes that a card's bus moves in a second, each way. It is the usual measurement of sixteen lanes of PCIe 4.0 with page-locked memory. The
 /// table of cards does not have it, and it depends on the slot.
 pub const BUS_BYTES: u64 = 25_000_000_000;
 
-/// What a step needs, in bytes: `budget[Line::Arena]`.
+/// The bytes that a step needs, by purpose: `budget[Line::Arena]`.
 ///
 /// The lines are exact; the arena also has the padding of each tensor, so it is at least the sum of its parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of each line, in the order of [`Line::ALL`].
     pub lines: [u64; Line::COUNT],
-    /// What the arena would be if activations were packed to the largest sum of live bytes. No plan is smaller.
+    /// The size of the arena if activations were packed to their peak. No plan is smaller.
     pub lower_bound: u64,
     /// The first operation at which the most bytes are live.
     pub peak: u32,
@@ -156,9 +155,9 @@ pub struct Budget {
     pub largest_bytes: u64,
     /// Bytes of the largest workspace, without padding. Part of the activations.
     pub workspace: u64,
-    /// Bytes of host memory for what lies there, with the padding of each tensor: 0 without `offload`.
+    /// Bytes of host memory that the step uses, with the padding of each tensor: 0 without `offload`.
     pub host: u64,
-    /// Bytes that a step brings from host memory into the arena, and as many that it takes back.
+    /// Bytes that a step copies from host memory into the arena, and as many back.
     pub fetched: u64,
 }
 
@@ -174,17 +173,18 @@ impl Budget {
         fetched: 0,
     };
 
-    /// Milliseconds that a step's copies between host memory and the card take at least, at [`BUS_BYTES`] each way, both ways at once.
+    /// Returns the least milliseconds that a step's copies between host memory and the card take. Each direction moves [`BUS_BYTES`] a second,
+    /// both at once.
     pub const fn bus_ms(&self) -> u64 {
         self.fetched / (BUS_BYTES / 1000)
     }
 
-    /// Bytes of a line.
+    /// Returns the bytes of a line.
     pub const fn get(&self, line: Line) -> u64 {
         self.lines[line as usize]
     }
 
-    /// The same budget on a card that takes `reserve` bytes beside the arena.
+    /// Returns the budget on a card that takes `reserve` bytes besides the arena.
     pub const fn with_reserve(mut self, reserve: u64) -> Budget {
         self.lines[Line::Reserve as usize] = reserve;
         // An arena is below 2^63 bytes; a sum past 2^64 is more than any card has, and so is the largest number.
@@ -201,65 +201,65 @@ impl Index<Line> for Budget {
     }
 }
 
-/// Where everything of a step lies in one arena. `N` is the number of tensors that live inside the step.
+/// A plan: the offset of every tensor of a step in one arena. `N` is the number of tensors that live inside the step.
 ///
 /// A plan that could not be made has its `error` set and everything else 0: the refusal reports it with its own words.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<const N: usize> {
-    /// Why there is no plan, if there is none.
+    /// The reason why there is no plan; `None` if there is one.
     pub error: Option<PlanError>,
-    /// Whether tensors have offsets. Without them, sizes are the lower bounds, which were too large already: see [`plan_within`].
+    /// True if tensors have offsets. Otherwise sizes are the lower bounds, which were too large already: see [`plan_within`].
     pub is_packed: bool,
     /// Offsets inside [`Line::Activations`].
     pub packing: Packing<N>,
     /// Bytes from the beginning of the arena to each of its parts.
     pub starts: [u64; Line::PARTS],
-    /// Bytes, with a reserve of 0.
+    /// The budget, with a reserve of 0.
     pub budget: Budget,
-    /// Samples in a step, those of all its parts.
+    /// Samples of a step, in all of its micro-batches.
     pub batch: u64,
-    /// Number format.
+    /// The number format.
     pub precision: Precision,
 }
 
 impl<const N: usize> Plan<N> {
-    /// Bytes of the arena.
+    /// Returns the bytes of the arena.
     pub const fn arena(&self) -> u64 {
         self.budget.get(Line::Arena)
     }
 
-    /// Bytes from the beginning of the arena to one of its parts; the whole arena for other lines.
+    /// Returns the bytes from the beginning of the arena to one of its parts; the whole arena for other lines.
     pub const fn start(&self, part: Line) -> u64 {
         if (part as usize) < Line::PARTS { self.starts[part as usize] } else { self.arena() }
     }
 
-    /// Bytes from the beginning of the arena to transient tensor `index`.
+    /// Returns the bytes from the beginning of the arena to transient tensor `index`.
     pub const fn offset(&self, index: usize) -> u64 {
         self.start(Line::Activations) + self.packing.offsets[index]
     }
 
-    /// The budget on a card that takes `reserve` bytes beside the arena.
+    /// Returns the budget on a card that takes `reserve` bytes besides the arena.
     pub const fn budget(&self, reserve: u64) -> Budget {
         self.budget.with_reserve(reserve)
     }
 }
 
-/// The largest arena: adding any card's reserve stays below 2^64.
+/// The largest arena in bytes: adding any card's reserve stays below 2^64.
 pub(super) const MOST_BYTES: u64 = u64::MAX / 2;
 
-/// The parts that do not depend on how activations are packed; those are 0 here.
+/// The parts of an arena that do not depend on how activations are packed; those are 0 here.
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting {
     parts: [Bytes; Line::PARTS],
-    /// What of parameters lies in host memory.
+    /// Master copies and optimizer states that are in host memory.
     host: Bytes,
-    /// Activations that lie there, and how often each passes in a step.
+    /// Activations that are parked in host memory, and how often each is copied in a step.
     parked: Bytes,
     passes: u64,
 }
 
 impl Lasting {
-    /// Parameters and what belongs to them, buffers and the batch.
+    /// Counts parameters and what belongs to them, buffers and the batch.
     pub(crate) const fn new(tables: &Tables, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
         let none = Bytes { exact: 0, padded: 0 };
         let mut lasting = Lasting { parts: [none; Line::PARTS], host: none, parked: none, passes: 1 };
@@ -274,7 +274,7 @@ impl Lasting {
         lasting.at_batch(tables, batch, precision)
     }
 
-    /// The same at another batch.
+    /// Returns these parts at another batch.
     pub(crate) const fn at_batch(
         mut self,
         tables: &Tables,
@@ -333,7 +333,7 @@ impl Lasting {
             let mut line = 0;
             while line < lines.len() {
                 let (part, bytes, times) = lines[line];
-                // Every call costs the compiler time, and of four lines two are empty as a rule.
+                // Every call costs the compiler time, and several of these lines are usually empty.
                 if bytes > 0 && times > 0 {
                     let is_state = matches!(part, Line::Master | Line::Optimizer);
                     let lies =
@@ -374,7 +374,7 @@ impl Lasting {
         Ok(())
     }
 
-    /// The arena with `activations` bytes of activations.
+    /// Returns the bytes of the arena with `activations` bytes of activations.
     pub(crate) const fn arena(&self, activations: u64) -> Result<u64, PlanError> {
         let mut sum = activations;
         let mut i = 0;
@@ -389,19 +389,19 @@ impl Lasting {
     }
 }
 
-/// Plans `step` at `batch` samples. A plan that cannot be made says why in [`Plan::error`].
+/// Plans a step at `batch` samples. A plan that cannot be made says why in [`Plan::error`].
 pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Plan<N> {
     plan_within(tables, batch, precision, u64::MAX)
 }
 
-/// The same, unless the arena cannot be brought to `limit` bytes: then the packers, which are most of the work, are left out, and many
-/// tensors have no offsets.
+/// Plans a step at `batch` samples, unless the arena cannot be brought to `limit` bytes. Then the packers, which are most of the work, are left
+/// out, and many tensors have no offsets.
 pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
     let wanted = Wanted { limit, is_alternative: false };
     or_error(try_plan(tables, batch, precision, wanted), batch, precision)
 }
 
-/// A plan with an arena of at most `room` bytes, if there is one; not always the smallest. Many tensors are not packed for it, if what the
+/// Returns a plan with an arena of at most `room` bytes, if there is one; not always the smallest. Many tensors are not packed for it if what the
 /// macro packed does not fit.
 pub(crate) const fn fitting_plan<const N: usize>(
     tables: &Tables,
@@ -420,7 +420,7 @@ const fn or_error<const N: usize>(plan: Result<Plan<N>, PlanError>, batch: u64, 
     }
 }
 
-/// In the place of a plan that nobody asks for.
+/// Returns an empty plan, instead of one that nobody asks for.
 pub(super) const fn skipped_plan<const N: usize>(batch: u64, precision: Precision) -> Plan<N> {
     Plan {
         error: None,
@@ -433,7 +433,7 @@ pub(super) const fn skipped_plan<const N: usize>(batch: u64, precision: Precisio
     }
 }
 
-/// Makes a plan whose arena has at most the bytes that are wanted.
+/// Makes a plan whose arena has at most the bytes in `wanted`.
 const fn try_plan<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -455,7 +455,7 @@ const fn try_plan<const N: usize>(
         Ok(largest) => largest,
         Err(error) => return Err(error),
     };
-    // What activations may have of them.
+    // The bytes of these that activations may have.
     let wanted = match lasting.arena(0) {
         Ok(lasting) => Wanted { limit: wanted.limit.saturating_sub(lasting), ..wanted },
         Err(error) => return Err(error),
@@ -478,8 +478,8 @@ const fn try_plan<const N: usize>(
     }
 }
 
-/// Fails to compile if two tensors that are alive at once overlap, one lies outside its part of the arena, or one is misaligned. It
-/// shares no code with the planners. A plan that could not be made, or was not because it is too large, is the refusal's to report.
+/// Fails to compile if two live tensors overlap, or one is misaligned or outside its part of the arena. It shares no code with the planners. A
+/// plan that could not be made, or was not packed because it is too large, is the refusal's to report.
 pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
     if !plan.is_packed {
         return;
@@ -493,7 +493,7 @@ pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
     }
 }
 
-/// What a budget says of a packing.
+/// The figures of a packing that a budget needs.
 #[derive(Clone, Copy)]
 struct Packed {
     size: u64,
@@ -502,7 +502,7 @@ struct Packed {
 }
 
 impl Lasting {
-    /// Every line of the budget, with a reserve of 0.
+    /// Returns every line of the budget, with a reserve of 0.
     const fn budget(&self, packed: Packed, largest: Largest<'_>) -> Result<Budget, PlanError> {
         let (arena, lower_bound) = match (self.arena(packed.size), self.arena(packed.lower_bound)) {
             (Ok(arena), Ok(lower_bound)) => (arena, lower_bound),
@@ -531,7 +531,7 @@ impl Lasting {
     }
 }
 
-/// The budget of `step` at `batch` samples, planned at run time, with a reserve of 0.
+/// Returns the budget of a step at `batch` samples, planned at run time, with a reserve of 0.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -539,7 +539,7 @@ pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Bu
     Ok(pack_at(tables, batch, precision)?.0)
 }
 
-/// Bytes of the arena that no packing is smaller than: what can be said at once.
+/// Returns the bytes of the arena that no packing goes below. It needs no packing.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -550,7 +550,7 @@ pub fn lower_bound_at(tables: &Tables, batch: u64, precision: Precision) -> Resu
     Lasting::new(tables, batch, precision)?.arena(most)
 }
 
-/// Bytes of the arena beside what lives inside a step.
+/// Returns the bytes of the arena besides what lives inside a step.
 ///
 /// # Errors
 /// See [`PlanError`].
@@ -558,8 +558,8 @@ pub fn lasting_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u
     Lasting::new(tables, batch, precision)?.arena(0)
 }
 
-/// The budget with a reserve of 0, and the offset of each transient tensor: what the generated code computes where the lower bound is
-/// reached.
+/// Returns the budget with a reserve of 0, and the offset of each transient tensor. The generated code computes these offsets, too, if the lower
+/// bound is reached.
 ///
 /// # Errors
 /// See [`PlanError`].

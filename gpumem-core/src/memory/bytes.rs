@@ -1,4 +1,4 @@
-//! Bytes of one tensor, and of all that live inside a step.
+//! The bytes of one tensor, and of all that live inside a step.
 
 use crate::memory::budget::{MOST_BYTES, PlanError};
 use crate::memory::lives::peak;
@@ -6,7 +6,7 @@ use crate::memory::plan::{ALIGNMENT, LiveRange};
 use crate::memory::tables::{BatchTensor, Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};
 
-/// Bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
+/// Returns the bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
 pub const fn padded(bytes: u64) -> u64 {
     match bytes.checked_next_multiple_of(ALIGNMENT) {
         Some(padded) => padded,
@@ -20,7 +20,7 @@ const MOST_ELEMENTS: u64 = 1 << 59;
 
 const ROLES: usize = Role::ALL.len();
 
-/// Bytes of an element, by role.
+/// Returns the bytes of an element, by role.
 pub(super) const fn element_bytes(precision: Precision) -> [u64; ROLES] {
     let mut bytes = [0; ROLES];
     let mut i = 0;
@@ -31,7 +31,7 @@ pub(super) const fn element_bytes(precision: Precision) -> [u64; ROLES] {
     bytes
 }
 
-/// Exact bytes of a tensor of `fixed + per_sample * batch` elements.
+/// Returns the exact bytes of a tensor of `fixed + per_sample * batch` elements.
 pub(super) const fn tensor_bytes(
     element: &[u64; ROLES],
     role: u64,
@@ -49,7 +49,7 @@ pub(super) const fn tensor_bytes(
     Ok(elements as u64 * element[role as usize])
 }
 
-/// Exact bytes of a tensor of this size.
+/// Returns the exact bytes of a tensor of this size. Workspaces are limited by `workspaces`.
 pub(super) const fn exact_bytes(
     element: &[u64; ROLES],
     size: Size,
@@ -57,7 +57,7 @@ pub(super) const fn exact_bytes(
     workspaces: &Workspaces,
 ) -> Result<u64, PlanError> {
     let [role, fixed, per_sample, gaps, ..] = size;
-    // Rows have gaps in 16 bits alone.
+    // Only in 16-bit formats do rows have a pitch.
     let gaps = if role < ROLES as u64 && element[role as usize] < 4 { gaps } else { 0 };
     match tensor_bytes(element, role, fixed, per_sample.saturating_add(gaps), batch) {
         Ok(bytes) => Ok(workspaces.cap(Role::ALL[role as usize], bytes)),
@@ -65,7 +65,7 @@ pub(super) const fn exact_bytes(
     }
 }
 
-/// The live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
+/// Returns the live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
 pub const fn live_ranges<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -141,7 +141,7 @@ pub(super) const fn largest<'a>(
     Ok(Largest { bytes: bytes.split_at(sizes.len()).0, index, largest, workspace })
 }
 
-/// The largest sum of live bytes at another batch or precision, with `N` words of scratch memory.
+/// Returns the peak in bytes at another batch or precision, with `N` words of scratch memory. No packing is smaller.
 pub(crate) const fn lower_bound<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -181,7 +181,7 @@ impl Bytes {
     }
 }
 
-/// Bytes of what is kept of a sequence.
+/// Returns the bytes of the cache entries of a program.
 pub(super) const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
     let element = element_bytes(precision);
     let mut sum = Bytes { exact: 0, padded: 0 };
@@ -202,7 +202,7 @@ pub(super) const fn cache_bytes(tables: &Tables, samples: u64, precision: Precis
     Ok(sum)
 }
 
-/// Bytes of what is there `times` times for each sample.
+/// Returns the bytes of tensors that exist `times` times for each sample.
 pub(super) const fn batch_bytes(
     tensors: &[BatchTensor],
     times: u64,

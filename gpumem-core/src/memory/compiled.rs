@@ -14,16 +14,16 @@ pub struct Compiled {
     pub offsets: &'static [u64],
     /// Every line of the budget, in bytes.
     pub budget: Budget,
-    /// Samples in a step, those of all its parts.
+    /// Samples of a step, in all of its micro-batches.
     pub batch: u64,
-    /// Number format.
+    /// The number format.
     pub precision: Precision,
-    /// Which of the step's programs this is.
+    /// The recompute level that this program is.
     pub level: Level,
 }
 
 impl Compiled {
-    /// Samples that the program takes at once: the batch, or where that is split a part of it.
+    /// Returns the samples that the program takes at once: the batch, or one micro-batch of it.
     pub const fn samples(&self) -> u64 {
         self.tables.samples(self.batch)
     }

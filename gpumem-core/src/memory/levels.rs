@@ -1,7 +1,7 @@
-//! Which of several programs of one training step runs: from the one that computes least a second time to the one that computes most.
+//! The choice among several programs of one training step, ordered from the least recomputation to the most.
 //!
-//! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits.
-//! What follows that is not planned at all.
+//! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits. Those
+//! after it are not planned at all.
 
 use super::budget::{Budget, Line, Plan, fitting_plan, plan_within, skipped_plan};
 use super::refusal::{Aim, limit};
@@ -10,24 +10,24 @@ use crate::message::Message;
 use crate::number::Precision;
 use crate::train::Checkpoint;
 
-/// Which level runs.
+/// The recompute level that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Its number: 0 is the first one, without recomputation beside what is written by hand and, where there is no other, outputs of
+    /// Its number: 0 is the first one. That one recomputes only what the user marked by hand and, if there is no other level, outputs of
     /// normalisations.
     pub number: u64,
-    /// How many there are.
+    /// The number of levels.
     pub count: u64,
-    /// Bytes of activations at level 0; 0 where that is the only one.
+    /// Bytes of activations at level 0; 0 if that is the only one.
     pub activations_without: u64,
 }
 
 impl Level {
-    /// That of a program without any other.
+    /// The level of a program without any other.
     pub const ONLY: Level = Level { number: 0, count: 1, activations_without: 0 };
 }
 
-/// The plan of level 0. Where only cards decide, one that does not fit them need not be packed.
+/// Returns the plan of level 0. If only cards decide, one that does not fit them need not be packed.
 pub const fn first<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -39,7 +39,7 @@ pub const fn first<const N: usize>(
     plan_within(tables, batch, precision, most)
 }
 
-/// The most bytes of an arena with which a level is taken.
+/// Returns the most bytes of an arena with which a level is taken.
 pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
     match checkpoint {
         Checkpoint::Auto | Checkpoint::Budget(_) => room_within(checkpoint, &first.budget, aim.room()),
@@ -47,7 +47,7 @@ pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: 
     }
 }
 
-/// The same where the cards that a network is aimed at leave it `room` bytes: `Budget` gives it no more than they have.
+/// Returns the arena bytes that a level may use: `room`, or less if `checkpoint: Budget(share)` asks for less.
 pub const fn room_within(checkpoint: Checkpoint, first: &Budget, room: u64) -> u64 {
     match budget_room(checkpoint, first) {
         Some(share) if share < room => share,
@@ -55,7 +55,7 @@ pub const fn room_within(checkpoint: Checkpoint, first: &Budget, room: u64) -> u
     }
 }
 
-/// The same for `Budget`, of which the budget of level 0 says how much it is.
+/// Returns the arena bytes that `checkpoint: Budget(share)` asks for, given the budget of level 0. `None` for other values.
 pub const fn budget_room(checkpoint: Checkpoint, first: &Budget) -> Option<u64> {
     match checkpoint {
         Checkpoint::Budget(share) => {
@@ -66,12 +66,12 @@ pub const fn budget_room(checkpoint: Checkpoint, first: &Budget) -> Option<u64> 
     }
 }
 
-/// Whether a plan is one, and no larger than `room`.
+/// True if a plan is packed, and its arena is no larger than `room`.
 pub const fn fits<const N: usize>(plan: &Plan<N>, room: u64) -> bool {
     plan.error.is_none() && plan.is_packed && plan.arena() <= room
 }
 
-/// The plan of a later level, unless one before it fits: that is settled then. The last one is packed whether it fits or not.
+/// Returns the plan of a later level, or an empty one if a level before it fits. The last level is packed even if it does not fit.
 pub const fn next<const N: usize>(
     tables: &Tables,
     batch: u64,
@@ -102,7 +102,7 @@ pub const fn check_budget<const N: usize>(
     }
     let (least, given) = (last.budget.get(Line::Activations), (without as f64 * share) as u64);
     if least <= given {
-        // What is larger than the cards is refused elsewhere.
+        // A plan that is larger than the cards is refused elsewhere.
         return;
     }
     let mut text = Message::<512>::new();

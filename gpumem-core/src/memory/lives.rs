@@ -1,5 +1,5 @@
-//! What of a step's tensors no batch and no number format changes: which sizes they share, which operations can be the peak, and in
-//! which order they lie.
+//! Live ranges of a step's tensors, as far as neither batch nor number format change them. These are the sizes that tensors share, the operations
+//! that can be the peak, and address orders.
 
 use super::budget::padded;
 use super::bytes::{element_bytes, exact_bytes};
@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The most operations that one is compared with, latest first: what can be the peak is found near what it is like.
+/// The most operations that one is compared with, latest first. An operation that can be the peak is near similar ones.
 const NEAR: usize = 64;
 
 /// The contents of a [`Transients`].
@@ -46,7 +46,7 @@ pub struct OwnedOrder {
 }
 
 impl OwnedTransients {
-    /// Of these tensors, each with whether it is a workspace.
+    /// Returns the tables of these tensors, each with a flag that is true for a workspace.
     pub fn new(tensors: impl IntoIterator<Item = (Transient, bool)>) -> OwnedTransients {
         let mut owned = OwnedTransients::default();
         let mut known: BTreeMap<[u64; 5], usize> = BTreeMap::new();
@@ -71,8 +71,8 @@ impl OwnedTransients {
         owned
     }
 
-    /// Packs the tensors at so many samples at once and in this format, so that const evaluation need not, unless an order that is known is as
-    /// good there as any. What cannot be packed is left to it.
+    /// Packs the tensors at this many samples at once and in this format, so that const evaluation need not. Does nothing if a known order
+    /// reaches the lower bound there. Tensors that cannot be packed are left to const evaluation.
     pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
         self.carry_known(batch, precision, workspaces, &[]);
     }
@@ -108,7 +108,7 @@ impl OwnedTransients {
         }
     }
 
-    /// The same for as long as the process lives, as tables are elsewhere: statics.
+    /// Leaks the tables, so that they are `'static` as those in a user's crate are.
     pub fn leak(self) -> Transients {
         let order = |OwnedOrder { entries, size, lower_bound, offsets, bytes }| Order {
             entries: entries.leak(),
@@ -128,13 +128,13 @@ impl OwnedTransients {
     }
 }
 
-/// The largest sum of live bytes over all operations, and an operation that has it, where sizes have these bytes. No packing is smaller.
-/// Nothing is returned for one that does not fit 64 bits.
+/// Returns the peak in bytes and an operation that reaches it, if sizes have these bytes. No packing is smaller. `None` if the sum does not fit
+/// 64 bits.
 pub(super) const fn peak(transients: &Transients, bytes: &[u64]) -> Option<(u64, u32)> {
     most_alive(transients.moments, transients.changes, bytes)
 }
 
-/// The same of operations that may be the peak, and of what changes from one to the next.
+/// Returns the peak among the operations that may be it, from the changes between them. `None` if it does not fit 64 bits.
 const fn most_alive(moments: &[[u32; 2]], changes: &[[i32; 2]], bytes: &[u64]) -> Option<(u64, u32)> {
     let (mut live, mut most, mut at) = (0i128, 0, 0);
     let mut i = 0;
@@ -157,9 +157,10 @@ const fn most_alive(moments: &[[u32; 2]], changes: &[[i32; 2]], bytes: &[u64]) -
 /// An operation that may be the peak.
 struct Candidate {
     operation: u32,
-    /// Tensors of each size that are alive there.
+    /// The number of live tensors of each size at this operation.
     alive: Vec<i32>,
-    /// Sizes of which more are alive now, and of which fewer. Of those that are not among the latest they are not counted.
+    /// The number of sizes of which more tensors are alive now, and of which fewer. They are not counted for candidates that are not among the
+    /// latest.
     more: usize,
     fewer: usize,
 }
@@ -167,19 +168,19 @@ struct Candidate {
 /// The candidates that a sweep has found.
 struct Candidates {
     kept: Vec<Candidate>,
-    /// Tensors of each size that are alive now.
+    /// The number of tensors of each size that are alive now.
     alive: Vec<i32>,
-    /// The most that are compared, latest first.
+    /// The most candidates that are compared, latest first.
     near: usize,
 }
 
 impl Candidates {
-    /// Where the latest begin.
+    /// Returns the index of the first of the latest candidates.
     fn latest(&self) -> usize {
         self.kept.len().saturating_sub(self.near)
     }
 
-    /// One tensor of a size more, or one fewer.
+    /// Adds one tensor of a size, or removes one.
     fn change(&mut self, size: usize, by: i32) {
         let (from, latest) = (self.alive[size], self.latest());
         self.alive[size] += by;
@@ -192,7 +193,7 @@ impl Candidates {
         }
     }
 
-    /// Adds an operation, unless another that is near has as much alive; those that have less are dropped.
+    /// Adds an operation, unless a near candidate has at least as much alive. Near candidates that have less are dropped.
     fn keep(&mut self, operation: u32) {
         let latest = self.latest();
         if self.kept[latest..].iter().any(|candidate| candidate.more == 0) {
@@ -204,7 +205,7 @@ impl Candidates {
             index <= latest || candidate.fewer > 0
         });
         self.kept.push(Candidate { operation, alive: self.alive.clone(), more: 0, fewer: 0 });
-        // Those that are among the latest again were not counted for a while.
+        // Candidates that are among the latest again were not counted for a while.
         let again = self.latest();
         for Candidate { alive, more, fewer, .. } in self.kept.iter_mut().take(latest).skip(again) {
             let pairs = || alive.iter().zip(&self.alive);
@@ -214,8 +215,8 @@ impl Candidates {
     }
 }
 
-/// The operations of which one is the peak whatever the sizes are. One where as many or fewer of every size are alive than at another is left
-/// out, if that is among the `near` latest.
+/// Returns operations of which one is the peak, whatever the sizes are. An operation is left out if one of the `near` latest has as many or more
+/// live tensors of every size.
 fn peaks(lives: &[(usize, u64, u64)], sizes: usize, near: usize) -> Vec<Candidate> {
     let begins = sorted(lives.iter().map(|life| life.1));
     let ends = sorted(lives.iter().map(|life| life.2));
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn equal_sizes_are_one_and_what_cannot_be_the_peak_is_left_out() {
-        // A workspace beside the first, then three of which two are alike, then one that is less than what was there before.
+        // A workspace next to the first tensor, then three of which two are alike, then one at which less is alive than before.
         let tensors = [
             ([0, 0, 8, 0, 0, 5], false),
             ([4, 16, 0, 0, 0, 0], true),
@@ -261,7 +262,7 @@ mod tests {
     }
 
     proptest! {
-        /// The same however few are compared, so that they are among the latest, are not, and are again.
+        /// Holds however few are compared, so that candidates are among the latest, are not, and are again.
         #[test]
         fn what_is_left_out_has_less_than_something_that_is_kept(
             lives in prop::collection::vec((0usize..3, 0u64..60, 0u64..8), 1..120),
@@ -285,7 +286,7 @@ mod tests {
             }
         }
 
-        /// What is counted of the latest is what a comparison finds, also of those that were not among them for a while.
+        /// Counts of the latest candidates are what a comparison finds, even after they were not among them for a while.
         #[test]
         fn the_latest_are_counted(
             steps in prop::collection::vec((0usize..3, any::<bool>(), any::<bool>()), 1..100),
@@ -305,7 +306,7 @@ mod tests {
             }
         }
 
-        /// What is left out is never the peak, whatever the batch.
+        /// An operation that is left out is never the peak, whatever the batch.
         #[test]
         fn the_peak_is_that_of_the_sweep(
             tensors in prop::collection::vec((0u64..4, 0u64..3, 0u64..3, 0u64..60, 0u64..30), 1..80),

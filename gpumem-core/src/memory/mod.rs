@@ -1,15 +1,15 @@
-//! Memory: how many bytes each tensor of a step takes, where it lies, what it adds up to, and whether that fits.
+//! Memory: the bytes of each tensor of a step, its offset, the sums, and the check that they fit.
 //!
-//! | part | what it does |
+//! | part | purpose |
 //! | --- | --- |
-//! | [`tables`] | what const evaluation needs of a program |
-//! | [`lives`] | what of its tensors no batch changes |
-//! | [`levels`] | which of several programs of a step runs |
-//! | [`plan`] | offsets for tensors by lifetime |
-//! | [`budget`] | the lines that everything adds up to |
-//! | [`place`] | the place of each tensor in the arena |
-//! | [`turned`] | weights that lie in another order there than the host has them |
-//! | [`order`] | which tensors have their channels innermost there |
+//! | [`tables`] | the numbers of a program that const evaluation needs |
+//! | [`lives`] | live ranges, as far as no batch changes them |
+//! | [`levels`] | the choice among several programs of a step |
+//! | [`plan`] | offsets for tensors by live range |
+//! | [`budget`] | bytes by purpose, and their sum |
+//! | [`place`] | the place of each tensor in the arena or in host memory |
+//! | [`turned`] | weights with another layout there than the host has |
+//! | [`order`] | the choice of tensors that are stored channels last |
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 

@@ -1,19 +1,18 @@
-//! Which tensors of a network are stored with their channels innermost.
+//! The choice of tensors that are stored channels last.
 //!
-//! The order costs no memory: a tensor takes as many bytes in either, so a backend chooses after the plan is made.
+//! The layout costs no memory: a tensor takes as many bytes in either, so that a backend chooses after the plan is made.
 
 use crate::memory::place::Placed;
 use crate::program::{Action, Class, Op, Operation, Order, Pass, Program, Slot, Tensor, TensorId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Stores maps, and the weights of the convolutions between them, with their channels innermost, as tensor cores read them:
-/// wherever all operations that touch a tensor can do with that. What the host feeds and fetches keeps its order, but for
-/// weights: those must be turned on their way to and from the host.
+/// Stores maps, and the weights of the convolutions between them, channels last, as tensor cores read them. A tensor is stored so if all
+/// operations that touch it support that. What the host feeds and fetches keeps its layout, except for weights: those must be converted on their
+/// way to and from the host.
 ///
-/// `programs` are all of a network's programs that share an arena: a parameter has one order in all of them. Programs without
-/// a convolution that gains from it stay as they are, and so do those in which a map or weight lies in another layout than the one that
-/// lowering chooses: somebody has chosen already.
+/// `programs` are all of a network's programs that share an arena: a parameter has one layout in all of them. They stay unchanged if no
+/// convolution gains from it, or if a map or weight has another layout than the one that lowering chooses: somebody has chosen already.
 pub fn channels_last(programs: &mut [&mut Placed]) {
     let is_chosen = |tensor: &Tensor| {
         let has_channels =
@@ -26,7 +25,7 @@ pub fn channels_last(programs: &mut [&mut Placed]) {
     let inner = |placed: &&mut Placed| tensors(&placed.program, is_inner_map);
     let mut maps: Vec<BTreeSet<TensorId>> = programs.iter().map(inner).collect();
     let mut weights: BTreeSet<u64> = programs.iter().flat_map(|placed| weights(placed)).collect();
-    // What does not fit is turned back, which may leave others that do not fit any more.
+    // A tensor that does not fit is changed back, after which others may not fit any more.
     loop {
         let before = (maps.iter().map(BTreeSet::len).sum::<usize>(), weights.len());
         for (placed, maps) in programs.iter_mut().zip(&mut maps) {
@@ -51,14 +50,14 @@ pub fn channels_last(programs: &mut [&mut Placed]) {
     }
 }
 
-/// Whether an operation is a convolution all of whose maps have their channels last.
+/// True if an operation is a convolution all of whose maps are channels last.
 fn gains(program: &Program, operation: &Operation) -> bool {
     let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
     let is_one = convolution(operation).is_some() && operation.tensors().any(is_last);
     is_one && maps(program, operation).all(|id| is_last(id) || program.tensor(id).shape.is_same_in_both_orders())
 }
 
-/// The maps that an operation touches.
+/// Returns the maps that an operation touches.
 fn maps(program: &Program, operation: &Operation) -> impl Iterator<Item = TensorId> {
     operation.tensors().filter(|&id| program.tensor(id).batched && program.tensor(id).shape.as_map().is_some())
 }
@@ -67,7 +66,7 @@ fn tensors(program: &Program, chosen: fn(&Program, TensorId) -> bool) -> BTreeSe
     (0..program.tensors.len() as TensorId).filter(|&id| chosen(program, id)).collect()
 }
 
-/// A map that only operations see, and that has two orders.
+/// True for a map that only operations see, and whose two layouts differ.
 fn is_inner_map(program: &Program, id: TensorId) -> bool {
     let tensor = program.tensor(id);
     let is_map = tensor.batched && tensor.shape.as_map().is_some() && !tensor.shape.is_same_in_both_orders();
@@ -77,7 +76,7 @@ fn is_inner_map(program: &Program, id: TensorId) -> bool {
         && !program.results.contains(&id)
 }
 
-/// The pass of a convolution or its transpose.
+/// Returns the pass of a convolution or its transpose; `None` for any other operation.
 fn convolution(operation: &Operation) -> Option<Pass> {
     match &operation.action {
         Action::Run { op: Op::Convolution(_), pass } => Some(*pass),
@@ -85,12 +84,12 @@ fn convolution(operation: &Operation) -> Option<Pass> {
     }
 }
 
-/// The weight that a convolution reads, or whose gradient it computes.
+/// Returns the weight that a convolution reads, or whose gradient it computes. `None` if it has none.
 fn weight(operation: &Operation) -> Option<TensorId> {
     operation.read(Slot::Input(1)).or(operation.written(Slot::InputGradient(1)))
 }
 
-/// The operation's rule, if a weight is computed from its parameters or a gradient carried back to them.
+/// Returns the pass of an operation that computes a weight from its parameters, or propagates a gradient to them. `None` for any other operation.
 fn reparametrization(operation: &Operation) -> Option<Pass> {
     match &operation.action {
         Action::Run { op: Op::Reparametrize(_), pass } => Some(*pass),
@@ -98,7 +97,7 @@ fn reparametrization(operation: &Operation) -> Option<Pass> {
     }
 }
 
-/// The parameter that a weight is computed from: itself, if it is one.
+/// Returns the parameter that a weight is computed from: itself, if it is one.
 fn origin(program: &Program, weight: TensorId) -> TensorId {
     let is_made = |operation: &&Operation| {
         reparametrization(operation).is_some_and(|pass| pass != Pass::Backward)
@@ -108,7 +107,8 @@ fn origin(program: &Program, weight: TensorId) -> TensorId {
     maker.and_then(|operation| operation.read(Slot::Input(0))).unwrap_or(weight)
 }
 
-/// Where the weights of a program's convolutions are that have two orders, or the parameters that those are computed from.
+/// Returns the offsets of the weights of a program's convolutions, if their two layouts differ. A weight that is computed stands for its
+/// parameter.
 fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
     let forward = placed.program.operations.iter().filter(|operation| convolution(operation) == Some(Pass::Forward));
     forward.filter_map(|operation| operation.read(Slot::Input(1))).filter_map(|id| {
@@ -120,8 +120,8 @@ fn weights(placed: &Placed) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Weights at these places, what is computed from them, their gradients, and what the optimizer keeps for each of their elements:
-/// each with the place of the weight.
+/// Returns the tensors that must have the layout of the weights at these offsets. Each comes with the offset of its weight. They are the weights,
+/// what is computed from them, their gradients, and what the optimizer keeps for each of their elements.
 fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
     let program = &placed.program;
     let place = |id: TensorId| {
@@ -155,11 +155,11 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
     owners
 }
 
-/// The tensors of an operation that have their channels last, if it cannot work on all of them as they are. Of a convolution
-/// between maps in other orders, the weight.
+/// Returns the channels-last tensors of an operation that cannot work on all of them. For a convolution between maps of other layouts, it is the
+/// weight.
 fn unfit(program: &Program, operation: &Operation) -> Vec<TensorId> {
     let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
-    // What is drawn for an element depends on where it is: backends that store maps in other orders are to draw alike.
+    // A random draw depends on where an element is, and backends that store maps in other layouts must draw equal numbers.
     let draws = matches!(&operation.action, Action::Run { op, .. } if op.draws());
     if draws || !program.takes_layouts(operation) {
         return operation.tensors().filter(|&id| is_last(id)).collect();

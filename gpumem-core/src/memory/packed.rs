@@ -1,4 +1,4 @@
-//! Which of the ways to a packing is taken: what the macro found, the packers, or none.
+//! The choice of a packing: one that the macro found, one of the packers', or none.
 
 use crate::memory::budget::{MOST_BYTES, PlanError, padded};
 use crate::memory::bytes::{Largest, fill};
@@ -6,29 +6,29 @@ use crate::memory::lives::peak;
 use crate::memory::plan::{LiveRange, Overflow, Packing, pack, replay};
 use crate::memory::tables::{Order, Tables};
 
-/// More tensors than these take the packers a second or more.
+/// The number of tensors above which the packers take a second or more.
 pub const MANY: usize = 1500;
 
-/// Replaying the packing of more tensors than these takes half a second: nothing is tried in vain.
+/// The number of tensors above which replaying a packing takes half a second. Then nothing is tried that may be in vain.
 pub(crate) const TOO_MANY: usize = 4000;
 
-/// Of more tensors than these, a packing within one part in [`CLOSE`] of the lower bound is as good as the best: the packers would gain
-/// next to nothing.
+/// The number of tensors above which a packing within one part in [`CLOSE`] of the lower bound is good enough. The packers would gain next to
+/// nothing.
 const SEVERAL: usize = 300;
 
-/// See [`SEVERAL`].
+/// The divisor of the lower bound that is used with [`SEVERAL`].
 const CLOSE: u64 = 200;
 
-/// What a packing is made for.
+/// The demand on a packing.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted {
-    /// The most bytes.
+    /// The most bytes that it may have.
     pub(super) limit: u64,
-    /// Whether only an answer is wanted, be it the smallest packing or not.
+    /// True if the first packing within `limit` will do, even if a smaller one exists.
     pub(super) is_alternative: bool,
 }
 
-/// A packing of the tensors, and whether it is one: otherwise its size is the lower bound, and there are no offsets.
+/// Returns a packing of the tensors, and true if it has offsets. Otherwise its size is the lower bound, and there are no offsets.
 pub(super) const fn packed<const N: usize>(
     tables: &Tables,
     largest: &Largest<'_>,
@@ -39,7 +39,8 @@ pub(super) const fn packed<const N: usize>(
     };
     let unpacked = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
     let Wanted { limit, is_alternative } = wanted;
-    // An alternative that cannot fit is none. What will be refused is placed where that is cheap, so that the refusal has its exact size.
+    // An alternative that cannot fit is not packed. A plan that will be refused is packed if that is cheap, so that the refusal has its exact
+    // size.
     let can_fit = lower_bound <= limit;
     let replays = can_fit || (!is_alternative && N <= TOO_MANY);
     let packs = can_fit && (!is_alternative || N <= MANY);
@@ -72,7 +73,7 @@ pub(super) const fn packed<const N: usize>(
     }
 }
 
-/// What the macro packed, where tensors have the bytes that they had there.
+/// Returns the macro's packing, if tensors have the bytes that they had there; `None` otherwise.
 const fn placed<const N: usize>(orders: &[Order], bytes: &[u64], unpacked: &Packing<N>) -> Option<Packing<N>> {
     let mut i = 0;
     while i < orders.len() {
@@ -100,8 +101,8 @@ const fn is_equal(one: &[u64], other: &[u64]) -> bool {
     one.len() == other.len()
 }
 
-/// Makes the smallest packing that the orders give which the macro found, of which there is one at least. Returns whether it is hardly to be
-/// improved or, for an alternative, whether one fits, be it the smallest or not.
+/// Replays the orders that the macro found, of which there is at least one, and keeps the smallest packing. Returns true if it can hardly be
+/// improved or, for an alternative, if it fits.
 const fn replayed<const N: usize>(
     tables: &Tables,
     ranges: &[LiveRange; N],
@@ -118,7 +119,7 @@ const fn replayed<const N: usize>(
         if size < smallest {
             (best, smallest) = (i, size);
         }
-        // The same figures: the tensors are those that the macro packed. With others the packers would do no better than it did.
+        // Equal figures: the tensors are those that the macro packed, and the packers would do no better than it did.
         let is_same = size == orders[i].size && bound == orders[i].lower_bound;
         let fits = size <= wanted.limit;
         if is_same || (fits && (size == bound || wanted.is_alternative)) {

@@ -1,4 +1,4 @@
-//! The place of each tensor of a program in the arena.
+//! The places of a program's tensors, in the arena or in host memory.
 
 use crate::error::Error;
 use crate::memory::Compiled;
@@ -10,11 +10,10 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// What a place begins with that is no place in the arena but one in the host memory beside it: the rest is the offset there. No arena is
-/// as large.
+/// The bit that marks a place in host memory: the other bits are the offset there. No arena is as large.
 pub const HOST: u64 = 1 << 63;
 
-/// The offset in host memory of a place that is there.
+/// Returns the offset of a place in host memory; `None` if the place is in the arena.
 pub const fn on_host(place: u64) -> Option<u64> {
     if place & HOST == 0 { None } else { Some(place ^ HOST) }
 }
@@ -28,12 +27,12 @@ pub struct Placed {
     pub offsets: Vec<u64>,
     /// Bytes of each tensor, without padding.
     pub bytes: Vec<u64>,
-    /// Byte offset of the f32 master copy of each tensor that has one, as in `offsets`.
+    /// Byte offset of the f32 master copy of each tensor, as in `offsets`; `None` for a tensor without one.
     pub masters: Vec<Option<u64>>,
 }
 
 impl Placed {
-    /// Bytes of host memory that tensors and master copies take.
+    /// Returns the bytes of host memory that tensors and master copies take.
     pub fn host(&self) -> u64 {
         let tensors = self.offsets.iter().zip(&self.bytes).map(|(&place, &bytes)| (place, bytes));
         let ends = tensors
@@ -44,17 +43,17 @@ impl Placed {
 }
 
 impl Placed {
-    /// Tensors at these offsets, with whole workspaces and without master copies.
+    /// Returns the program with its tensors at these offsets, with whole workspaces and without master copies.
     pub fn new(mut program: Program, offsets: Vec<u64>, batch: u64, precision: Precision) -> Placed {
         program.lay_out(precision);
         let size = |tensor: &Tensor| tensor.stored(batch)?.checked_mul(tensor.role.bytes(precision));
-        // What cannot be counted is larger than any arena.
+        // Bytes that cannot be counted are more than any arena has.
         let bytes = program.tensors.iter().map(|tensor| size(tensor).unwrap_or(u64::MAX)).collect();
         let masters = alloc::vec![None; program.tensors.len()];
         Placed { program, offsets, bytes, masters }
     }
 
-    /// The loss of this training step without its update: see [`Program::evaluation`]. Every tensor stays where it is.
+    /// Returns the loss of this training step without its update: see [`Program::evaluation`]. Every tensor keeps its place.
     ///
     /// # Errors
     /// A program without a loss.
@@ -70,8 +69,8 @@ impl Placed {
         })
     }
 
-    /// The same program with 4 bytes for every element, in an arena of twice the size: each tensor at twice its offset, so that
-    /// tensors of 16 bits have room and none overlap that did not before. A parameter is then its own master copy.
+    /// Returns the program with 4 bytes for every element, in an arena of twice the size. Each tensor is at twice its offset, so that tensors of
+    /// 16 bits have enough memory and none overlap that did not before. A parameter is then its own master copy.
     ///
     /// # Errors
     /// Offsets beyond 64 bits.
@@ -93,7 +92,8 @@ impl Placed {
 }
 
 impl Placed {
-    /// Bytes from the beginning of the arena to the end of what lasts from step to step. Gradients do not, though they are held.
+    /// Returns the bytes from the beginning of the arena to the end of what lasts from step to step. Gradients do not, even if they live until
+    /// the end of the step.
     pub fn lasting(&self) -> u64 {
         let tensors = self.program.tensors.iter().zip(self.offsets.iter().zip(&self.bytes));
         let own = tensors.filter(|(tensor, _)| lasts(tensor.class)).map(|(_, (&place, &bytes))| (place, bytes));
@@ -101,7 +101,7 @@ impl Placed {
         ends.map(|(place, bytes)| place.saturating_add(padded(bytes))).max().unwrap_or(0)
     }
 
-    /// The place and the bytes of each master copy.
+    /// Returns the place and the bytes of each master copy.
     fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let all = self.program.tensors.iter().zip(&self.masters);
         all.filter_map(|(tensor, &master)| Some((master?, tensor.stored(1)?.saturating_mul(Format::F32.bytes()))))
@@ -120,7 +120,7 @@ impl Placed {
         lasting(self) == lasting(other)
     }
 
-    /// Another program in the places of this one's tensors: see [`Program::covers`].
+    /// Returns another program with the places of this one's tensors: see [`Program::covers`].
     ///
     /// # Errors
     /// A program that has other tensors.
@@ -145,8 +145,7 @@ const fn lasts(class: Class) -> bool {
     matches!(class, Class::Parameter | Class::Moment | Class::Average | Class::Buffer | Class::State)
 }
 
-/// Decodes a program and places its tensors: the persistent ones part by part, the transient ones where the plan
-/// says.
+/// Decodes a program and places its tensors: lasting ones part by part, transient ones at the offsets of the plan.
 ///
 /// # Errors
 /// A program that does not match its plan.
@@ -163,7 +162,7 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
             let Some(bytes) = bytes_in(part, tensor, (program.training, batch), precision) else { continue };
             let is_state = matches!(part, Line::Master | Line::Optimizer);
             let end = if is_state && program.descent.offloads() { &mut host } else { &mut end };
-            // A master copy lies beside its parameter's own place, which is the one that operations name.
+            // A master copy has a place besides that of its parameter, which is the one that operations name.
             if part == Line::Master {
                 masters[id] = Some(*end);
             } else {
@@ -197,7 +196,7 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     if program.tensors.iter().any(|tensor| tensor.stored(batch).is_none()) {
         return Err(Error::Damaged("a tensor's layout has no room for its shape"));
     }
-    // What the host reads and writes is as the host has it; a device turns weights.
+    // Tensors that the host reads and writes have the host's layout; a device converts weights.
     let is_inside = |tensor: &Tensor| matches!(tensor.class, Class::Transient | Class::Host | Class::Gradient);
     let is_weight = |tensor: &Tensor| {
         matches!(tensor.class, Class::Parameter | Class::Moment | Class::Average) && tensor.is_turned()
@@ -214,14 +213,14 @@ pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
     Ok(placed)
 }
 
-/// Lets the forward pass use the training step's parameters and buffers, found by their names, and inputs. Both passes use the activations' part of
-/// the arena, one after the other; the arena's size is returned, which is `arena` unless the forward pass, with `activations`
-/// bytes of them, needs more.
+/// Lets the forward pass use the training step's parameters, buffers and inputs, found by their names. Both passes use the activations' part of
+/// the arena, one after the other. Returns the arena's size, which is `arena` unless the forward pass, with `activations` bytes of them, needs
+/// more.
 ///
 /// # Errors
 /// Two programs that are not of the same network.
 pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -> Result<u64, Error> {
-    // Tensors that training alone reads are no part of the forward pass.
+    // Tensors that only training reads are no part of the forward pass.
     take_places(train, infer, &[Class::Parameter, Class::Buffer, Class::Input])?;
     let base = |placed: &Placed| placed.program.transients().map(|id| placed.offsets[id as usize]).min().unwrap_or(0);
     let (from, to) = (base(infer), base(train));
@@ -229,9 +228,9 @@ pub fn share(train: &Placed, infer: &mut Placed, arena: u64, activations: u64) -
     Ok(arena.max(to + activations))
 }
 
-/// Lets the forward pass of a network with several steps use the parameters and buffers of all of them, which `train` has as any of them
-/// does. Its inputs and activations lie from there on where those of steps do; the arena's size is returned, which is `arena` unless
-/// the forward pass, which alone has an arena of `whole` bytes, needs more.
+/// Lets the forward pass of a network with several steps use the parameters and buffers of all of them. `train` is any of these steps: each has
+/// them all. The inputs and activations of the forward pass come after those tensors, where those of steps do. Returns the arena's size, which is
+/// `arena` unless the forward pass, which alone has an arena of `whole` bytes, needs more.
 ///
 /// # Errors
 /// Two programs that are not of the same network.
@@ -246,13 +245,13 @@ pub fn share_lasting(train: &Placed, infer: &mut Placed, arena: u64, whole: u64)
     Ok(arena.max(end.ok_or(Error::Damaged("the arena's size exceeds 64 bits"))?))
 }
 
-/// Moves the tensors of these classes from one place on to another.
+/// Moves the tensors of these classes so that `from` becomes `to`.
 fn move_from(placed: &mut Placed, classes: &[Class], from: u64, to: u64) {
     let tensors = placed.program.tensors.iter().zip(&mut placed.offsets);
     tensors.filter(|(tensor, _)| classes.contains(&tensor.class)).for_each(|(_, offset)| *offset = *offset - from + to);
 }
 
-/// Gives the forward pass the places of the training step's tensors of these classes, found by their names.
+/// Gives tensors of these classes in the forward pass the places of the training step's tensors of equal names.
 fn take_places(train: &Placed, infer: &mut Placed, classes: &[Class]) -> Result<(), Error> {
     let is_shared = |tensor: &Tensor| classes.contains(&tensor.class);
     let is_same = |one: &Tensor, other: &Tensor| {
@@ -274,7 +273,7 @@ fn take_places(train: &Placed, infer: &mut Placed, classes: &[Class]) -> Result<
     Ok(())
 }
 
-/// Bytes that a tensor has in a part of the arena, if it is there. Activations are placed by the plan.
+/// Returns the bytes that a tensor has in a part of the arena; `None` if it is not there. Activations are placed by the plan.
 fn bytes_in(part: Line, tensor: &Tensor, (training, batch): (bool, u64), precision: Precision) -> Option<u64> {
     let each = match (part, tensor.class) {
         (Line::Weights, Class::Parameter)

@@ -1,5 +1,5 @@
-//! The records that every build leaves in the object section `.gpumem`, one a network: what it needs, and what a tool plans it
-//! from at any batch and precision.
+//! The records that every build leaves in the object section `.gpumem`, one for each network. A record says what the network needs, and has what
+//! a tool plans it from at any batch and precision.
 //!
 //! | bytes | what |
 //! | ---: | --- |
@@ -11,8 +11,7 @@
 //! | | the blueprint, encoded by `lower::Blueprint` |
 //! | 8 | digest of the blueprint |
 //!
-//! Numbers are little-endian. Linkers concatenate records in any order and may pad between them: a reader looks for the first
-//! bytes.
+//! Numbers are little-endian. Linkers concatenate records in any order and may pad between them, so that a reader looks for the first bytes.
 
 use crate::cards::Card;
 use crate::memory::Compiled;
@@ -26,10 +25,10 @@ pub const MAGIC: [u8; 8] = *b"GPUMEM4\0";
 /// The version in [`MAGIC`].
 pub const VERSION: u8 = 4;
 
-/// Magic and length.
+/// Bytes of magic and length.
 const HEADER: usize = 12;
 
-/// Bytes of a record beside text and blueprint.
+/// Bytes of a record besides text and blueprint.
 const OVERHEAD: usize = HEADER + 8 + 4 + 8;
 
 /// The most bytes of a name.
@@ -38,38 +37,39 @@ const LONGEST_NAME: usize = 128;
 /// The most bytes of a path.
 const LONGEST_PATH: usize = 1024;
 
-/// The most cards that are named: a list of all that are known fits.
+/// The most cards that are named: a list of all known ones fits.
 const MOST_CARDS: usize = 256;
 
 /// The text of a record. The longest one fits: a name, two paths, four lists of cards, and some forty numbers of twenty digits.
 pub type Text = Message<{ 3072 + 2 * LONGEST_PATH + 4 * MOST_CARDS * 32 }>;
 
-/// What the text of a record says of a network.
+/// The facts about a network that the text of a record states.
 #[derive(Clone, Copy)]
 pub struct Declared<'a> {
     /// Name of the struct.
     pub name: &'a str,
     /// The file that declares it, and the line that a refusal points at; empty and 0 if they are not known.
     pub place: (&'a str, u32),
-    /// Whether it is generic over its batch: its batches, and with them its budgets, are not known then.
+    /// True if it is generic over its batch: its batches, and with them its budgets, are not known then.
     pub is_generic: bool,
-    /// The place of the network, where this is the record of one instance, whose own place is where it was asked for.
+    /// The place of the network, if this is the record of one instance. `place` is then where the instance was asked for. `None` for other
+    /// records.
     pub of: Option<(&'a str, u32)>,
-    /// The `fits!` that asked for this instance, where it names cards or several networks.
+    /// The `fits!` that asked for this instance; `None` unless it names cards or several networks.
     pub fits: Option<Fits<'a>>,
     /// The cards whose Cargo feature is on.
     pub selected: &'a [Card],
-    /// `const TRAIN`.
+    /// `const TRAIN`, or the constant of the largest named step; `None` if the network is not trained.
     pub train: Option<&'a Train>,
-    /// `const INFER`.
+    /// `const INFER`; `None` if the network has none.
     pub infer: Option<&'a Infer>,
-    /// The training step.
+    /// The training step; `None` if the network is not trained, or its batch is not known.
     pub training: Option<&'a Compiled>,
-    /// The forward pass.
+    /// The forward pass; `None` if the network has no `INFER`, or its batch is not known.
     pub inference: Option<&'a Compiled>,
 }
 
-/// A `fits!` with cards or several networks: each of its networks has a record of its own, which says where in it the network is.
+/// A `fits!` with cards or several networks. Each of its networks has a record of its own, which has the number of the network in it.
 #[derive(Clone, Copy, Debug)]
 pub struct Fits<'a> {
     /// Line and column of the first network. The file is that of the record.
@@ -82,7 +82,7 @@ pub struct Fits<'a> {
     pub cards: &'a [Card],
 }
 
-/// The text of a record: the network's name and place, the settings it was declared with, and the budgets of its programs in bytes.
+/// Returns the text of a record: the network's name and place, its settings, and its budgets in bytes.
 ///
 /// ```json
 /// {"name":"Vgg16","file":"examples/vgg16.rs","line":15,"generic":false,
@@ -90,11 +90,11 @@ pub struct Fits<'a> {
 ///  "train":{"batch":64,"weights":553430176,...},"infer":{"batch":64,...}}
 /// ```
 ///
-/// A training step whose constant has a name of its own has it after `"batch"`: `"step":"CRITIC"`. Of several it is the largest.
+/// A training step whose constant has a name of its own has it after `"batch"`: `"step":"CRITIC"`. Of several steps it is the largest.
 ///
-/// What `fits!` leaves of an instance says behind `"generic"` which network it is of, for names need not be unique:
-/// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it. After that comes, of a `fits!` that names
-/// cards or several networks, `"fits":{"line":40,"column":7,"index":0,"count":2,"cards":["t4"]}`.
+/// The record of an instance that `fits!` asked for names the network after `"generic"`, since names need not be unique:
+/// `"of":{"file":"src/net.rs","line":15}`. Records of versions that knew only the name lack it. A `fits!` that names cards or several networks
+/// adds after that `"fits":{"line":40,"column":7,"index":0,"count":2,"cards":["t4"]}`.
 pub const fn text(declared: &Declared<'_>) -> Text {
     let mut text = Text::new();
     text.text("{\"name\":\"");
@@ -143,12 +143,12 @@ pub const fn text(declared: &Declared<'_>) -> Text {
     text
 }
 
-/// Bytes of a record.
+/// Returns the bytes of a record.
 pub const fn bytes(text: &Text, blueprint: &[u8]) -> usize {
     OVERHEAD + text.as_str().len() + blueprint.len()
 }
 
-/// A record: `N` must be [`bytes`], and `blueprint_digest` the [`digest`] of the blueprint, which the macro knows.
+/// Returns a record. `N` must be [`bytes`], and `blueprint_digest` the [`digest`] of the blueprint, which the macro knows.
 pub const fn record<const N: usize>(text: &Text, blueprint: &[u8], blueprint_digest: u64) -> [u8; N] {
     let text = text.as_str().as_bytes();
     let mut record = [0; N];
@@ -169,7 +169,7 @@ const fn put<'r>(record: &'r mut [u8], bytes: &[u8]) -> &'r mut [u8] {
     rest
 }
 
-/// FNV-1a of 64 bits: notices damage, not malice.
+/// Returns the 64-bit FNV-1a digest of `bytes`: it notices damage, not malice.
 pub const fn digest(bytes: &[u8]) -> u64 {
     let mut digest = 0xcbf2_9ce4_8422_2325u64;
     let mut i = 0;
@@ -180,7 +180,7 @@ pub const fn digest(bytes: &[u8]) -> u64 {
     digest
 }
 
-/// Appends `name` as the inside of a JSON string, `MOST` bytes of it at most. A Rust name needs no escape; what would need one
+/// Appends `name` as the inside of a JSON string, `MOST` bytes of it at most. A Rust name needs no escape; a character that would need one
 /// becomes `_`.
 const fn append_name<const MOST: usize>(text: &mut Text, name: &str) {
     let mut safe = [0; MOST];
@@ -258,11 +258,11 @@ pub struct Record<'a> {
     pub blueprint: &'a [u8],
 }
 
-/// Why something in a section is no record.
+/// The reason why something in a section is no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unreadable {
-    /// It was written in a layout of this version.
+    /// It is written in a layout of this version.
     Version(u8),
     /// It is cut off, its first bytes are others, or a digest does not match.
     Damaged,
@@ -284,13 +284,13 @@ impl core::fmt::Display for Unreadable {
 
 impl core::error::Error for Unreadable {}
 
-/// All records in the bytes of a section, and in the place of what is none, why it is none. Zeros between records are padding.
+/// Returns all records in the bytes of a section, and an error for whatever is no record. Zeros between records are padding.
 pub fn records(section: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Unreadable>> {
     let mut rest = section;
     core::iter::from_fn(move || {
         let begin = rest.iter().position(|&byte| byte != 0)?;
         let here = &rest[begin..];
-        // One whose first bytes are damaged is known by its digests, so that the next one is counted by itself.
+        // A record whose first bytes are damaged is recognised by its digests, so that the next one is counted separately.
         let read = read(here);
         let found = match (version(here), read) {
             (Some(VERSION), Some((record, _))) => Ok(record),
@@ -311,7 +311,7 @@ pub fn records(section: &[u8]) -> impl Iterator<Item = Result<Record<'_>, Unread
     })
 }
 
-/// The layout of the record that `bytes` begin with. `None` if they begin with none.
+/// Returns the layout version of the record that `bytes` begin with; `None` if they begin with none.
 fn version(bytes: &[u8]) -> Option<u8> {
     const DIGIT: usize = MAGIC.len() - 2;
     let magic = bytes.get(..MAGIC.len())?;
@@ -320,12 +320,12 @@ fn version(bytes: &[u8]) -> Option<u8> {
     is_one.then(|| magic[DIGIT] - b'0')
 }
 
-/// The JSON texts of all sound records in the bytes of a section.
+/// Returns the JSON texts of all intact records in the bytes of a section.
 pub fn read_records(section: &[u8]) -> impl Iterator<Item = &str> {
     records(section).filter_map(|record| record.ok()).map(|record| record.text)
 }
 
-/// The record that `bytes` begin with, and its length.
+/// Returns the record that `bytes` begin with, and its length; `None` if it is damaged.
 fn read(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     let (text, rest) = part(bytes.get(MAGIC.len()..)?)?;
     let (blueprint, rest) = part(rest)?;
@@ -333,7 +333,7 @@ fn read(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
     Some((Record { text, blueprint }, bytes.len() - rest.len()))
 }
 
-/// Bytes with their length in front and their digest behind, and what follows.
+/// Returns bytes that come between their length and their digest, and the rest. `None` if the digest does not match.
 fn part(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<4>()?;
     let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_le_bytes(*length)).ok()?)?;

@@ -1,4 +1,4 @@
-//! Weights of convolutions that lie channels last in the arena, while the host has them as their shapes are written.
+//! Weights of convolutions that are channels last in the arena. The host has them in the order of their shapes.
 
 use crate::error::Error;
 use crate::memory::place::Placed;
@@ -9,12 +9,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A weight `[O, C, R, S]` that lies as `[O, R, S, C]`.
+/// A weight `[O, C, R, S]` that is stored as `[O, R, S, C]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
     bytes: u64,
     channels: usize,
-    /// Elements of a channel of a filter.
+    /// Elements of one channel of a filter: `R * S`.
     taps: usize,
     /// Bytes of an element.
     width: usize,
@@ -32,19 +32,19 @@ impl Weight {
     }
 }
 
-/// Which tensors a device keeps in another order than the host, by their places in the arena. Programs that share a parameter keep
-/// it in the same order.
+/// The tensors that a device stores in another layout than the host, by their offsets in the arena. Programs that share a parameter store it in
+/// one layout.
 #[derive(Clone, Debug, Default)]
 pub struct Turned {
     weights: BTreeMap<u64, Weight>,
 }
 
 impl Turned {
-    /// Those of a network's programs. One that does not touch a tensor has no say in its order: the loss by itself has the optimizer's
-    /// state among its tensors.
+    /// Returns these tensors of a network's programs. A program that does not touch a tensor has no say in its layout: the evaluation of the loss
+    /// has the optimizer's state among its tensors.
     ///
     /// # Errors
-    /// Programs that have one tensor in two orders.
+    /// Programs that store one tensor in two layouts.
     pub fn new<'a>(programs: impl IntoIterator<Item = &'a Placed>, precision: Precision) -> Result<Turned, Error> {
         let mut found: BTreeMap<u64, Option<Weight>> = BTreeMap::new();
         let mut note = |offset: u64, tensor: &Tensor, width: u64| {
@@ -54,7 +54,7 @@ impl Turned {
             if *found.entry(offset).or_insert(weight) == weight { Ok(()) } else { Err(other) }
         };
         for placed in programs {
-            // Gradients of several steps share places, and the host looks at none of them.
+            // Gradients of several steps share places, and the host reads none of them.
             let has_gradients = !placed.program.has_several_steps();
             let touched: BTreeSet<TensorId> = placed.program.operations.iter().flat_map(Operation::tensors).collect();
             let places = placed.offsets.iter().zip(&placed.masters);
@@ -74,7 +74,7 @@ impl Turned {
         Ok(Turned { weights })
     }
 
-    /// Returns the weight at these bytes of the arena: whole filters of one. `None` if there is none.
+    /// Returns the weight at these bytes of the arena, which must be whole filters of it. `None` if there is no weight.
     ///
     /// # Errors
     /// A part of a filter.
@@ -86,7 +86,7 @@ impl Turned {
         }
         let filter = (weight.channels * weight.taps * weight.width) as u64;
         let is_inside = start <= offset && end <= start.saturating_add(weight.bytes);
-        // Each filter is turned by itself.
+        // Each filter is converted on its own.
         let is_whole = |bytes: u64| bytes.checked_rem(filter) == Some(0);
         if !(is_inside && is_whole(offset - start) && is_whole(length as u64)) {
             return Err(Error::Damaged("a weight that lies channels last is read or written in part"));
@@ -94,7 +94,7 @@ impl Turned {
         Ok(Some(*weight))
     }
 
-    /// What the host writes at `offset`, as it lies there.
+    /// Returns what the host writes at `offset`, in the layout that is stored there.
     ///
     /// # Errors
     /// A part of a filter.
@@ -105,7 +105,7 @@ impl Turned {
         })
     }
 
-    /// Turns what was read at `offset` into what the host expects.
+    /// Converts what was read at `offset` to the layout that the host expects.
     ///
     /// # Errors
     /// A part of a filter.
@@ -118,7 +118,7 @@ impl Turned {
     }
 }
 
-/// Matrices of `rows` x `columns` elements of `width` bytes, one after the other, each transposed.
+/// Transposes matrices of `rows` x `columns` elements of `width` bytes, which come one after the other.
 fn turned(bytes: &[u8], [rows, columns]: [usize; 2], width: usize) -> Vec<u8> {
     match width {
         2 => transposed::<2>(bytes, [rows, columns]),
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    /// Two filters of three channels and two taps, with numbers that say which.
+    /// Returns two filters of three channels and two taps in both layouts. Each number says which element it is.
     fn weight<const WIDTH: usize>() -> [Vec<u8>; 2] {
         let element = |o: u8, c: u8, tap: u8| {
             let mut bytes = [0; WIDTH];
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(seen, first[..filter]);
         let beyond = all.stored(512 + bytes / 2, &first).unwrap_err();
         assert!(beyond.to_string().contains("in part"), "{beyond}");
-        // Whatever else there is stays as it is.
+        // Other tensors stay unchanged.
         assert_eq!(all.stored(256, &first).unwrap(), first);
         assert_eq!(all.stored(512 + bytes, &first).unwrap(), first);
         for (offset, length) in [(512, 4), (516, 4), (508, 8), (512 + bytes - 4, 8)] {
