@@ -1,4 +1,4 @@
-//! Measures what a card takes beside an arena, and prints a row for the table of cards: see `docs/cards.md`.
+//! Measures what a card takes beside an arena, and prints a row for the table of cards: see `docs/reference/cards.md`.
 //!
 //! ```text
 //! cargo run --release --features cuda --example calibrate [-- NUMBER] [--json]

@@ -1,4 +1,4 @@
-//! A training on a folder of images, which the README has.
+//! A training on a folder of images: the second program of `docs/guide/first-network.md`.
 
 use gpumem::data::{LoaderOf, Transforms, sets::ImageFolder};
 use gpumem::prelude::*;

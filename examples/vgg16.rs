@@ -12,19 +12,14 @@ network! {
     pub struct Vgg16;
 
     const TRAIN: Train = Train {
-        batch: 288,
+        batch: 288, loss: CrossEntropy, cards: [RTX_3090],
         optimizer: Sgd { lr: 0.01, momentum: 0.9, weight_decay: 5e-4 },
-        loss: CrossEntropy,
-        cards: [RTX_3090],
     };
 
     fn forward(image: Image<3, 224, 224>) -> Logits<1000> {
         [
-            stage(2, 64), stage(2, 128), stage(3, 256), stage(3, 512), stage(3, 512),
-            Flatten,
-            Linear(4096), Relu(inplace), Dropout(0.5),
-            Linear(4096), Relu(inplace), Dropout(0.5),
-            Linear(1000),
+            stage(2, 64), stage(2, 128), stage(3, 256), stage(3, 512), stage(3, 512), Flatten,
+            Linear(4096), Relu(inplace), Dropout(0.5), Linear(4096), Relu(inplace), Dropout(0.5), Linear(1000),
         ]
     }
 

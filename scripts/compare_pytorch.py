@@ -438,7 +438,7 @@ def save(folder, results):
 
 
 def markdown(results):
-    """Tables for docs/gpu-results.md. A ratio is PyTorch's figure over ours."""
+    """Tables for docs/lab/gpu-results.md. A ratio is PyTorch's figure over ours."""
     about, networks = results["about"], results["networks"]
     modes = list(dict.fromkeys(who for found in networks.values() for who in found if who != "ours"))
     versions = [one for found in networks.values() for one in found.values() if "torch" in one]

@@ -1,5 +1,5 @@
 //! Optimizer states of 8 bits in networks: their bytes, their names in files, and what training makes of them beside states of 32 bits.
-//! The second table of `docs/memory-model.md` about optimizers is made here: `UPDATE_DOCS=1 cargo test --test codes` writes it anew.
+//! The second table of `docs/lab/memory-results.md` about optimizers is made here: `UPDATE_DOCS=1 cargo test --test codes` writes it anew.
 
 #[path = "../examples/shared/mod.rs"]
 mod shared;
@@ -226,10 +226,10 @@ fn digits_are_learned_as_with_states_of_32_bits() {
     check(&text);
 }
 
-/// Compares the part of `docs/memory-model.md` with `text`, numbers to a tenth: two machines do not round alike, and the difference grows
+/// Compares the part of `docs/lab/memory-results.md` with `text`, numbers to a tenth: two machines do not round alike, and the difference grows
 /// from step to step.
 fn check(text: &str) {
-    let path = format!("{}/docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/docs/lab/memory-results.md", env!("CARGO_MANIFEST_DIR"));
     let doc = std::fs::read_to_string(&path).unwrap();
     let (start, end) = ("<!-- codes -->\n", "<!-- end of codes -->");
     let (from, to) = (doc.find(start).unwrap() + start.len(), doc.find(end).unwrap());

@@ -1,20 +1,31 @@
-//! The README's programs are examples, so that they are compiled.
+//! The programs of the README and of the first page of the guide are examples, so that they are compiled.
 
-/// Panics unless the README has the program of an example, whose first line says what it is.
-fn assert_in_readme(example: &str) {
-    let (_, program) = example.split_once("\n\n").unwrap();
-    assert!(include_str!("../README.md").contains(&format!("```rust\n{program}```\n")), "{program}");
+const README: &str = include_str!("../README.md");
+
+/// Returns the program of an example, without its first line, which says what it is.
+fn program(example: &str) -> &str {
+    example.split_once("\n\n").unwrap().1
+}
+
+/// Panics unless `page` shows `program` as a block in this language.
+fn assert_shows(page: &str, language: &str, program: &str) {
+    assert!(page.contains(&format!("```{language}\n{program}```\n")), "{program}");
 }
 
 #[test]
 fn its_programs_are_examples() {
-    assert_in_readme(include_str!("../examples/first.rs"));
-    assert_in_readme(include_str!("../examples/pets.rs"));
+    let vgg16 = program(include_str!("../examples/vgg16.rs"));
+    let network = &vgg16[vgg16.find("network! {").unwrap()..vgg16.find("\nfn main").unwrap()];
+    assert_shows(README, "rust", network);
+    assert_shows(README, "rust", program(include_str!("../examples/first.rs")));
+    // What needs a folder of images is not run with the page.
+    let guide = include_str!("../docs/guide/first-network.md");
+    assert_shows(guide, "rust,ignore", program(include_str!("../examples/pets.rs")));
 }
 
 /// A training with validation, progress, checkpoints and resume is a page, not a project.
 #[test]
 fn a_training_on_a_folder_of_images_is_short() {
-    let (_, program) = include_str!("../examples/pets.rs").split_once("\n\n").unwrap();
+    let program = program(include_str!("../examples/pets.rs"));
     assert!(program.lines().count() <= 40, "{}", program.lines().count());
 }

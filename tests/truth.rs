@@ -1,7 +1,7 @@
 //! Networks against PyTorch: parameters, shapes, operations, kept bytes and peaks, and how tightly they are packed.
 //!
 //! The expected figures in `truth/models` were measured with PyTorch 2.15; its README says how. The tables in
-//! `docs/memory-model.md` are made here: `UPDATE_DOCS=1 cargo test --test truth` writes them anew.
+//! `docs/lab/memory-results.md` are made here: `UPDATE_DOCS=1 cargo test --test truth` writes them anew.
 
 mod networks;
 
@@ -191,9 +191,9 @@ fn every_network_is_packed_to_its_bound() {
     for_each_network!(packed);
 }
 
-/// Compares the part of `docs/memory-model.md` between two markers with `text`.
+/// Compares the part of `docs/lab/memory-results.md` between two markers with `text`.
 fn check_doc(marker: &str, text: &str) {
-    let path = format!("{}/docs/memory-model.md", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/docs/lab/memory-results.md", env!("CARGO_MANIFEST_DIR"));
     let doc = std::fs::read_to_string(&path).unwrap();
     let (start, end) = (format!("<!-- {marker} -->\n"), format!("<!-- end of {marker} -->"));
     let from = doc.find(&start).unwrap() + start.len();

@@ -19,7 +19,7 @@ use gpumem_core::train::{Descent, Offload};
 use gpumem_core::{Precision, Update};
 use proptest::prelude::*;
 
-/// Bytes of an element, from the table in `docs/memory-model.md`; of codes of 4 bits, those of a pair, and of bits, those of eight.
+/// Bytes of an element, from the table in `docs/reference/memory-model.md`; of codes of 4 bits, those of a pair, and of bits, those of eight.
 fn element(role: Role, precision: Precision) -> u64 {
     let column = match precision {
         Precision::F32 => 0,

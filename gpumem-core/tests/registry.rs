@@ -88,9 +88,9 @@ fn read(path: &str) -> String {
 /// Whoever comes from PyTorch finds every layer in the guide, and whoever looks for a layer finds it in the module's page.
 #[test]
 fn tables_of_layers_have_all_of_them() {
-    let (guide, module) = (read("../docs/porting.md"), read("src/layers/mod.rs"));
+    let (guide, module) = (read("../docs/guide/porting.md"), read("src/layers/mod.rs"));
     for (what, named) in
-        [("docs/porting.md", column(&guide, "\n## Names\n", 2)), ("layers/mod.rs", column(&module, "", 2))]
+        [("docs/guide/porting.md", column(&guide, "\n## Names\n", 2)), ("layers/mod.rs", column(&module, "", 2))]
     {
         let missing: Vec<_> = with_composites().filter(|layer| !named.contains(layer)).collect();
         assert_eq!(missing, [""; 0], "{what}");

@@ -1,5 +1,5 @@
 //! Does Llama-3.2-1B fine-tune on an RTX 3060, and Mistral-7B on which card? Their blocks with adapters, without a change to their file, over
-//! weights of 16, 8 and 4 bits: a table of `docs/making-it-fit.md` is made here.
+//! weights of 16, 8 and 4 bits: a table of `docs/guide/making-it-fit.md` is made here.
 #![allow(missing_docs)]
 
 mod pages;
@@ -167,7 +167,7 @@ fn what_bits_of_the_base_leave() {
     row::<TunedMistral8>(&mut text, "`base = Int8`");
     row::<TunedMistral4>(&mut text, "`base = Nf4`");
     row::<TunedMistral4Double>(&mut text, "`base = Nf4Double`");
-    pages::check("../docs/making-it-fit.md", "bases", &text);
+    pages::check("../docs/guide/making-it-fit.md", "bases", &text);
 }
 
 /// 4 bits and a scale for each 64 elements, or 8 and one for each 256, exactly. Activations are the same where the peak is that of the tied head;

@@ -180,7 +180,7 @@ macro_rules! originals {
                 networks += &line::<$network<1>>();
             )*
             pages::check("README.md", "zoo", &networks);
-            pages::check("../docs/memory-model.md", "sides", &rectifiers);
+            pages::check("../docs/lab/memory-results.md", "sides", &rectifiers);
         }
     };
 }

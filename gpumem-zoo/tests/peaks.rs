@@ -137,7 +137,7 @@ fn floors_are_those_of_the_memory_model() {
     text += &floor_line::<UNet<32>>(UNET);
     text += &floor_line::<DenseNet121<32>>(DENSENET121);
     text += &floor_line::<Vgg16<32>>(VGG16);
-    pages::check("../docs/memory-model.md", "floors", &text);
+    pages::check("../docs/lab/memory-results.md", "floors", &text);
 }
 
 fn order_line<N: Network>(batch: u64) -> String {
@@ -159,7 +159,7 @@ fn orders_are_those_of_the_memory_model() {
     text += &order_line::<ResNet18<1>>(1);
     text += &order_line::<ResNet50<1>>(1);
     text += &order_line::<ResNet50<1>>(32);
-    pages::check("../docs/memory-model.md", "orders", &text);
+    pages::check("../docs/lab/memory-results.md", "orders", &text);
 }
 
 /// What is alive of DenseNet-121 at its peak and at the loss.
@@ -177,7 +177,7 @@ fn concatenations_are_those_of_the_memory_model() {
     let share = 100.0 * (peak - loss) as f64 / planned(&program, &setting) as f64;
     let head = "| `DenseNet121`, 32: MiB at the peak | at the loss | difference | of the arena |\n| ---: | ---: | ---: | ---: |";
     let text = format!("{head}\n| {} | {} | {} | {share:.1} % |\n", mib(peak), mib(loss), mib(peak - loss));
-    pages::check("../docs/memory-model.md", "concatenations", &text);
+    pages::check("../docs/lab/memory-results.md", "concatenations", &text);
 }
 
 fn norms_line<N: Network>() -> String {
@@ -194,7 +194,7 @@ fn norms_are_those_of_the_memory_model() {
     text += &norms_line::<UNet<32>>();
     text += &norms_line::<MobileNetV2<32>>();
     text += &norms_line::<DenseNet121<32>>();
-    pages::check("../docs/memory-model.md", "norms", &text);
+    pages::check("../docs/lab/memory-results.md", "norms", &text);
 }
 
 fn rows_line<N: Network>(torch: u64) -> String {
@@ -213,7 +213,7 @@ fn row_norms_are_those_of_the_memory_model() {
     text += &rows_line::<DinoV2Small<32>>(DINOV2_SMALL);
     text += &rows_line::<CaiTXxs24<32>>(CAIT_XXS24);
     text += &rows_line::<DdpmCifar10<32>>(DDPM);
-    pages::check("../docs/memory-model.md", "row norms", &text);
+    pages::check("../docs/lab/memory-results.md", "row norms", &text);
 }
 
 /// One after the other, for all write one file where tables are made anew.

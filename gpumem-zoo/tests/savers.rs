@@ -1,4 +1,4 @@
-//! What each way to save memory leaves of the arena of well-known networks: the table of `docs/making-it-fit.md` is made here.
+//! What each way to save memory leaves of the arena of well-known networks: the table of `docs/guide/making-it-fit.md` is made here.
 #![allow(missing_docs)]
 
 mod pages;
@@ -114,7 +114,7 @@ fn what_each_way_leaves() {
     text += &line::<UNet<1>>(8);
     text += &line::<Gpt2<1>>(8);
     text += &line::<Gpt2Xl<1>>(1);
-    pages::check("../docs/making-it-fit.md", "savers", &text);
+    pages::check("../docs/guide/making-it-fit.md", "savers", &text);
 }
 
 /// MiB of the logits, and of the arena with all of them at once and in so many chunks; then with all recomputation that helps.
@@ -154,7 +154,7 @@ fn what_logits_in_chunks_leave() {
     text += &chunked::<Gpt2<1>>(16, MIXED, 768);
     text += &chunked::<Llama1B<1>>(1, MIXED, 2048);
     text += &chunked::<Llama1B<1>>(8, MIXED, 2048);
-    pages::check("../docs/making-it-fit.md", "chunks", &text);
+    pages::check("../docs/guide/making-it-fit.md", "chunks", &text);
 }
 
 /// MiB of the arena without and with activations in host memory, MiB there, and the milliseconds that they are on the bus; then the same with
@@ -195,5 +195,5 @@ fn what_activations_in_host_memory_leave() {
     );
     text += &parked::<ResNet50<1>>(64);
     text += &parked::<Gpt2<1>>(8);
-    pages::check("../docs/making-it-fit.md", "parked", &text);
+    pages::check("../docs/guide/making-it-fit.md", "parked", &text);
 }

@@ -1,5 +1,5 @@
 //! Bytes of a parameter in training, to the byte: GPT-2 XL in mixed precision, updated at the end of the step or in it, with states of
-//! 32 bits, of 8 and in host memory, and with adapters. The table in `docs/memory-model.md` is made here.
+//! 32 bits, of 8 and in host memory, and with adapters. The table in `docs/lab/memory-results.md` is made here.
 #![allow(missing_docs)]
 
 mod pages;
@@ -256,5 +256,5 @@ fn bytes_of_a_parameter() {
         let saved = separate[Line::Arena] - fused[Line::Arena];
         assert!(saved >= separate[Line::Gradients] * 9 / 10, "{saved} of {}", separate[Line::Gradients]);
     }
-    pages::check("../docs/memory-model.md", "states", &text);
+    pages::check("../docs/lab/memory-results.md", "states", &text);
 }

@@ -1,4 +1,4 @@
-//! The bytes in the table of measured step times in `docs/making-it-fit.md`, which the example `step_times` prints.
+//! The bytes in the table of measured step times in `docs/guide/making-it-fit.md`, which the example `step_times` prints.
 #![allow(missing_docs)]
 
 #[path = "../examples/step_times/networks.rs"]
@@ -15,7 +15,7 @@ type Failure = Box<dyn std::error::Error>;
 
 #[test]
 fn bytes_are_those_of_the_plans() {
-    let path = format!("{}/../docs/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{}/../docs/guide/making-it-fit.md", env!("CARGO_MANIFEST_DIR"));
     let doc = std::fs::read_to_string(path).unwrap();
     let (_, table) = doc.split_once("<!-- step times -->\n").unwrap();
     let (table, _) = table.split_once("<!-- end of step times -->").unwrap();

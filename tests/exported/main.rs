@@ -201,7 +201,7 @@ const EXPORTED: [(&str, &str); 44] = [
     ("vit_b_16", "VitB16"),
 ];
 
-/// Whoever looks for a network finds it compared, or what it lacks in docs/limits.md.
+/// Whoever looks for a network finds it compared, or what it lacks in docs/reference/limits.md.
 #[test]
 fn every_exported_network_is_compared_or_among_the_limits() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -209,12 +209,12 @@ fn every_exported_network_is_compared_or_among_the_limits() {
         ["tests/exported", "gpumem-zoo/tests"].iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap());
     let sources = files.map(|file| file.unwrap().path()).filter(|path| path.is_file());
     let compared: String = sources.map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    let limits = std::fs::read_to_string(root.join("docs/limits.md")).unwrap();
+    let limits = std::fs::read_to_string(root.join("docs/reference/limits.md")).unwrap();
     for (name, network) in EXPORTED {
         let is_a_limit = limits.contains(&format!("`{name}`"));
         let forms = [format!("check::<{network}>("), format!("sums::<{network}>("), format!("\n    ({network}, ")];
         let is_compared = forms.iter().any(|form| compared.contains(form));
-        assert_eq!(is_a_limit, network.is_empty(), "{name} in docs/limits.md");
+        assert_eq!(is_a_limit, network.is_empty(), "{name} in docs/reference/limits.md");
         assert!(is_a_limit || is_compared, "{name} is not compared");
     }
 }

@@ -79,7 +79,7 @@ fn it_answers_refuses_and_answers_many_at_once() {
 #[test]
 fn the_page_shows_the_code() {
     let code = include_str!("../src/lib.rs");
-    let page = include_str!("../../../docs/save-resume-serve.md");
+    let page = include_str!("../../../docs/guide/save-resume-serve.md");
     let core = code.split_once("// --- core ---\n").unwrap().1.split_once("// --- end of core ---").unwrap().0;
-    assert!(page.contains(core), "docs/save-resume-serve.md does not show\n{core}");
+    assert!(page.contains(core), "docs/guide/save-resume-serve.md does not show\n{core}");
 }

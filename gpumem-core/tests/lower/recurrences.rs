@@ -173,7 +173,7 @@ fn a_map_that_others_read_stays() {
 /// The table of the memory model has what is planned.
 #[test]
 fn the_memory_model_has_what_is_planned() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/memory-model.md");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/memory-model.md");
     let text = std::fs::read_to_string(path).unwrap();
     for (name, cell, [batch, steps, units], [directions, outputs]) in [
         ("`Lstm`", Cell::Lstm, [20, 35, 650], [1, 650]),
