@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Folders that are not part of the repository.
-const SKIPPED: [&str; 3] = ["target", ".git", "__pycache__"];
+const SKIPPED: [&str; 4] = ["target", ".git", "gpu-bundle", "__pycache__"];
 
 /// The beginning of a link to a file of the repository from elsewhere.
 const REPOSITORY: &str = "gpumem/gpumem/blob/HEAD/";
