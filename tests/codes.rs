@@ -1,5 +1,5 @@
 //! Optimizer states of 8 bits in networks: their bytes, their names in files, and what training makes of them beside states of 32 bits.
-//! The second table of `docs/lab/memory-results.md` about optimizers is made here: `UPDATE_DOCS=1 cargo test --test codes` writes it anew.
+//! The table of `docs/lab/memory-results.md` that compares both is made here: `UPDATE_DOCS=1 cargo test --test codes` writes it anew.
 
 #[path = "../examples/shared/mod.rs"]
 mod shared;

@@ -1,6 +1,6 @@
 //! Networks against PyTorch: parameters, shapes, operations, kept bytes and peaks, and how tightly they are packed.
 //!
-//! The expected figures in `truth/models` were measured with PyTorch 2.15; its README says how. The tables in
+//! The expected figures in `truth/models` were measured with PyTorch 2.15; its README says how. The tables `kept` and `peaks` of
 //! `docs/lab/memory-results.md` are made here: `UPDATE_DOCS=1 cargo test --test truth` writes them anew.
 
 mod networks;
