@@ -1,9 +1,9 @@
 //! AlexNet, with which deep learning won ImageNet.
 //!
-//! A. Krizhevsky, I. Sutskever and G. Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (NIPS 2012), in
-//! the form of A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks" (arXiv:1404.5997), which is
-//! torchvision's `alexnet`: five convolutions and three linear layers, without normalisation. Of its parameters 96 % are in the
-//! linear layers, so that the optimizer's state outweighs what is kept for backward at small batches.
+//! A. Krizhevsky, I. Sutskever and G. Hinton, "ImageNet Classification with Deep Convolutional Neural Networks" (NIPS 2012), in the form of
+//! A. Krizhevsky, "One weird trick for parallelizing convolutional neural networks" (arXiv:1404.5997), which is torchvision's `alexnet`:
+//! five convolutions and three linear layers, without normalisation. 96 % of its parameters are in the linear layers, so that at small
+//! batches the optimizer's state is larger than the saved tensors.
 //!
 //! ```
 //! use gpumem::Network;

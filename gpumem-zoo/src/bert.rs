@@ -1,18 +1,17 @@
 //! BERT, RoBERTa and DistilBERT: transformers that read a text in both directions.
 //!
-//! J. Devlin, M.-W. Chang, K. Lee and K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language
-//! Understanding" (arXiv:1810.04805), Y. Liu and others, "RoBERTa: A Robustly Optimized BERT Pretraining Approach"
-//! (arXiv:1907.11692), and V. Sanh and others, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108), as transformers has
-//! them: `BertForMaskedLM` on 512 tokens, in the sizes base and large, and networks that are fine-tuned to tell two classes of
-//! sentences of 128 tokens, `BertForSequenceClassification`, `RobertaForSequenceClassification` and
-//! `DistilBertForSequenceClassification`. In training on masked text, a target of -100 is a token that was not masked.
-//! Parameters and operations were counted on transformers' modules, whose authors print rounded numbers only.
+//! J. Devlin, M.-W. Chang, K. Lee and K. Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding"
+//! (arXiv:1810.04805), Y. Liu and others, "RoBERTa: A Robustly Optimized BERT Pretraining Approach" (arXiv:1907.11692), and V. Sanh and
+//! others, "DistilBERT, a distilled version of BERT" (arXiv:1910.01108), as in transformers: `BertForMaskedLM` on 512 tokens, in the sizes
+//! base and large, and classifiers of sentences of 128 tokens into two classes, `BertForSequenceClassification`,
+//! `RobertaForSequenceClassification` and `DistilBertForSequenceClassification`. In training on masked text, a target of -100 is a token
+//! that was not masked. Parameters and operations were counted on transformers' modules, since the papers print rounded numbers only.
 //!
-//! The head of the masked text shares its weights with the embedding of the words. Its bias is `cls.predictions.decoder.bias`, which
-//! the original has a second time as `cls.predictions.bias`.
+//! The head of the masked text shares its weights with the embedding of the words. Its bias is `cls.predictions.decoder.bias`; the original
+//! has it a second time as `cls.predictions.bias`.
 //!
-//! There is no mask of attention, so that a text has all of its tokens; positions of RoBERTa leave out padding. It has one segment only: its
-//! second input is zeros.
+//! There is no attention mask, so a text must have all of its tokens; positions of RoBERTa do not count padding. RoBERTa has one segment
+//! only: its second input is zeros.
 //!
 //! Names are those of transformers.
 //!
@@ -27,7 +26,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// What the networks share: layers that normalise after they add.
+    /// The blocks that the networks share. Layers normalise after the residual sums.
     pub mod bert_blocks {
         fn embeddings(words: Block, positions: Block, segments: Block, eps: f64) -> Block {
             [Add(words, positions, segments), LayerNorm(eps = eps, name = "LayerNorm"), Dropout(0.1)]

@@ -1,14 +1,14 @@
 //! CLIP: images and texts in one space.
 //!
 //! A. Radford and others, "Learning Transferable Visual Models From Natural Language Supervision" (arXiv:2103.00020), as transformers'
-//! `CLIPModel` of `clip-vit-base-patch32`: a vision transformer on patches of 32 x 32 pixels, and a transformer on 77 tokens of a text, in
-//! which each sees only those before it. An image is what its class token has become, and a text what its last token has, the end of the
-//! text, which has the largest number of the vocabulary. Both are projected to 512 features and divided by their length. Parameters and
-//! operations were counted on transformers' module.
+//! `CLIPModel` of `clip-vit-base-patch32`: a vision transformer on patches of 32 x 32 pixels, and a causal transformer on 77 tokens of a
+//! text. The embedding of an image is the output at its class token, that of a text the output at its last token, the end of the text,
+//! which has the largest index of the vocabulary. Both are projected to 512 features and divided by their length. Parameters and operations
+//! were counted on transformers' module.
 //!
-//! The outputs are the image, the text, and the image times `exp(logit_scale)`: the products of the last with texts are
-//! `logits_per_text`. The loss of CLIP compares each image of a batch with each text, and a loss here compares a sample with its own
-//! target. A training step takes targets of both embeddings, as those of a teacher, and `logit_scale` stays as it is.
+//! The outputs are the image, the text, and the image times `exp(logit_scale)`: the products of the last with texts are `logits_per_text`.
+//! The loss of CLIP compares each image of a batch with each text, whereas the loss of this network compares a sample with its own target.
+//! A training step takes targets of both embeddings, such as those of a teacher, and `logit_scale` does not change.
 //!
 //! Names are those of transformers. `logit_scale` and `class_embedding` have one axis more here, of length 1.
 //!

@@ -1,8 +1,8 @@
-//! ConvNeXt: a convolutional network with the manners of a transformer.
+//! ConvNeXt: a convolutional network with the design of a transformer.
 //!
-//! Z. Liu and others, "A ConvNet for the 2020s" (arXiv:2201.03545), as torchvision's `convnext_tiny`: convolutions of single channels
-//! over 7 x 7 pixels, normalisation of each pixel's channels, two linear layers, and a learned scale; blocks are dropped at random
-//! with a probability that grows with the depth, to 0.1.
+//! Z. Liu and others, "A ConvNet for the 2020s" (arXiv:2201.03545), as torchvision's `convnext_tiny`: depthwise convolutions over 7 x 7
+//! pixels, normalisation of each pixel's channels, two linear layers, and a learned scale; blocks are dropped at random with a probability
+//! that grows with the depth, to 0.1.
 //!
 //! ```
 //! use gpumem::Network;

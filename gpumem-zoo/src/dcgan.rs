@@ -1,8 +1,8 @@
 //! DCGAN: a generator and a discriminator of convolutions.
 //!
-//! A. Radford, L. Metz and S. Chintala, "Unsupervised Representation Learning with Deep Convolutional Generative Adversarial
-//! Networks" (arXiv:1511.06434), with the sizes of PyTorch's example: images of 64 x 64 pixels from 100 numbers.
-//! Here the generator is trained by squared errors: the loss of the pair is a matter of a program that holds both.
+//! A. Radford, L. Metz and S. Chintala, "Unsupervised Representation Learning with Deep Convolutional Generative Adversarial Networks"
+//! (arXiv:1511.06434), with the sizes of PyTorch's example: images of 64 x 64 pixels from 100 numbers. Here the generator is trained by
+//! squared errors. The adversarial loss is left to a program that has both networks.
 //!
 //! ```
 //! use gpumem::Network;
@@ -14,7 +14,7 @@
 use gpumem::network;
 
 network! {
-    /// Draws images.
+    /// The generator of images.
     pub struct Generator<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4, betas: (0.5, 0.999) }, loss: Mse };
@@ -36,7 +36,7 @@ network! {
 }
 
 network! {
-    /// Tells drawn images from real ones: one logit.
+    /// The discriminator of generated and real images: one logit.
     pub struct Discriminator<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Adam { lr: 2e-4, betas: (0.5, 0.999) }, loss: BceWithLogits };

@@ -1,9 +1,9 @@
-//! DDPM: the network that takes noise off images, step by step.
+//! DDPM: a network that removes noise from images, step by step.
 //!
-//! J. Ho, A. Jain and P. Abbeel, "Denoising Diffusion Probabilistic Models" (arXiv:2006.11239), for images of CIFAR-10, as `UNet2DModel`
-//! of diffusers has it for `google/ddpm-cifar10-32`. It says which noise is in an image after so many steps of it, and is trained with the
-//! mean square of what it is wrong by. Maps of 16 pixels across have attention, and so have those of 4 in the middle. Parameters and
-//! operations were counted on diffusers' module.
+//! J. Ho, A. Jain and P. Abbeel, "Denoising Diffusion Probabilistic Models" (arXiv:2006.11239), for images of CIFAR-10, as diffusers'
+//! `UNet2DModel` of `google/ddpm-cifar10-32`. It predicts the noise in an image after a number of noise steps, and is trained with the mean
+//! squared error. Maps of 16 x 16 pixels have attention, and so have those of 4 x 4 in the middle. Parameters and operations were counted
+//! on diffusers' module.
 //!
 //! Names are those of diffusers.
 //!
@@ -18,7 +18,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// What all of its levels are made of.
+    /// The blocks of all levels.
     pub mod ddpm_blocks {
         fn resnets(width: usize, step: Block, shortcut: Block) -> Block {
             [

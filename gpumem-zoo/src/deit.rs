@@ -1,13 +1,12 @@
-//! DeiT with distillation: a vision transformer that also learns what a teacher answers.
+//! DeiT with distillation: a vision transformer that also learns from a teacher's answers.
 //!
-//! H. Touvron, M. Cord, M. Douze, F. Massa, A. Sablayrolles and H. Jégou, "Training data-efficient image transformers &
-//! distillation through attention" (arXiv:2012.12877), as timm's `deit_tiny_distilled_patch16_224`,
-//! `deit_small_distilled_patch16_224` and `deit_base_distilled_patch16_224`. Beside the class token stands a second one with a head of
-//! its own, which is trained on the class that the teacher chose: a training step takes the labels and the teacher's. In inference
-//! the answer is the mean of both heads. DeiT without distillation is [`vit`](crate::vit). Parameters and operations were counted on
-//! timm's modules.
+//! H. Touvron, M. Cord, M. Douze, F. Massa, A. Sablayrolles and H. Jégou, "Training data-efficient image transformers & distillation
+//! through attention" (arXiv:2012.12877), as timm's `deit_tiny_distilled_patch16_224`, `deit_small_distilled_patch16_224` and
+//! `deit_base_distilled_patch16_224`. Besides the class token there is a second token with a head of its own, which is trained on the
+//! teacher's class: a training step takes the labels and the teacher's labels. In inference the output is the mean of both heads. DeiT
+//! without distillation is [`vit`](crate::vit). Parameters and operations were counted on timm's modules.
 //!
-//! The tokens and the positions have a first dimension of 1 in the state dict, which is left out here.
+//! Tokens and positions have a first dimension of 1 in the state dict, but not here.
 //!
 //! ```
 //! use gpumem::Network;
@@ -20,7 +19,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// The transformer behind both sizes.
+    /// The transformer of all sizes.
     pub mod deit_blocks {
         fn patch_embed(width: usize) -> Block {
             [Conv2d(width, 16, stride = 16, name = "proj")]

@@ -1,8 +1,8 @@
-//! DenseNet: every layer reads what all before it in its block have made.
+//! DenseNet: every layer reads the outputs of all layers before it in its block.
 //!
-//! G. Huang, Z. Liu, L. van der Maaten and K. Weinberger, "Densely Connected Convolutional Networks" (arXiv:1608.06993), as
-//! torchvision's `densenet121`. Few parameters, and much to keep: each layer's normalisation keeps all the channels so far, so that
-//! memory grows with the square of a block's depth.
+//! G. Huang, Z. Liu, L. van der Maaten and K. Weinberger, "Densely Connected Convolutional Networks" (arXiv:1608.06993), as torchvision's
+//! `densenet121`. It has few parameters, but large saved tensors: each layer's normalisation saves all channels so far, so that memory
+//! grows with the square of a block's depth.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,10 +1,10 @@
-//! EfficientNets: inverted bottlenecks with excitation, as deep and as wide as a search found.
+//! EfficientNets: inverted bottlenecks with squeeze and excitation, whose depth and width were found by a search.
 //!
-//! M. Tan and Q. V. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks" (arXiv:1905.11946) and
-//! "EfficientNetV2: Smaller Models and Faster Training" (arXiv:2104.00298), as torchvision's `efficientnet_b0` and
-//! `efficientnet_v2_s`, the latter with images of 384 x 384 pixels. Version 2 begins with whole 3 x 3 convolutions, where those of
-//! single channels leave a card idle. Blocks are dropped at random with a probability that grows with the depth, to 0.2; the
-//! optimizer is RMSProp, with the options of torchvision's recipe.
+//! M. Tan and Q. V. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks" (arXiv:1905.11946) and "EfficientNetV2:
+//! Smaller Models and Faster Training" (arXiv:2104.00298), as torchvision's `efficientnet_b0` and `efficientnet_v2_s`, the latter with
+//! images of 384 x 384 pixels. Version 2 begins with dense 3 x 3 convolutions, where depthwise ones would leave a card idle. Blocks are
+//! dropped at random with a probability that grows with the depth, to 0.2; the optimizer is RMSProp, with the options of torchvision's
+//! recipe.
 //!
 //! ```
 //! use gpumem::Network;
@@ -17,8 +17,8 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// The blocks of both: between lie `ratio` times the channels, `eps` is that of the normalisation, and `drop` the probability
-    /// that a block is left out.
+    /// The blocks of both networks. The inner channels are `ratio` times the outer ones, `eps` is that of the normalisation, and `drop` is
+    /// the probability that a block is left out.
     pub mod efficientnet_blocks {
         use blocks super::super::modules;
 
@@ -53,7 +53,7 @@ blocks! {
             ])]
         }
 
-        // The first two convolutions of a bottleneck in one.
+        // The first two convolutions of a bottleneck, fused into one.
         #[name = ""]
         fn fused(from: usize, ratio: usize, size: usize, stride: usize, to: usize) -> Block {
             [block([
@@ -72,7 +72,7 @@ blocks! {
             [Add([], [fused(channels, ratio, size, 1, channels), DropPath(drop)])]
         }
 
-        // A fused bottleneck with no more channels between than around it: one convolution.
+        // A fused bottleneck whose inner channels equal the outer ones: a single convolution.
         #[name = ""]
         fn same(channels: usize, size: usize, drop: f64) -> Block {
             [Add([], [block(item(convolution(channels, size, 1, 1, 1e-3, Silu))), DropPath(drop)])]

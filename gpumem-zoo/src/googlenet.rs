@@ -1,8 +1,8 @@
 //! GoogLeNet, or Inception v1: convolutions of several sizes side by side.
 //!
-//! C. Szegedy and others, "Going Deeper with Convolutions" (arXiv:1409.4842), with batch normalisation, as torchvision's `googlenet`.
-//! What the paper calls 5 x 5 is 3 x 3 there, and here. Its two auxiliary heads, whose losses count 0.3 each, are no part of
-//! inference.
+//! C. Szegedy and others, "Going Deeper with Convolutions" (arXiv:1409.4842), with batch normalisation, as torchvision's `googlenet`. The
+//! paper's 5 x 5 convolutions are 3 x 3 there and here. The losses of its two auxiliary heads have the weight 0.3 each; inference leaves
+//! the heads out.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,11 +1,10 @@
 //! GPT-2: a transformer that predicts the next token.
 //!
-//! A. Radford, J. Wu, R. Child, D. Luan, D. Amodei and I. Sutskever, "Language Models are Unsupervised Multitask Learners"
-//! (OpenAI, 2019), in the sizes small, medium, large and XL, with 1024 tokens and without dropout, as nanoGPT and
-//! `GPT2LMHeadModel` of transformers have it. The head shares its weights with the embedding of the tokens. Among
-//! the largest tensors are the logits, 50257 for each token.
+//! A. Radford, J. Wu, R. Child, D. Luan, D. Amodei and I. Sutskever, "Language Models are Unsupervised Multitask Learners" (OpenAI, 2019),
+//! in the sizes small, medium, large and XL, with 1024 tokens and without dropout, as in nanoGPT and transformers' `GPT2LMHeadModel`. The
+//! head shares its weights with the embedding of the tokens. Among the largest tensors are the logits, 50257 for each token.
 //!
-//! Names are those of transformers without `transformer.` in front, and so are shapes: its `Conv1D` stores the transposed matrix,
+//! Names are those of transformers without the prefix `transformer.`. Shapes are equal too: its `Conv1D` stores the transposed matrix,
 //! `[in, out]`.
 //!
 //! ```
@@ -19,7 +18,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// A layer, `h`, and its halves.
+    /// A layer, `h`, and its two halves.
     pub mod gpt2_blocks {
         fn h(width: usize, heads: usize) -> Block {
             [

@@ -1,12 +1,12 @@
-//! Inception v3: large windows as several small ones, some of one row or one column.
+//! Inception v3: large convolutions are replaced by several small ones, some of one row or one column.
 //!
 //! C. Szegedy, V. Vanhoucke, S. Ioffe, J. Shlens and Z. Wojna, "Rethinking the Inception Architecture for Computer Vision"
-//! (arXiv:1512.00567), as torchvision's `inception_v3`, with its auxiliary head behind the maps of 17 x 17, whose loss counts 0.4 and
-//! which is no part of inference. `transform_input`, which comes with torchvision's weights, is left out: those want images whose mean
-//! and deviation are taken as 0.5 in each channel.
+//! (arXiv:1512.00567), as torchvision's `inception_v3`, with its auxiliary head after the maps of 17 x 17. The head's loss has the weight
+//! 0.4, and inference leaves the head out. `transform_input`, which torchvision's weights need, is left out: normalise images with mean and
+//! deviation 0.5 in each channel for these weights.
 //!
-//! torchvision's metadata say 27,161,264 parameters and 5.713 thousand million multiplications and additions of inference; so does the
-//! network here, and the auxiliary head has 0.006 more.
+//! torchvision's metadata have 27,161,264 parameters and 5.713 thousand million multiply-accumulates for inference. The network has the
+//! same numbers, and 0.006 thousand million more in the auxiliary head.
 //!
 //! ```
 //! use gpumem::Network;
@@ -19,7 +19,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// Blocks by their names in torchvision. Each module of the original that is named has a function here.
+    /// The blocks, by their names in torchvision. Each named module of the original has a function.
     pub mod inception_blocks {
         #[name = ""]
         fn convolution(channels: usize, height: usize, width: usize) -> Block {

@@ -1,9 +1,8 @@
 //! LeNet-5, the network that read cheques.
 //!
-//! Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings of
-//! the IEEE 86 (1998). Two convolutions, each followed by `tanh` and an average over 2 x 2 pixels, and three linear layers.
-//! The second convolution sees all six maps, and the outputs are logits instead of distances to drawn digits, as it is
-//! usually written today.
+//! Y. LeCun, L. Bottou, Y. Bengio and P. Haffner, "Gradient-Based Learning Applied to Document Recognition", Proceedings of the IEEE 86
+//! (1998). Two convolutions, each followed by `tanh` and an average over 2 x 2 pixels, and three linear layers. As in most implementations
+//! of today, the second convolution reads all six maps, and the outputs are logits rather than distances to drawn digits.
 //!
 //! ```
 //! use gpumem::prelude::*;

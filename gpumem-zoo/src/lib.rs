@@ -1,9 +1,9 @@
 //! Well-known networks, each with the parameters and operations of the original.
 //!
-//! Every network is generic over its batch: `resnet::ResNet50<32>` is one whose training step has 32 images, and
-//! [`gpumem::fits!`] asks whether it fits a card. `ResNet50::<1>::infer_on(&device)` loads the forward pass alone, for one image, in f32,
-//! without what training needs. Parameters begin as PyTorch's layers of the same name do; what an original draws in
-//! another way, such as the tables of words of transformers, comes with its state dict.
+//! Every network is generic over its batch: a training step of `resnet::ResNet50<32>` has 32 images, and [`gpumem::fits!`] checks that it
+//! fits a card. `ResNet50::<1>::infer_on(&device)` loads the forward pass alone, for one image, in f32, without the memory of training.
+//! Parameters are initialised like those of PyTorch's layers. If an original initialises some in another way, such as the word embeddings
+//! of transformers, load its state dict.
 //!
 //! | family | networks | original |
 //! | --- | --- | --- |
@@ -79,7 +79,7 @@ pub mod whisper;
 pub mod word_lm;
 
 gpumem::blocks! {
-    /// Modules of nothing but other modules.
+    /// Modules that contain only other modules.
     pub mod modules {
         /// A module of an `nn.Sequential` or a `ModuleList`.
         #[name = "[]"]

@@ -1,15 +1,14 @@
 //! Llama and networks like it: transformers with rotary positions, shared keys and values, and gates.
 //!
 //! TinyLlama-1.1B (P. Zhang and others, arXiv:2401.02385), Llama-3.2-1B (A. Grattafiori and others, "The Llama 3 Herd of Models",
-//! arXiv:2407.21783), Qwen2-0.5B (A. Yang and others, arXiv:2407.10671), Mistral-7B-v0.3 (A. Jiang and others, arXiv:2310.06825),
-//! which has no sliding window, and Gemma-2B (Gemma Team, arXiv:2403.08295), on 2048 tokens, as transformers has them.
-//! Normalisation is by the root of the mean square ([`RmsNorm`](gpumem::layers::RmsNorm)), positions turn queries and keys within the
-//! attention, and several heads of queries share one of keys and values. But for TinyLlama and Mistral, the head shares its weights
-//! with the embedding of the tokens. Parameters and operations were counted on transformers' modules with the published
-//! configurations.
+//! arXiv:2407.21783), Qwen2-0.5B (A. Yang and others, arXiv:2407.10671), Mistral-7B-v0.3 (A. Jiang and others, arXiv:2310.06825), which has
+//! no sliding window, and Gemma-2B (Gemma Team, arXiv:2403.08295), on 2048 tokens, as in transformers. Normalisation is by the root of the
+//! mean square ([`RmsNorm`](gpumem::layers::RmsNorm)), positions turn queries and keys within the attention, and several heads of queries
+//! share one of keys and values. Except in TinyLlama and Mistral, the head shares its weights with the embedding of the tokens. Parameters
+//! and operations were counted on transformers' modules with the published configurations.
 //!
-//! Names are those of transformers. Two networks are not quite the originals: Llama-3.2's rotary positions are not scaled
-//! (`rope_type` `llama3`), and of the weights of Gemma's `RMSNorm` what is above 1 is stored there, and all of it here.
+//! Names are those of transformers. Two networks differ slightly from the originals. Llama-3.2's rotary positions are not scaled
+//! (`rope_type` `llama3`). Gemma's `RMSNorm` stores its weights minus 1, and the network here stores the weights themselves.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,10 +1,10 @@
 //! Mamba: a language model whose layers scan the text with selective state spaces, without attention.
 //!
 //! A. Gu and T. Dao, "Mamba: Linear-Time Sequence Modeling with Selective State Spaces" (arXiv:2312.00752), in the size of
-//! `state-spaces/mamba-130m-hf`, on 1024 tokens, as `MambaForCausalLM` of transformers has it. Each layer doubles its width, looks at
-//! four tokens with a convolution, and makes of them how long the steps of the scan are, what goes into its states and what comes out
-//! of them. The head shares its weights with the embedding of the tokens. Parameters and operations were counted on transformers' module,
-//! which is run step by step where mamba_ssm is not installed.
+//! `state-spaces/mamba-130m-hf`, on 1024 tokens, as transformers' `MambaForCausalLM`. Each layer doubles its width, and reads four tokens
+//! with a convolution. From these it computes the step sizes of the scan, the inputs of its states and their outputs. The head shares its
+//! weights with the embedding of the tokens. Parameters and operations were counted on transformers' module, which runs step by step if
+//! mamba_ssm is not installed.
 //!
 //! Names are those of transformers.
 //!
@@ -19,7 +19,8 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// A layer, for a width; the width within it, the states of each of its channels, and the width that step sizes are made from.
+    /// A layer. Its arguments are the outer and the inner width, the states of each channel, and the width from which step sizes are
+    /// computed.
     pub mod mamba_blocks {
         fn layers(width: usize, inner: usize, states: usize, rank: usize) -> Block {
             Add([], [RmsNorm(eps = 1e-5, name = "norm"), mixer(width, inner, states, rank)])
@@ -31,7 +32,7 @@ blocks! {
                 Mul(
                     [
                         Slice(0, inner, dim = -1),
-                        // No token sees those behind it: what is added in front of the first ones is cut off at the end.
+                        // A causal convolution: no token sees later ones. The padding adds three outputs at the end, which are cut off.
                         Transpose(1, 2), Conv1d(inner, 4, padding = 3, groups = inner, name = "conv1d"),
                         Slice(0, -3, dim = -1), Silu, Transpose(1, 2),
                         scan(inner, states, rank),

@@ -1,4 +1,4 @@
-//! MLP-Mixer: an image classifier of nothing but linear layers, turn by turn over patches and over features.
+//! MLP-Mixer: an image classifier of linear layers alone, alternately over patches and over features.
 //!
 //! I. Tolstikhin and others, "MLP-Mixer: An all-MLP Architecture for Vision" (arXiv:2105.01601), as timm's
 //! `mixer_s16_224` and `mixer_b16_224`: patches of 16 x 16 pixels, eight or twelve layers.

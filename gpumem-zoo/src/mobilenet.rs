@@ -1,10 +1,9 @@
-//! MobileNets: convolutions of single channels between products over all of them.
+//! MobileNets: depthwise convolutions between 1x1 convolutions.
 //!
-//! M. Sandler and others, "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (arXiv:1801.04381), A. Howard and others,
-//! "Searching for MobileNetV3" (arXiv:1905.02244), and M. Tan and others, "MnasNet: Platform-Aware Neural Architecture Search for
-//! Mobile" (arXiv:1807.11626), as torchvision's `mobilenet_v2`, `mobilenet_v3_small`, `mobilenet_v3_large` and `mnasnet1_0`. Little
-//! is computed and much is kept: MobileNetV2 has a sixth of ResNet-18's operations, and a step of 32 images needs two and a half
-//! times its memory.
+//! M. Sandler and others, "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (arXiv:1801.04381), A. Howard and others, "Searching for
+//! MobileNetV3" (arXiv:1905.02244), and M. Tan and others, "MnasNet: Platform-Aware Neural Architecture Search for Mobile"
+//! (arXiv:1807.11626), as torchvision's `mobilenet_v2`, `mobilenet_v3_small`, `mobilenet_v3_large` and `mnasnet1_0`. They compute little
+//! and save much: MobileNetV2 has a sixth of ResNet-18's operations, but a step of 32 images needs two and a half times its memory.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,11 +1,10 @@
-//! RegNet: stages of like blocks, whose widths and depths follow a line.
+//! RegNet: stages of equal blocks, whose widths grow linearly with depth.
 //!
-//! I. Radosavovic, R. Kosaraju, R. Girshick, K. He and P. Dollár, "Designing Network Design Spaces" (arXiv:2003.13678), as
-//! torchvision's `regnet_y_400mf`. A block is ResNeXt's without the narrow middle: all of its convolutions have the stage's width,
-//! the middle one in groups of eight channels. The Y networks weigh the channels of each block by what the whole map shows
-//! (J. Hu and others, "Squeeze-and-Excitation Networks", arXiv:1709.01507); the layer between has a quarter of the channels
-//! that arrive at the block. torchvision's metadata say 4,344,144 parameters and 0.402 thousand million multiplications and
-//! additions; so does the network here.
+//! I. Radosavovic, R. Kosaraju, R. Girshick, K. He and P. Dollár, "Designing Network Design Spaces" (arXiv:2003.13678), as torchvision's
+//! `regnet_y_400mf`. A block is ResNeXt's without the narrow middle: all of its convolutions have the stage's width, the middle one in
+//! groups of eight channels. The Y networks have squeeze and excitation in each block (J. Hu and others, "Squeeze-and-Excitation Networks",
+//! arXiv:1709.01507); its inner layer has a quarter of the channels of the block's input. torchvision's metadata have 4,344,144 parameters
+//! and 0.402 thousand million multiply-accumulates; the network has the same numbers.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,10 +1,10 @@
-//! ResNet, ResNeXt and Wide ResNet: layers learn what to add to their input.
+//! ResNet, ResNeXt and Wide ResNet: layers learn the difference between their input and output.
 //!
-//! K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385); S. Xie and others,
-//! "Aggregated Residual Transformations for Deep Neural Networks" (arXiv:1611.05431), whose middle convolution is split into
-//! groups; S. Zagoruyko and N. Komodakis, "Wide Residual Networks" (arXiv:1605.07146), whose middle convolution has twice the
-//! channels. As in torchvision, the stride of a bottleneck is that of its 3 x 3 convolution ("v1.5"). The blocks are
-//! [`resnet_blocks`], and the layers [`resnet_basic_layers`] and [`resnet_bottleneck_layers`], for networks of your own as well.
+//! K. He, X. Zhang, S. Ren and J. Sun, "Deep Residual Learning for Image Recognition" (arXiv:1512.03385); S. Xie and others, "Aggregated
+//! Residual Transformations for Deep Neural Networks" (arXiv:1611.05431), whose middle convolution is split into groups; S. Zagoruyko and
+//! N. Komodakis, "Wide Residual Networks" (arXiv:1605.07146), whose middle convolution has twice the channels. As in torchvision, the
+//! stride of a bottleneck is that of its 3 x 3 convolution ("v1.5"). The blocks are [`resnet_blocks`], and the layers are
+//! [`resnet_basic_layers`] and [`resnet_bottleneck_layers`]; you can use them in your own networks.
 //!
 //! ```
 //! use gpumem::Network;
@@ -55,7 +55,7 @@ blocks! {
         }
     }
 
-    /// The layers of ResNet-18 and ResNet-34, of so many blocks.
+    /// The layers of ResNet-18 and ResNet-34, with the given numbers of blocks.
     pub mod resnet_basic_layers {
         use blocks super::resnet_blocks;
 
@@ -76,7 +76,7 @@ blocks! {
         }
     }
 
-    /// The layers of the others, of so many blocks; the first layer's middle convolutions have `width` channels.
+    /// The layers of the other networks, with the given numbers of blocks. The first layer's middle convolutions have `width` channels.
     pub mod resnet_bottleneck_layers {
         use blocks super::resnet_blocks;
 

@@ -1,6 +1,6 @@
-//! ResNet-18 of volumes, for clips: every convolution is over frames, rows and columns alike.
+//! ResNet-18 for video clips: every convolution is over frames, rows and columns.
 //!
-//! D. Tran and others, "A Closer Look at Spatiotemporal Convolutions for Action Recognition" (arXiv:1711.11248), whose R3D it is.
+//! D. Tran and others, "A Closer Look at Spatiotemporal Convolutions for Action Recognition" (arXiv:1711.11248), as its R3D.
 //!
 //! ```
 //! use gpumem::Network;

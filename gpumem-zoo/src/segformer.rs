@@ -1,10 +1,10 @@
-//! SegFormer: a transformer that gives each pixel a class.
+//! SegFormer: a transformer that classifies each pixel.
 //!
 //! E. Xie and others, "SegFormer: Simple and Efficient Design for Semantic Segmentation with Transformers" (arXiv:2105.15203), as
-//! transformers' `SegformerForSemanticSegmentation` in the size B0, with 150 classes and images of 256 x 256. Keys and values are those
-//! of a smaller map than the queries, there are no positions but those that convolutions see, and the head joins the maps of all four
-//! stages. Blocks are dropped at random with a probability that grows with the depth, to 0.1. A class is for 4 x 4 pixels; a target of
-//! 255 is one that does not count. transformers' training enlarges the answer to the image's size before it measures the loss.
+//! transformers' `SegformerForSemanticSegmentation` in the size B0, with 150 classes and images of 256 x 256. Keys and values come from a
+//! smaller map than queries. There are no position embeddings; convolutions see positions through their padding. The head joins the maps of
+//! all four stages. Blocks are dropped at random with a probability that grows with the depth, to 0.1. Each class is for 4 x 4 pixels, and
+//! targets of 255 are ignored. transformers' training resizes the output to the image's size before the loss.
 //!
 //! ```
 //! use gpumem::Network;
@@ -83,7 +83,7 @@ network! {
         ]
     }
 
-    /// A map as rows of its channels.
+    /// A map as rows, one for each pixel.
     #[name = ""]
     fn rows(channels: usize) -> Block {
         [Reshape((channels, -1)), Transpose(1, 2)]

@@ -1,14 +1,13 @@
 //! FCN and DeepLabV3: a class for each pixel.
 //!
-//! J. Long, E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation" (arXiv:1411.4038), and
-//! L.-C. Chen, G. Papandreou, F. Schroff and H. Adam, "Rethinking Atrous Convolution for Semantic Image Segmentation"
-//! (arXiv:1706.05587), as torchvision's `fcn_resnet50(aux_loss=True)` and `deeplabv3_resnet50(aux_loss=True)`. Both have a ResNet-50
-//! in front whose third and fourth stages keep the size of the map and look at pixels two and four apart instead, and a second head
-//! behind the third stage, whose loss counts half and which is no part of inference. There are 21 classes, with the background among
-//! them; a target of 255 is a pixel that does not count.
+//! J. Long, E. Shelhamer and T. Darrell, "Fully Convolutional Networks for Semantic Segmentation" (arXiv:1411.4038), and L.-C. Chen, G.
+//! Papandreou, F. Schroff and H. Adam, "Rethinking Atrous Convolution for Semantic Image Segmentation" (arXiv:1706.05587), as torchvision's
+//! `fcn_resnet50(aux_loss=True)` and `deeplabv3_resnet50(aux_loss=True)`. Both begin with a ResNet-50 whose third and fourth stages have
+//! dilations of two and four in place of strides. A second head after the third stage has a loss with the weight 0.5; inference leaves it
+//! out. There are 21 classes, including the background; targets of 255 are ignored.
 //!
-//! torchvision's metadata say 35,322,218 and 42,004,074 parameters, and 152.717 and 178.722 thousand million multiplications and
-//! additions, second heads included; so do the networks here.
+//! torchvision's metadata have 35,322,218 and 42,004,074 parameters, and 152.717 and 178.722 thousand million multiply-accumulates, second
+//! heads included. The networks have the same numbers.
 //!
 //! ```
 //! use gpumem::Network;
@@ -22,7 +21,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// A ResNet-50 that keeps an eighth of the size, and the head that FCN has behind two of its stages.
+    /// A ResNet-50 whose output has an eighth of the image's size, and the head that FCN has after two of its stages.
     pub mod segmentation_blocks {
         #[name = "[]"]
         fn dilated(inner: usize, stride: usize, dilation: usize, project: bool) -> Block {

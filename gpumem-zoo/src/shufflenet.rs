@@ -1,9 +1,9 @@
-//! ShuffleNet V2: half of the channels of each block go by, and a shuffle mixes the halves.
+//! ShuffleNet V2: half of the channels bypass each block, and a shuffle mixes the halves.
 //!
-//! N. Ma, X. Zhang, H.-T. Zheng and J. Sun, "ShuffleNet V2: Practical Guidelines for Efficient CNN Architecture Design"
-//! (arXiv:1807.11164), as torchvision's `shufflenet_v2_x1_0`. A block that keeps the size convolves one half; one that halves the
-//! size convolves all channels twice, which doubles them. torchvision's metadata say 2,278,604 parameters and 0.145 thousand million
-//! multiplications and additions; so does the network here.
+//! N. Ma, X. Zhang, H.-T. Zheng and J. Sun, "ShuffleNet V2: Practical Guidelines for Efficient CNN Architecture Design" (arXiv:1807.11164),
+//! as torchvision's `shufflenet_v2_x1_0`. A block that keeps the size convolves one half; one that halves the size convolves all channels
+//! twice, which doubles them. torchvision's metadata have 2,278,604 parameters and 0.145 thousand million multiply-accumulates; the network
+//! has the same numbers.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,8 +1,8 @@
 //! SqueezeNet: AlexNet's accuracy with a fiftieth of its parameters.
 //!
-//! F. Iandola and others, "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters and <0.5MB model size"
-//! (arXiv:1602.07360), versions 1.0 and 1.1, as torchvision has them. A fire module squeezes the channels and expands them by
-//! convolutions of 1 x 1 and of 3 x 3 side by side. Version 1.1 pools earlier: fewer operations, and less to keep.
+//! F. Iandola and others, "SqueezeNet: AlexNet-level accuracy with 50x fewer parameters and <0.5MB model size" (arXiv:1602.07360), versions
+//! 1.0 and 1.1, as in torchvision. A fire module squeezes the channels and expands them by convolutions of 1 x 1 and of 3 x 3 side by side.
+//! Version 1.1 pools earlier: it has fewer operations and smaller saved tensors.
 //!
 //! ```
 //! use gpumem::Network;
@@ -14,7 +14,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// What both have.
+    /// The blocks of both versions.
     pub mod squeezenet_blocks {
         #[name = ""]
         fn fire(squeeze: usize, expand: usize) -> Block {

@@ -1,9 +1,9 @@
-//! Swin: a transformer of images whose attention is within windows, which move from layer to layer.
+//! Swin: a vision transformer whose attention is within windows, which are shifted in every second layer.
 //!
 //! Z. Liu and others, "Swin Transformer: Hierarchical Vision Transformer using Shifted Windows" (arXiv:2103.14030), as torchvision's
-//! `swin_t`: windows of 7 x 7 positions with a table of biases for their distances; in every second layer the map is rolled by 3, and
-//! a mask hides what is in one window only for that. Between stages four neighbours become one position. Blocks are dropped at random
-//! with a probability that grows with the depth, to 0.2.
+//! `swin_t`: windows of 7 x 7 positions with a table of biases for their distances; in every second layer the map is rolled by 3, and a
+//! mask separates positions that share a window only because of the roll. Between stages four neighbours become one position. Blocks are
+//! dropped at random with a probability that grows with the depth, to 0.2.
 //!
 //! Names are those of torchvision.
 //!
@@ -86,7 +86,7 @@ network! {
         ]
     }
 
-    /// Four neighbours, side by side, as one position of half as many numbers.
+    /// Joins the features of four neighbours, and maps them to one position with half as many.
     #[name = ""]
     fn merged(side: usize, channels: usize) -> Block {
         [

@@ -1,12 +1,12 @@
 //! T5: a transformer that reads a text and writes another one.
 //!
 //! C. Raffel and others, "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (arXiv:1910.10683), in the
-//! size small, as `T5ForConditionalGeneration` of transformers has it, on 512 tokens and an answer of 128. Positions are learned numbers
-//! for distances in 32 buckets, which the first layer's attention makes and all others share
-//! ([`RelativePositionBias`](gpumem::layers::RelativePositionBias)); scores are not scaled. The head shares its weights with the
-//! embedding of both texts. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
+//! size small, as transformers' `T5ForConditionalGeneration`, on 512 tokens and an answer of 128. Positions are learned biases for
+//! distances in 32 buckets, which the first layer's attention computes and all others share
+//! ([`RelativePositionBias`](gpumem::layers::RelativePositionBias)); scores are not scaled. The head shares its weights with the embedding
+//! of both texts. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
 //!
-//! There is no mask of attention, so that a text has all of its tokens.
+//! There is no attention mask, so a text must have all of its tokens.
 //!
 //! Names are those of transformers.
 //!
@@ -105,7 +105,7 @@ network! {
                 ),
                 repeat(5, decoder_block(512, 8, from(before), from(read))),
             ]),
-            // 1 / sqrt(512), because the table is that of words.
+            // 1 / sqrt(512), because the weight is shared with the word embedding.
             Affine(0.04419417382415922), Tied(words),
         ]
     }

@@ -1,8 +1,8 @@
-//! U-Net: a class for each pixel, from maps of every size.
+//! U-Net: classifies each pixel, from maps of every size.
 //!
-//! O. Ronneberger, P. Fischer and T. Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation"
-//! (arXiv:1505.04597), with padding, so that the output is as large as the image, and batch normalisation: 64 to 1024 channels, 512 x
-//! 512 pixels, two classes. Each map of the way down is kept until the way up reads it, beside what backward needs.
+//! O. Ronneberger, P. Fischer and T. Brox, "U-Net: Convolutional Networks for Biomedical Image Segmentation" (arXiv:1505.04597), with
+//! padding, so that the output is as large as the image, and batch normalisation: 64 to 1024 channels, 512 x 512 pixels, two classes. Each
+//! map of the contracting path is kept until the expanding path reads it, in addition to the saved tensors.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,11 +1,11 @@
 //! A variational autoencoder of digits: PyTorch's example.
 //!
-//! D. Kingma and M. Welling, "Auto-Encoding Variational Bayes", 2014. An image of 28 x 28 pixels becomes the means and the logarithms
-//! of the variances of 20 numbers; numbers that are drawn with these become an image again. What is drawn from, numbers of the
-//! standard normal distribution, is the second input; zeros make the means of it. The target is the image.
+//! D. Kingma and M. Welling, "Auto-Encoding Variational Bayes", 2014. An image of 28 x 28 pixels becomes the means and the logarithms of
+//! the variances of 20 numbers; numbers that are drawn from this distribution become an image again. The second input are samples of the
+//! standard normal distribution, from which they are drawn; with zeros they are the means. The target is the image.
 //!
-//! The loss is that of an image: the cross entropy of its pixels, and how far its 20 numbers are from the standard normal
-//! distribution, `(mean^2 + variance - 1 - log(variance)) / 2`.
+//! The loss of an image is the cross entropy of its pixels plus the divergence of its 20 numbers from the standard normal distribution,
+//! `(mean^2 + variance - 1 - log(variance)) / 2`.
 //!
 //! ```
 //! use gpumem::prelude::*;
@@ -17,8 +17,8 @@
 use gpumem::network;
 
 network! {
-    /// An image, and the means and logarithms of variances that it is drawn from. The layers that make these are `mu` and `logvar`,
-    /// which are `fc21` and `fc22` in PyTorch's example.
+    /// The autoencoder. Its outputs are an image, and the means and logarithms of variances that it is drawn from. The layers `mu` and
+    /// `logvar` are `fc21` and `fc22` in PyTorch's example.
     pub struct Vae<const BATCH: usize>;
 
     const TRAIN: Train = Train {

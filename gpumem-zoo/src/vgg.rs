@@ -1,9 +1,9 @@
-//! VGG: nothing but 3 x 3 convolutions, and many of them.
+//! VGG: a deep stack of 3 x 3 convolutions.
 //!
-//! K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (arXiv:1409.1556):
-//! configurations A, B, D and E, with batch normalisation (`_bn`) and without, as torchvision has them. Each of five stages
-//! halves the map and, but for the last, doubles the channels; three quarters of VGG-16's parameters are in the
-//! first linear layer. What is kept for backward is mostly in the first two stages, whose maps are large.
+//! K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image Recognition" (arXiv:1409.1556): configurations A,
+//! B, D and E, with batch normalisation (`_bn`) and without, as in torchvision. Each of five stages halves the map and, except the last,
+//! doubles the channels; three quarters of VGG-16's parameters are in the first linear layer. Most bytes of saved tensors are in the first
+//! two stages, whose maps are large.
 //!
 //! ```
 //! use gpumem::Network;
@@ -16,7 +16,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// What all of them end in.
+    /// The classifier at the end of all of them.
     pub mod vgg_blocks {
         fn classifier() -> Block {
             [

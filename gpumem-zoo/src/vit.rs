@@ -1,11 +1,11 @@
-//! Vision transformers: an image is a sentence of patches.
+//! Vision transformers: an image is a sequence of patches.
 //!
-//! A. Dosovitskiy and others, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv:2010.11929),
-//! as torchvision's `vit_b_16` and timm's `vit_small_patch16_224`. The two libraries call their modules differently, and
-//! each network here follows its own. DeiT (H. Touvron and others, arXiv:2012.12877) without distillation is the same
-//! network, trained otherwise: timm's `deit_small_patch16_224` loads into [`VitS16`].
+//! A. Dosovitskiy and others, "An Image is Worth 16x16 Words: Transformers for Image Recognition at Scale" (arXiv:2010.11929), as
+//! torchvision's `vit_b_16` and timm's `vit_small_patch16_224`. The two libraries name their modules differently, and each network has the
+//! names of its library. DeiT (H. Touvron and others, arXiv:2012.12877) without distillation is this network with another training: timm's
+//! `deit_small_patch16_224` loads into [`VitS16`].
 //!
-//! The class token and the positions have a first dimension of 1 in the state dicts, which is left out here.
+//! The class token and the positions have a first dimension of 1 in the state dicts, but not here.
 //!
 //! ```
 //! use gpumem::Network;

@@ -1,16 +1,16 @@
-//! wav2vec 2.0: a transformer that hears speech as it was recorded, and says which letter each 20 ms of it are.
+//! wav2vec 2.0: a transformer that reads recorded speech, and classifies each 20 ms of it as a letter.
 //!
 //! A. Baevski, H. Zhou, A. Mohamed and M. Auli, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations"
-//! (arXiv:2006.11477), in the size base, as `Wav2Vec2ForCTC` of transformers has it: ten seconds of 16000 samples each, and 31 letters and
-//! signs besides the blank. Seven convolutions make 499 steps of the samples. What tells steps apart is one more convolution, over 128
-//! steps, whose weight is a length for each of its taps times a direction: weight norm. Layers normalise after they add. Parameters and
-//! operations were counted on transformers' module.
+//! (arXiv:2006.11477), in the size base, as transformers' `Wav2Vec2ForCTC`: ten seconds of 16000 samples each, and 31 letters and signs
+//! besides the blank. Seven convolutions turn the samples into 499 time steps. Positions come from one more convolution, over 128 steps,
+//! whose weight has weight norm with a length for each tap. Layers normalise after the residual sums. Parameters and operations were
+//! counted on transformers' module.
 //!
-//! A target is what was said, up to 200 letters, as `u32`: class 0, the blank, ends one that is shorter. It needs no letter for each step:
-//! `Ctc` sums over all ways to write it. The loss is the sum over samples, as `ctc_loss_reduction` says.
+//! A target is the text that was said, up to 200 letters, as `u32`: class 0, the blank, ends a shorter one. It is not aligned to steps:
+//! `Ctc` sums over all alignments. The loss is the sum over samples, like the original's `ctc_loss_reduction`.
 //!
-//! The original has one parameter more, `wav2vec2.masked_spec_embed`, 768 numbers that stand in for steps which its own training hides.
-//! Here nothing is hidden, and no step skips layers at random (`layerdrop`).
+//! The original has one parameter more, `wav2vec2.masked_spec_embed`, 768 numbers that replace masked steps in its training. Here no steps
+//! are masked, and no layers are skipped at random (`layerdrop`).
 //!
 //! Names are those of transformers.
 //!
@@ -25,7 +25,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// What is below the head.
+    /// The network without the head.
     pub mod wav2vec2_blocks {
         fn wav2vec2(layers: usize, width: usize, heads: usize) -> Block {
             [feature_extractor(512), Transpose(1, 2), feature_projection(width), encoder(layers, width, heads)]
@@ -54,7 +54,7 @@ blocks! {
         }
 
         fn pos_conv_embed(width: usize) -> Block {
-            // As many taps as that have no middle: the padding gives a step too many.
+            // An even number of taps has no middle, so the padding adds one step too many.
             [
                 Transpose(1, 2), Conv1d(width, 128, padding = 64, groups = 16, weight_norm = 2, name = "conv"),
                 Pad((0, -1)), Gelu, Transpose(1, 2),

@@ -1,10 +1,10 @@
-//! Whisper: a transformer that hears speech and writes what was said.
+//! Whisper: a transformer that reads speech and writes it as text.
 //!
 //! A. Radford and others, "Robust Speech Recognition via Large-Scale Weak Supervision" (arXiv:2212.04356), in the size tiny, as
-//! `WhisperForConditionalGeneration` of transformers has it: half a minute of sound as 3000 spectra of 80 bands, and 448 tokens of text.
-//! Two convolutions halve the sound's steps; its positions are sines that are not trained, which the state dict has: without one, set
-//! `embed_positions.weight` of the encoder, which begins with random numbers and stays as it is. The head shares its
-//! weights with the embedding of the tokens. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
+//! transformers' `WhisperForConditionalGeneration`: half a minute of sound as 3000 spectra of 80 bands, and 448 tokens of text. Two
+//! convolutions halve the sound's time steps. Its positions are sines that are not trained, and are part of the state dict. Without a state
+//! dict, set `embed_positions.weight` of the encoder, which is initialised at random and not trained. The head shares its weights with the
+//! embedding of the tokens. Targets of -100 are padding. Parameters and operations were counted on transformers' module.
 //!
 //! Names are those of transformers.
 //!

@@ -1,10 +1,10 @@
 //! Language models of words by recurrent networks: PyTorch's example, in the size that Zaremba and others call medium.
 //!
-//! W. Zaremba, I. Sutskever and O. Vinyals, "Recurrent Neural Network Regularization", 2014. Two layers of 650 units read 35 words of
-//! the 10000 of the Penn Treebank; the table of words is the weight of the last layer, too.
+//! W. Zaremba, I. Sutskever and O. Vinyals, "Recurrent Neural Network Regularization", 2014. Two layers of 650 units read 35 words of the
+//! 10000 of the Penn Treebank; the word embedding is the weight of the last layer too.
 //!
-//! A sequence begins with a state of zeros, where PyTorch's example hands the state of the last one on. The table of words begins as
-//! [`Embedding`](gpumem::layers::Embedding) does, and the example's within 0.1 of 0.
+//! A sequence begins with a state of zeros, whereas PyTorch's example takes the last state of the sequence before. The word embedding is
+//! initialised like [`Embedding`](gpumem::layers::Embedding), and the example's uniformly within 0.1 of 0.
 //!
 //! ```
 //! use gpumem::prelude::*;
@@ -16,7 +16,7 @@
 use gpumem::network;
 
 network! {
-    /// By long short-term memory.
+    /// The model with long short-term memory.
     pub struct LstmLm<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 20.0 }, clip: GlobalNorm(0.25), loss: CrossEntropy };
@@ -32,7 +32,7 @@ network! {
 }
 
 network! {
-    /// By gated recurrent units.
+    /// The model with gated recurrent units.
     pub struct GruLm<const BATCH: usize>;
 
     const TRAIN: Train = Train { batch: BATCH, optimizer: Sgd { lr: 20.0 }, clip: GlobalNorm(0.25), loss: CrossEntropy };

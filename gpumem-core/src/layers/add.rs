@@ -20,7 +20,7 @@ pub struct Built {
     pub row: Option<RowId>,
     /// The mistakes in it.
     pub mistakes: Vec<Mistake>,
-    /// The assumptions behind `value`.
+    /// The assumptions that `value` depends on.
     pub guessed: Guessed,
 }
 
