@@ -1,4 +1,4 @@
-//! Batches, and the tensors that they are made of.
+//! Batches and their tensors.
 
 use crate::sample::{Elements, Slot, Slots};
 use gpumem_core::run::tensor::{Element, Host, HostShape, Hosts, Tensor};
@@ -10,7 +10,7 @@ mod scalar {
 
     /// An element type whose place in a batch can be written.
     pub trait Scalar: Element {
-        /// The value of a target that a loss leaves out. `None` if there is none.
+        /// The value of a target that a loss ignores. `None` if there is none.
         const IGNORED: Option<fn(u32) -> Self>;
         /// Returns the elements with their type.
         fn elements(elements: &mut [Self]) -> Elements<'_>;
@@ -52,10 +52,10 @@ pub trait Batched: Hosts + Send {
     /// Returns tensors of zeros.
     fn zeros() -> Self;
 
-    /// Returns the samples of each tensor.
+    /// Returns the number of samples of each tensor.
     fn batches() -> Vec<usize>;
 
-    /// True if a loss can leave out samples of each tensor: they are labels or tokens.
+    /// True if a loss can ignore samples of each tensor, because they are labels or tokens.
     fn is_ignorable() -> bool;
 
     /// Returns the slots of sample number `row`, which is below the batch.
@@ -149,7 +149,7 @@ batched! {
     (A: 0, B: 1, C: 2, E: 3, F: 4, G: 5, H: 6, I: 7)
 }
 
-/// No target: the loss compares with nothing.
+/// No target: the loss has none.
 impl Batched for () {
     fn zeros() {}
 
@@ -168,14 +168,14 @@ impl Batched for () {
     fn pad(&mut self, _: usize, _: Option<u32>) {}
 }
 
-/// A place in a training: all samples before it have been given out.
+/// A position in a training: the loader has returned all samples before it.
 ///
-/// Plain numbers, to be stored beside the weights: see [`Loader::resume`](crate::Loader::resume).
+/// Plain numbers, to be stored together with the weights: see [`Loader::resume`](crate::Loader::resume).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     /// The epoch; the first is 0.
     pub epoch: u64,
-    /// Samples of this shard that the epoch has given out.
+    /// Samples of this shard that the epoch has returned.
     pub sample: u64,
 }
 
@@ -188,7 +188,7 @@ pub struct Tensors<I, T> {
     pub target: T,
     /// Samples that come from the data set: the first ones. The others are padding.
     pub len: usize,
-    /// The place after this batch.
+    /// The position after this batch.
     pub position: Position,
 }
 
@@ -236,19 +236,19 @@ impl<I: std::fmt::Debug, T: std::fmt::Debug> std::fmt::Debug for Batch<I, T> {
     }
 }
 
-/// Tensors that wait for a batch.
+/// Tensors of dropped batches, for reuse.
 pub(crate) struct Pool<I, T> {
     free: Mutex<Vec<Tensors<I, T>>>,
     most: usize,
 }
 
 impl<I, T> Pool<I, T> {
-    /// Makes a pool that keeps at most `most` tensors.
+    /// Returns a pool that keeps at most `most` tensors.
     pub(crate) fn new(most: usize) -> Pool<I, T> {
         Pool { free: Mutex::new(Vec::with_capacity(most)), most }
     }
 
-    /// Returns tensors that a batch gave back. `None` if there are none.
+    /// Returns tensors of a dropped batch. `None` if there are none.
     pub(crate) fn take(&self) -> Option<Tensors<I, T>> {
         self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }

@@ -6,7 +6,7 @@ use crate::sample::Sample;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A set of samples, each of which can be read by its index, from several threads at once.
+/// A set of samples. Each can be read by its index, from several threads at once.
 ///
 /// ```
 /// use gpumem_data::{Dataset, Draw, Result, Sample};
@@ -32,10 +32,10 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Writes sample `index`, which is below [`Dataset::len`], to all slots of `sample`.
     ///
-    /// Augmentation takes its random numbers from `draw` alone: it is seeded by (seed, epoch, index).
+    /// Augmentation must take its random numbers from `draw` alone, which is seeded by (seed, epoch, index).
     ///
     /// # Errors
-    /// Whatever is wrong with the sample. The first error ends the epoch.
+    /// Any fault of the sample. The first error ends the epoch.
     fn get(&self, index: usize, draw: &mut Draw, sample: &mut Sample<'_>) -> Result<()>;
 
     /// True if there are no samples.
@@ -63,7 +63,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// A data set of `len` samples that a function writes.
+/// Returns a data set of `len` samples that a function writes.
 ///
 /// ```
 /// let squares = gpumem_data::from_fn(10, |index, _, sample| {

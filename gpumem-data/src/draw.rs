@@ -4,8 +4,8 @@ use gpumem_core::number::random::philox;
 
 /// A stream of random numbers for one sample of one epoch.
 ///
-/// The stream is a function of (seed, epoch, index): it depends neither on the worker that draws nor on what was drawn before, so
-/// that neither the number of workers nor a resumed training changes a sample. The generator is Philox 4x32-10.
+/// The stream is a function of (seed, epoch, index): it depends neither on the worker that draws nor on earlier draws, so that neither the
+/// number of workers nor a resumed training changes a sample. The generator is Philox 4x32-10.
 #[derive(Clone, Debug)]
 pub struct Draw {
     seed: u64,
@@ -59,7 +59,7 @@ impl Draw {
         low + (high - low) * self.uniform()
     }
 
-    /// Returns a whole number below `limit`, each as probable as the others; 0 if `limit` is 0.
+    /// Returns a whole number below `limit`, all with equal probability; 0 if `limit` is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         let limit = limit as u64;
         // Words beyond the largest multiple of the limit would favour small numbers.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// An error of a data set or of the loader, with the file that it comes from. Every message says what to do next.
 ///
-/// `Debug` writes the message, too, for that is what `fn main() -> Result<(), Box<dyn Error>>` prints.
+/// `Debug` writes the message too, since `fn main() -> Result<(), Box<dyn Error>>` prints errors with it.
 #[derive(Clone, PartialEq)]
 pub struct Error {
     file: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub enum ErrorKind {
         /// The operating system's message.
         message: String,
     },
-    /// A file that is damaged, or not of the format that was asked for.
+    /// A file that is damaged, or not of the expected format.
     Format {
         /// The fault, and what to do.
         what: String,
@@ -47,14 +47,14 @@ pub enum ErrorKind {
     Shape {
         /// Dimensions of the network's tensor, without the batch.
         expected: Vec<usize>,
-        /// Dimensions that there are.
+        /// Dimensions that were found.
         found: Vec<usize>,
     },
     /// Elements of another type than the network takes.
     Element {
         /// The type of the network's tensor.
         expected: ElementType,
-        /// The type that there is.
+        /// The type that was found.
         found: String,
     },
     /// A label or token that is not below its limit.
@@ -66,24 +66,24 @@ pub enum ErrorKind {
     },
     /// A data set without samples.
     Empty {
-        /// A way to have samples.
+        /// A way to provide samples.
         wanted: String,
     },
-    /// Fewer samples than one batch, where incomplete batches are dropped.
+    /// Fewer samples than one batch, although incomplete batches are dropped.
     FewSamples {
-        /// Samples that there are, of this shard.
+        /// Samples of this shard.
         samples: usize,
         /// Samples of a batch.
         batch: usize,
     },
-    /// A path that leads out of the folder of the data set.
+    /// A path outside of the folder of the data set.
     Outside {
         /// The folder.
         root: PathBuf,
     },
-    /// Data that takes more memory than it may.
+    /// Data that takes more memory than is allowed.
     TooLarge {
-        /// Bytes that are needed, if known.
+        /// Bytes that are needed. `None` if that is not known.
         needed: Option<u64>,
         /// Bytes that are allowed.
         limit: u64,
@@ -147,7 +147,7 @@ impl Error {
         self.place
     }
 
-    /// Returns what went wrong.
+    /// Returns the kind of error.
     pub fn kind(&self) -> &ErrorKind {
         &self.kind
     }

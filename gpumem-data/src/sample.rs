@@ -1,4 +1,4 @@
-//! The places of one sample in a batch, which a data set writes.
+//! The slots of one sample in a batch, which a data set writes.
 
 use crate::error::{Error, ErrorKind, Result};
 use gpumem_core::run::tensor::MOST_HOSTS;
@@ -48,7 +48,7 @@ impl Elements<'_> {
     }
 }
 
-/// The place of one sample in one tensor of a batch. What is written here is not copied again on the host.
+/// The slot of one sample in one tensor of a batch. Data that is written to it is not copied again on the host.
 #[derive(Debug)]
 pub struct Slot<'a> {
     elements: Elements<'a>,
@@ -71,13 +71,13 @@ impl<'a> Slot<'a> {
         self.elements.element_type()
     }
 
-    /// Returns the elements, all of which are to be written: they hold those of an earlier sample.
+    /// Returns the elements. All of them must be written, since they still have values of an earlier sample.
     pub fn elements(&mut self) -> &mut Elements<'a> {
         self.is_written = true;
         &mut self.elements
     }
 
-    /// Writes bytes in row-major order. Of `f32` each byte is divided by 255, as torchvision's `ToTensor` does.
+    /// Writes bytes in row-major order. In a tensor of `f32` each byte is divided by 255, as by torchvision's `ToTensor`.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] for another number of elements, [`ErrorKind::Element`] if the tensor is of `u32`.
@@ -134,7 +134,7 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    /// Writes the only label of a sample. Of `f32` it is that number, for a loss such as `BceWithLogits`.
+    /// Writes the only label of a sample. In a tensor of `f32` it becomes a number, for a loss such as `BceWithLogits`.
     ///
     /// # Errors
     /// [`ErrorKind::Shape`] if a sample has several elements, [`ErrorKind::Element`] if the tensor is of `u8`.
@@ -149,12 +149,12 @@ impl<'a> Slot<'a> {
         Ok(())
     }
 
-    /// True if something was written since the slot was made.
+    /// True if the slot has been written since it was created.
     pub(crate) fn is_written(&self) -> bool {
         self.is_written
     }
 
-    /// Returns an error unless a sample has `count` elements; `shape` is theirs in the message.
+    /// Returns an error unless a sample has `count` elements. `shape` is the found shape in the message.
     pub(crate) fn check_length(&self, count: usize, shape: &[usize]) -> Result<()> {
         let expected: usize = self.shape.iter().product();
         if count == expected { Ok(()) } else { Err(self.shape_error(shape)) }
@@ -169,11 +169,11 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Writes the channels of pixels one after the other: `[area, channels]` becomes `[channels, area]`.
+/// Writes interleaved channels one after the other: `[area, channels]` becomes `[channels, area]`.
 fn take_apart<T>(pixels: &[u8], channels: usize, out: &mut [T], convert: impl Fn(u8) -> T) {
     let area = pixels.len().checked_div(channels).unwrap_or(0);
     if channels == 3 {
-        // Most images, in one pass over the pixels.
+        // The usual case, in one pass over the pixels.
         let (red, rest) = out.split_at_mut(area);
         let (green, blue) = rest.split_at_mut(area);
         let places = red.iter_mut().zip(green).zip(blue);
@@ -217,7 +217,7 @@ impl<'a> DerefMut for Slots<'a> {
     }
 }
 
-/// Buffers of a worker that data sets reuse from sample to sample, so that none is allocated for each.
+/// Buffers of a worker. Data sets reuse them, so that samples need no allocations.
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Bytes of a file.

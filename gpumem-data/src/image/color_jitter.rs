@@ -5,7 +5,7 @@ use crate::draw::Draw;
 use crate::error::{Error, Result};
 
 impl Canvas {
-    /// Changes brightness, contrast and saturation by random factors, and the hue by a random turn, in a random order.
+    /// Changes brightness, contrast and saturation by random factors, and turns the hue by a random angle, in a random order.
     pub(super) fn jitter(&mut self, amounts: [f64; 3], hue: f64, draw: &mut Draw) -> Result<()> {
         if !matches!(self.channels, 1 | 3) {
             return Err(Error::setting(format!(

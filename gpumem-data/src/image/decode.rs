@@ -1,4 +1,4 @@
-//! From a file to pixels.
+//! Decodes image files to pixels.
 
 use super::{Canvas, too_large};
 use crate::error::{Error, Result};
@@ -8,10 +8,10 @@ use std::io::{Cursor, Read};
 use std::path::Path;
 
 impl Canvas {
-    /// Reads an image file and converts it to `channels`: 1 (grey), 3 (RGB) or 4 (RGBA). `file` holds the packed bytes meanwhile.
+    /// Reads an image file and converts it to `channels`: 1 (grey), 3 (RGB) or 4 (RGBA). `file` is a buffer for the bytes of the file.
     ///
-    /// Neither file nor image may exceed `limit` bytes. As in PIL's `convert`, alpha is dropped where the network does not take
-    /// it, and grey is `0.299 R + 0.587 G + 0.114 B`. The orientation in EXIF is not looked at.
+    /// Neither file nor image may exceed `limit` bytes. As in PIL's `convert`, alpha is dropped if the network does not take it, and grey
+    /// is `0.299 R + 0.587 G + 0.114 B`. The orientation in EXIF is ignored.
     pub fn read(&mut self, path: &Path, file: &mut Vec<u8>, channels: usize, limit: u64) -> Result<()> {
         file.clear();
         let opened = crate::sets::bytes::open(path)?;
@@ -39,7 +39,7 @@ impl Canvas {
         if decoder.total_bytes() > limit {
             return Err(too_large(Some(decoder.total_bytes()), limit));
         }
-        // Nothing of an earlier image is seen where a decoder passes over damage.
+        // Clear the buffer, so that no pixels of an earlier image show if a decoder skips damaged parts.
         self.spare.clear();
         self.spare.resize(decoder.total_bytes() as usize, 0);
         decoder.read_image(&mut self.spare).map_err(|error| unreadable(&error, limit))?;
@@ -71,7 +71,7 @@ impl Canvas {
                 [grey] => *grey = luma(rgb),
                 [red, green, blue] => [*red, *green, *blue] = rgb,
                 [red, green, blue, opacity] => ([*red, *green, *blue], *opacity) = (rgb, alpha),
-                // Sets of images take no other number of channels.
+                // Data sets of images accept no other number of channels.
                 _ => {}
             }
         }
@@ -79,20 +79,20 @@ impl Canvas {
     }
 }
 
-/// True if a JPEG has its end marker. Its decoder takes one that is cut off for whole, and the rest of the image is no image.
+/// True if a JPEG has its end marker. The decoder accepts a truncated file as complete, and the rest of the image would be garbage.
 fn has_end(jpeg: &[u8]) -> bool {
     if jpeg.ends_with(&[0xff, 0xd9]) {
         return true;
     }
     let mut rest = jpeg.get(2..).unwrap_or_default();
-    // Among coded pixels, a marker is 0xff and neither 0 nor a restart marker.
+    // Among coded pixels, a marker is 0xff followed by neither 0 nor the byte of a restart marker.
     while let Some(start) =
         rest.windows(2).position(|pair| pair[0] == 0xff && !matches!(pair[1], 0 | 0xff | 0xd0..=0xd7))
     {
         if rest[start + 1] == 0xd9 {
             return true;
         }
-        // A segment has its length after the marker, which counts the two bytes of the length.
+        // A segment has its length after the marker; it includes the two bytes of the length.
         let Some(&[high, low]) = rest.get(start + 2..start + 4) else { return false };
         let length = usize::from(u16::from_be_bytes([high, low]));
         rest = rest.get(start + 2 + length.max(2)..).unwrap_or_default();
@@ -111,12 +111,12 @@ fn layout(color: ColorType) -> Result<(usize, usize)> {
         ColorType::La16 => (2, 2),
         ColorType::Rgb16 => (3, 2),
         ColorType::Rgba16 => (4, 2),
-        // Formats that another crate may have enabled.
+        // Formats that another crate may have enabled in `image`.
         _ => return Err(Error::format(format!("has pixels of type {color:?}; convert it to 8 bits a channel"))),
     })
 }
 
-/// Keeps the upper byte of each pair, which is a `u16` of this machine.
+/// Keeps the upper byte of each `u16` in native byte order.
 fn halve(bytes: &mut Vec<u8>) {
     let length = bytes.len() / 2;
     for index in 0..length {

@@ -13,13 +13,13 @@ use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use std::fmt;
 
-/// The most bytes of a file, of a decoded image, and of a transformed one: 256 MiB. A set may have another limit.
+/// The most bytes of a file, of a decoded image, and of a transformed one: 256 MiB. A data set may have another limit.
 pub const MOST_IMAGE: u64 = 256 << 20;
 
 /// An image while it is transformed: `[height, width, channels]`, bytes. A worker has one and reuses its memory.
 pub(crate) struct Canvas {
     pixels: Vec<u8>,
-    /// The image that the next transform writes.
+    /// The buffer that the next transform writes to.
     spare: Vec<u8>,
     height: usize,
     width: usize,
@@ -41,7 +41,7 @@ impl fmt::Debug for Canvas {
     }
 }
 
-/// A part of an image. It may lie beyond the edges, where it is black.
+/// A part of an image. It may reach beyond the edges, where it is black.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     top: isize,
@@ -70,7 +70,7 @@ impl Canvas {
         Ok(())
     }
 
-    /// Takes the dimensions of an image of these bytes, and drops the pixels of the one before.
+    /// Sets the dimensions of an image of these bytes, and clears the pixels.
     fn load(&mut self, bytes: &[u8], [channels, height, width]: [usize; 3]) -> Result<()> {
         (self.height, self.width, self.channels, self.limit) = (height, width, channels, MOST_IMAGE);
         self.pixels.clear();
@@ -94,7 +94,7 @@ impl Canvas {
         slot.put_pixels(&self.pixels, [self.height, self.width, self.channels])
     }
 
-    /// Begins the next image in `spare`, whose pixels are those of an earlier one.
+    /// Begins the next image in `spare`, which still has pixels of an earlier one.
     fn begin(&mut self, height: usize, width: usize) -> Result<()> {
         let bytes = (height as u64).saturating_mul(width as u64).saturating_mul(self.channels as u64);
         if bytes > self.limit {
@@ -138,7 +138,7 @@ impl Canvas {
         Ok(())
     }
 
-    /// Resizes a part of the image, with triangles that widen where it shrinks: PyTorch's bilinear with `antialias=True`.
+    /// Resizes a part of the image, with triangle filters that widen when it shrinks: PyTorch's bilinear with `antialias=True`.
     fn resize(&mut self, from: Window, height: usize, width: usize) -> Result<()> {
         let is_whole = from == Window { top: 0, left: 0, height: self.height, width: self.width };
         if is_whole && (height, width) == (self.height, self.width) {
@@ -172,7 +172,7 @@ impl Canvas {
         Ok(())
     }
 
-    /// Mirrors the image: left becomes right.
+    /// Mirrors the image from left to right.
     fn flip_horizontally(&mut self) {
         let channels = self.channels.max(1);
         for row in self.pixels.chunks_exact_mut((self.width * channels).max(1)) {
@@ -180,7 +180,7 @@ impl Canvas {
                 1 => row.reverse(),
                 3 => row.as_chunks_mut::<3>().0.reverse(),
                 _ => {
-                    // All bytes of the row, and those of each pixel back again.
+                    // Reverse all bytes of the row, then those of each pixel.
                     row.reverse();
                     row.chunks_exact_mut(channels).for_each(<[u8]>::reverse);
                 }
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn arrays_of_large_images_are_errors() {
-        // Zeros that nobody reads take no memory.
+        // Zero pages that are never touched take no memory.
         let bytes = vec![0; MOST_IMAGE as usize + 1];
         let error = "takes 268435457 bytes of memory, but at most 268435456 are allowed; \
             make the images of the array smaller, or leave the transforms out";

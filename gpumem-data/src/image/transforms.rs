@@ -20,16 +20,16 @@ pub enum Transform {
         /// Pixels from left to right.
         width: usize,
     },
-    /// Cuts out the middle. What lies beyond the edges is black.
+    /// Cuts out the middle. Pixels beyond the edges are black.
     CenterCrop {
         /// Pixels of both sides.
         size: usize,
     },
-    /// Cuts out a square anywhere.
+    /// Cuts out a square at a random place.
     RandomCrop {
         /// Pixels of both sides.
         size: usize,
-        /// Black pixels that are added at each edge before.
+        /// Black pixels that are added at each edge first.
         padding: usize,
     },
     /// Cuts out a rectangle of random area, ratio and place, and resizes it to a square.
@@ -48,8 +48,8 @@ pub enum Transform {
     },
     /// Changes brightness, contrast, saturation and hue at random, in a random order.
     ///
-    /// The first three are multiplied by factors from `1 - x` to `1 + x`, and the hue is turned by a share of the circle from
-    /// `-hue` to `hue`.
+    /// The first three are multiplied by factors from `1 - x` to `1 + x`, and the hue is turned by a fraction of the circle from `-hue` to
+    /// `hue`.
     ColorJitter {
         /// The largest change of brightness.
         brightness: f64,
@@ -79,7 +79,7 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// Makes a list of no transforms.
+    /// Returns an empty list of transforms.
     pub fn new() -> Transforms {
         Transforms::default()
     }
@@ -197,7 +197,7 @@ fn shorter_side(height: usize, width: usize, size: usize) -> (usize, usize) {
     if height <= width { (size, longer(width, height)) } else { (longer(height, width), size) }
 }
 
-/// Returns the first pixel of the middle `size` of `side`, which is negative where `size` is longer.
+/// Returns the first pixel of the middle `size` of `side`, which is negative if `size` is longer.
 fn center(side: usize, size: usize) -> isize {
     if size > side {
         -(((size - side) / 2) as isize)
@@ -207,7 +207,7 @@ fn center(side: usize, size: usize) -> isize {
     }
 }
 
-/// Returns a part of random area and ratio. Takes the middle if ten trials lie beyond the edges.
+/// Returns a part of random area and ratio. Takes the middle if ten trials do not fit the image.
 fn random_window(height: usize, width: usize, scale: (f64, f64), ratio: (f64, f64), draw: &mut Draw) -> Window {
     let area = height as f64 * width as f64;
     for _ in 0..10 {
@@ -236,7 +236,7 @@ mod tests {
     use super::{Canvas, Transforms, center, random_window, shorter_side};
     use crate::draw::Draw;
 
-    /// An image of `[height, width, 1]` whose pixels count from 1.
+    /// Returns an image of `[height, width, 1]` whose pixels count from 1.
     fn counted(height: usize, width: usize) -> Canvas {
         let mut canvas = Canvas::default();
         let bytes: Vec<u8> = (1..=(height * width) as u8).collect();
@@ -333,7 +333,7 @@ mod tests {
         let mut empty = Canvas::default();
         let error = empty.apply(&Transforms::new().resize(2), &mut Draw::new(0, 0, 0)).unwrap_err();
         assert_eq!(error.to_string(), "is an image of 0 x 0 pixels; remove it");
-        // Of no pixels: whatever comes of it, it is no panic.
+        // An image without pixels may be an error, but must not panic.
         for transforms in
             [Transforms::new().resize(0), Transforms::new().center_crop(0), Transforms::new().random_crop(0, 1)]
         {

@@ -13,9 +13,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A batch on its way to a worker, which fills it, and on its way back.
+/// A batch that a worker fills, as it is sent to the worker and back.
 pub(super) struct Job<I, T> {
-    /// The number of the run of an epoch that asked for it. Batches of an earlier run are thrown away.
+    /// The number of the epoch run that requested it. Batches of an earlier run are discarded.
     run: u64,
     pub wanted: Wanted,
     /// Indices in the data set.
@@ -24,7 +24,7 @@ pub(super) struct Job<I, T> {
     pub result: Result<()>,
 }
 
-/// The place of a batch in an epoch.
+/// The position of a batch in an epoch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     /// The number of the batch in its run.
@@ -32,7 +32,7 @@ pub(super) struct Wanted {
     pub epoch: u64,
     /// The first sample of the batch, counted in the shard.
     pub first: usize,
-    /// The place after the batch.
+    /// The position after the batch.
     pub after: Position,
 }
 
@@ -40,30 +40,30 @@ pub(super) struct Wanted {
 struct Shared {
     set: Arc<dyn Dataset>,
     seed: u64,
-    /// The label of padding. `None` fills it with zeros.
+    /// The label of padding. `None` for zeros.
     ignored: Option<u32>,
-    /// The number of the run that is wanted: a worker leaves batches of another one.
+    /// The number of the current run: workers skip batches of other runs.
     run: AtomicU64,
 }
 
-/// Worker threads and the batches that are on their way.
+/// Worker threads and the batches in flight.
 pub(super) struct Engine<I, T> {
     shared: Arc<Shared>,
-    /// `None` in `drop` alone: workers end as soon as there is no sender.
+    /// `None` in `drop` only: workers end when there is no sender.
     jobs: Option<SyncSender<Job<I, T>>>,
     done: Receiver<Job<I, T>>,
     workers: Vec<JoinHandle<()>>,
     pub pool: Arc<Pool<I, T>>,
-    /// Lists of indices that wait for a batch.
+    /// Lists of indices for reuse.
     spare: Vec<Vec<usize>>,
-    /// Batches that are filled and wait for their turn, by their number modulo the length.
+    /// Filled batches that wait for their turn, by their number modulo the length.
     ready: Vec<Option<Job<I, T>>>,
     /// Batches of all runs that a worker has or will get.
     in_flight: usize,
 }
 
 impl<I: Batched, T: Batched> Engine<I, T> {
-    /// Starts the workers. At most `prefetch` batches are on their way.
+    /// Starts the workers. At most `prefetch` batches are in flight.
     pub fn start(
         set: &Arc<dyn Dataset>,
         seed: u64,
@@ -72,7 +72,7 @@ impl<I: Batched, T: Batched> Engine<I, T> {
         prefetch: usize,
     ) -> Result<Engine<I, T>> {
         let shared = Arc::new(Shared { set: set.clone(), seed, ignored, run: AtomicU64::new(0) });
-        // Neither channel ever has more than `prefetch` batches, so that no send waits.
+        // Neither channel ever has more than `prefetch` batches, so no send blocks.
         let (jobs, received) = sync_channel(prefetch);
         let (finished, done) = sync_channel(prefetch);
         let received = Arc::new(Mutex::new(received));
@@ -101,7 +101,7 @@ impl<I: Batched, T: Batched> Engine<I, T> {
         Ok(engine)
     }
 
-    /// Begins a run of an epoch: batches of the run before, if it was broken off, are thrown away.
+    /// Begins a run of an epoch. Batches that are left of an interrupted run are discarded.
     pub fn begin(&mut self) {
         self.shared.run.fetch_add(1, Ordering::Relaxed);
         for number in 0..self.ready.len() {
@@ -111,12 +111,12 @@ impl<I: Batched, T: Batched> Engine<I, T> {
         }
     }
 
-    /// True if another batch can be asked for. `unfinished` batches of this run were asked for and not given out.
+    /// True if another batch can be requested. `unfinished` batches of this run were requested and not returned yet.
     pub fn has_room(&self, unfinished: usize) -> bool {
         self.in_flight.max(unfinished) < self.ready.len()
     }
 
-    /// Asks the workers for a batch.
+    /// Requests a batch from the workers.
     pub fn ask(&mut self, order: &Order, division: &Division, wanted: Wanted) {
         let mut indices = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(division.batch));
         order.indices(division, wanted.first, &mut indices);
@@ -165,24 +165,24 @@ impl<I: Batched, T: Batched> Engine<I, T> {
 }
 
 impl<I, T> Drop for Engine<I, T> {
-    /// Waits for the samples that the workers are reading, not for their batches.
+    /// Waits for the samples that workers are reading, not for whole batches.
     fn drop(&mut self) {
         self.shared.run.fetch_add(1, Ordering::Relaxed);
         self.jobs = None;
         for worker in self.workers.drain(..) {
-            // A worker catches the panics of data sets, and has none of its own.
+            // Workers catch panics of data sets, and do not panic themselves.
             let _ = worker.join();
         }
     }
 }
 
-/// Fills batches until there is no loader any more.
+/// Fills batches until the loader is dropped.
 fn work<I: Batched, T: Batched>(shared: &Shared, jobs: &Mutex<Receiver<Job<I, T>>>, done: &SyncSender<Job<I, T>>) {
     let mut scratch = Scratch::default();
     loop {
         let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(mut job) = job else { return };
-        // A batch that is not sent back would be waited for without end.
+        // If a batch were not sent back, the loader would wait for it forever.
         let filled = catch_unwind(AssertUnwindSafe(|| fill(shared, &mut job, &mut scratch)));
         job.result = filled.unwrap_or_else(|payload| Err(panicked(&*payload)));
         if done.send(job).is_err() {
@@ -215,7 +215,7 @@ fn fill<I: Batched, T: Batched>(shared: &Shared, job: &mut Job<I, T>, scratch: &
     Ok(())
 }
 
-/// Adds the number of the sample, and the file of the set where the error names none.
+/// Adds the number of the sample to an error, and the file of the set if the error names none.
 fn located(error: Error, shared: &Shared, index: usize) -> Error {
     let error = error.with_place(Place::Sample(index));
     match shared.set.path() {

@@ -7,11 +7,11 @@ use crate::error::{Error, Result};
 use std::iter::FusedIterator;
 use std::time::{Duration, Instant};
 
-/// A run of an epoch, from a position to its end: its next batch to ask for, and its next one to give out.
+/// A run of an epoch, from a position to its end, with the next batches to request and to return.
 pub(super) struct Run {
     division: Division,
     epoch: u64,
-    /// Samples that were given out before this run of the epoch.
+    /// Samples of the epoch that were returned before this run.
     before: usize,
     /// Batches of this run.
     batches: usize,
@@ -20,7 +20,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// Begins a run at `position`, and asks for its first batches.
+    /// Begins a run at `position`, and requests its first batches.
     pub fn new<I: Batched, T: Batched>(
         engine: &mut Engine<I, T>,
         order: &Order,
@@ -35,7 +35,7 @@ impl Run {
         run
     }
 
-    /// Asks for as many batches as may be on their way.
+    /// Requests as many batches as may be in flight.
     fn ask<I: Batched, T: Batched>(&mut self, engine: &mut Engine<I, T>, order: &Order) {
         while self.asked < self.batches && engine.has_room(self.asked - self.given) {
             let number = self.asked;
@@ -50,7 +50,7 @@ impl Run {
         }
     }
 
-    /// Returns the next batch, after adding to `waited` how long it took to come. `None` at the end of the epoch.
+    /// Returns the next batch, and adds the waiting time to `waited`. `None` at the end of the epoch.
     pub fn next<I: Batched, T: Batched>(
         &mut self,
         engine: &mut Engine<I, T>,
@@ -80,12 +80,12 @@ impl Run {
         engine.keep(job.indices);
         self.given += 1;
         let batch = Batch::new(job.tensors, &engine.pool);
-        // The workers go on while the caller computes.
+        // The workers continue while the caller computes.
         self.ask(engine, order);
         Some(Ok(batch))
     }
 
-    /// Returns the number of batches that have not been given out.
+    /// Returns the number of batches that have not been returned.
     fn left(&self) -> usize {
         self.batches - self.given
     }
@@ -99,12 +99,12 @@ impl Run {
 
 /// The batches of an epoch, from the loader's position to the end: see [`Loader::epoch`](crate::Loader::epoch).
 ///
-/// The first error is the last item. If the epoch is dropped before its end, the loader's next one goes on where this one ended.
+/// The first error is the last item. If the epoch is dropped before its end, the loader's next one continues there.
 pub struct Epoch<'l, I: Batched, T: Batched> {
     engine: &'l mut Engine<I, T>,
     order: &'l Order,
     position: &'l mut Position,
-    /// The loader's sum over all epochs.
+    /// The loader's waiting time over all epochs.
     total_waited: &'l mut Duration,
     waited: Duration,
     run: Run,
@@ -121,12 +121,12 @@ impl<'l, I: Batched, T: Batched> Epoch<'l, I, T> {
         Epoch { engine, order, position, total_waited, waited: Duration::ZERO, run }
     }
 
-    /// Returns the place after the last batch that was given out.
+    /// Returns the position after the last batch that was returned.
     pub fn position(&self) -> Position {
         *self.position
     }
 
-    /// Returns how long the caller has waited for batches of this epoch.
+    /// Returns the time that the caller has waited for batches of this epoch.
     pub fn waited(&self) -> Duration {
         self.waited
     }
@@ -147,7 +147,7 @@ impl<I: Batched, T: Batched> Iterator for Epoch<'_, I, T> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // An error may end the epoch before.
+        // An error may end the epoch earlier.
         (usize::from(self.run.left() > 0), Some(self.run.left()))
     }
 }

@@ -1,4 +1,4 @@
-//! The loader: shuffles, reads ahead in worker threads, and gives out batches in order.
+//! The loader: shuffles, reads ahead in worker threads, and returns batches in order.
 
 mod engine;
 mod epoch;
@@ -28,8 +28,8 @@ pub type LoaderOf<N> = Loader<<N as Network>::Input, <N as Network>::Target>;
 
 /// Reads batches of a data set in worker threads. `I` and `T` are the network's input and target, whose outermost dimension is the batch.
 ///
-/// Which samples a batch has, and what augmentation makes of them, depends on the data set, the seed, the epoch, the batch and the
-/// shard. It depends neither on the number of workers nor on where a training was resumed.
+/// The samples of a batch and their augmentation depend on the data set, the seed, the epoch, the batch and the shard. They depend neither
+/// on the number of workers nor on the point at which a training was resumed.
 ///
 /// ```
 /// use gpumem_core::run::tensor::Tensor;
@@ -56,30 +56,29 @@ pub type LoaderOf<N> = Loader<<N as Network>::Input, <N as Network>::Target>;
 ///
 /// # The last batch
 ///
-/// The batch is static, so that the last one may lack samples.
+/// The batch size is static, so the last batch may lack samples.
 ///
-/// * As it is, the last batch is padded: inputs with zeros, labels and tokens of the target with -100. If the network's loss has
-///   `ignore_index: -100`, padding has neither loss nor gradient and does not count in the mean. A loss without `ignore_index`
-///   refuses the label with an error. Metrics take the first `batch.len` outputs: `outputs.samples().take(batch.len)`. A
-///   `BatchNorm` still includes padding in its batch statistics.
-/// * [`Loader::drop_last`] leaves an incomplete batch out. Shuffling gives every sample its turn.
-/// * A target of numbers has no value that a loss leaves out. There, an incomplete batch is an error unless `drop_last` or
-///   [`Loader::pad`] says what to do.
+/// * By default the last batch is padded: inputs with zeros, labels and tokens of the target with -100. If the network's loss has
+///   `ignore_index: -100`, padding has neither loss nor gradient and does not count in the mean. A loss without `ignore_index` refuses the
+///   label with an error. Metrics take the first `batch.len` outputs: `outputs.samples().take(batch.len)`. A `BatchNorm` still includes
+///   padding in its batch statistics.
+/// * [`Loader::drop_last`] drops an incomplete batch. With shuffling, other samples are dropped in each epoch.
+/// * A target of numbers has no value that a loss ignores. There, an incomplete batch is an error without `drop_last` or [`Loader::pad`].
 ///
 /// # Memory and time
 ///
-/// `prefetch + 1` batches, and more only while the caller keeps batches. After the first epoch nothing is allocated for a batch
-/// or a sample, unless the data set does so. [`Loader::waited`] says how long the training has waited for data.
+/// The loader holds `prefetch + 1` batches, and more only while the caller keeps batches. After the first epoch it allocates no memory for
+/// a batch or a sample, unless the data set does. [`Loader::waited`] returns the time that the training has waited for data.
 ///
-/// Batches are in ordinary host memory. A CUDA device encodes them into pinned memory of its own, from where they are copied
-/// while an earlier step runs.
+/// Batches are in ordinary host memory. A CUDA device encodes them into its own pinned memory, from which they are copied while an earlier
+/// step runs.
 pub struct Loader<I: Batched, T: Batched> {
     set: Arc<dyn Dataset>,
     seed: u64,
     is_shuffled: bool,
-    /// `None` takes one less than the cores.
+    /// `None` for one less than the cores.
     workers: Option<usize>,
-    /// `None` takes one more than the workers.
+    /// `None` for one more than the workers.
     prefetch: Option<usize>,
     drops_last: bool,
     pads: bool,
@@ -96,7 +95,7 @@ pub struct Loader<I: Batched, T: Batched> {
 }
 
 impl<I: Batched, T: Batched> Loader<I, T> {
-    /// Makes a loader of this set, or of an `Arc` of one, in the set's order. Nothing is read yet.
+    /// Returns a loader of a data set, or of an `Arc` of one, in the set's order. No sample is read yet.
     pub fn new(set: impl Dataset) -> Loader<I, T> {
         Loader {
             set: Arc::new(set),
@@ -117,7 +116,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         }
     }
 
-    /// Sets the seed of shuffling and augmentation, which is 0 otherwise.
+    /// Sets the seed of shuffling and augmentation. The default is 0.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Loader { seed, engine: None, run: None, ..self }
@@ -129,40 +128,40 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         Loader { is_shuffled: true, run: None, ..self }
     }
 
-    /// Sets the number of worker threads, at least 1. It is one less than the cores otherwise.
+    /// Sets the number of worker threads, at least 1. The default is one less than the cores.
     #[must_use]
     pub fn workers(self, workers: usize) -> Self {
         Loader { workers: Some(workers), engine: None, run: None, ..self }
     }
 
-    /// Sets how many batches are read ahead, at least 1. It is one more than the workers otherwise.
+    /// Sets the number of batches that are read ahead, at least 1. The default is one more than the workers.
     #[must_use]
     pub fn prefetch(self, batches: usize) -> Self {
         Loader { prefetch: Some(batches), engine: None, run: None, ..self }
     }
 
-    /// Leaves out a last batch that is incomplete.
+    /// Drops an incomplete last batch.
     #[must_use]
     #[doc(alias = "drop_remainder")]
     pub fn drop_last(self) -> Self {
         Loader { drops_last: true, run: None, ..self }
     }
 
-    /// Pads a last batch also where no loss can leave padding out: the target's numbers are zeros there.
+    /// Pads a last batch even if no loss can ignore the padding: the target's numbers are then zeros.
     ///
-    /// For networks that only run forward, whose first `batch.len` outputs are looked at.
+    /// It is for networks that only run forward, and whose first `batch.len` outputs are used.
     #[must_use]
     pub fn pad(self) -> Self {
         Loader { pads: true, ..self }
     }
 
-    /// Sets the label of padding: that of `ignore_index` in the loss. It is [`IGNORED`] otherwise.
+    /// Sets the label of padding, like `ignore_index` of the loss. The default is [`IGNORED`].
     #[must_use]
     pub fn ignore_label(self, label: u32) -> Self {
         Loader { ignored: label, engine: None, run: None, ..self }
     }
 
-    /// Loads the share of process `rank` of `of`. The shares are a partition of the samples, and have equally many batches.
+    /// Loads the share of process `rank` of `of`. The shares partition the samples, and have equally many batches.
     ///
     /// If there are fewer samples than all ranks need, some have a last batch of padding alone: `drop_last` avoids that.
     #[must_use]
@@ -170,22 +169,22 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         Loader { shard: Shard { rank, of }, run: None, ..self }
     }
 
-    /// Goes to a position that an earlier loader was at. `Position { epoch, sample: 0 }` is the start of an epoch.
+    /// Continues at a position of an earlier loader. `Position { epoch, sample: 0 }` is the start of an epoch.
     ///
-    /// The next epoch gives the samples that the earlier loader would have given, if set, seed, order and shard are those it had.
+    /// The next epoch returns the samples that the earlier loader would have returned, if data set, seed, order and shard are equal.
     pub fn resume(&mut self, position: Position) {
         self.position = position;
         self.run = None;
     }
 
-    /// Returns the place after the last batch that was given out. Batches carry it too, as `batch.position`.
+    /// Returns the position after the last batch that was returned. Batches carry it too, as `batch.position`.
     pub fn position(&self) -> Position {
         self.position
     }
 
-    /// Returns how long callers have waited for batches since the loader was made.
+    /// Returns the time that callers have waited for batches since the loader was created.
     ///
-    /// If it is a notable share of the training's time, take more workers or a cheaper data set.
+    /// If it is a notable share of the training's time, use more workers or a cheaper data set.
     pub fn waited(&self) -> Duration {
         self.waited
     }
@@ -203,7 +202,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         Ok(self.division()?.batches(0))
     }
 
-    /// Returns the batches from the position to the end of its epoch, and begins to read them. Starts the workers at first.
+    /// Returns the batches from the position to the end of its epoch, and begins to read them. Starts the workers in the first call.
     ///
     /// # Errors
     /// Settings that are not possible: an empty set, fewer samples than a batch with [`Loader::drop_last`], an incomplete batch
@@ -220,7 +219,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     /// `batch.position.sample` is 0 after the last batch of an epoch. After an error, the next call tries the same batch again.
     ///
     /// # Errors
-    /// As for [`Loader::epoch`], and what is wrong with a sample.
+    /// As for [`Loader::epoch`], and any fault of a sample.
     pub fn next_batch(&mut self) -> Result<Batch<I, T>> {
         loop {
             let (mut engine, mut run) = match (self.engine.take(), self.run.take()) {
@@ -232,7 +231,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             };
             let next = run.next(&mut engine, &self.order, &mut self.waited);
             self.engine = Some(engine);
-            // At the end of the epoch there is none, and the next run begins with the next epoch.
+            // At the end of the epoch there is no batch, and the next run begins with the next epoch.
             if let Some(batch) = next {
                 let batch = batch?;
                 self.position = batch.position;
@@ -275,7 +274,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
         Engine::start(&self.set, self.seed, ignored, workers, prefetch)
     }
 
-    /// Returns how an epoch is divided into batches, or why it cannot be.
+    /// Returns the division of an epoch into batches. The error is the reason why there is none.
     fn division(&self) -> Result<Division> {
         let division = Division {
             samples: self.set.len(),
@@ -332,7 +331,7 @@ mod tests {
     use gpumem_core::typed::D;
     use std::sync::Arc;
 
-    /// Workers end with their loader. If they did before, nothing would be waited for.
+    /// Workers end with their loader. If they ended before, the loader would have no batch to wait for.
     #[test]
     fn without_workers_there_is_an_error() {
         type Input = Tensor<u8, (D<2>, D<1>)>;

@@ -1,4 +1,4 @@
-//! The order of an epoch: which sample is in which batch.
+//! The order of an epoch: it assigns samples to batches.
 
 use crate::draw::Draw;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ pub(super) struct Division {
     /// Samples of a batch.
     pub batch: usize,
     pub shard: Shard,
-    /// True if an incomplete batch is left out.
+    /// True if an incomplete batch is dropped.
     pub drops_last: bool,
 }
 
@@ -48,7 +48,7 @@ impl Division {
 /// The order in which an epoch visits the samples.
 #[derive(Debug, Default)]
 pub(super) struct Order {
-    /// Empty where the order is that of the data set.
+    /// The shuffled indices. Empty if the order is that of the data set.
     shuffled: Vec<usize>,
     /// The seed, epoch and number of samples of `shuffled`. `None` before the first shuffle.
     made_for: Option<(u64, u64, usize)>,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The most bytes of an array that is packed, and therefore held in memory: 4 GiB.
+/// The most bytes of a compressed array, which is unpacked into memory: 4 GiB.
 pub const MOST_UNPACKED: u64 = 4 << 30;
 
 /// The type of an array's elements.
@@ -28,7 +28,7 @@ pub enum Number {
     F64,
 }
 
-/// Evaluates `$body` with `$type` as Rust's type of a number.
+/// Evaluates `$body` with `$type` as the Rust type of a number.
 macro_rules! with_type {
     ($number:expr, $type:ident => $body:expr) => {
         with_type!($number, $type => $body,
@@ -50,7 +50,7 @@ impl Number {
         with_type!(self, Type => size_of::<Type>())
     }
 
-    /// True if labels can be made of it: it is no type of fractions.
+    /// True if it can hold labels, since it is an integer type.
     fn is_whole(self) -> bool {
         !matches!(self, Number::F32 | Number::F64)
     }
@@ -64,13 +64,13 @@ impl fmt::Display for Number {
 
 /// An array in a file. Samples are along its first axis.
 ///
-/// `.npy` and unpacked IDX files are mapped: they take no memory of the process beyond what is in use, and must not be changed
-/// while they are open. Arrays of `.npz` and `.gz` files are unpacked into memory, at most [`MOST_UNPACKED`] bytes each.
+/// `.npy` and unpacked IDX files are mapped: only the parts in use take memory of the process, and they must not be changed while they are
+/// open. Arrays of `.npz` and `.gz` files are unpacked into memory, at most [`MOST_UNPACKED`] bytes each.
 #[derive(Clone, Debug)]
 pub struct Array {
     path: PathBuf,
     bytes: Arc<Bytes>,
-    /// The first byte of the elements.
+    /// The byte offset of the elements.
     start: usize,
     layout: Layout,
 }
@@ -81,7 +81,7 @@ pub(super) struct Layout {
     pub dims: Vec<usize>,
     pub number: Number,
     pub is_big_endian: bool,
-    /// True if bytes are those of images: in a network of `f32` they are shares of 255.
+    /// True if bytes are those of images: in a network of `f32` they are divided by 255.
     pub is_image: bool,
 }
 
@@ -96,7 +96,7 @@ impl Layout {
 }
 
 impl Array {
-    /// Makes an array of the elements from byte `start` on, which are all there.
+    /// Returns an array of the elements from byte `start` on. Checks that the bytes are complete.
     pub(super) fn new(path: &Path, bytes: Bytes, start: usize, layout: Layout) -> Result<Array> {
         let (expected, found) = (layout.length()?, bytes.len().saturating_sub(start) as u64);
         if expected != found {
@@ -169,7 +169,7 @@ impl Array {
     }
 }
 
-/// Writes to `$out` what `$convert` makes of the elements of type `$type` in `$bytes`.
+/// Converts the elements of type `$type` in `$bytes` by `$convert`, and writes them to `$out`.
 macro_rules! convert {
     ($type:ty, $bytes:expr, $is_big:expr, $out:expr, $convert:expr) => {{
         let words = $bytes.as_chunks::<{ size_of::<$type>() }>().0;
@@ -190,7 +190,7 @@ impl Array {
         })
     }
 
-    /// Writes labels. Every whole number fits into an `i128`, and fractions do not come here.
+    /// Writes labels. Every whole number fits into an `i128`, and arrays of fractions are refused before.
     fn labels(&self, bytes: &[u8], out: &mut [u32], classes: u64) -> Result<()> {
         let is_big = self.layout.is_big_endian;
         with_type!(self.layout.number, Type => {
@@ -204,7 +204,7 @@ impl Array {
 /// The first number that is no label. A network has fewer classes, and -100 as a `u32` is larger.
 const MOST_CLASSES: u64 = 1 << 31;
 
-/// Returns a label that is below `classes`, or that of PyTorch's `ignore_index`.
+/// Returns a label below `classes`, or PyTorch's default `ignore_index`.
 pub(super) fn label(value: i64, classes: u64) -> Result<u32> {
     if value == i64::from(IGNORED.cast_signed()) {
         return Ok(IGNORED);

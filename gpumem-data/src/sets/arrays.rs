@@ -13,8 +13,8 @@ use std::path::Path;
 
 /// Samples along the first axes of arrays: one array for each input and each target of the network.
 ///
-/// Axes of length 1 may be left out or added: `[N, 28, 28]` goes into a network of `[1, 28, 28]`. A network of `u8` takes bytes,
-/// one of `f32` any numbers, and labels and tokens of `u32` any integers.
+/// Axes of length 1 may be left out or added: `[N, 28, 28]` fits a network of `[1, 28, 28]`. Tensors of `u8` take bytes, those of `f32` any
+/// numbers, and labels and tokens of `u32` any integers.
 ///
 /// ```no_run
 /// use gpumem_data::sets::{Array, Arrays};
@@ -35,7 +35,7 @@ pub struct Arrays {
 }
 
 impl Arrays {
-    /// Makes a data set of these arrays.
+    /// Returns a data set of these arrays.
     ///
     /// # Errors
     /// No input, or arrays with different numbers of samples.
@@ -70,7 +70,7 @@ impl Arrays {
         Arrays { classes, ..self }
     }
 
-    /// Declares that the first input is an array of `[N, H, W, C]`, as most files of images are. The network takes `[C, H, W]`.
+    /// Declares that the first input is an array of `[N, H, W, C]`, like most files of images. The network takes `[C, H, W]`.
     #[must_use]
     pub fn channels_last(self) -> Arrays {
         Arrays { is_channels_last: true, ..self }

@@ -1,4 +1,4 @@
-//! The bytes of a file: mapped, or held.
+//! The bytes of a file: mapped, or in memory.
 
 use crate::error::{Error, ErrorKind, Result};
 use memmap2::Mmap;
@@ -7,12 +7,12 @@ use std::io::{self, Read};
 use std::ops::Deref;
 use std::path::Path;
 
-/// Bytes that are read only.
+/// Read-only bytes.
 #[derive(Debug)]
 pub(super) enum Bytes {
-    /// Those of a file. The operating system reads them when they are used, and may forget them again.
+    /// The bytes of a mapped file. The operating system reads them on demand, and may drop them again.
     Mapped(Mmap),
-    /// Those that were unpacked.
+    /// Unpacked bytes in memory.
     Held(Vec<u8>),
 }
 
@@ -47,7 +47,7 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(|error| Error::io(path, &error))
 }
 
-/// Fills `bytes` from the start of a packed or plain file. `short` is the error of a file that ends before.
+/// Fills `bytes` from the start of a packed or plain file. `short` is the error of a file that ends too early.
 pub(super) fn fill(from: &mut impl Read, bytes: &mut [u8], short: fn() -> Error) -> Result<()> {
     from.read_exact(bytes).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => short(),
@@ -60,18 +60,18 @@ fn damaged(error: &io::Error) -> Error {
     Error::format(format!("is damaged ({error}); download or write it again"))
 }
 
-/// Reads all of `from`, which must have `length` bytes. Allocates no more than there is, and at most `limit` bytes.
+/// Reads all of `from`, which must have `length` bytes. Allocates no more than the bytes that exist, and at most `limit`.
 pub(super) fn read_exactly(from: impl Read, length: u64, limit: u64, advice: &'static str) -> Result<Vec<u8>> {
     if length > limit {
         return Err(Error::new(ErrorKind::TooLarge { needed: Some(length), limit, advice }));
     }
     let mut bytes = Vec::new();
-    // One more byte than there may be shows that there are too many.
+    // Reading one byte more than expected shows whether there are too many.
     from.take(length + 1).read_to_end(&mut bytes).map_err(|error| damaged(&error))?;
     if bytes.len() as u64 == length { Ok(bytes) } else { Err(length_error(length, bytes.len() as u64)) }
 }
 
-/// Returns the error of a file whose header promises another length.
+/// Returns the error of a file whose length differs from its header.
 pub(super) fn length_error(expected: u64, found: u64) -> Error {
     let relation = if found > expected { "has more" } else { "has only" };
     let found = if found > expected { String::new() } else { format!(" {found}") };

@@ -30,7 +30,7 @@ const IMAGE: usize = 3 * 32 * 32;
 pub struct Cifar {
     folder: PathBuf,
     files: Vec<CifarFile>,
-    /// Bytes of labels before an image; the last is the label.
+    /// Bytes of labels before an image. The last one is the label that is used.
     labels: usize,
     classes: u64,
     #[cfg(feature = "image")]

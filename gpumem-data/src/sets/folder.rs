@@ -11,22 +11,23 @@ use std::fs;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-/// The most folders inside each other, of a class.
+/// The greatest depth of nested folders of a class.
 const DEEPEST: usize = 32;
 
 /// The most bytes of a CSV, whose paths are all held in memory.
 const MOST_LIST: u64 = 256 << 20;
 
-/// Images in files with a class each, decoded when they are asked for.
+/// Images in files with a class each, decoded on demand.
 ///
-/// Every kind of PNG and JPEG becomes an image of as many channels as the network takes: 1, 3 or 4. As in torchvision:
+/// Every kind of PNG and JPEG is converted to the channels that the network takes: 1, 3 or 4. As in torchvision:
 ///
-/// * alpha is dropped if the network takes no fourth channel, and a colour becomes a grey by PIL's weights;
-/// * pixels stay in the order in which they are stored: the orientation that a camera writes into EXIF is not applied. Turn such images
-///   before, or training and use see different ones;
+/// * alpha is dropped if the network takes no fourth channel, and a colour is converted to grey by PIL's weights;
+/// * pixels stay in the order in which they are stored: the orientation that a camera writes into EXIF is not applied. Rotate such images
+///   first; otherwise training and use would differ;
 /// * of 16 bits a channel, the upper 8 are taken. PIL does so for colours, but clips greys of 16 bits.
 ///
-/// After the transforms, images must have the network's height and width. Files that lie outside of the folder, also by links, are refused.
+/// After the transforms, images must have the network's height and width. Files outside of the folder are refused, also if a link leads
+/// there.
 ///
 /// ```no_run
 /// use gpumem_data::sets::ImageFolder;
@@ -53,10 +54,10 @@ pub struct ImageFolder {
 impl ImageFolder {
     /// Opens a folder that has a folder for each class, as torchvision's `ImageFolder`: classes are numbered by their sorted names.
     ///
-    /// Files that end in `.png`, `.jpg` or `.jpeg` are images, at any depth; others, and names that begin with a dot, are left out.
+    /// Files that end in `.png`, `.jpg` or `.jpeg` are images, at any depth; other files, and names that begin with a dot, are ignored.
     ///
     /// # Errors
-    /// A folder that cannot be read, has no folders, or has one without images; a link that leads out of the folder.
+    /// A folder that cannot be read, has no folders, or has one without images; a link to a file outside of the folder.
     pub fn open(root: impl AsRef<Path>) -> Result<ImageFolder> {
         let root = root.as_ref();
         let whole = canonical(root)?;
@@ -85,8 +86,8 @@ impl ImageFolder {
     /// Opens a CSV whose lines are a path inside `root` and a label that counts from 0. A first line `file,label` is a header.
     ///
     /// # Errors
-    /// A file that cannot be read, a line that is not a path and a number, a path that does not exist or leads out of `root`, and a
-    /// CSV without lines. All files are looked up, none is read.
+    /// A file that cannot be read, a line that is not a path and a number, a path that does not exist or leads out of `root`, and a CSV
+    /// without lines. All files are looked up, but none is read.
     pub fn csv(root: impl AsRef<Path>, list: impl AsRef<Path>) -> Result<ImageFolder> {
         let (root, list) = (root.as_ref(), list.as_ref());
         let files = rows(root, list).map_err(|error| error.with_file(list))?;
@@ -124,7 +125,7 @@ impl ImageFolder {
         ImageFolder { transforms, ..self }
     }
 
-    /// Sets the most bytes of a file, of a decoded image, and of a transformed one. It is [`MOST_IMAGE`] otherwise.
+    /// Sets the most bytes of a file, of a decoded image, and of a transformed one. The default is [`MOST_IMAGE`].
     #[must_use]
     pub fn limit(self, bytes: u64) -> ImageFolder {
         ImageFolder { limit: bytes, ..self }
@@ -166,7 +167,7 @@ impl Dataset for ImageFolder {
     }
 }
 
-/// Adds the images of a folder and of the folders in it, sorted by name. None may lie outside of `root`, which has no links.
+/// Adds the images of a folder and of the folders in it, sorted by name. None may be outside of `root`, which has no links.
 fn walk(folder: &Path, root: &Path, class: u32, depth: usize, files: &mut Vec<(PathBuf, u32)>) -> Result<()> {
     if depth == 0 {
         let what = format!("lies in more than {DEEPEST} folders; move it up");
@@ -217,7 +218,7 @@ fn canonical(path: &Path) -> Result<PathBuf> {
     path.canonicalize().map_err(|error| Error::io(path, &error))
 }
 
-/// Returns an error if `file` lies outside of `root`, which has no links.
+/// Returns an error if `file` is outside of `root`, which has no links.
 fn inside(root: &Path, file: &Path) -> Result<()> {
     if canonical(file)?.starts_with(root) {
         Ok(())
@@ -226,7 +227,7 @@ fn inside(root: &Path, file: &Path) -> Result<()> {
     }
 }
 
-/// Reads the lines of a CSV.
+/// Reads the lines of a CSV: paths and labels.
 fn rows(root: &Path, list: &Path) -> Result<Vec<(PathBuf, u32)>> {
     let whole = canonical(root)?;
     let file = super::bytes::open(list)?;

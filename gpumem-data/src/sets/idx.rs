@@ -9,7 +9,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 impl Array {
-    /// Opens an IDX file, packed (`.gz`) or not. Bytes are those of images: in a network of `f32` they are shares of 255.
+    /// Opens an IDX file, packed (`.gz`) or not. Bytes are those of images: in a network of `f32` they are divided by 255.
     ///
     /// # Errors
     /// A file that cannot be read, is no IDX file, has another length than its header says, or is larger than
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Array> {
     Array::new(path, Bytes::Held(bytes), 0, layout)
 }
 
-/// Reads the magic number and the dimensions, all big end first.
+/// Reads the magic number and the dimensions, all big-endian.
 fn header(from: &mut impl Read) -> Result<Layout> {
     let [zero, also_zero, code, rank] = word(from)?;
     let number = match code {

@@ -1,4 +1,4 @@
-//! Data sets in the formats that they are published in.
+//! Data sets in the formats in which they are published.
 
 mod array;
 mod arrays;

@@ -1,7 +1,7 @@
 //! Numpy's files: `.npy` and `.npz`.
 //!
-//! The header is a Python dictionary of three entries, which this file reads itself: the crates for it read any Python literal,
-//! and neither their nesting nor their products of dimensions are bounded.
+//! The header is a Python dictionary of three entries, which this file parses itself: existing crates accept any Python literal, and bound
+//! neither nesting nor the product of dimensions.
 
 use super::array::{Array, Layout, Number};
 use super::bytes::{Bytes, fill};
@@ -13,11 +13,11 @@ use std::path::Path;
 const MOST_HEADER: usize = 10_000;
 
 impl Array {
-    /// Opens an array of `numpy.save`. Of a network that takes `f32`, integers become numbers as they are.
+    /// Opens an array of `numpy.save`. For a network that takes `f32`, integers are converted without scaling.
     ///
     /// # Errors
-    /// A file that cannot be read, is no `.npy` file, holds other things than numbers, is in Fortran's order, or has another
-    /// length than its header says.
+    /// A file that cannot be read, is no `.npy` file, holds other values than numbers, is in Fortran's order, or has another length than
+    /// its header says.
     pub fn npy(path: impl AsRef<Path>) -> Result<Array> {
         let path = path.as_ref();
         let open = || {
@@ -93,7 +93,7 @@ fn dictionary(text: &str) -> Result<Layout> {
     };
     let descr = value("descr").ok_or_else(no_npy)?;
     let descr = descr.strip_prefix('\'').and_then(|rest| rest.split_once('\'')).map(|(descr, _)| descr);
-    // Records and arrays of records begin with a bracket.
+    // The `descr` of records and of arrays of records begins with a bracket.
     let descr = descr.ok_or_else(|| unsupported("records"))?;
     let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split_once(')')).ok_or_else(no_npy)?.0;
     let dims = shape.split(',').map(str::trim).filter(|dim| !dim.is_empty());

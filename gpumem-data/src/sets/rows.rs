@@ -4,13 +4,13 @@ use crate::error::{Error, Place, Result};
 use csv_core::{ReadRecordResult, Reader};
 use std::io::BufRead;
 
-/// The most bytes of a row: the longest path of Linux has 4096. A quotation mark that is not closed makes one field of the rest.
+/// The most bytes of a row: the longest path of Linux has 4096. An unclosed quotation mark turns the rest of the file into one field.
 const MOST_BYTES: usize = 1 << 14;
 
 /// The most fields of a row.
 const MOST_FIELDS: usize = 64;
 
-/// A reader of rows. It takes the same memory whatever is read.
+/// A reader of rows. Its memory does not depend on the file.
 pub(super) struct Rows<R> {
     from: R,
     reader: Reader,
@@ -27,7 +27,7 @@ impl<R: BufRead> Rows<R> {
         Rows { from, reader: Reader::new(), text, ends: [0; MOST_FIELDS], count: 0, line: 1 }
     }
 
-    /// Reads the next row that is not empty, and returns false if there is none.
+    /// Reads the next non-empty row. Returns false if there is none.
     ///
     /// # Errors
     /// A row that is too long, or is not UTF-8.

@@ -1,4 +1,4 @@
-//! From text to a file of tokens.
+//! Tokenizes a text to a file of tokens.
 
 use super::bytes::open;
 use crate::error::{Error, ErrorKind, Place, Result};
@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use tokenizers::Tokenizer;
 
-/// The bytes of text that are encoded at once, up to the end of a line.
+/// The bytes of text that are encoded at once, extended to the end of a line.
 const CHUNK: usize = 1 << 20;
 
 /// The most bytes of a line.
@@ -19,9 +19,9 @@ const MOST_TOKENIZER: u64 = 256 << 20;
 
 /// Writes the tokens of a text to a file for [`Tokens::u16`](super::Tokens::u16). Returns their number.
 ///
-/// `tokenizer` is a `tokenizer.json` of Hugging Face. Special tokens are not added. The text is encoded in pieces of about 1 MiB that
-/// end with a line: where a tokenizer joins characters over the end of a line, the tokens there may differ from those of the
-/// whole. `out` is written under another name, and gets its own when it is complete.
+/// `tokenizer` is a `tokenizer.json` of Hugging Face. Special tokens are not added. The text is encoded in pieces of about 1 MiB that end
+/// with a line. If a tokenizer joins characters across lines, the tokens at these ends may differ from those of the whole text. `out` is
+/// written under another name, and renamed when it is complete.
 ///
 /// ```no_run
 /// use gpumem_data::sets::{Tokens, tokenize_u16};
@@ -46,7 +46,7 @@ pub fn tokenize_u16(text: impl AsRef<Path>, tokenizer: impl AsRef<Path>, out: im
 /// Writes the tokens of a text to a file for [`Tokens::u32`](super::Tokens::u32). Otherwise as [`tokenize_u16`].
 ///
 /// # Errors
-/// As for [`tokenize_u16`], but for large tokens.
+/// As for [`tokenize_u16`], except that large tokens are allowed.
 pub fn tokenize_u32(text: impl AsRef<Path>, tokenizer: impl AsRef<Path>, out: impl AsRef<Path>) -> Result<u64> {
     tokenize(text.as_ref(), tokenizer.as_ref(), out.as_ref(), |token| Ok(token.to_le_bytes()))
 }
@@ -89,7 +89,7 @@ fn tokenize<const N: usize>(
     };
     let written = write().and_then(|count| fs::rename(&part, out).map(|()| count).map_err(unwritable));
     if written.is_err() {
-        // What is left is incomplete, and may not be there at all.
+        // The file is incomplete, or does not exist.
         let _ = fs::remove_file(&part);
     }
     written
@@ -115,7 +115,7 @@ fn load(path: &Path) -> Result<Tokenizer> {
     })
 }
 
-/// Adds lines until there are enough for a chunk. The first one is number `line` of the file.
+/// Appends lines until a chunk is full. The first one is line `line` of the file.
 fn read_lines(reader: &mut impl BufRead, chunk: &mut Vec<u8>, mut line: u64) -> Result<()> {
     while chunk.len() < CHUNK {
         let before = chunk.len();

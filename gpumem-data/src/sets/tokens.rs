@@ -8,10 +8,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::sample::{Elements, Sample, Slot};
 use std::path::{Path, PathBuf};
 
-/// Windows of a file of tokens, and the tokens that follow each: inputs `x[i..i + T]` and targets `x[i + 1..i + T + 1]`.
+/// Windows of a file of tokens, with the next tokens as targets: inputs `x[i..i + T]` and targets `x[i + 1..i + T + 1]`.
 ///
-/// The file has tokens of two or four bytes, little end first, without a header, as nanoGPT's `train.bin` has them. It is mapped: it
-/// takes no memory beyond what is in use, and must not be changed while it is open.
+/// The file has tokens of two or four bytes, little-endian, without a header, like nanoGPT's `train.bin`. It is mapped: only the parts in
+/// use take memory, and it must not be changed while it is open.
 ///
 /// ```no_run
 /// use gpumem_data::sets::Tokens;
@@ -24,12 +24,12 @@ use std::path::{Path, PathBuf};
 pub struct Tokens {
     path: PathBuf,
     bytes: Bytes,
-    /// Bytes of a token.
+    /// The bytes of a token.
     width: usize,
-    /// Tokens of a window.
+    /// The tokens of a window.
     context: usize,
     vocabulary: u64,
-    /// Random windows of an epoch. `None` takes the windows one after the other.
+    /// The number of random windows in an epoch. `None` for all windows one after the other.
     random: Option<usize>,
 }
 
@@ -75,7 +75,7 @@ impl Tokens {
         Tokens { vocabulary, ..self }
     }
 
-    /// Takes `windows` windows at random places in each epoch, in place of all windows one after the other.
+    /// Takes `windows` random windows in each epoch, rather than all windows one after the other.
     #[must_use]
     pub fn random(self, windows: usize) -> Tokens {
         Tokens { random: Some(windows), ..self }
