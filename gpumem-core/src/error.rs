@@ -80,7 +80,7 @@ pub enum Error {
         /// Names of the states that it keeps of this parameter.
         kept: Vec<String>,
     },
-    /// A sequence that cannot go back to an earlier time step, because the network keeps a state of all steps so far.
+    /// A sequence that cannot go back to an earlier time step. The network keeps a state of all steps so far.
     Rewind {
         /// Steps that should remain.
         steps: u64,

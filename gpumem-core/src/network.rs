@@ -23,8 +23,8 @@ pub struct LayerInfo {
     pub output_shape: &'static [u64],
     /// Elements of the parameters that it owns.
     pub parameters: u64,
-    /// Multiply-accumulates of one sample's forward pass up to the network's outputs. A layer that the loss alone reads, as those of an auxiliary
-    /// head, has none.
+    /// Multiply-accumulates of one sample's forward pass up to the network's outputs. A layer that the loss alone reads, such as one of an
+    /// auxiliary head, has none.
     pub macs: u64,
     /// Elements of its saved tensors, without those that an earlier layer saves. In order: activations for the whole batch, activations for
     /// each sample, 4-byte elements for the whole batch, 4-byte elements for each sample, bytes for the whole batch, bytes for each sample.
@@ -111,7 +111,7 @@ pub trait Network: Sized {
     /// A batch of outputs: a tensor, or a tuple of several.
     type Output: Hosts;
 
-    /// Stands in for `infer_on` of a network without `INFER`. It does not compile there, and the error says what to write.
+    /// A stand-in for `infer_on` of a network without `INFER`. A call does not compile, and the error explains the fix.
     #[doc(hidden)]
     fn infer_on<D: Device>(device: &D) -> Result<Net<Serving<Self>, D>, Error>
     where
@@ -228,7 +228,7 @@ pub trait Serve: Network {
     type ServedOutput: Hosts;
 }
 
-/// The forward pass of a network with the settings of `const INFER`, at its own batch and precision, without the training step.
+/// The forward pass of a network alone, with the batch, the precision and the other settings of `const INFER`.
 #[derive(Debug)]
 pub struct Serving<N>(PhantomData<fn() -> N>);
 

@@ -103,22 +103,22 @@ pub enum ErrorKind {
 }
 
 impl Error {
-    /// Makes an error of this kind, without a file.
+    /// Returns an error of this kind, without a file.
     pub fn new(kind: ErrorKind) -> Error {
         Error { file: None, place: None, kind: Box::new(kind) }
     }
 
-    /// Makes an error of a failed read of `file`.
+    /// Returns an error of a failed read of `file`.
     pub fn io(file: impl Into<PathBuf>, error: &io::Error) -> Error {
         Error::new(ErrorKind::Io { kind: error.kind(), message: error.to_string() }).with_file(file)
     }
 
-    /// Makes an error of data that is damaged. `what` says the fault and what to do.
+    /// Returns an error of damaged data. `what` is the fault, and what to do.
     pub fn format(what: impl Into<String>) -> Error {
         Error::new(ErrorKind::Format { what: what.into() })
     }
 
-    /// Makes an error of a setting that is not possible. `what` says what to do.
+    /// Returns an error of an impossible setting. `what` is the fault, and what to do.
     pub fn setting(what: impl Into<String>) -> Error {
         Error::new(ErrorKind::Setting { what: what.into() })
     }

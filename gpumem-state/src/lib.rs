@@ -33,8 +33,7 @@
 //! optimizer's state in its own format, and the numbers of [`StateNumbers`]: steps, seed, learning rate, loss scale. In addition
 //! [`Progress`]: the loader's position, and values that the program adds.
 //!
-//! **Exact.** A training that is resumed goes on bit for bit as if it had not been interrupted: on the CPU always, on a card with
-//! `deterministic: true`.
+//! **Exact.** A resumed training equals an uninterrupted one bit for bit: on the CPU always, on a card with `deterministic: true`.
 //!
 //! **Files.** Each state is a folder, `run/step-00001000`, with `state.safetensors`, which any reader of safetensors opens, and
 //! `state.json`. `run/latest` names the newest one, as do further marks of [`Saver::save_marked`].
@@ -45,8 +44,8 @@
 //! **Checked.** All bytes have checksums. A file that is truncated, changed, or of another network is an error, and the network is not
 //! changed.
 //!
-//! **Memory.** Saving copies the state once to host memory: the bytes of its tensors. [`Saver`] writes that copy in a thread while training
-//! goes on. Resuming maps the file, and copies tensor by tensor.
+//! **Memory.** Saving copies the state once to host memory: the bytes of its tensors. [`Saver`] writes that copy in a thread during
+//! training. Resuming maps the file, and copies tensor by tensor.
 
 mod error;
 mod folder;

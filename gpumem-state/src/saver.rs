@@ -1,4 +1,4 @@
-//! Saving: at once, or in a thread while training goes on.
+//! Saves states, at once or in a thread during training.
 
 use crate::Progress;
 use crate::error::Error;
@@ -80,7 +80,7 @@ impl<N: Learns, D: Device> NetState for Net<N, D> {
     }
 }
 
-/// Saves states to a folder in a thread, while training goes on.
+/// A saver of states, which writes to a folder in a thread during training.
 ///
 /// It keeps one copy of the state in host memory: the bytes of the network's parameters, statistics and optimizer state. If a state is
 /// still being written, saving the next one waits.

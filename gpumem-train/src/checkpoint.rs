@@ -23,9 +23,9 @@ const BEST: &str = "best";
 pub(crate) enum Resume {
     /// It starts anew. Its folder must have no state.
     No,
-    /// It goes on if there is a state.
+    /// It resumes if there is a state.
     IfAny,
-    /// It goes on. There must be a state.
+    /// It resumes. There must be a state.
     Must,
 }
 

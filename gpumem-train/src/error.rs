@@ -87,7 +87,7 @@ pub struct NotFinite {
 pub enum Origin {
     /// The tensor, in words, and the step that computed it.
     Found {
-        /// The tensor and where it is computed.
+        /// The tensor, and the part of the step that computes it.
         tensor: String,
         /// The step; the first is 1. It comes before that of the loss if an update made a parameter that is not finite.
         step: u64,
@@ -101,22 +101,22 @@ pub enum Origin {
 }
 
 impl Error {
-    /// Makes an error of a setting that is not possible. `what` says what to do.
+    /// Returns an error of an impossible setting. `what` is the fault, and what to do.
     pub fn setting(what: impl Into<String>) -> Error {
         Error::Setting { what: what.into() }
     }
 
-    /// Makes an error of a log's file. `what` says the fault and what to do.
+    /// Returns an error of a log's file. `what` is the fault, and what to do.
     pub fn file(path: impl Into<PathBuf>, what: impl Into<String>) -> Error {
         Error::File { path: path.into(), what: what.into() }
     }
 
-    /// Makes an error of a metric. `what` says the fault and what to do.
+    /// Returns an error of a metric. `what` is the fault, and what to do.
     pub fn measure(name: impl Into<String>, what: impl Into<String>) -> Error {
         Error::Metric { name: name.into(), what: what.into() }
     }
 
-    /// Makes an error of a failed access to a log's file.
+    /// Returns an error of a failed access to a log's file.
     pub(crate) fn io(path: impl Into<PathBuf>, error: &std::io::Error) -> Error {
         let what = format!(
             "cannot be written ({error}); check that the folder exists, that you may write to it, and that the disk has room"

@@ -40,7 +40,7 @@ pub(crate) fn values<N: Trains, D: Device>(
     Ok(values)
 }
 
-/// Finds the first tensor of a step that is not finite, for a network that such a step does not change.
+/// Finds the first tensor of a step that is not finite. The network must be one that such a step does not change.
 pub(crate) fn origin<N: Trains, D: Device>(net: &mut Net<N, D>, batch: &Batch<N::Input, N::Target>, step: u64) -> Origin
 where
     N::Input: Batched,

@@ -96,7 +96,7 @@ struct Opened {
 }
 
 impl Opened {
-    /// Opens the folder of checkpoints if there is one, and resumes network, loader and the best value if the settings say so.
+    /// Opens the folder of checkpoints if one is set. Resumes network, loader and the best value if the settings say so.
     fn new<N: Trains, D: Device>(
         trainer: &mut Trainer<'_, '_, N, D>,
         loader: &mut Loader<N::Input, N::Target>,

@@ -226,7 +226,7 @@ where
 
     /// Saves checkpoints to a folder, and one at the end.
     ///
-    /// A state is copied to host memory, and a thread writes it while training goes on. `latest` in the folder names the newest one. See
+    /// A state is copied to host memory, and a thread writes it during training. `latest` in the folder names the newest one. See
     /// [`gpumem_state`].
     #[must_use]
     pub fn checkpoint(mut self, folder: impl Into<PathBuf>, every: Every) -> Self {

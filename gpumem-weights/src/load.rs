@@ -150,7 +150,7 @@ fn check_bytes(_: &Source, _: &Mapping, _: &[Filled<'_>]) -> Result<(), Error> {
 }
 
 impl Filled<'_> {
-    /// Returns the number of elements, that of the network's tensor.
+    /// Returns the number of elements of the network's tensor.
     fn elements(&self) -> u64 {
         elements(&self.own.shape).unwrap_or(0)
     }
@@ -167,7 +167,7 @@ impl Filled<'_> {
     }
 }
 
-/// The tensors of a file on their way to those of a network.
+/// The matching of a file's tensors with those of a network.
 struct Matching<'a> {
     source: &'a Source,
     mapping: &'a Mapping,

@@ -49,7 +49,7 @@ pub(crate) fn save<N: Network, D: Device>(
         let what = format!("`{}` cannot be saved so: {}; nothing was written", N::NAME, wrong.join("; "));
         return Err(Error::file(path, what));
     }
-    // The counter of a network without training is 0, like that of a new module.
+    // The counter of a network without training is 0, like the counter of a new module.
     let steps = if N::TRAIN.is_some() { net.steps().map_err(|error| Error::net(path, error))? } else { 0 };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let target = Target { path, folder, mapping, steps };
@@ -111,7 +111,7 @@ impl Target<'_> {
         builder.prefix(".weights");
         #[cfg(unix)]
         {
-            // The usual permissions of a file: those of a temporary one admit its owner alone.
+            // The usual permissions of a file. A temporary file would be accessible to its owner alone.
             use std::os::unix::fs::PermissionsExt;
             builder.permissions(std::fs::Permissions::from_mode(0o666));
         }

@@ -93,8 +93,7 @@ impl Weights {
         self
     }
 
-    /// Sets whether every tensor of the network must be in the file, and every tensor of the file in the network. Shapes must match in any
-    /// case.
+    /// Sets whether network and file must have exactly the same tensors. Shapes must match in any case.
     #[must_use]
     pub fn strict(mut self, strict: bool) -> Weights {
         self.strict = strict;

@@ -21,7 +21,7 @@
 use gpumem::{blocks, network};
 
 blocks! {
-    /// A ResNet-50 whose output has an eighth of the image's size, and the head that FCN has after two of its stages.
+    /// A ResNet-50 whose output has an eighth of the image's size, and FCN's head, which follows two of its stages.
     pub mod segmentation_blocks {
         #[name = "[]"]
         fn dilated(inner: usize, stride: usize, dilation: usize, project: bool) -> Block {

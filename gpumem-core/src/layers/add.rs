@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// The result of adding a layer to a graph.
 #[derive(Clone, Debug)]
 pub struct Built {
-    /// The node of its output; after a mistake that of its most probable output. `None` if that cannot be told.
+    /// The node of its output; after a mistake, that of its most probable output. `None` if that is unknown.
     pub value: Option<NodeId>,
     /// Its row. `None` if a mistake keeps the layer from being built.
     pub row: Option<RowId>,

@@ -143,7 +143,7 @@ impl<'w> Arguments<'w> {
     }
 
     /// Returns the place and the value of an argument, and true if that is all that was written for it. Several numbers are one argument.
-    /// Of other values that are written several times, returns the first that is no number. `None` if nothing was written.
+    /// Of other values that are written several times, returns the first that is not a number. `None` if nothing was written.
     fn given(&self, name: &str) -> Option<(usize, Argument, bool)> {
         let places: Vec<usize> = (0..self.names.len()).filter(|&place| self.names[place] == Some(name)).collect();
         let value = |place: usize| &self.written[place].value;

@@ -159,7 +159,7 @@ impl<'g> Builder<'g> {
         if self.scope.guess.other_number { other } else { first }
     }
 
-    /// True inside of `eval`.
+    /// True inside `eval`.
     pub fn is_in_eval(&self) -> bool {
         self.scope.used.eval
     }
@@ -201,7 +201,7 @@ impl<'g> Builder<'g> {
             return usual;
         }
         let (own, around) = (self.scope.used.init, self.scope.used.init_around);
-        // An `init` scope around the layer holds for random values only, and neither for scales of 1 nor for shifts of 0.
+        // An `init` scope around the layer applies only to weights that would be random, and neither to scales of 1 nor to shifts of 0.
         let is_random = matches!(usual, Init::Uniform(_) | Init::Normal(_) | Init::NormalWithZeros { .. });
         let around = if role == Role::Weight && is_random { around } else { Initial::default() };
         let Initial { weights, biases } = own.within(around);
@@ -331,8 +331,8 @@ impl<'g> Builder<'g> {
         Ok(Value::of(self.graph, node))
     }
 
-    /// Returns distinct values for an operation that computes the gradient of each input by itself: a value that occurs twice is copied. If
-    /// one value differs between samples, shared values among the first `each` are repeated for all samples.
+    /// Returns distinct values for an operation that computes the gradient of each input by itself: further occurrences of a value become
+    /// views of it. If one value differs between samples, shared values among the first `each` are repeated for all samples.
     ///
     /// # Errors
     /// As for [`Builder::op`].

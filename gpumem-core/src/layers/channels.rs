@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 /// A layer's effect on the axes of a value.
 enum Move {
-    /// The elements stay where they are.
+    /// The elements do not move in memory.
     View {
         from: Shape,
         to: Shape,
@@ -43,7 +43,7 @@ impl Builder<'_> {
     }
 }
 
-/// Returns the channel axis of the earlier value that `node` is made of, and appends all `moves` since then, the last one first.
+/// Returns the channel axis of the value that `node` is derived from. Appends all `moves` since then, the last one first.
 fn origin(graph: &Graph, mut node: NodeId, moves: &mut Vec<Move>) -> Option<usize> {
     loop {
         let value = graph.value(node);

@@ -49,8 +49,8 @@ composites! {
         ])]
     }
 
-    /// `TransformerBlock(width, heads, hidden = 2048, dropout = 0.1, activation = Relu, norm_first = false, causal = false)`:
-    /// attention and a perceptron, each added to what it reads.
+    /// `TransformerBlock(width, heads, hidden = 2048, dropout = 0.1, activation = Relu, norm_first = false, causal = false)`: attention and
+    /// a perceptron, each added to its input.
     ///
     /// * Input and output `[T, width]`; `heads` divides `width`. `hidden` is the width of the perceptron.
     /// * `norm_first` normalises before attention and perceptron, rather than after the sums. With `causal` a time step sees itself and

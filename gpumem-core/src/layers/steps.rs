@@ -34,7 +34,7 @@ pub struct Steps {
     axes: Rc<RefCell<Vec<Axis>>>,
 }
 
-/// The axis of a value along which the steps of a sequence lie.
+/// The axis of a value that is the steps of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Axis {
     /// The value has no axis of these steps.
@@ -83,8 +83,7 @@ impl Steps {
         &self.written
     }
 
-    /// Returns the input with the lengths of the samples, if the first axis of a node's value are the steps that they count. `None`
-    /// otherwise.
+    /// Returns the input with the lengths of samples, if they count the first axis of a node's value. `None` otherwise.
     pub fn lengths_at(&self, graph: &Graph, node: NodeId) -> Option<NodeId> {
         let (seen, lengths) = self.numbers?;
         let is_first = seen == Seen::Lengths && self.axis(graph, node) == Axis::At(0);
@@ -141,7 +140,7 @@ impl Steps {
         if axes.iter().all(|axis| *axis == Axis::None) {
             return Some(Axis::None);
         }
-        // If all steps count, all steps of what is computed from them count.
+        // If all steps count, so do all steps of derived values.
         if self.numbers.is_none() {
             return Some(Axis::At(0));
         }
@@ -174,7 +173,7 @@ impl Steps {
         }
     }
 
-    /// Returns the axis of steps of the output of an operation that treats each step alone, or looks at earlier ones only.
+    /// Returns the output's axis of steps, for an operation that treats each step alone or reads earlier ones only.
     fn stepped(&self, op: &Op, shapes: &[Shape], axes: &[Axis]) -> Option<Axis> {
         let (first, whole) = axes.iter().zip(shapes).find_map(|(axis, shape)| match axis {
             Axis::At(axis) => Some((shape.rank() - axis, shape.dims()[*axis])),

@@ -52,7 +52,7 @@ fn strides<const N: usize>(window: &Window<N>, input: u64, axis: usize, ceil_mod
 }
 
 impl<const N: usize> Window<N> {
-    /// Returns the positions of the window over an input of this size along each axis, with equal padding at both ends:
+    /// Returns the positions of the window along each axis of an input, with equal padding at both ends:
     /// `floor((input + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1` along each axis.
     ///
     /// With `ceil_mode` the division rounds up, and a last window that would start beyond the input and its left padding
@@ -98,8 +98,8 @@ impl<const N: usize> Window<N> {
         Window { padding: core::array::from_fn(axis), ..self }
     }
 
-    /// Returns a mistake if a window could cover padding alone, of which there is neither a maximum nor a useful mean. A dilated window
-    /// covers its gaps too, as in PyTorch.
+    /// Returns a mistake if a window could cover padding alone. It would have neither a maximum nor a useful mean. A dilated window covers
+    /// its gaps too, as in PyTorch.
     pub(super) fn too_much_padding(&self) -> Option<Mistake> {
         let covered = |axis: usize| (self.kernel_size[axis] - 1).saturating_mul(self.dilation[axis]).saturating_add(1);
         let axis = (0..N).find(|&axis| self.padding[axis] > covered(axis) / 2)?;

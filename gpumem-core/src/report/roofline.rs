@@ -1,4 +1,4 @@
-//! A lower bound on the time of a step, from the bytes that operations move and the products that they compute.
+//! A lower bound on the time of a step, from the bytes and the products of its operations.
 //!
 //! An operation takes at least the time in which the card's memory moves all tensors that it reads and writes, each once, and at least the
 //! time in which its arithmetic units multiply. The longer of the two is the bound. No kernel can be faster; a profile shows how much
@@ -286,7 +286,7 @@ pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
     }
 }
 
-/// Returns the least time on a card of each layer of a network's training step, or of its forward pass if it is not trained.
+/// Returns the least time of each layer on a card, in the training step, or in the forward pass if there is none.
 ///
 /// # Errors
 /// A card whose bandwidth or rates are not in the table.

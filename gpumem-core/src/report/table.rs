@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Returns a table of what a network needs: a row for each layer, the budget, the peak and the cards.
+/// Returns a table of a network's needs: a row for each layer, the budget, the peak and the cards.
 ///
 /// A row has the layer's output shape, its parameters, its multiply-accumulates for one sample, as far as the network's outputs need them,
 /// and the bytes that are saved for its backward pass. These are of the whole batch, or of one micro-batch if the batch is split. The cards

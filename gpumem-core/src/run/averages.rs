@@ -90,8 +90,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Ok(())
     }
 
-    /// Returns the name of the tensor with the average of the parameter of this name, or the name itself if that has no average, or none
-    /// yet.
+    /// Returns the name of a parameter's average, or the name itself if there is no average, or none yet.
     ///
     /// # Errors
     /// A failure of the device.

@@ -16,7 +16,7 @@ pub struct Job {
     pub name: &'static str,
     /// Size of the arena in bytes.
     pub arena: u64,
-    /// Bytes that context, modules and library handles take on the device beside the arena, by the budget.
+    /// Bytes that context, modules and library handles take on the device besides the arena, by the budget.
     pub reserve: u64,
     /// Samples that are in the arena at once: those of a step, or of a micro-batch.
     pub batch: u64,
@@ -49,7 +49,7 @@ impl Job {
     }
 }
 
-/// A training step beside the first: see [`Job::others`].
+/// A training step after the first one: see [`Job::others`].
 #[derive(Clone, Debug)]
 pub struct OtherStep {
     /// The name of its constant, for messages.
@@ -156,7 +156,7 @@ pub trait Runner {
         Ok(f32::from_le_bytes(loss))
     }
 
-    /// Copies bytes out of the arena at byte `offset`, or out of host memory, after all work that was started has ended.
+    /// Waits for all work that was started, and copies bytes out of the arena at byte `offset`, or out of host memory.
     ///
     /// # Errors
     /// A range outside the arena, or a failure of earlier work.
@@ -178,8 +178,8 @@ pub trait Runner {
     /// A network without training, or invalid data such as a label beyond the last class.
     fn train(&mut self) -> Result<(), Error>;
 
-    /// Runs the operations of [`Runner::accumulate`] for `part`, or of [`Runner::train`] if it is `None`, and checks the results of each
-    /// operation before the next one runs.
+    /// Runs a micro-batch, and checks the results of each operation before the next one runs. `part` is the argument of
+    /// [`Runner::accumulate`], or `None` for [`Runner::train`].
     ///
     /// # Errors
     /// As for these two, or a device that cannot do it.

@@ -24,7 +24,7 @@ pub(super) struct Kept {
     pub(super) most: u64,
     /// Time steps in one pass of the forward program.
     pub(super) chunk: u64,
-    /// True if a cache entry is a state of all steps so far, which cannot go back to an earlier step.
+    /// True if a cache entry is a state of all steps so far. Such a state cannot go back to an earlier step.
     pub(super) has_states: bool,
 }
 
@@ -262,7 +262,7 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 impl<N, D: Device> Net<N, D> {
-    /// Writes to the device the number of time steps before this pass, and how many of its own steps belong to the sequence.
+    /// Writes two counts to the device: time steps before this pass, and steps of the pass that belong to the sequence.
     pub(super) fn begin_at(&mut self, step: u64, at_hand: u64) -> Result<(), Error> {
         let program = &self.infer.program;
         // A network without attention and positions does not read it.

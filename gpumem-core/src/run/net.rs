@@ -53,7 +53,7 @@ pub struct Net<N, D: Device> {
     pub(super) in_step: bool,
     /// The number of the step whose batch is in the arena. `None` before the first step, and after an evaluation.
     pub(super) last: Option<usize>,
-    /// A further forward pass: that of `INFER` beside a training step, or that of a single time step of a network with a cache.
+    /// A further forward pass: that of `INFER` in addition to a training step, or a single time step of a network with a cache.
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
     /// The state of the sequence cache; empty if `INFER` has no cache.
@@ -406,8 +406,8 @@ impl<N: Network, D: Device> Net<N, D> {
         outputs.finish(&self.infer, self.precision)
     }
 
-    /// Returns a table of what the network needs: the layers, the budget, the peak and the cards.
-    /// [`report::table`](crate::report::table) returns it without a device.
+    /// Returns a table of the network's needs: the layers, the budget, the peak and the cards. [`report::table`](crate::report::table)
+    /// returns it without a device.
     ///
     /// PyTorch: `torchinfo.summary(model)`.
     pub fn summary(&self) -> String {

@@ -53,7 +53,8 @@ fn place(phase: Phase) -> &'static str {
 }
 
 impl<N: Trains, D: Device> Net<N, D> {
-    /// Runs one training step operation by operation, and returns the first tensor that has NaN, or an infinity if there is no NaN.
+    /// Runs one training step operation by operation. Returns the first tensor with NaN, or with an infinity if there is no NaN. `None` if
+    /// all numbers are finite.
     ///
     /// Parameters, running statistics and optimizer state are checked first. An infinity alone may be intended, as in an added mask.
     /// Afterwards the network is as after [`Net::train_step`]; take a [`snapshot`](Net::snapshot) first to be able to go back.

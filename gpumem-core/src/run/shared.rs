@@ -11,8 +11,8 @@ use crate::run::tensor::Give;
 use crate::run::transfer::{Outputs, give};
 
 impl<N: Network, D: Device> Net<N, D> {
-    /// Loads the training step and the forward pass of `INFER`, at its own batch, over one set of parameters and in one arena.
-    /// [`Net::infer`] runs the latter.
+    /// Loads the training step and the forward pass of `INFER` in one arena, with one set of parameters. The pass keeps its own batch;
+    /// [`Net::infer`] runs it.
     ///
     /// # Errors
     /// As for [`Net::load`]; [`Error::Unsupported`] if `INFER` has another precision, a larger batch, or more activations than `TRAIN`;

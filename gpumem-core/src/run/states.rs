@@ -49,7 +49,7 @@ impl States {
         self.0.get(&id).copied()
     }
 
-    /// Refuses values that a running statistic or a state cannot have, because a step would compute NaN or other wrong numbers from them.
+    /// Refuses values that a running statistic or a state cannot have. A step would compute NaN or other wrong numbers from them.
     ///
     /// # Errors
     /// [`Error::Value`] of the first.
@@ -96,8 +96,8 @@ fn program_place(program: &Program, id: TensorId) -> Option<usize> {
     program.of_class(Class::Moment).position(|other| other == id)
 }
 
-/// Returns an error if `name` is a state that other optimizers keep of one of these parameters, and `optimizer` does not. `kept` are the
-/// names of the existing states.
+/// Returns an error if `name` is a parameter's state that other optimizers keep, but `optimizer` does not. `kept` are the names of the
+/// existing states.
 pub(super) fn of_another<'n>(
     name: &str,
     optimizer: &Optimizer,

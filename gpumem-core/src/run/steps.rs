@@ -148,8 +148,9 @@ fn samples(train: &Train) -> u64 {
     crate::memory::tables::samples(train.batch as u64, train.micro_batches as u64)
 }
 
-/// Refuses a batch with a single value of a channel if a layer normalises over the batch, or with a single sample if a loss compares
-/// samples. The macro checks it if it knows the batch. A network that is generic over its batch may serve single samples.
+/// Refuses a batch that is too small for a layer or the loss. A layer that normalises over the batch needs several values of a channel, and
+/// a loss that compares samples needs several samples. The macro checks it if it knows the batch. A network that is generic over its batch
+/// may serve single samples.
 fn check_values<N: Network>(placed: &Placed, compiled: &Compiled, batch: usize) -> Result<(), Error> {
     let parts = compiled.tables.micro_batches;
     if let Some(loss) = placed.program.compares_samples().filter(|_| batch == 1) {

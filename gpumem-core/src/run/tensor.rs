@@ -36,7 +36,7 @@ macro_rules! host_shapes {
 }
 host_shapes! { (A) (A, B) (A, B, C) (A, B, C, E) (A, B, C, E, F) (A, B, C, E, F, G) (A, B, C, E, F, G, H) }
 
-/// A type that tensors are made of: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
+/// An element type of tensors: `f32` for numbers, `u32` for indices, `u8` for images as they are stored.
 pub trait Element: Copy + Default + fmt::Debug + Send + Sync + 'static {
     /// Writes elements in `format`, little-endian, until `out` is full.
     fn encode(elements: &[Self], format: Format, out: &mut [u8]);

@@ -69,7 +69,7 @@ impl Clip {
         }
     }
 
-    /// Returns what is wrong with its number. `None` if nothing is.
+    /// Returns the mistake in its number. `None` if there is none.
     pub const fn mistake(self) -> Option<&'static str> {
         let number = self.number();
         if number > 0.0 && number <= f32::MAX as f64 {

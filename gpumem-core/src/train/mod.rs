@@ -25,7 +25,7 @@ pub use single::{assert_compares, assert_varies, nothing_to_compare, single_valu
 pub use split::{assert_splits, not_split};
 
 /// Settings of a training step: `const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy };`. Fields that
-/// are left out take the values of [`Train::DEFAULT`], but for the batch, which must be written.
+/// are left out take the values of [`Train::DEFAULT`], except the batch, which must be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Train {
     /// Samples in one training step, or `Largest`: as many as fit every one of the cards. `network!` requires it, since there is no good
@@ -165,7 +165,7 @@ pub const fn mib(count: f64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Update {
-    /// Updates each parameter as soon as its gradient is complete, so that the gradient's memory is free for the next layer. An update may
+    /// Updates each parameter as soon as its gradient is complete. The gradient's memory is then free for the next layer. An update may
     /// come later, together with others, if that raises no peak.
     Fused,
     /// Updates all parameters at the end of the step. Until then every gradient is alive.
@@ -194,8 +194,8 @@ pub enum Checkpoint {
     /// Recomputes nothing if the step fits every target card. Otherwise takes the cheapest level found with which it fits; `Norms` is one
     /// of the levels.
     Auto,
-    /// Takes the cheapest level found with which the step fits every target card, and activations need at most this share of their bytes
-    /// under `None`.
+    /// Takes the cheapest level found that meets two limits: the step fits every target card, and activations need at most this share of
+    /// their bytes under `None`.
     Budget(f64),
 }
 
@@ -314,7 +314,7 @@ pub struct Descent {
     pub schedule: Schedule,
     /// Micro-batches whose gradients are added up before an update: at least 1.
     pub micro_batches: u64,
-    /// True if gradients of 16 bits are added up in f32, as they are if parameters have f32 master copies. A small gradient is then not
+    /// True if gradients of 16 bits are added up in f32, which happens if parameters have f32 master copies. A small gradient is then not
     /// lost in a large sum. It follows from the precision of the step; no field of `TRAIN` sets it.
     pub wide_sums: bool,
     /// Tensors that are kept in host memory.

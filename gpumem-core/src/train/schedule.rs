@@ -39,7 +39,7 @@ pub enum Schedule {
     Cosine {
         /// Steps in which the rate rises to `lr`.
         warmup: u64,
-        /// Steps until the rate is `min`, those of the warm-up among them. 0 if left out: it is set before the first step.
+        /// Steps until the rate is `min`, including those of the warm-up. 0 if left out: it must be set before the first step.
         total: u64,
         /// The last rate. 0 if left out.
         min: f64,
@@ -50,7 +50,7 @@ pub enum Schedule {
     Linear {
         /// Steps in which the rate rises to `lr`.
         warmup: u64,
-        /// Steps until the rate is `min`, those of the warm-up among them. 0 if left out: it is set before the first step.
+        /// Steps until the rate is `min`, including those of the warm-up. 0 if left out: it must be set before the first step.
         total: u64,
         /// The last rate. 0 if left out.
         min: f64,
@@ -66,13 +66,13 @@ pub enum Schedule {
         /// The factor of the rate. 0.1 if left out.
         factor: f64,
     },
-    /// Half a period of a cosine from `lr / div_factor` up to `lr`, and another one down to `lr / (div_factor * final_div_factor)`, which
-    /// the rate has from the last of `total` steps on.
+    /// Half a period of a cosine from `lr / div_factor` up to `lr`, and another one down. The last rate is
+    /// `lr / (div_factor * final_div_factor)`, from the last of `total` steps on.
     ///
     /// PyTorch: `torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=lr, total_steps=total, pct_start, div_factor, final_div_factor,
     /// cycle_momentum=False)`.
     OneCycle {
-        /// Steps of the cycle. 0 if left out: it is set before the first step.
+        /// Steps of the cycle. 0 if left out: it must be set before the first step.
         total: u64,
         /// The share of them in which the rate rises. 0.3 if left out.
         pct_start: f64,

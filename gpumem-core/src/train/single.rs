@@ -2,7 +2,7 @@
 
 use crate::message::Message;
 
-/// Returns the message for a layer that finds a single value of each channel in a micro-batch, if there are `parts` of them.
+/// Returns the message for a layer with a single value of each channel in a micro-batch. `parts` is the number of micro-batches.
 pub const fn single_value<const N: usize>(layer: &str, parts: u64) -> Message<N> {
     let mut text = Message::<N>::new();
     text.text("`").text(layer).text("` normalises over ");

@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-/// A batch that a worker fills, as it is sent to the worker and back.
+/// A batch that is sent to a worker, filled there, and sent back.
 pub(super) struct Job<I, T> {
     /// The number of the epoch run that requested it. Batches of an earlier run are discarded.
     run: u64,

@@ -20,7 +20,7 @@ pub struct Begin<'a> {
     pub network: &'a str,
     /// Steps of the checkpoint from which the training is resumed. `None` if it starts anew.
     ///
-    /// A log drops its records of later steps, since these are made again.
+    /// A log drops its records of later steps, since these are repeated.
     pub resumed: Option<u64>,
     /// Training steps that the network has made, including those of earlier trainings.
     pub step: u64,

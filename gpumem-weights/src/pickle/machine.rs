@@ -365,7 +365,7 @@ impl<'p> Machine<'p> {
         Ok(Value::Tensor(self.tensors.len() - 1))
     }
 
-    /// Returns a tuple's numbers; `None` if an item is negative or no number.
+    /// Returns a tuple's numbers; `None` if an item is negative or not a number.
     fn numbers(&self, tuple: Value<'p>) -> Option<Vec<u64>> {
         let number = |value: &Value<'p>| match *value {
             Value::Int(number) => u64::try_from(number).ok(),

@@ -9,8 +9,8 @@ use alloc::format;
 /// `CausalAttention(heads, dropout = 0.0, kv_heads = heads)`: causal scaled dot-product attention on projected queries, keys and
 /// values.
 ///
-/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor
-///   of `heads`: the heads of keys and values, each of which neighbouring heads of queries share.
+/// * Options: `dropout = 0.0`, the probability that an attention weight is set to 0 in training; `kv_heads = heads`, a divisor of `heads`:
+///   the heads of keys and values, which neighbouring heads of queries share.
 /// * Option `window`: a time step sees only keys that are less than `window` steps away.
 /// * Options of rotary positions: `rotary = 10000.0` turns queries and keys as [`Rotary`](super::Rotary) does with this base, in place and
 ///   without a saved tensor; `rotary_dims`, the number of elements of a head that turn, all if left out; `interleaved = false`.

@@ -19,8 +19,8 @@ use crate::layers::mistake::Mistake;
 ///   `q_norm.bias` and `k_norm.bias` = 0. Backward also keeps the normalised queries and keys, and their statistics.
 /// * Input and output `[T, D]`. `Linear(D + 2 * K)` with `K = D * kv_heads / heads` makes queries, keys and values,
 ///   [`CausalAttention`](super::CausalAttention) attends, `Linear(D)` projects.
-/// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`,
-///   initialised as those of [`Linear`]: `4 * D * D + 4 * D` in all where `K = D`.
+/// * Parameters: `qkv.weight` `[D + 2 * K, D]`, `qkv.bias` `[D + 2 * K]`, `proj.weight` `[D, D]`, `proj.bias` `[D]`, initialised as those
+///   of [`Linear`]: `4 * D * D + 4 * D` elements in total if `K = D`.
 /// * Backward keeps the input, queries, keys and values, the attention's output and one f32 a row and head. There is
 ///   never a T x T tensor in memory.
 ///

@@ -8,9 +8,9 @@ use crate::layers::mistake::Mistake;
 /// `Conv1d(out_channels, kernel_size, stride = 1, padding = 0, dilation = 1, groups = 1, bias = true)`: 1-D convolution. With `in_channels`
 /// first, `Conv1d(in_channels, out_channels, kernel_size)`, the input is checked.
 ///
-/// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`. `padding = "same"` gives the output
-///   the input's length, where `stride` is 1; `"valid"` is none.
-/// * Options of a weight that is made of other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and
+/// * Options: `stride = 1`, `padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`. `padding = "same"` gives the output the input's
+///   length, if `stride` is 1; `"valid"` is no padding.
+/// * Options of a weight that is computed from other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and
 ///   `eps`](crate::layers::linear).
 /// * Input `[in_channels, L]`, output `[out_channels, L']` with
 ///   `L' = floor((L + 2 * padding - dilation * (kernel_size - 1) - 1) / stride) + 1`.

@@ -10,7 +10,7 @@ use crate::program::ops::Window;
 /// transposed 1-D convolution. With `in_channels` first, the input is checked.
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, `groups = 1`, `bias = true`.
-/// * Options of a weight that is made of other parameters: [`weight_norm` and `spectral_norm`](crate::layers::linear).
+/// * Options of a weight that is computed from other parameters: [`weight_norm` and `spectral_norm`](crate::layers::linear).
 /// * Input `[in_channels, L]`, output `[out_channels, L']` with
 ///   `L' = (L - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`.
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_size]` and, with `bias`, `bias` `[out_channels]`, both

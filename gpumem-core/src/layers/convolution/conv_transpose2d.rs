@@ -9,7 +9,7 @@ use crate::layers::mistake::Mistake;
 ///
 /// * Options: `stride = 1`, `padding = 0`, `output_padding = 0`, `dilation = 1`, each a number or a pair
 ///   `(height, width)`; `groups = 1`, `bias = true`.
-/// * Options of a weight that is made of other parameters: [`weight_norm` and `spectral_norm`](crate::layers::linear).
+/// * Options of a weight that is computed from other parameters: [`weight_norm` and `spectral_norm`](crate::layers::linear).
 /// * Input `[in_channels, H, W]`, output `[out_channels, H', W']` with
 ///   `H' = (H - 1) * stride - 2 * padding + dilation * (kernel_size - 1) + output_padding + 1`, and `W'` likewise.
 /// * Parameters: `weight` `[in_channels, out_channels / groups, kernel_height, kernel_width]` and, with `bias`,

@@ -11,7 +11,8 @@ use crate::shape::{Shape, product};
 /// `Linear(in_features, out_features)`, the input is checked.
 ///
 /// * Options: `bias = true`; `transposed = false`; if true, the weight is stored as `[in_features, out_features]`, as GPT-2 has it.
-/// * Options of a weight that is made of other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and `eps`](super).
+/// * Options of a weight that is computed from other parameters: [`weight_norm`, `spectral_norm`, and `standardized` with `gamma` and
+///   `eps`](super).
 /// * Input `[in_features]` or `[T, in_features]`, output `[out_features]` or `[T, out_features]`. With `in_features` written, the input may
 ///   have more axes, as `[8, 7, in_features]`.
 /// * Parameters: `weight` `[out_features, in_features]`, or with `transposed` `[in_features, out_features]`, and, with `bias`, `bias` `[out_features]`, both uniform

@@ -13,7 +13,7 @@ use alloc::vec;
 /// The function that computes a weight from its parameters.
 #[derive(Clone, Debug, Default)]
 pub(in crate::layers) struct Reparametrization {
-    /// For a weight of lengths times directions, the axis whose indices have a length each. `None` for other weights.
+    /// The axis whose indices have a length each, if the weight is lengths times directions. `None` otherwise.
     weight_norm: Option<u64>,
     /// True if PyTorch's older names of lengths and directions are used.
     older_names: bool,
@@ -23,7 +23,7 @@ pub(in crate::layers) struct Reparametrization {
     gamma: Option<f64>,
     /// The number that is added to the variance. `None` for the default.
     eps: Option<f64>,
-    /// For a weight divided by its largest singular value, the axis of the weight that is the rows of the matrix. `None` for other weights.
+    /// The axis that is the rows of the matrix, if the weight is divided by its largest singular value. `None` otherwise.
     spectral_norm: Option<u64>,
 }
 

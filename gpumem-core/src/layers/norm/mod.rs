@@ -37,7 +37,7 @@ fn single(sizes: &[u64]) -> Option<Mistake> {
     sizes.iter().all(|&size| size == 1).then(|| Mistake::new(text))
 }
 
-/// Returns a mistake if rows have a single element, of which normalisation leaves nothing but `rest`.
+/// Returns a mistake if rows have a single element: normalisation leaves only `rest` of it.
 fn single_feature(elements: u64, rest: &str) -> Option<Mistake> {
     let text = format!(
         "normalises rows of a single feature, of which nothing is left but {rest}; normalise before the features are reduced to one, \

@@ -19,8 +19,8 @@ use crate::program::ops::Cell;
 /// * Inside `lengths` each direction reads the first `n` steps of a sample, the reverse one beginning at step `n - 1`. The output after
 ///   these steps is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with
 ///   `bidirectional`, one of each layer's input and of its output.
-/// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step beside the input. `W_hn h + b_hn`
-///   is recomputed. With `cudnn = true` it keeps 6 numbers a unit and step in place of the gates.
+/// * Backward keeps for each layer its input, the three gates and its output: `4 * hidden` numbers a step in addition to the input.
+///   `W_hn h + b_hn` is recomputed. With `cudnn = true` it keeps 6 numbers a unit and step in place of the gates.
 ///
 /// PyTorch: `torch.nn.GRU(D, hidden, layers, bias, batch_first=True, dropout=dropout, bidirectional=bidirectional)(x)[0]`.
 #[derive(Clone, Debug)]

@@ -27,7 +27,7 @@ use alloc::format;
 /// * Inside `lengths` each direction reads the first `n` steps of a sample, the reverse one beginning at step `n - 1`. The output after
 ///   these steps is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with
 ///   `bidirectional`, one of each layer's input and of its output.
-/// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step beside the input, or
+/// * Backward keeps for each layer its input, the four gates and its output: `5 * hidden` numbers a step in addition to the input, or
 ///   `4 * hidden + proj_size`. The cell's state is recomputed, for one layer at a time; it takes `hidden` numbers a step. With `proj_size`,
 ///   the gradients of the steps' outputs take memory as well.
 ///

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 /// * Parameters: none.
 /// * Backward keeps nothing.
 ///
-/// PyTorch: `x.squeeze(dim)`, which leaves an axis of another length as it is; here that is a mistake.
+/// PyTorch: `x.squeeze(dim)`, which ignores an axis of another length; here that is a mistake.
 #[derive(Clone, Debug)]
 pub struct Squeeze {
     dim: i64,

@@ -24,8 +24,7 @@ pub struct Adam {
     pub eps: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// True if a step divides by the root of the largest mean square so far, rather than of the last one. `false` if left out: no memory
-    /// for it.
+    /// True if a step divides by the root of the largest mean square so far, not of the last one. `false` if left out: no memory for it.
     pub amsgrad: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],

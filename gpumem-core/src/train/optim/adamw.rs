@@ -25,8 +25,7 @@ pub struct AdamW {
     pub eps: f64,
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0.01 if left out.
     pub weight_decay: f64,
-    /// True if a step divides by the root of the largest mean square so far, rather than of the last one. `false` if left out: no memory
-    /// for it.
+    /// True if a step divides by the root of the largest mean square so far, not of the last one. `false` if left out: no memory for it.
     pub amsgrad: bool,
     /// Parameters with a learning rate or a weight decay of their own. None if left out.
     pub groups: &'static [Group],

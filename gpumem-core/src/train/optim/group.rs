@@ -13,8 +13,8 @@
 ///
 /// `layer_decay` gives early layers smaller rates, as fine-tuning of vision transformers does: with
 /// `Group { paths: "patch_embed*, pos*, blocks[*].*", layer_decay: 0.75 }` a parameter's rate is multiplied with `0.75^(depth - layer)`.
-/// Its `layer` is `1 + n`, where `n` is the number that the first `[*]` of its path stands for, and 0 where the path has no `[*]`. With `L`
-/// as the largest such `n`, `depth` is `L + 2`: the layer of the last norm and the head, which no path names and whose rate is the
+/// Its `layer` is `1 + n`, where `n` is the number that the first `[*]` of its path stands for, and 0 if the path has no `[*]`. With `L` as
+/// the largest such `n`, `depth` is `L + 2`: the layer of the last norm and the head, which no path names and whose rate is the
 /// optimizer's. `network!` makes a group for each layer. If the same group has an `lr`, the factors multiply it; an `lr` in a later group
 /// replaces both.
 ///

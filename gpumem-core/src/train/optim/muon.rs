@@ -28,7 +28,7 @@ use crate::shape::Shape;
 ///
 /// `set_lr` sets `lr`, and changes AdamW's rate in the same proportion.
 ///
-/// PyTorch: `torch.optim.Muon(matrices, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn)` beside
+/// PyTorch: `torch.optim.Muon(matrices, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn)` together with
 /// `torch.optim.AdamW(others, lr)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Muon {
@@ -100,7 +100,7 @@ impl Muon {
         corrections: Corrections::Betas,
     };
 
-    /// Returns the square of `r`, the factor of a step beside the learning rate, for a matrix of this shape.
+    /// Returns the square of `r`, a factor of a step in addition to the learning rate, for a matrix of this shape.
     pub fn squared_ratio(&self, parameter: Shape) -> f64 {
         let [rows, columns] = matrix(parameter).map(|size| size as f64);
         if self.match_rms_adamw { 0.04 * rows.max(columns) } else { (rows / columns).max(1.0) }

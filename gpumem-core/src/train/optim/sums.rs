@@ -55,8 +55,8 @@ pub fn scratch(moments: u64, parameter: Shape, is_matrix: bool) -> u64 {
     }
 }
 
-/// Returns the scratch memory of several updates that need so much each. Muon's run one after the other and share it; others have memory of
-/// their own.
+/// Returns the scratch memory of several updates that need so much each. Updates of Muon run one after the other and share it; those of
+/// other optimizers have memory of their own.
 pub fn scratch_of_all(moments: u64, each: impl Iterator<Item = u64>) -> u64 {
     if has_extent(moments, Extent::Others) { each.fold(0, u64::max) } else { each.fold(0, u64::saturating_add) }
 }

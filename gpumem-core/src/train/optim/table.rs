@@ -258,7 +258,7 @@ impl Value {
     }
 }
 
-/// Returns those of these states that exist with these values, packed into one number: see [`with_state`].
+/// Returns the states that exist with these values, packed into one number: see [`with_state`].
 pub(super) const fn moments(states: &[State], values: &[Value]) -> u64 {
     let mut moments = 0;
     let mut i = 0;
@@ -327,7 +327,7 @@ pub(super) const fn mistake(row: &Row, values: &[Value], field: &str) -> Option<
     None
 }
 
-/// True if the number `value` of a rule is the hyperparameter `field` or a part of it, as `beta1` of `betas` and `eps.0` of `eps`.
+/// True if the number `value` of a rule is the hyperparameter `field` or a part of it. `beta1` is a part of `betas`, and `eps.0` of `eps`.
 pub(super) const fn is_of(value: &str, field: &str) -> bool {
     let (value, field) = (value.as_bytes(), field.as_bytes());
     let mut i = 0;

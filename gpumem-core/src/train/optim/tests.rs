@@ -303,7 +303,7 @@ fn a_group_with_a_weight_decay_below_zero_is_refused() {
     assert_group(&Optimizer::Sgd(Sgd { groups, ..Sgd::DEFAULT }), 1);
 }
 
-/// Numbers of the rule, each that of the last group that has it, for every rule that lets groups have it.
+/// Each number of a rule is that of the last group that sets it, for every rule whose numbers groups may set.
 #[test]
 fn parameters_have_rules_of_their_groups() {
     let groups = &[
