@@ -26,8 +26,8 @@ pub struct LayerInfo {
     /// Multiply-accumulates of one sample's forward pass up to the network's outputs. A layer that the loss alone reads, such as one of an
     /// auxiliary head, has none.
     pub macs: u64,
-    /// Elements of its saved tensors, without those that an earlier layer saves. In order: activations for the whole batch, activations for
-    /// each sample, 4-byte elements for the whole batch, 4-byte elements for each sample, bytes for the whole batch, bytes for each sample.
+    /// Elements of its saved tensors, without those that an earlier layer saves. In order: activations that exist once, activations for
+    /// each sample, 4-byte elements that exist once, 4-byte elements for each sample, bytes that exist once, bytes for each sample.
     pub kept: [u64; 6],
 }
 

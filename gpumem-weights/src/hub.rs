@@ -186,7 +186,7 @@ struct Request<'r> {
     revision: &'r str,
 }
 
-/// True for a part of a path or an address that does not lead elsewhere, such as `..`.
+/// True for a part of a path or an address that cannot lead elsewhere, as `..` would.
 fn is_plain(segment: &str) -> bool {
     let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "._-+".contains(letter);
     !segment.is_empty() && !segment.chars().all(|letter| letter == '.') && segment.chars().all(is_letter)

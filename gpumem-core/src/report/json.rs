@@ -13,9 +13,10 @@ use alloc::vec::Vec;
 /// Returns the needs of a network as a JSON object.
 ///
 /// Its keys are `version` (1; keys may be added, but the meaning of one changes only with it), `name`, `parameters`, `flops_forward`,
-/// `layers`, `train` (`null` without `TRAIN`), `infer`, and for every known card whether the network fits and the largest batch that fits.
-/// All sizes are in bytes. `flops_forward` counts two for each multiply-accumulate of one sample up to the network's outputs, without
-/// layers that the loss alone reads, such as an auxiliary head. `output_shape` is without the batch; `kept_bytes` is for the whole batch.
+/// `layers`, `train` (`null` without `TRAIN`), `steps` (if training steps have names), `infer`, and `cards`: for every known card whether
+/// the network fits, and the largest batch that fits. All sizes are in bytes. `flops_forward` counts two for each multiply-accumulate of
+/// one sample up to the network's outputs, without layers that the loss alone reads, such as an auxiliary head. `output_shape` is without
+/// the batch; `kept_bytes` is for the whole batch.
 ///
 /// `checkpoint` of `train` describes recomputation: `level` of `levels`, `recomputed` operations, `extra_flops`, `extra_bytes_moved`, and
 /// `activations_without` it, `null` if there is no other level. `clip`, `null` without clipping, and `schedule` have a `name` and their

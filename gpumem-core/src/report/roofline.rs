@@ -26,7 +26,7 @@ pub enum Work {
     Contraction,
     /// Norms, softmax and losses: sums over rows or channels.
     Normalisation,
-    /// All other operations, which treat each number by itself.
+    /// All other operations, which treat each element by itself.
     Elementwise,
 }
 

@@ -548,7 +548,7 @@ impl<N: Network, D: Device> Net<N, D> {
     }
 
     /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. If `TRAIN` has a
-    /// [`schedule`](crate::train::Schedule), this sets its highest rate, `lr`, from which the schedule computes the rate of a step.
+    /// [`schedule`](crate::train::Schedule), this sets its `lr`, from which the schedule computes the rate of each step.
     ///
     /// # Errors
     /// A network without `TRAIN`, a rate that is negative or not finite, or a failure of the device.

@@ -27,8 +27,8 @@ use alloc::vec::Vec;
 ///   be left out. A row `[M]`, `[1, M]` or `[.., heads, 1, M]` is repeated over the queries without a tensor of T x M. It may differ
 ///   between samples, or be shared. Adding -infinity hides a key. A query that sees no key has an output of 0 and gradients of 0.
 /// * Parameters: none.
-/// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. The added
-///   branch is the only T x M tensor in memory.
+/// * Backward keeps the branches' outputs, the output and one f32 a row and head, the logarithm of the softmax's denominator. No T x M
+///   tensor is ever in memory, except the added branch.
 ///
 /// PyTorch: `torch.nn.functional.scaled_dot_product_attention(q, k, v, bias, dropout, causal, scale=scale, enable_gqa=True)`.
 #[derive(Clone, Debug)]

@@ -75,7 +75,7 @@ impl Layer for SinusoidalEmbedding {
 /// * Parameters: none, and no table in memory but the output.
 /// * Inside `segments` positions are counted from the beginning of each document, and each sample has rows of its own; not with `size` and
 ///   `parts`.
-/// * With `cache` in `INFER`, positions of a sequence go on from the last call; those with `parts` or of several rows do not.
+/// * With `cache` in `INFER`, positions of a sequence continue from the last call; those with `parts` or of several rows do not.
 /// * Backward keeps nothing.
 ///
 /// PyTorch: `sinusoids(T, D)` of Whisper with `shift = 1.0`; `PositionalEncoding` of the tutorials with `interleaved`; with `size`,

@@ -19,10 +19,10 @@ use alloc::format;
 ///   `h = W_hr (o * tanh(c))`, and the output has `proj_size` in place of `hidden`.
 /// * Parameters, of each layer `k` and, with the suffix `_reverse`, of its reverse direction: `weight_ih_lk` `[4 * hidden, D]`,
 ///   `weight_hh_lk` `[4 * hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[4 * hidden]`, all uniform within
-///   `1 / sqrt(hidden)`; gates in the order i, f, g, o. D is `hidden`, or twice that, from the second layer on. With `proj_size`, that
-///   takes the place of `hidden` in D and of the second one in `weight_hh_lk`, and `weight_hr_lk` `[proj_size, hidden]`, drawn like the
-///   others, follows them.
-/// * With `cache` in `INFER` the state of the last time step is kept between calls, and the next ones go on from it; not with
+///   `1 / sqrt(hidden)`; gates in the order i, f, g, o. D is `hidden`, or twice that, from the second layer on. With `proj_size`, it
+///   replaces `hidden` in D and in the second dimension of `weight_hh_lk`, and `weight_hr_lk` `[proj_size, hidden]`, drawn like the others,
+///   follows them.
+/// * With `cache` in `INFER` the state of the last time step is kept between calls, and the next steps continue from it; not with
 ///   `bidirectional`.
 /// * Inside `lengths` each direction reads the first `n` steps of a sample, the reverse one beginning at step `n - 1`. The output after
 ///   these steps is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with

@@ -14,7 +14,7 @@ use crate::program::ops::Cell;
 /// * Parameters, of each layer `k` and, with the suffix `_reverse`, of its reverse direction: `weight_ih_lk` `[hidden, D]`, `weight_hh_lk`
 ///   `[hidden, hidden]` and, with `bias`, `bias_ih_lk` and `bias_hh_lk` `[hidden]`, all uniform within `1 / sqrt(hidden)`. D is `hidden`,
 ///   or twice that, from the second layer on.
-/// * With `cache` in `INFER` the state of the last time step is kept between calls, and the next ones go on from it; not with
+/// * With `cache` in `INFER` the state of the last time step is kept between calls, and the next steps continue from it; not with
 ///   `bidirectional`.
 /// * Inside `lengths` each direction reads the first `n` steps of a sample, the reverse one beginning at step `n - 1`. The output after
 ///   these steps is 0: `pad_packed_sequence` of a sequence packed with `enforce_sorted=False`. It costs a copy of the input and, with

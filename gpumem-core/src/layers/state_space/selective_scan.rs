@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 ///   Output `[T, D]`. Each of the D channels has N states, at most 128, which are 0 before the first step:
 ///   `h[t] = exp(delta[t] * A) * h[t - 1] + delta[t] * x[t] * b[t]`, `y[t] = sum(c[t] * h[t]) + D * x[t]`, with `A = -exp(A_log)`.
 /// * Parameters: `A_log` `[D, N]`, each row initialised to the logarithms of 1 to N, and `D` `[D]`, of ones.
-/// * With `cache` in `INFER` the states of the last step are kept, in f32, and the next steps go on from them.
+/// * With `cache` in `INFER` the states of the last step are kept, in f32, and the next steps continue from them.
 /// * Backward keeps the four branches. No states are kept: they are recomputed, 16 steps at a time.
 ///
 /// PyTorch: `mamba_ssm.ops.selective_scan_interface.selective_scan_fn(x, delta, -torch.exp(A_log), b, c, D)` with the time as the last

@@ -88,7 +88,7 @@ fn states_depend_on_numbers_that_are_there() {
         let row = optimizer.row();
         let asked = row.states.iter().flat_map(|state| [state.unless_zero, state.initial]).flatten();
         asked.for_each(|name| assert!(names.contains(&name), "{name} of {}", row.name));
-        // Of an optimizer with two rules, those that have corrections.
+        // An optimizer with two rules has corrections in the second one.
         let mut names = Vec::new();
         optimizer.rule(false).for_each_value(|name, _| names.push(name));
         let betas = names.contains(&"beta1") && names.contains(&"beta2");
