@@ -1,14 +1,14 @@
-// Values side by side, one at a time, and the gradient of one of them.
+// Concatenation along an axis, one value a launch, and the gradient of one of the values.
 //
 // COUNT elements of the value
 // PART  elements of a row of it
 // WHOLE elements of a row of all values together
-// START where the value begins in such a row
+// START index at which the value begins in such a row
 // ADD   1 if the gradient is added to its tensor (+=), 0 if it overwrites it
-// X_STRIDES, Y_STRIDES  where maps that are side by side are not dense, of the value and of all together: see layout.cuh
-// CHANNELS, HEIGHT, WIDTH, FIRST  of the value then, and which channel of all is its first
+// X_STRIDES, Y_STRIDES  given if maps that are concatenated are not dense: strides of the value and of the concatenation, see layout.cuh
+// CHANNELS, HEIGHT, WIDTH, FIRST  given then: sizes of the value, and the index of its first channel in the concatenation
 //
-// Rows are what lies side by side: of maps that are channels last without gaps, pixels with their channels.
+// A row has the elements of one index before the axis. With channels last and without gaps, a row is a pixel with its channels.
 //
 // concat:          y[r, START + c] = x[r, c], x [COUNT / PART, PART], y [COUNT / PART, WHOLE]
 // concat_backward: dx[r, c] = dy[r, START + c]
@@ -16,7 +16,7 @@
 #include "real.cuh"
 #include "layout.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
@@ -27,7 +27,7 @@ static __device__ constexpr bool is_whole(int piece) {
     return PART % piece == 0 && WHOLE % piece == 0 && START % piece == 0;
 }
 
-// Elements that a thread works on, 16 bytes or four elements in one access where all rows begin at a multiple of that.
+// Elements that a thread moves: 16 bytes or four elements in one access, if all rows begin at a multiple of that.
 constexpr int WIDEST = 16 / sizeof(real), MOVED = is_whole(WIDEST) ? WIDEST : is_whole(4) ? 4 : 1;
 
 struct alignas(MOVED * sizeof(real)) Pack {
@@ -36,7 +36,7 @@ struct alignas(MOVED * sizeof(real)) Pack {
 
 #ifdef X_STRIDES
 
-// Where element `i` of the value is, and where it is among all values.
+// Return the places of element `i` of the value and in the concatenation.
 static __device__ __forceinline__ u64 own(u64 i) { return in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i); }
 static __device__ __forceinline__ u64 among_all(u64 i) {
     return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, i) + FIRST * (Strides Y_STRIDES).channel;
@@ -59,7 +59,7 @@ KERNEL(concat_backward)(const real *dy, real *dx) {
 
 #else
 
-// Where element `at` of the value is among all values.
+// Returns the place of element `at` of the value in the concatenation.
 static __device__ __forceinline__ u64 place(Index at) { return at / (Index)PART * (u64)WHOLE + START + at % (Index)PART; }
 
 KERNEL(concat)(const real *x, real *y) {

@@ -1,13 +1,13 @@
-// Numbers that are written in the network.
+// A constant of the network: y[i] = NUMBERS[i].
 //
 // COUNT   elements of the output
-// NUMBERS the elements in braces, or one that all of them are
+// NUMBERS the elements in braces, or one for all of them
 #include "base.cuh"
 #include "real.cuh"
 
 static __device__ const float numbers[] = NUMBERS;
 
-// Blocks of 256 threads, an element each.
+// Grid: blocks of 256 threads, an element each.
 KERNEL(constant)(real *y) {
     const u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= COUNT) return;

@@ -1,24 +1,24 @@
-// Losses of all vectors of a batch, and their gradients: each vector of one of two sides is compared with those of all samples. Products
-// are there for a tile at a time, in shared memory.
+// Contrastive losses over all vectors of a batch, and their gradients: each vector of one of two sides is compared with those of all samples.
+// Products exist one tile at a time, in shared memory.
 //
 // SAMPLES  vectors x[SAMPLES, LENGTH] and y[SAMPLES, LENGTH]: two sides
 // LENGTH   elements of a vector
-// LOSS     the struct that says how products become a loss
-// TILE_M, TILE_N  rows and columns of a tile of products, and of a gradient: 32 or 64, and as many of either
-// TENSOR_CORES    terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// LOSS     the loss as a function of products: one of the structs below
+// TILE_M, TILE_N  rows and columns of a tile of products, and of a gradient: both 32 or both 64
+// TENSOR_CORES    terms that a tensor-core instruction sums, or 0: see mma.cuh
 // CHUNKS   tiles of a row of the gradient that a block computes
-// SCALE, BIAS            what products are multiplied with, and what is added to them, unless they are learned
-// SCALE_REAL, BIAS_REAL  where they are learned, what they are made of: the exponential of SCALE_REAL is the scale
-// FIRST_SIDE             the first side whose rows are looked at for gradients
-// GRADIENT_X, GRADIENT_Y, ADD_X, ADD_Y  whether there is a gradient, and whether it is added to what is there
-// ADD_SCALE, ADD_BIAS    the same of learned numbers whose gradient is wanted, and of those alone
-// DIVISOR, WEIGHT        what the sum of the terms is divided by; what loss and gradients are multiplied with
+// SCALE, BIAS            factor of products, and the number added to them, unless they are learned
+// SCALE_REAL, BIAS_REAL  given if they are learned: their formats; the scale is the exponential of the learned number
+// FIRST_SIDE             the first side with wanted gradients
+// GRADIENT_X, GRADIENT_Y, ADD_X, ADD_Y  1 if a gradient is wanted, and 1 if it is added to its tensor (+=), 0 if it overwrites it
+// ADD_SCALE, ADD_BIAS    given if the gradient of a learned number is wanted: 1 if it is added (+=), 0 if it overwrites
+// DIVISOR, WEIGHT        divisor of the sum of terms; factor of loss and gradients
 //
 // s[i, j] = scale * r[i] c[j] + bias, with rows r of one side and columns c that they are compared with.
 // Contrastive: c is the other side. l[i] = log(sum over j of exp(s[i, j])); a row's term is (l[i] - s[i, i]) / 2, and
 //              g[i, j] = (exp(s[i, j] - l[i]) + exp(s[i, j] - l[j])) / 2 - [i = j]
-// NtXent:      c is both sides but for the row itself; the same, where the right column is the row's sample on the other side
-// Siglip:      c is the other side. A row's term is the sum over j of log(1 + exp(-z s[i, j])) / 2, z = 1 where i = j and -1 elsewhere;
+// NtXent:      c is both sides without the row itself; otherwise as Contrastive; the right column is the row's sample on the other side
+// Siglip:      c is the other side. A row's term is the sum over j of log(1 + exp(-z s[i, j])) / 2, z = 1 if i = j, else -1;
 //              g[i, j] = -z / (1 + exp(z s[i, j]))
 // dr[i] = scale * sum over j of g[i, j] c[j]; dscale, that of its logarithm, is the sum of g (s - bias) / 2, and dbias that of g / 2.
 //
@@ -31,7 +31,7 @@
 
 static_assert(TILE_M == TILE_N, "rows and columns of a tile are of one kind");
 
-// Threads of a row of a tile, and elements from one row to the next: rows of a warp then lie in different banks.
+// Threads of a row of a tile, and its pitch in elements, which keeps the rows of a warp in different banks.
 constexpr u32 LANES = TILE_THREADS / TILE_M, ROW_PITCH = TILE_N + LANES;
 // Tiles of the rows of a side.
 constexpr u32 ROW_TILES = (SAMPLES + TILE_M - 1) / TILE_M;
@@ -63,10 +63,10 @@ static __device__ __forceinline__ Numbers numbers_of(const scale_real *scale, co
     return numbers;
 }
 
-// log(1 + exp(x))
+// Returns log(1 + exp(x)).
 static __device__ __forceinline__ float softplus(float x) { return log1pf(expf(-fabsf(x))) + (x > 0.0f ? x : x == x ? 0.0f : x); }
 
-// The part of a row that a thread has seen.
+// Results of the part of a row that a thread has processed.
 struct OfSoftmax {
     float largest, sum, picked;
 
@@ -77,7 +77,7 @@ struct OfSoftmax {
             sum *= expf(largest - s);
             largest = s;
         }
-        // What is equal to the largest counts 1, also where that is infinite.
+        // A number equal to the largest counts 1, even if that is infinite.
         sum += s == largest ? 1.0f : expf(s - largest);
         if (is_right) picked = s;
     }
@@ -105,7 +105,7 @@ struct OfSigmoids {
 
 struct Contrastive {
     typedef OfSoftmax Row;
-    // WITHIN: vectors of one side are compared with each other. LOGARITHMS: gradients read logarithms.
+    // WITHIN: vectors of one side are also compared with each other. LOGARITHMS: gradients read logarithms.
     static constexpr bool WITHIN = false, LOGARITHMS = true;
 
     static __device__ __forceinline__ float slope(float s, bool is_right, float own, float other, float) {
@@ -126,7 +126,7 @@ struct Siglip {
     }
 };
 
-// A tile in shared memory as the result of a product.
+// A tile in shared memory, as the result of a product.
 struct InShared {
     float *tile;
     u32 height, width;
@@ -142,7 +142,7 @@ struct InShared {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
-// A tile in shared memory as a factor of a product.
+// A tile in shared memory, as a factor of a product.
 struct Slopes {
     const float *tile;
 
@@ -161,10 +161,10 @@ struct Slopes {
     }
 };
 
-// Rows of a tile from `first` on that are there.
+// Returns the rows of a tile from `first` on that exist.
 static __device__ __forceinline__ u32 rest(u32 first, u32 all) { return all - first < TILE_M ? all - first : TILE_M; }
 
-// The products of the rows of a tile with its columns.
+// Computes the products of the rows of a tile with its columns.
 static __device__ __forceinline__ void products(const real *rows, u32 row, const real *columns, u32 column, Tiles &tiles, float *tile) {
     typedef Matrix<true> Side;
     constexpr u32 SIDE = (u32)SAMPLES, DEPTH_OF = (u32)LENGTH;
@@ -177,7 +177,7 @@ static __device__ __forceinline__ void products(const real *rows, u32 row, const
     __syncthreads();
 }
 
-// The terms of all rows, and the logarithms that gradients read: a block for each tile of rows of either side.
+// Computes the terms of all rows, and the logarithms that gradients read. Grid: a block for each tile of rows of either side.
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_terms)
 (const real *__restrict__ x, const real *__restrict__ y, const scale_real *scale, const bias_real *bias, float *terms, float *logarithms) {
     __shared__ Tiles tiles;
@@ -204,7 +204,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_terms)
     if (LOSS::LOGARITHMS) logarithms[side * SAMPLES + own] = seen.logarithm();
 }
 
-// The gradients of the rows of a tile, CHUNKS tiles of a row at a time, and what learned numbers get of these rows.
+// Computes the gradients of the rows of a tile, CHUNKS tiles of a row at a time, and these rows' share of the gradients of learned numbers.
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_gradients)
 (const real *__restrict__ x, const real *__restrict__ y, const scale_real *scale, const bias_real *bias, const float *logarithms,
  const u32 *state, real *dx, real *dy, float *terms) {
@@ -292,14 +292,14 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_gradients)
 }
 
 #if defined(ADD_SCALE) || defined(ADD_BIAS)
-// The sum of the rows of both sides, in one block.
+// Returns the sum of the rows of both sides, in one block.
 static __device__ __forceinline__ float sum_of_rows(const float *rows, float *scratch) {
     float sum = 0.0f;
     for (u32 i = threadIdx.x; i < 2 * SAMPLES; i += blockDim.x) sum += rows[i];
     return block_sum(sum, scratch);
 }
 
-// The gradients of learned numbers, in one block.
+// Computes the gradients of learned numbers, in one block.
 KERNEL(contrastive_numbers)(const float *terms, const u32 *state, scale_real *dscale, bias_real *dbias) {
     __shared__ float scratch[32];
     const float *sums = terms + 2 * (u64)SAMPLES;

@@ -1,4 +1,4 @@
-// 2-D convolution. The constants and the formulas are those of correlation.cuh: x are the images, y the positions.
+// 2-D convolution and its gradients. Constants, formulas and grid are those of correlation.cuh, with x as images and y as positions.
 //
 // x [B, G C, H, W], weight [G O, C, R, S], bias [G O], y [B, G O, P, Q]
 //

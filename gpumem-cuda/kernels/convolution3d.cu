@@ -1,4 +1,4 @@
-// Convolution of volumes. The constants and the formulas are those of correlation3d.cuh: x are the images, y the positions.
+// 3-D convolution and its gradients. Constants, formulas and grid are those of correlation3d.cuh, with x as images and y as positions.
 //
 // x [B, G C, D, H, W], weight [G O, C, T, R, S], bias [G O], y [B, G O, N, P, Q]
 //

@@ -1,5 +1,5 @@
-// Transposed convolution of volumes: a convolution with input and output exchanged. The constants and the formulas are those of
-// correlation3d.cuh: y are the images, x the positions.
+// Transposed 3-D convolution and its gradients: a convolution with input and output exchanged. Constants, formulas and grid are those of
+// correlation3d.cuh, with y as images and x as positions.
 //
 // x [B, G O, N, P, Q], weight [G O, C, T, R, S], bias [G C], y [B, G C, D, H, W]
 //

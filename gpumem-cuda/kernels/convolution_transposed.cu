@@ -1,5 +1,5 @@
-// Transposed 2-D convolution: a convolution with input and output exchanged. The constants and the formulas are those of
-// correlation.cuh: y are the images, x the positions.
+// Transposed 2-D convolution and its gradients: a convolution with input and output exchanged. Constants, formulas and grid are those of
+// correlation.cuh, with y as images and x as positions.
 //
 // x [B, G O, P, Q], weight [G O, C, R, S], bias [G C], y [B, G C, H, W]
 //

@@ -1,21 +1,21 @@
-// What a rule needs that is the same for all elements and another number in each step: the two numbers of STATE_CORRECTIONS, which a
-// step computes once, in double precision.
+// Numbers of an optimizer's rule that are the same for all elements and change with each step: the two numbers of STATE_CORRECTIONS, which a step
+// computes once, in double precision.
 //
 // CORRECTIONS  the rule: one of the structs below
-// VALUES       its numbers, in the order of gpumem_core::train::optim; those that it has not are 0
+// VALUES       its hyperparameters, in the order of gpumem_core::train::optim; missing ones are 0
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr double rule[8] = VALUES;
 
-// Which of the two, in step number t, counted from 1.
+// Each struct returns number `which` of the two, for step t, counted from 1.
 
 // t^beta2_decay, and 1 / sqrt(t).
 struct Adafactor {
     static __device__ __forceinline__ double at(u32 which, double t) { return which == 0 ? pow(t, rule[0]) : 1.0 / sqrt(t); }
 };
 
-// What the rate is divided by.
+// The divisor of the learning rate.
 struct Adagrad {
     static __device__ __forceinline__ double at(u32 which, double t) { return which == 0 ? 1.0 + (t - 1.0) * rule[0] : 0.0; }
 };
@@ -26,8 +26,8 @@ struct NAdam {
         return 1.0 - (which == 0 ? product(t) : pow(rule[1], t));
     }
 
-    // From the step alone, so that a training goes on from it as it does with any other rule. What is below NOTHING changes no sum
-    // with 1, and no mu: with usual numbers that is so after some 60 steps, and with any after 3000.
+    // Computed from the step alone, so that training can resume as with any other rule. Numbers below NOTHING change no sum with 1, and no mu: with
+    // usual hyperparameters that holds after some 60 steps, with any after 3000.
     static __device__ double product(double t) {
         constexpr double NOTHING = 1e-18;
         const double ratio = pow(0.96, rule[4]);
@@ -41,7 +41,7 @@ struct NAdam {
     }
 };
 
-// 1 - beta1^t, and r(t) sqrt(1 - beta2^t), or 0 where the rule does not divide by the root.
+// 1 - beta1^t, and r(t) sqrt(1 - beta2^t), or 0 if the rule does not divide by the root in this step.
 struct RAdam {
     static __device__ __forceinline__ double at(u32 which, double t) {
         const double power = pow(which == 0 ? rule[0] : rule[1], t), correction = 1.0 - power;

@@ -1,33 +1,32 @@
-// What convolutions and transposed convolutions are made of: windows that slide over images and have a position each.
+// Convolutions and transposed convolutions as implicit matrix products: windows slide over images, and each has a position.
 //
 // BATCH                             B, samples
-// GROUPS                            G, parts of the channels; each part of the positions sees its own part of the images only
+// GROUPS                            G, groups of channels; positions of a group depend on images of that group only
 // IMAGE_CHANNELS, POSITION_CHANNELS C and O, channels of a group on the two sides
 // IMAGE_HEIGHT, IMAGE_WIDTH         H and W
 // POSITION_HEIGHT, POSITION_WIDTH   P and Q
 // KERNEL_HEIGHT, KERNEL_WIDTH       R and S
 // STRIDE_Y, STRIDE_X, PADDING_Y, PADDING_X, DILATION_Y, DILATION_X
-// BIAS                              whether there is a bias
+// BIAS                              1 if there is a bias
 // ADD                               1 if the result is added to its tensor (+=), 0 if it overwrites it
-// RECTIFIER                         what the result goes through after that, in a forward pass: see rectify.cuh
+// RECTIFIER                         function applied to the result after that, in a forward pass: see rectify.cuh
 // PARTS, PART                       parts that the products of weigh are split into, none of them empty, and the products of each:
 //                                   a multiple of 64; the last part may have fewer
-// PHASED                            whether scatter computes the pixels of a phase only, those that are STRIDE apart: the same taps
-//                                   reach them all
+// PHASED                            1 if scatter computes the pixels of one phase only, which are STRIDE apart and reached by the same taps
 // FIRST_Y, FIRST_X                  the first pixel of the phase, or 0
 // TAP_Y, TAP_X                      the first tap that reaches it, or KERNEL_HEIGHT or KERNEL_WIDTH if none does; without phases 0
 // TAP_STEP_Y, TAP_STEP_X            taps from one that reaches it to the next; without phases 1
-// IMAGE_STRIDES, POSITION_STRIDES   elements between samples, channels, rows and columns, in braces, where images or positions are
-//                                   not dense; of both or of neither
-// WEIGHT_LAST                       defined where the weight lies channels last, [G O, R, S, C]
-// EXCHANGED                         defined where the channels of what decides lie side by side. Gather and scatter, whose results
-//                                   decide, compute the transposed product: M and N below, and what TILE_M and TILE_N are, change
-//                                   places. Sums of channels, and weigh where C is 1 and both sides decide, have blocks of many channels
-// TOTAL                             what gradients of weights and sums of channels are made of; left out where that is REAL
-// NARROW                            defined where gather and weigh are those of narrow.cuh
-// PASS                              which of the functions below the file is compiled for
-// TILE_M, TILE_N                    what a block computes, see tile.cuh
-// TENSOR_CORES                      terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// IMAGE_STRIDES, POSITION_STRIDES   given if images or positions are not dense, both or neither: elements between samples, channels, rows and
+//                                   columns, in braces
+// WEIGHT_LAST                       given if the weight is stored channels last, [G O, R, S, C]
+// EXCHANGED                         given if the deciding side is stored channels last. For gather and scatter that is the result; they compute the
+//                                   transposed product: M and N below, and the meanings of TILE_M and TILE_N, change places. Sums of channels, and
+//                                   weigh if C is 1 and both sides are channels last, have blocks of many channels
+// TOTAL                             number format of gradients of weights and sums of channels; undefined if it is REAL
+// NARROW                            given if gather and weigh are those of narrow.cuh
+// PASS                              the one of the functions below for which the file is compiled
+// TILE_M, TILE_N                    tile that a block computes, see tile.cuh
+// TENSOR_CORES                      terms that a tensor-core instruction sums, or 0: see mma.cuh
 //
 // images [B, G C, H, W], positions [B, G O, P, Q], weight [G O, C, R, S]. Tap (r, s) of the window of position (p, q) is at
 // row p STRIDE_Y - PADDING_Y + r DILATION_Y of the image, and likewise its column; outside there are zeros. Within a group:
@@ -36,26 +35,26 @@
 // scatter  images[b, c, y, x]    = bias[c] + sum over o and the taps at (y, x) of weight[o, c, r, s] positions[b, o, p, q]
 // weigh    weight[o, c, r, s]    = sum over b, p, q of positions[b, o, p, q] images[b, c, y(p, r), x(q, s)]
 //
-// Each is a matrix product of which one operand is read through the windows; nothing is unfolded in memory:
+// Each is a matrix product with one operand that is read through the windows; nothing is unfolded in memory:
 //
 //          M  N          K
 // gather   O  B P Q      C R S
 // scatter  C  B H W      O R S
 // weigh    O  C R S      B P Q
 //
-// A window of one tap without strides and padding, of as many as there are pixels (POINTWISE), is a pixel: the products are of stored matrices.
+// If windows have one tap, no strides and no padding, and there are as many as pixels (POINTWISE), the products are of stored matrices.
 //
-// C R S and O R S are counted as the weight lies: taps innermost, or channels with WEIGHT_LAST. VECTOR channels of a pixel that lie
-// together, with strides that are multiples of as much (TOGETHER), are carried at once.
+// C R S and O R S are counted in the order of the stored weight: taps innermost, or channels with WEIGHT_LAST. VECTOR adjacent channels of a pixel,
+// with strides that are multiples of VECTOR (TOGETHER), are moved at once.
 //
-// A block along x for each tile of N, along y for each tile of M (with EXCHANGED, still pixels along x), along z for each group. Where C is 1 (depthwise, or grey
-// images) a tile would be all but empty, and the elements are summed directly: gather and scatter have a thread for each, in
-// blocks of 256; weigh has a block for each output channel (x; with EXCHANGED for 32 of them) and row of its kernel (y).
+// Grid: along x a block for each tile of N, along y for each tile of M (with EXCHANGED, still pixels along x), along z for each group. If C is 1
+// (depthwise, or grey images) a tile would be almost empty, so elements are summed directly: gather and scatter have a thread for each, in blocks
+// of 256; weigh has a block for each output channel (x; with EXCHANGED for 32 of them) and row of its kernel (y).
 //
-// Every element is summed in the same order in every run. With several parts, weigh has as many blocks for each tile (z = group
-// PARTS + part) or row, which leave their sums in partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up, in the same order in every run. So
-// do sums of channels, with EXCHANGED: a part is one of PART pixels (y), partial is [PARTS, channels].
-// A scatter with strides is a launch for each phase, or, where those were too many, multiplies zeros where no window reaches.
+// Every element is summed in the same order in every run. With several parts, weigh has a block for each part of a tile (z = group PARTS + part) or
+// row, which write their sums to partial [PARTS, G O, C, R, S], in f32; sum_parts adds them up. Sums of channels with EXCHANGED do so too: a part
+// has PART pixels (y), and partial is [PARTS, channels]. A scatter with strides is a launch for each phase, or, if those are too many, multiplies
+// zeros for windows that do not reach a pixel.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 // No include guard: the tests include it once for each kernel they compile.
@@ -67,8 +66,8 @@
     (KERNEL_HEIGHT == 1 && KERNEL_WIDTH == 1 && STRIDE_Y == 1 && STRIDE_X == 1 && PADDING_Y == 0 && PADDING_X == 0      \
      && IMAGE_HEIGHT == POSITION_HEIGHT && IMAGE_WIDTH == POSITION_WIDTH)
 
-// Whether a block finds out once which taps there are. Else a thread does it for each element of a window that it reads, which takes more
-// instructions than to read it.
+// TABLED: 1 if a block computes a table of taps once. Otherwise a thread computes the tap for each element of a window, which takes more
+// instructions than reading it.
 #undef TABLED
 #if TENSOR_CORES && !defined(WEIGHT_LAST) && KERNEL_HEIGHT * KERNEL_WIDTH > 1 \
     && IMAGE_CHANNELS * KERNEL_HEIGHT * KERNEL_WIDTH <= 512
@@ -108,34 +107,34 @@ constexpr bool PIXELS_ARE_ROWS = true;
 #else
 constexpr bool PIXELS_ARE_ROWS = false;
 #endif
-// What a block computes of channels and of pixels.
+// Channels and pixels that a block computes.
 constexpr int TILE_CHANNELS = PIXELS_ARE_ROWS ? TILE_N : TILE_M, TILE_PIXELS = PIXELS_ARE_ROWS ? TILE_M : TILE_N;
 // Elements of the weight of an output channel, and of a group.
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
 constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
-// A window and a tap that do not exist have rows so far outside that their sum is outside too, whichever of them it is.
+// Rows of a window and of a tap that do not exist. Each is so far outside that its sum with any other row is outside too.
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
 
-// A side: channels of a group, pixels of a plane, and where they are.
+// One side, images or positions: channels of a group, pixels of a plane, and their strides.
 template <u64 OF_SAMPLE, u32 OF_CHANNEL, u32 OF_ROW, u32 OF_COLUMN, u32 COUNT, u32 HEIGHT, u32 WIDTH> struct SideOf {
     static constexpr u32 CHANNELS = COUNT, AREA = HEIGHT * WIDTH, CHANNEL = OF_CHANNEL, COLUMN = OF_COLUMN;
     static constexpr u64 SAMPLE = OF_SAMPLE;
-    // Whether pixels follow each other without gaps: those of a plane, and those of all samples.
+    // True if pixels have equal distances: within a plane, and over all samples.
     static constexpr bool EVEN = OF_ROW == WIDTH * OF_COLUMN, ALL_EVEN = EVEN && SAMPLE == (u64)AREA * COLUMN;
     static constexpr bool DENSE = EVEN && COLUMN == 1 && CHANNEL == AREA && SAMPLE == (u64)GROUPS * CHANNELS * AREA;
-    // Whether the channels of a pixel lie side by side, and in pieces that are carried at once.
+    // True if it is channels last, and true if its channels are moved in vectors.
     static constexpr bool LAST = !DENSE && CHANNEL == 1;
     static constexpr bool TOGETHER =
         LAST && CHANNELS % VECTOR == 0 && COLUMN % VECTOR == 0 && OF_ROW % VECTOR == 0 && SAMPLE % VECTOR == 0;
-    // The same of the fours that results are put in.
+    // True if results are stored four at a time.
     static constexpr bool FOURS = LAST && CHANNELS % 4 == 0 && COLUMN % 4 == 0 && OF_ROW % 4 == 0 && SAMPLE % 4 == 0;
 
     static __device__ __forceinline__ u32 within(u32 pixel) {
         return EVEN ? pixel * COLUMN : pixel / WIDTH * OF_ROW + pixel % WIDTH * COLUMN;
     }
-    // The same over all samples.
+    // Returns the place of a pixel, counted over all samples.
     static __device__ __forceinline__ u64 among(u32 pixel) {
         return ALL_EVEN ? pixel * (u64)COLUMN : pixel / AREA * SAMPLE + within(pixel % AREA);
     }
@@ -144,7 +143,7 @@ typedef SideOf<IMAGE_SAMPLE, IMAGE_CHANNEL, IMAGE_ROW, IMAGE_COLUMN, IMAGE_CHANN
 typedef SideOf<POSITION_SAMPLE, POSITION_CHANNEL, POSITION_ROW, POSITION_COLUMN, POSITION_CHANNELS, POSITION_HEIGHT, POSITION_WIDTH>
     Positions;
 
-// The channel and the tap, of so many, that are number `k` as the weight has them.
+// Return the channel and the tap of element `k` of the weight, in its stored order.
 template <u32 CHANNELS, u32 COUNT> static __device__ __forceinline__ u32 channel_of(u32 k) {
     return COUNT == 1 ? k : CHANNELS_INNERMOST ? k % CHANNELS : k / COUNT;
 }
@@ -152,7 +151,7 @@ template <u32 CHANNELS, u32 COUNT> static __device__ __forceinline__ u32 tap_of(
     return COUNT == 1 ? 0 : CHANNELS_INNERMOST ? k / CHANNELS : k % COUNT;
 }
 
-// What gradients of weights and sums of channels are made of.
+// Number format of gradients of weights and sums of channels.
 #ifdef TOTAL
 typedef TOTAL Total;
 #else
@@ -222,7 +221,7 @@ struct TabledColumns : Windows {
     struct alignas(16) Entry {
         int offset, y, x, unused;
     };
-    // As many as are asked for: those of whole tiles.
+    // Rounded up to whole tiles, since all of those are read.
     static constexpr u32 COUNT = (FILTER + TILE_K - 1) / TILE_K * TILE_K;
     typedef Window Place;
     typedef Tap Depth;
@@ -269,7 +268,7 @@ constexpr u32 PHASE_WIDTH = (IMAGE_WIDTH - FIRST_X + PIXEL_STEP_X - 1) / PIXEL_S
 constexpr u32 PHASE_AREA = PHASE_HEIGHT * PHASE_WIDTH;
 constexpr u32 TAP_ROWS = (KERNEL_HEIGHT - TAP_Y + TAP_STEP_Y - 1) / TAP_STEP_Y;
 constexpr u32 TAP_COLUMNS = (KERNEL_WIDTH - TAP_X + TAP_STEP_X - 1) / TAP_STEP_X;
-// Of an output channel, and what k is divided by.
+// Taps of an output channel, and divisors of k.
 constexpr u32 PHASE_TAPS = TAP_ROWS * TAP_COLUMNS, PHASE_DIVISOR = PHASE_TAPS ? PHASE_TAPS : 1, ROW_DIVISOR = TAP_COLUMNS ? TAP_COLUMNS : 1;
 constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
 
@@ -277,12 +276,12 @@ constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
 struct PixelColumns {
     const real *positions; // of the group
 
-    // Of the pixel's window with the first tap, in a phase; else of the pixel, with padding, never below 0.
+    // In a phase, the place of the window whose first tap is at the pixel; else of the pixel, with padding, never below 0.
     struct Place {
         const real *sample;
         int y, x;
     };
-    // How far before that the window with this tap is; without phases the tap.
+    // In a phase, the distance from there back to the window with this tap; else the tap.
     struct Depth {
         u32 offset;
         int y, x;
@@ -292,7 +291,7 @@ struct PixelColumns {
         const u32 b = n / PHASE_AREA, pixel = n % PHASE_AREA;
         const int y = FIRST_Y + (int)(pixel / PHASE_WIDTH) * PIXEL_STEP_Y + PADDING_Y - TAP_Y * DILATION_Y;
         const int x = FIRST_X + (int)(pixel % PHASE_WIDTH) * PIXEL_STEP_X + PADDING_X - TAP_X * DILATION_X;
-        // In a phase these are whole numbers.
+        // In a phase these divisions are exact.
         return {positions + b * POSITION_SAMPLE, y / PIXEL_STEP_Y, x / PIXEL_STEP_X};
     }
     static __device__ __forceinline__ Depth depth(u32 k) {
@@ -301,7 +300,8 @@ struct PixelColumns {
         constexpr int down = TAP_STEP_Y * DILATION_Y / PIXEL_STEP_Y, right = TAP_STEP_X * DILATION_X / PIXEL_STEP_X;
         return {o * POSITION_CHANNEL, (int)(tap / ROW_DIVISOR) * down, (int)(tap % ROW_DIVISOR) * right};
     }
-    // The position whose window has the tap there, if one does. Null does not stand for none: ptxas 13.0 compares it before it is there.
+    // The position whose window has the tap there, if there is one. A flag says so, not a null pointer, which ptxas 13.0 compares before it is
+    // loaded.
     struct Spot {
         const real *data;
         bool exists;
@@ -331,7 +331,7 @@ struct PixelColumns {
     }
 };
 
-// The weight as scatter multiplies it: a row for each image channel, k over output channels and taps.
+// The weight as an operand of scatter: a row for each image channel, k over output channels and taps.
 struct WeightRows {
     const real *weight; // of the group
 
@@ -378,7 +378,7 @@ template <class Side> struct Pixels {
     }
 };
 
-// A row for each channel, k over samples and pixels.
+// A side as an operand: a row for each channel, k over samples and pixels.
 template <class Side> struct PixelRows : Pixels<Side> {
     typedef Pixels<Side> Base;
     typedef typename Base::Channel Place;
@@ -397,7 +397,7 @@ template <class Side> struct PixelRows : Pixels<Side> {
     }
 };
 
-// A column for each sample and pixel, k over channels.
+// A side as an operand: a column for each sample and pixel, k over channels.
 template <class Side> struct ChannelColumns : Pixels<Side> {
     typedef Pixels<Side> Base;
     typedef typename Base::Pixel Place;
@@ -424,7 +424,7 @@ template <class Side> struct AllPixels {
 };
 
 #if PASS == SCATTER
-// Those of the launch.
+// Pixels that are written: those of the launch.
 struct PhasePixels {
     static constexpr u32 COUNT = BATCH * PHASE_AREA;
     static constexpr bool FOURS = !PHASED && AllPixels<Images>::FOURS;
@@ -437,7 +437,7 @@ struct PhasePixels {
 };
 #endif
 
-// A side that is written, with a column for each sample and pixel, or a row for each.
+// A side that is written, with a column, or a row, for each sample and pixel.
 template <class Side, class Pixels> struct Map {
     real *group;
     const real *biases; // of the group
@@ -462,7 +462,7 @@ template <class Side, class Pixels> struct Map {
     static __device__ __forceinline__ float through(float sum) { return rectify(sum); }
 };
 
-// Puts the products of channels, from number `channel` on, and pixels into a map.
+// Stores the products of channels, from `channel` on, and pixels in a map.
 template <class Channels, class Pixels, class Target>
 static __device__ __forceinline__ void
 put_products(Channels &channels, Pixels &pixels, u32 depth, const Target &map, u32 channel, u32 pixel, Tiles &tiles) {
@@ -477,7 +477,7 @@ put_products(Channels &channels, Pixels &pixels, u32 depth, const Target &map, u
     }
 }
 
-// Elements are real, or float where they are parts of a sum.
+// Elements are real, or float if they are parts of a sum.
 template <class Element> struct Weight {
     Element *group;
 
@@ -493,7 +493,7 @@ template <class Element> struct Weight {
 };
 
 #if PASS == WEIGH
-// The products of a part: from which on, and up to which.
+// The products of a part: the first one, and the one after the last.
 constexpr u32 PRODUCTS = (u32)BATCH * POSITION_AREA;
 static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
 static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
@@ -562,7 +562,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 
 #elif PASS == WEIGH
 
-// Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
+// Products that are summed by themselves before they join the total: a sum of millions would lose too many digits.
 constexpr u32 PORTION = 4096;
 
 static __device__ __forceinline__ void

@@ -1,25 +1,25 @@
-// What convolutions of volumes and their transposes are made of: windows that slide over images and have a position each. What
-// correlation.cuh is for maps, with an axis more; all tensors are dense.
+// 3-D convolutions and transposed convolutions as implicit matrix products: windows slide over images, and each has a position. It is
+// correlation.cuh with one more axis; all tensors are dense.
 //
 // BATCH                                          B, samples
-// GROUPS                                         G, parts of the channels; each part of the positions sees its own part of the images only
+// GROUPS                                         G, groups of channels; positions of a group depend on images of that group only
 // IMAGE_CHANNELS, POSITION_CHANNELS              C and O, channels of a group on the two sides
 // IMAGE_DEPTH, IMAGE_HEIGHT, IMAGE_WIDTH         D, H and W
 // POSITION_DEPTH, POSITION_HEIGHT, POSITION_WIDTH  N, P and Q
 // KERNEL_DEPTH, KERNEL_HEIGHT, KERNEL_WIDTH      T, R and S
 // STRIDE_Z, .._Y, .._X, PADDING_.., DILATION_..
-// BIAS                                           whether there is a bias
+// BIAS                                           1 if there is a bias
 // ADD                                            1 if the result is added to its tensor (+=), 0 if it overwrites it
 // PARTS, PART                                    parts that the products of weigh are split into, none of them empty, and the products
 //                                                of each: a multiple of 64; the last part may have fewer
-// PHASED                                         whether scatter computes the pixels of a phase only, those that are STRIDE apart: the
-//                                                same taps reach them all
+// PHASED                                         1 if scatter computes the pixels of one phase only, which are STRIDE apart: all of them are
+//                                                reached by the same taps
 // FIRST_Z, .._Y, .._X                            the first pixel of the phase, or 0
 // TAP_Z, .._Y, .._X                              the first tap that reaches it, or KERNEL_.. if none does; without phases 0
 // TAP_STEP_Z, .._Y, .._X                         taps from one that reaches it to the next; without phases 1
-// PASS                                           which of the functions below the file is compiled for
-// TILE_M, TILE_N                                 what a block computes, see tile.cuh
-// TENSOR_CORES                                   terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// PASS                                           the one of the functions below for which the file is compiled
+// TILE_M, TILE_N                                 tile that a block computes, see tile.cuh
+// TENSOR_CORES                                   terms that a tensor-core instruction sums, or 0: see mma.cuh
 //
 // images [B, G C, D, H, W], positions [B, G O, N, P, Q], weight [G O, C, T, R, S]. Tap (t, r, s) of the window of position (n, p, q) is
 // in plane n STRIDE_Z - PADDING_Z + t DILATION_Z of the image, and likewise its row and column; outside there are zeros. Within a group:
@@ -28,17 +28,17 @@
 // scatter  images[b, c, z, y, x]    = bias[c] + sum over o and the taps at (z, y, x) of weight[o, c, t, r, s] positions[b, o, n, p, q]
 // weigh    weight[o, c, t, r, s]    = sum over b, n, p, q of positions[b, o, n, p, q] images[b, c, z(n, t), y(p, r), x(q, s)]
 //
-// Each is a matrix product of which one operand is read through the windows; nothing is unfolded in memory:
+// Each is a matrix product with one operand that is read through the windows; nothing is unfolded in memory:
 //
 //          M  N          K
 // gather   O  B N P Q    C T R S
 // scatter  C  B D H W    O T R S
 // weigh    O  C T R S    B N P Q
 //
-// A block along x for each tile of N, along y for each tile of M, along z for each group. Every element is summed in the same order
-// in every run. With several parts, weigh has as many blocks for each tile (z = group PARTS + part), which leave their sums in
-// partial [PARTS, G O, C, T, R, S], in f32; sum_parts adds them up, in the same order in every run. A scatter with strides is a launch for each phase,
-// or, where those were too many, multiplies zeros where no window reaches.
+// Grid: along x a block for each tile of N, along y for each tile of M, along z for each group. Every element is summed in the same order in every
+// run. With several parts, weigh has a block for each part of a tile (z = group PARTS + part), which write their sums to partial [PARTS, G O, C, T,
+// R, S], in f32; sum_parts adds them up. A scatter with strides is a launch for each phase, or, if those are too many, multiplies zeros for windows
+// that do not reach a pixel.
 //
 // A sample has fewer than 2^31 elements; so have sizes, N and K.
 //
@@ -60,7 +60,7 @@ constexpr u64 POSITION_SAMPLE = (u64)GROUPS * POSITION_CHANNELS * POSITION_VOLUM
 constexpr u32 FILTER = (u32)IMAGE_CHANNELS * TAPS;
 constexpr u64 GROUP_WEIGHT = (u64)POSITION_CHANNELS * FILTER;
 constexpr u64 WEIGHTS = GROUPS * GROUP_WEIGHT;
-// A window and a tap that do not exist have planes so far outside that their sum is outside too, whichever of them it is.
+// Planes of a window and of a tap that do not exist. Each is so far outside that its sum with any other plane is outside too.
 constexpr int NO_WINDOW = -(1 << 30);
 constexpr int NO_TAP = 1 << 29;
 
@@ -140,15 +140,15 @@ struct TapColumns : Windows {
 template <int SIZE, int KERNEL_SIZE, int STRIDE, int PADDING, int DILATION, int FIRST, int TAP, int TAP_STEP> struct Phase {
     static constexpr int STEP = PHASED ? STRIDE : 1;
     static constexpr u32 COUNT = (SIZE - FIRST + STEP - 1) / STEP, ALL_TAPS = (KERNEL_SIZE - TAP + TAP_STEP - 1) / TAP_STEP;
-    // What k is divided by.
+    // Divisor of k.
     static constexpr u32 DIVISOR = ALL_TAPS ? ALL_TAPS : 1;
     static __device__ __forceinline__ u32 pixel(u32 i) { return FIRST + i * STEP; }
     static __device__ __forceinline__ u32 tap(u32 i) { return TAP + i * TAP_STEP; }
-    // In a phase, of the pixel's window with the first tap: a whole number. Else of the pixel, with padding, never below 0.
+    // In a phase, returns the place of the window whose first tap is at the pixel, which is exact; else of the pixel, with padding, never below 0.
     static __device__ __forceinline__ int place(u32 i) { return ((int)pixel(i) + PADDING - TAP * DILATION) / STEP; }
-    // How far before that the window with this tap is; without phases the tap.
+    // In a phase, returns the distance from there back to the window with this tap; else the tap.
     static __device__ __forceinline__ int before(u32 i) { return (int)i * (TAP_STEP * DILATION / STEP); }
-    // The position with the tap there, or one that does not exist.
+    // Returns the position with the tap there, or one that does not exist.
     static __device__ __forceinline__ u32 position(int place, int before) {
         const int at = place - before;
         if (PHASED) return (u32)at;
@@ -159,7 +159,7 @@ typedef Phase<IMAGE_DEPTH, KERNEL_DEPTH, STRIDE_Z, PADDING_Z, DILATION_Z, FIRST_
 typedef Phase<IMAGE_HEIGHT, KERNEL_HEIGHT, STRIDE_Y, PADDING_Y, DILATION_Y, FIRST_Y, TAP_Y, TAP_STEP_Y> PhaseY;
 typedef Phase<IMAGE_WIDTH, KERNEL_WIDTH, STRIDE_X, PADDING_X, DILATION_X, FIRST_X, TAP_X, TAP_STEP_X> PhaseX;
 constexpr u32 PHASE_VOLUME = PhaseZ::COUNT * PhaseY::COUNT * PhaseX::COUNT;
-// Taps of an output channel, and what k is divided by.
+// Taps of an output channel, and divisors of k.
 constexpr u32 PHASE_TAPS = PhaseZ::ALL_TAPS * PhaseY::ALL_TAPS * PhaseX::ALL_TAPS, PHASE_DIVISOR = PHASE_TAPS ? PHASE_TAPS : 1;
 constexpr u32 SCATTER_DEPTH = (u32)POSITION_CHANNELS * PHASE_TAPS;
 
@@ -195,7 +195,7 @@ struct PixelColumns {
     }
 };
 
-// The weight as scatter multiplies it: a row for each image channel, k over output channels and taps.
+// The weight as an operand of scatter: a row for each image channel, k over output channels and taps.
 struct WeightRows {
     const real *weight; // of the group
 
@@ -236,7 +236,7 @@ template <u32 VOLUME> struct AllPixels {
     static __device__ __forceinline__ u32 at(u32 n) { return n; }
 };
 
-// A row for each channel of the positions, k over samples and positions.
+// Positions as an operand: a row for each channel, k over samples and positions.
 struct PositionRows {
     const real *positions; // of the group
 
@@ -264,7 +264,7 @@ struct PositionRows {
     }
 };
 
-// A side that is written: a row for each of COUNT channels of VOLUME pixels, a column for each of so many pixels of each sample.
+// A side that is written: a row for each of COUNT channels of VOLUME pixels, a column for each of the `Pixels` of each sample.
 template <u32 COUNT, u32 VOLUME, class Pixels> struct Map {
     real *group;
     const real *biases; // of the group
@@ -289,7 +289,7 @@ template <u32 COUNT, u32 VOLUME, class Pixels> struct Map {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
-// Elements are real, or float where they are parts of a sum.
+// Elements are real, or float if they are parts of a sum.
 template <class Element> struct Weight {
     Element *group;
 
@@ -342,9 +342,9 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 
 #elif PASS == WEIGH
 
-// Products that are added up by themselves before they join the total: of millions, too many digits would be lost.
+// Products that are summed by themselves before they join the total: a sum of millions would lose too many digits.
 constexpr u32 PORTION = 4096;
-// The products of a part: from which on, and up to which.
+// The products of a part: the first one, and the one after the last.
 constexpr u32 PRODUCTS = (u32)BATCH * POSITION_VOLUME;
 static __device__ __forceinline__ u32 begin(u32 part) { return part * PART; }
 static __device__ __forceinline__ u32 end(u32 part) { return part + 1 < PARTS ? (part + 1) * PART : PRODUCTS; }
@@ -383,7 +383,7 @@ static __device__ __forceinline__ void sum_parts(const float *partial, real *wei
 
 #else
 
-// The sum over samples and VOLUME pixels of a channel, of so many: a block for each.
+// Computes the sum over samples and VOLUME pixels of one of CHANNELS channels. Grid: a block for each.
 template <u32 CHANNELS, u32 VOLUME>
 static __device__ __forceinline__ void channel_sums(const real *map, float *scratch, real *sums) {
     const u64 channel = blockIdx.x;

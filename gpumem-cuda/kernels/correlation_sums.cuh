@@ -1,5 +1,5 @@
-// What is no product of correlation.cuh, whose constants these are: gather, scatter and weigh where C is 1, sums of channels, and sums
-// of parts.
+// Sums of correlation.cuh that are not matrix products: gather, scatter and weigh if C is 1, sums of channels, and sums of parts. The constants are
+// those of correlation.cuh.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -11,7 +11,7 @@ template <class Element> static __device__ __forceinline__ void finish(float sum
 #endif
 }
 
-// Element `i` of a side that is written element by element, in the order that they lie in.
+// Element `i` of a side that is written element by element, in its stored order.
 template <class Side> struct Written {
     u32 b, channel, pixel;
     u64 at;
@@ -86,7 +86,7 @@ static __device__ __forceinline__ void scatter(const real *positions, const real
 #elif PASS == WEIGH
 
 #ifdef EXCHANGED
-// A thread for each of 32 output channels and of 8 products at a time.
+// Grid: a thread for each of 32 output channels and of 8 products at a time.
 static __device__ __forceinline__ void
 weigh(const real *images, const real *positions, float *partial, Total *weight) {
     __shared__ float scratch[8][32];
@@ -178,12 +178,12 @@ template <u64 COUNT> static __device__ __forceinline__ void sum_parts(const floa
 
 constexpr u32 SUM_THREADS = 512;
 
-// Room for a sum of each thread.
+// Shared memory for the sums of each thread.
 struct ChannelScratch {
     float at[SUM_THREADS * VECTOR];
 };
 
-// The sums over samples and pixels of a side whose channels lie side by side: a block for each TILE_N channels (x) and part (y).
+// Computes the sums over samples and pixels of a side with channels last. Grid: a block for each TILE_N channels (x) and part (y).
 template <class Side, class Sum>
 static __device__ __forceinline__ void channel_sums(const real *map, ChannelScratch &scratch, Sum *sums) {
     constexpr u32 CHANNELS = GROUPS * Side::CHANNELS, RUN_LENGTH = Side::TOGETHER ? VECTOR : 1;
@@ -212,7 +212,7 @@ static __device__ __forceinline__ void channel_sums(const real *map, ChannelScra
     }
 #pragma unroll
     for (int i = 0; i < RUN_LENGTH; i++) scratch.at[threadIdx.x * RUN_LENGTH + i] = sum[i];
-    // Lines are TILE_N numbers each: halves of them are added until one is left.
+    // Lines have TILE_N numbers each. Halves of them are added until one is left.
 #pragma unroll
     for (u32 left = LINES / 2; left > 0; left /= 2) {
         __syncthreads();
@@ -234,7 +234,7 @@ struct ChannelScratch {
     float at[32];
 };
 
-// The sums over samples and pixels of a side: a block for each channel.
+// Computes the sums over samples and pixels of a side. Grid: a block for each channel.
 template <class Side> static __device__ __forceinline__ void channel_sums(const real *map, ChannelScratch &scratch, Total *sums) {
     const real *plane = map + blockIdx.x * (u64)Side::CHANNEL;
     constexpr u32 RUN_LENGTH = Side::DENSE && Side::AREA % 4 == 0 ? 4 : 1, RUNS = Side::AREA / RUN_LENGTH;

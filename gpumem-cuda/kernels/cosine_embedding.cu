@@ -1,16 +1,16 @@
-// How far two vectors x and y point apart, and the gradients of that, which may overwrite them. A block for each pair.
+// Cosine embedding loss of two vectors x and y, and its gradients, which may overwrite them. Grid: a block for each pair.
 //
 // LENGTH   elements of a vector
-// MARGIN   the cosine below which vectors that do not belong together have no loss
-// GRADIENT_X, GRADIENT_Y  whether there is a gradient
-// ADD_X, ADD_Y  whether it is added to what is there, which is not where the vector is
-// DIVISOR  what the sum of the terms is divided by
-// WEIGHT   what loss and gradients are multiplied with
+// MARGIN   the cosine below which a pair with target -1 has no loss
+// GRADIENT_X, GRADIENT_Y  1 if a gradient is wanted
+// ADD_X, ADD_Y  1 if it is added to its tensor (+=), which is not that of the vector; 0 if it overwrites it
+// DIVISOR  divisor of the sum of terms
+// WEIGHT   factor of loss and gradients
 //
 // c = x y / sqrt(m(x) m(y)), m(x) = x x + 1e-12
 // target 1: 1 - c; target -1: max(0, c - MARGIN); any other: 0
 //
-// The loss scale of the state multiplies the gradients, not the loss. Terms go to the workspace.
+// The loss scale of the state multiplies the gradients, not the loss. Terms are written to the workspace.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
@@ -28,10 +28,10 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, cons
     product = block_sum(product, scratch);
     own = block_sum(own, scratch) + 1e-12f;
     other = block_sum(other, scratch) + 1e-12f;
-    // Each root for itself: the product of two small squares would vanish.
+    // Separate roots, because the product of two small squares would underflow.
     const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = target[blockIdx.x];
     constexpr float margin = (float)(MARGIN);
-    // What is not below the margin may be NaN. At the margin the slope is 1, as PyTorch's clamp has it.
+    // A cosine that is not below the margin may be NaN. At the margin the slope is 1, as in PyTorch's clamp.
     const bool is_apart = t == -1.0f && !(cosine < margin);
     const float of_term = OF_TERM(blockIdx.x);
     if (threadIdx.x == 0) terms[blockIdx.x] = of_term * (t == 1.0f ? 1.0f - cosine : is_apart ? cosine - margin : 0.0f);

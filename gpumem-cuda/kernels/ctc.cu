@@ -1,40 +1,40 @@
-// Connectionist temporal classification, and its gradient, which may overwrite what it measures. A block for each sample.
+// Connectionist temporal classification loss (CTC) and its gradient, which may overwrite x. Grid: a block for each sample.
 //
-// STEPS    steps of a sequence
-// CLASSES  classes of each
+// STEPS    time steps of a sequence
+// CLASSES  classes of each time step
 // LABELS   labels of the longest target
 // BLANK    the class between labels
-// LENGTHS  whether each sample says how many of its steps count
-// ZERO_INFINITY  whether an infinite loss counts as none
-// AVERAGES whether a sample's loss is divided by the labels of its target, at least 1
-// GRADIENT whether there is a gradient
-// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it, which is not where x is
-// DIVISOR  what the sum of the terms is divided by
-// WEIGHT   what loss and gradient are multiplied with
+// LENGTHS  1 if each sample has the number of its time steps that count
+// ZERO_INFINITY  1 if an infinite loss counts as 0
+// AVERAGES 1 if a sample's loss is divided by the labels of its target, at least 1
+// GRADIENT 1 if the gradient is wanted
+// ADD      1 if the gradient is added to its tensor (+=), which is not that of x; 0 if it overwrites it
+// DIVISOR  divisor of the sum of terms
+// WEIGHT   factor of loss and gradient
 //
-// A target of n labels has 2 n + 1 states: a blank, and behind it each label with another blank.
+// A target of n labels has 2 n + 1 states: a blank, then each label followed by another blank.
 //
 // a[t, s] = x[t, s] + log sum of exp(a[t - 1, s']) over s' = s, s - 1, and s - 2 where that is another label
 // b[t, s] = log sum of exp(b[t + 1, s'] + x[t + 1, s']) over s' = s, s + 1, and s + 2 where that is another label
 // loss    = -log(exp(a[STEPS - 1, 2 n]) + exp(a[STEPS - 1, 2 n - 1]))
 // dx[t, c] = exp(x[t, c]) - share of the states of class c in the sum over s of exp(a[t, s] + b[t, s])
 //
-// Each row of a and of b is less its largest element, so that numbers stay small where they matter. What several states of one class
-// have is added up by the thread of the first of them, in order, so that every run gives the same.
+// The largest element is subtracted from each row of a and of b, so that relevant numbers stay small. The shares of several states of one class are
+// added up by the thread of the first state, in order, so that every run gives the same result.
 //
-// The loss scale of the state multiplies the gradient, not the loss. Terms go to the workspace.
+// The loss scale of the state multiplies the gradient, not the loss. Terms are written to the workspace.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
 
 // States of the longest target: elements of a row.
 constexpr u64 STATES = 2 * (u64)(LABELS) + 1;
-// Rows of a, two of b + x, and one that says of each label where it comes next, and whether it came before.
+// Rows of a, two of b + x, and one with the next occurrence of each label, and whether it is the first.
 constexpr u64 ROWS_OF_SAMPLE = (u64)(STEPS) + 3;
 
 static __device__ __forceinline__ float none() { return -__int_as_float(0x7f800000); }
 
-// The log of the sum of exp. None of all is none; NaN stays.
+// Returns the log of a sum of exponentials. If all are -infinity, so is the result; NaN stays.
 static __device__ __forceinline__ float log_sum(float a, float b, float c) {
     const float largest = fmaxf(a, fmaxf(b, c));
     if (largest == none()) return a + b + c;
@@ -48,11 +48,11 @@ struct Target {
 
     __device__ __forceinline__ u64 states() const { return 2 * count + 1; }
     __device__ __forceinline__ u32 at(u64 s) const { return s % 2 ? labels[s / 2] : (u32)(BLANK); }
-    // Whether a way may leave out the blank in front of this state.
+    // True if a path may skip the blank before this state.
     __device__ __forceinline__ bool skips(u64 s) const { return s % 2 && s > 1 && labels[s / 2] != labels[s / 2 - 1]; }
 };
 
-// The target up to its end, in every thread.
+// Returns the target up to its end, in every thread.
 static __device__ __forceinline__ Target target_of(const u32 *labels, float *scratch) {
     u64 end = LABELS;
     for (u64 i = threadIdx.x; i < end; i += blockDim.x)
@@ -60,7 +60,7 @@ static __device__ __forceinline__ Target target_of(const u32 *labels, float *scr
     return Target{labels, (u64)-block_max(-(float)end, scratch)};
 }
 
-// Takes its largest element off a row, if any way comes by there: each thread off what it wrote. Returns what was taken off.
+// Subtracts the largest element from a row, unless that is -infinity, each thread from the elements that it wrote. Returns what was subtracted.
 static __device__ __forceinline__ float lower(float *row, u64 states, float own, float *scratch) {
     const float largest = block_max(own, scratch);
     if (largest == none()) return 0.0f;
@@ -68,7 +68,7 @@ static __device__ __forceinline__ float lower(float *row, u64 states, float own,
     return largest;
 }
 
-// The loss, in every thread, and the rows of a.
+// Returns the loss, in every thread, and computes the rows of a.
 static __device__ __forceinline__ float loss_of(const Target &target, u64 steps, const real *x, float *rows, float *scratch) {
     const u64 states = target.states();
     if (steps == 0) return states == 1 ? 0.0f : -none();
@@ -91,7 +91,7 @@ static __device__ __forceinline__ float loss_of(const Target &target, u64 steps,
 }
 
 #if GRADIENT
-// What comes next of the label of each, and whether it is the first of its kind.
+// Finds the next occurrence of each label, and whether it is the first.
 static __device__ __forceinline__ void link(const Target &target, u32 *following, u32 *is_first) {
     for (u64 i = threadIdx.x; i < target.count; i += blockDim.x) {
         u64 next = i + 1, before = 0;
@@ -131,7 +131,7 @@ static __device__ __forceinline__ void gradient_of(const Target &target, u64 ste
         }
         const float whole = 1.0f / block_sum(all, scratch);
         blanks = block_sum(blanks, scratch);
-        // What becomes of the class of state s, of which others hold nothing: in place of the share.
+        // Puts the gradient of the class of state s, which no other state writes, in the place of its share.
         const auto put = [&](u64 s, float share) {
             const u32 c = target.at(s);
             const float gradient = (expf(widen(numbers[c])) - share * whole) * scale;

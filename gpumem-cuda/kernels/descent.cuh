@@ -1,13 +1,13 @@
-// What updates take from the state beside what their rule needs: the learning rate, and what is done to gradients first.
+// The learning rate of updates, and the scaling and clipping of gradients before their rule.
 //
-// SCHEDULED   where the rate changes from step to step: the first loss of a step has computed it, see schedule.cuh
-// CLIP_NORM   where gradients are multiplied with what norm.cu has left in the state
-// CLIP_VALUE  where each of their elements is kept between this and its negative
-// WIDE        where gradients are f32, whatever weights are: sums over the parts of a batch
+// SCHEDULED   given if the learning rate changes from step to step: the first loss of a step has computed it, see schedule.cuh
+// CLIP_NORM   given if gradients are multiplied by the factor that norm.cu has stored in the state
+// CLIP_VALUE  given if each element is clamped between this and its negative
+// WIDE        given if gradients are f32 for weights of any format: sums over micro-batches
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// What the gradient of a weight of REAL elements is made of.
+// Number format of the gradient of a weight with REAL elements.
 #ifdef WIDE
 typedef float Slope;
 #else
@@ -22,9 +22,9 @@ static __device__ __forceinline__ float rate_of(const u32 *state) {
 #endif
 }
 
-// Makes an element of a gradient what the rule is given. Gradients carry the loss scale.
+// Turns an element of a gradient into the input of the rule. Gradients are multiplied by the loss scale.
 struct Gradients {
-    // One over the loss scale: that is a power of two, but where a user says otherwise.
+    // One over the loss scale, which is a power of two unless a user sets another.
     float inverse;
 #ifdef CLIP_NORM
     float factor;
@@ -37,7 +37,7 @@ struct Gradients {
 #endif
 #ifdef CLIP_VALUE
         constexpr float LARGEST = (float)(CLIP_VALUE);
-        // What is no number stays none.
+        // NaN stays NaN.
         g = g > LARGEST ? LARGEST : g < -LARGEST ? -LARGEST : g;
 #endif
         return g;

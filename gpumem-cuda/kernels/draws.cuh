@@ -1,8 +1,8 @@
-// The random words of the elements of a piece.
+// Random words of the elements of a pack (piece).
 //
 // Needs piece.cuh. No include guard: the tests include it once for each kernel they compile.
 
-// The word of one draw.
+// Returns the word of one draw.
 static __device__ __forceinline__ u32 drop_word(const Draws &draws, u64 index) {
     u32 words[4];
     drop_words(draws, index / 4, words);
@@ -10,7 +10,7 @@ static __device__ __forceinline__ u32 drop_word(const Draws &draws, u64 index) {
     return index & 2 ? high : low;
 }
 
-// The words of the elements from `first` on, of which `shared` neighbours have one: a constant.
+// Computes the words of the elements from `first` on. `shared` neighbours, a constant, have one word.
 template <class Index>
 static __device__ __forceinline__ void piece_words(const Draws &draws, u64 shared, Index first, u32 words[PIECE]) {
     if (shared == 1) {
@@ -23,7 +23,7 @@ static __device__ __forceinline__ void piece_words(const Draws &draws, u64 share
     u32 word = drop_word(draws, first / share);
 #pragma unroll
     for (int e = 0; e < PIECE; e++) {
-        // Where that is a whole number of pieces, the piece has one draw.
+        // If `shared` is a multiple of PIECE, the pack has one draw.
         if (shared % PIECE != 0 && e > 0 && (first + e) % share == 0) word = drop_word(draws, (first + e) / share);
         words[e] = word;
     }

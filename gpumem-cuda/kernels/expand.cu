@@ -1,9 +1,9 @@
-// What is the same for all samples, for each of them.
+// Repeats one sample for the whole batch. Grid: a thread for each element.
 //
 // COUNT  elements of all samples
-// LENGTH elements of one
+// LENGTH elements of one sample
 //
-// y[s, i] = x[i]
+// y[s, i] = x[i], which overwrites y
 #include "base.cuh"
 #include "real.cuh"
 

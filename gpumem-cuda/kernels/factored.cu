@@ -1,26 +1,26 @@
-// Updates of parameters of which an optimizer keeps the means of rows and columns: Adafactor. Each launch works on one parameter or on
-// many, and goes on from what the one before it has left in their scratch memory:
+// Updates with factored second moments, the means of rows and columns: Adafactor. Each launch works on one parameter or on many, and continues from
+// the results that earlier launches have stored in their scratch memory:
 //
 // factored_rows      the means of rows
-// factored_columns   the means of columns; of more rows than a strip has, what each strip adds up to
-// factored_means     where there are several strips, the means of columns, and of each matrix the mean of the means of rows
-// factored_squares   what the squares of weights and of changes add up to, in pieces
-// factored_totals    their sums, and what changes are multiplied with
-// factored_update    the weights
+// factored_columns   the means of columns; with more rows than a strip has, the sum of each strip
+// factored_means     the means of columns if there are several strips, and the mean of each matrix's means of rows
+// factored_squares   sums of squares of weights and of changes, in pieces
+// factored_totals    the totals, and the factor of changes
+// factored_update    updates the weights
 //
 // All sums are made in an order that depends on shapes alone.
 //
 // MIXED        see optimizer.cu
-// MOMENT_REAL  what means are made of: a type, as REAL is
-// VALUES       the numbers of the rule, in the order of gpumem_core::train::optim
+// MOMENT_REAL  number format of the means: a type, as REAL is
+// VALUES       the hyperparameters of the rule, in the order of gpumem_core::train::optim
 // GROUPS       see optimizer.cu
 // SCHEDULED, CLIP_NORM, CLIP_VALUE, WIDE  see descent.cuh
-// STRIP        rows that are added up at once for the means of columns
-// FIELDS, MOST see many.cuh. Of each parameter a launch says what `Field` lists; its number for all, whether this is the end of the step
+// STRIP        rows that are summed at once for the means of columns
+// FIELDS, MOST see many.cuh. A launch has for each parameter the words of `Field`; its number for all is 1 if it ends the step
 //
-// A parameter is [outer, height, width, inner]: matrices of height times width, the elements of `inner` of which take turns, as those
-// of a weight with its channels last do. The means of rows are [outer, inner, height], those of columns [outer, inner, width]; but where
-// they are as many as the elements, they lie as these do. A vector has its length as height, and no columns.
+// A parameter is [outer, height, width, inner]: matrices of height times width, of which `inner` are interleaved, as in a weight with channels
+// last. The means of rows are [outer, inner, height], those of columns [outer, inner, width]. If there are as many means as elements, they have the
+// order of the elements. A vector has its length as height, and no columns.
 #include "base.cuh"
 #include "real.cuh"
 #include "advance.cuh"
@@ -33,8 +33,8 @@ constexpr u32 NONE = 0xffffffffu, THREADS = 256;
 
 constexpr double values[8] = VALUES;
 
-// The words of a parameter. Tensors begin so many units of 256 bytes behind the pointer of their name; columns that there are none of are
-// NONE. SCRATCH counts numbers. LANES are logarithms: of the threads that work on a row, on a column in a strip, and on a matrix's mean.
+// The words of a parameter. Tensors are given by their distances from the pointers of their names, in units of 256 bytes; NONE for missing columns.
+// SCRATCH counts numbers. LANES are logarithms of the numbers of threads for a row, for a column in a strip, and for a matrix's mean.
 enum Field { FIRST, WEIGHTS, GRADIENTS, ROWS_AT, COLUMNS_AT, SCRATCH, OUTER, HEIGHT, WIDTH, INNER, LANES, MASTERS };
 
 #if MIXED
@@ -43,7 +43,7 @@ constexpr u32 OF_GROUPS = MASTERS + 1;
 constexpr u32 OF_GROUPS = MASTERS;
 #endif
 
-// What a launch is given.
+// The arguments of a launch.
 template <u32 LIMIT> struct Given {
     char *weights, *masters;
     const char *gradients;
@@ -53,7 +53,7 @@ template <u32 LIMIT> struct Given {
     const Tensors<LIMIT> &tensors;
 };
 
-// A parameter, and where its block is among those that work on it.
+// A parameter, and the index of this block among those that work on it.
 struct Parameter {
     u32 height, width, inner, lanes;
     u64 outer, block, elements;
@@ -115,18 +115,18 @@ static __device__ __forceinline__ void with_elements(const Given<LIMIT> &given, 
     with((real *)w, master, (const Slope *)dw);
 }
 
-// The share of the gradient that enters the means, and the most that the rate may be: see corrections.cuh.
+// Returns the share of the gradient that enters the means, or the upper limit of the learning rate: see corrections.cuh.
 static __device__ __forceinline__ float correction(const u32 *state, u32 which) { return from_bits(state[STATE_CORRECTIONS + which]); }
 
 static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }
 
-// Moves a mean towards another one by the step's share of the way.
+// Moves a mean towards another value by the step's share.
 static __device__ __forceinline__ void approach(Moment &mean, float towards, const u32 *state) {
     const float old = widen(mean);
     narrow(old + correction(state, 0) * (towards - old), &mean);
 }
 
-// The sum over `count` threads of the block that are `apart` from each other, in the first of them.
+// Returns the sum over `count` threads of the block that are `apart` from each other, in the first of them.
 static __device__ __forceinline__ float sum_of(float x, u32 lane, u32 count, u32 apart, float *shared) {
     __syncthreads();
     shared[threadIdx.x] = x;
@@ -137,8 +137,8 @@ static __device__ __forceinline__ float sum_of(float x, u32 lane, u32 count, u32
     return shared[threadIdx.x];
 }
 
-// Adds the squares of gradients from `first` on to `end` that are `step` of a row or column apart, for `with_elements`. Like those below
-// it is a type with its own call: NVRTC 12 takes a lambda of any type for code of the host.
+// Adds the squares of the gradients from `first` to `end`, every `step`-th of a row or column, for `with_elements`. Like those below it is a type
+// with a call operator, because NVRTC 12 takes a generic lambda for host code.
 struct Line {
     u64 from, apart;
     u32 first, end, step;
@@ -159,7 +159,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIM
     const u32 lanes = it.lanes_of(0), lane = threadIdx.x % lanes;
     const u64 row = it.block * (THREADS / lanes) + threadIdx.x / lanes;
     const bool is_there = row < it.outer * it.height * it.inner;
-    // Rows that take turns follow each other.
+    // Interleaved rows are consecutive in this count.
     const u32 k = row % it.inner, h = row / it.inner % it.height;
     const u64 o = row / it.inner / it.height;
     const Gradients gradient = gradients_of(given.state);
@@ -170,7 +170,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void rows(const Given<LIM
     if (is_there && lane == 0) approach(it.row(o, h, k), sum / it.width, given.state);
 }
 
-// Column `at` of a parameter, counted over all matrices in the order of the elements of a row.
+// Updates the mean of column `at` of a parameter, counted over all matrices in the order of the elements of a row.
 static __device__ __forceinline__ void save_column(const Parameter &it, u64 at, float sum, const u32 *state) {
     const u64 turns = (u64)it.width * it.inner;
     const u32 beside = at % turns;
@@ -180,7 +180,7 @@ static __device__ __forceinline__ void save_column(const Parameter &it, u64 at, 
 template <u32 LIMIT> static __device__ __forceinline__ void columns(const Given<LIMIT> &given, float *shared) {
     const u32 p = tensor_of_block(given.tensors);
     const Parameter it = parameter(given, p);
-    // Threads beside each other read columns beside each other.
+    // Neighbouring threads read neighbouring columns.
     const u32 lanes = it.lanes_of(1), many = THREADS / lanes, lane = threadIdx.x / many;
     const u64 all = it.column_count(), blocks = (all + many - 1) / many, turns = (u64)it.width * it.inner;
     const u64 at = it.block % blocks * many + threadIdx.x % many;
@@ -220,7 +220,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void means(const Given<LI
     if (is_there && lane == 0) it.means[matrix] = at_least((float)values[1], sum / it.height);
 }
 
-// What element i changes by, before it is multiplied with anything.
+// Returns the change of element i, before any factor.
 static __device__ __forceinline__ float change(const Parameter &it, u64 i, float gradient) {
     float variance;
     if (it.is_vector) {
@@ -272,7 +272,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void squares(const Given<
     it.squares[2 * it.block + 1] = changes;
 }
 
-// A block for each parameter.
+// Grid: a block for each parameter.
 template <u32 LIMIT> static __device__ __forceinline__ void totals(const Given<LIMIT> &given, float *shared) {
     const Parameter it = parameter(given, tensor_of_block(given.tensors));
     float weights = 0.0f, changes = 0.0f;
@@ -326,7 +326,7 @@ template <u32 LIMIT> static __device__ __forceinline__ void update(const Given<L
     with_elements(given, part.tensor, Step{part, it, gradient, shrink, factor});
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 #define FACTORED(name, work)                                                                                                       \
     KERNEL(name)(char *weights, char *masters, const char *gradients, char *of_rows, char *of_columns, float *scratch, u32 *state, \
                  IN_PLACE Tensors<MOST> tensors) {                                                                                 \

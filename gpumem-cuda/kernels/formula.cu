@@ -1,12 +1,12 @@
-// Formulas of one number that the user wrote, and their derivatives.
+// Elementwise formulas of a user, and their derivatives.
 //
 // COUNT elements
-// TERMS, VALUE  the terms of the formula, `t[0]=x;t[1]=expf(t[0]);`, of which the last is its value
-// SLOPES, SLOPE the same for its derivative, of x and y
+// TERMS, VALUE  number of terms of the formula and the terms, `t[0]=x;t[1]=expf(t[0]);`; the last one is its value
+// SLOPES, SLOPE number and terms of its derivative, a function of x and y
 // ADD   1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // formula:          y = f(x), where y may be x
-// formula_backward: dx = dy * f'(x, y), where dx may be dy; x and y are null where the derivative does not read them
+// formula_backward: dx = dy * f'(x, y), where dx may be dy; x and y are null if the derivative does not read them
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"

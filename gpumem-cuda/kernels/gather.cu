@@ -1,4 +1,4 @@
-// One row of a table for each token.
+// Embedding: a row of a table for each token, and the gradient of the table.
 //
 // TOKENS N, tokens of the whole batch, below 2^32
 // TABLE  V, rows of the table
@@ -10,24 +10,24 @@
 // token [N] of u32; weight, dweight [V, D]; y, dy [N, D]
 //
 // forward:  y[n, :] = weight[token[n], :]; a token beyond the table gives NaN
-// backward: dweight[v, :] = sum of dy[n, :] over the places n whose token is v, in their order; 0 where there is none, or v is PADDING
+// backward: dweight[v, :] = sum of dy[n, :] over the places n whose token is v, in their order; 0 if there is none, or v is PADDING
 //
-// Backward, a block sums ROWS rows of 256 columns in shared memory. It reads all N tokens, 4 N V / ROWS bytes for the whole
-// table and each 256 columns, and lists the places that are its own; then each thread walks the list for one column, with 8
-// loads on their way at a time. Every row of dy is read once, and every row of dweight written once; with ADD, only rows that
-// have a token are read and written. For 16,384 tokens in a table of 50,257 rows, tokens cost 100 MB of reads from the cache
-// for each 256 columns. A token that is n times in the batch takes one block n / 8 waits for memory.
+// Backward, a block sums ROWS rows of 256 columns in shared memory. It reads all N tokens, 4 N V / ROWS bytes for the whole table and each 256
+// columns, and lists the places that are its own; then each thread goes through the list for one column, with 8 loads in flight at a time. Every
+// row of dy is read once, and every row of dweight written once; with ADD, only rows that have a token are read and written. For 16,384 tokens in a
+// table of 50,257 rows, tokens cost 100 MB of reads from the cache for each 256 columns. A token that occurs n times in the batch costs one block n
+// / 8 waits for memory.
 #include "base.cuh"
 #include "real.cuh"
 
-// Elements of 16 bytes, if rows are whole numbers of that.
+// Elements in 16 bytes, if rows consist of whole packs of that.
 constexpr int WIDE = 16 / sizeof(real), PACK = WIDTH % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// A thread for each pack of the output.
+// Grid: a thread for each pack of the output.
 KERNEL(gather)(const u32 *token, const real *weight, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= TOKENS * (WIDTH / PACK)) return;
@@ -43,7 +43,7 @@ KERNEL(gather)(const u32 *token, const real *weight, real *y) {
 }
 
 #define THREADS 256
-// Tokens of a thread in one pass, and the room for places: a pass may add all of its tokens to a list that is half full.
+// Tokens of a thread in one pass, and the capacity of the list: a pass may add all of its tokens to a list that is half full.
 #define EACH 4
 #define ROOM (2 * THREADS * EACH)
 
@@ -54,22 +54,22 @@ KERNEL(gather_backward)(const u32 *token, const real *dy, real *dweight) {
     __shared__ u32 found[THREADS / 32];
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
     const u64 first = (u64)blockIdx.x * ROWS, column = (u64)blockIdx.y * THREADS + thread;
-    // A thread touches the sums of its own column only.
+    // A thread uses the sums of its own column only.
     for (u32 row = 0; row < ROWS; row++) sums[row * THREADS + thread] = 0.0f;
-    // A bit of touched for each row that has a token.
+    // `touched` has a bit for each row that has a token.
     u32 listed = 0, touched = 0;
     for (u64 pass = 0; pass < TOKENS; pass += THREADS * EACH) {
-        // Neighbouring tokens of one thread: the list is in their order.
+        // Each thread has neighbouring tokens, so that the list is in their order.
         u32 own[EACH], count = 0;
         const u64 start = pass + thread * EACH;
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
-            // What lies before the first row becomes a large number.
+            // A row before the first one becomes a large number.
             const u64 row = start + k < TOKENS ? (u64)token[start + k] - first : ROWS;
             own[k] = row < ROWS && first + row < TABLE && first + row != PADDING ? (u32)row : ROWS;
             count += own[k] < ROWS;
         }
-        // How many there are up to this lane, and in each warp.
+        // Counts up to this lane, and in each warp.
         u32 upto = count;
 #pragma unroll
         for (u32 step = 1; step < 32; step *= 2) {

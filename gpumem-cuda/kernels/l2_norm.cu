@@ -1,30 +1,30 @@
-// Elements along an axis over their Euclidean norm.
+// L2 normalisation: elements along an axis divided by their Euclidean norm.
 //
 // OUTER     positions before the axis, in all samples
 // LENGTH    C, length of the axis
 // INNER     positions after the axis
-// WARP_ROWS whether a row is worked on by a warp or by a block
-// EPS       the least that is divided by
+// WARP_ROWS 1 if a warp works on a row, 0 if a block does
+// EPS       the least divisor
 // ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // x, y, dy, dx [OUTER, C, INNER]; norms [OUTER, INNER] of f32
 //
 // forward:  y = x / max(|x|, EPS), where y may be x; norms are |x| and may be absent
-// backward: dx = (dy - y (sum along the axis of dy y)) / |x| where |x| is not below EPS, elsewhere dy / EPS; dx may be dy
+// backward: dx = (dy - y (sum along the axis of dy y)) / |x| if |x| is not below EPS, else dy / EPS; dx may be dy
 //
-// l2_norm_rows, l2_norm_rows_backward: INNER is 1, the elements of a position lie side by side and are read by a warp or a block.
-// l2_norm_maps, l2_norm_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the elements
-// of 32 positions.
+// l2_norm_rows, l2_norm_rows_backward: INNER is 1; the elements of a position are adjacent and are read by a warp or a block. l2_norm_maps,
+// l2_norm_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the elements of 32 positions.
 #include "base.cuh"
 #include "real.cuh"
 #include "rows.cuh"
 
 constexpr float LEAST = EPS;
 
-// Squares of large numbers are infinite, and those of small ones vanish: what a sum of such squares is made again with. 2^70 or its inverse.
+// Returns 1, or the scale with which a sum of squares is recomputed: 2^70 or its inverse. Squares of large numbers overflow, and those of small
+// ones underflow.
 static __device__ __forceinline__ float scale_for(float sum) { return sum > 1e30f ? 8.470329472543003e-22f : sum < 1e-30f ? 1.180591620717411e21f : 1.0f; }
 
-// An element of the gradient, from the sum along the axis.
+// Returns an element of the gradient, from the sum along the axis.
 static __device__ __forceinline__ float slope_of(float dy, float y, float sum, float norm) {
     return norm < LEAST ? dy / LEAST : (dy - y * sum) / norm;
 }
@@ -34,7 +34,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows)(const real *x, real *y, float *norm
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= OUTER) return;
     const Pack *from = (const Pack *)(x + row * LENGTH);
     Pack *to = (Pack *)(y + row * LENGTH);
@@ -47,7 +47,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows)(const real *x, real *y, float *norm
     sum = ROW_SUM(sum);
     float norm = sqrtf(sum);
     const float scale = scale_for(sum);
-    // All threads of a row go this way, or none.
+    // All threads of a row take this branch, or none.
     if (scale != 1.0f) {
         sum = 0.0f;
         for (u32 j = LANE; j < LENGTH / PACK; j += LANES) {
@@ -72,7 +72,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows_backward)(const real *dy, const real
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= OUTER) return;
     const Pack *gradients = (const Pack *)(dy + row * LENGTH), *outputs = (const Pack *)(y + row * LENGTH);
     Pack *to = (Pack *)(dx + row * LENGTH);
@@ -103,7 +103,7 @@ KERNEL(__launch_bounds__(1024) l2_norm_rows_backward)(const real *dy, const real
 KERNEL(__launch_bounds__(1024) l2_norm_maps)(const real *x, real *y, float *norms) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
-    // No thread leaves before the barrier: those without a position have no elements.
+    // No thread leaves before the barrier. Threads without a position have no elements.
     const u32 slice = threadIdx.x >> 5, length = p < OUTER * INNER ? LENGTH : 0;
     float sum = 0.0f;
     for (u32 c = slice; c < length; c += SLICES) sum += widen(x[base + c * INNER]) * widen(x[base + c * INNER]);

@@ -1,46 +1,45 @@
-// Losses, and the gradient that they start from, which may overwrite the logits.
+// Losses, and the gradient that the backward pass starts with, which may overwrite the logits.
 //
 // ROWS     positions: samples times positions of a sample
 // CLASSES  classes, or 1
 // INNER    positions after the class axis; logits are [ROWS / INNER, CLASSES, INNER]
-// PART, TARGETS, FIRST  where the target has more positions than are measured: those of a sample here, those of its target, and the first
-// PITCH, GRADIENT_PITCH  elements from one row of logits, and of their gradient, to the next; CLASSES where there are no gaps
+// PART, TARGETS, FIRST  given if the target has more positions than are measured: positions of a sample here, those of its target, and the first
+// PITCH, GRADIENT_PITCH  elements from one row of logits, and of their gradient, to the next; CLASSES if there are no gaps
 // COUNT    elements of the output
-// GRADIENT whether there is a gradient
-// ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it, which is not where the logits are
-// DIVISOR  what the sum of the terms is divided by
-// WEIGHT   what loss and gradient are multiplied with
-// SUM      1 if the loss is added to its tensor (+=), 0 if it overwrites it: the losses before this one
-// BETAS    where this is a step of Adam's, its two: the updates' corrections are computed here, once
-// CORRECTIONS, VALUES  where the optimizer has others, its rule and numbers: see corrections.cuh
-// SCHEDULE  where the learning rate changes from step to step: see schedule.cuh
+// GRADIENT 1 if the gradient is wanted
+// ADD      1 if the gradient is added to its tensor (+=), which is not that of the logits; 0 if it overwrites it
+// DIVISOR  divisor of the sum of terms
+// WEIGHT   factor of loss and gradient
+// SUM      1 if the loss is added to the losses before it (+=), 0 if it overwrites
+// BETAS    given for a step of Adam: its two decay rates, from which the bias corrections of the updates are computed here, once
+// CORRECTIONS, VALUES  given if the optimizer has others: its rule and hyperparameters, see corrections.cuh
+// SCHEDULE  given if the learning rate changes from step to step: see schedule.cuh
 //
-// Of losses that have such:
+// For some losses:
 //
 // NUMBER   SmoothL1's beta, Huber's delta, the label smoothing e of rows
-// CLASS_WEIGHTS, WEIGHT_SUM  a weight for each class, and their sum. One number alone is for all classes
-// COUNTED  the terms are divided by the weights of the positions that count, not by DIVISOR
+// CLASS_WEIGHTS, WEIGHT_SUM  a weight for each class, or one for all, and the sum of the weights
+// COUNTED  the sum of terms is divided by the weights of the positions that count, not by DIVISOR
 // IGNORED  the target of positions that do not count
-// LIKELIHOOD     the numbers of rows are logarithms of probabilities, not logits
-// PROBABILITIES  the targets of rows are a number for each class, not class indices
+// LIKELIHOOD     rows have logarithms of probabilities, not logits
+// PROBABILITIES  targets of rows are a probability for each class, not class indices
 // LOG_TARGET     the targets are logarithms
-// COUNTED_STEPS, STEP  of each sample only the first lengths[b] of so many steps count, of so many elements each: the others have neither
-//                term nor gradient. A mean is divided by the elements that count, which `divisor` has; it is null for a sum
-// LOSS     the struct that says how it measures elements
-// WEIGHTED the terms are multiplied with numbers of their own: see loss.cuh
-// SUMMED   how many numbers come to what the terms are divided by
+// COUNTED_STEPS, STEP  only the first lengths[b] of COUNTED_STEPS time steps of each sample count, of STEP elements each: the others have neither
+//                term nor gradient. A mean is divided by the number of elements that count, which is in `divisor`; for a sum that is null
+// LOSS     the loss of elements: one of the structs below
+// WEIGHTED terms are weighted one by one: see loss.cuh
+// SUMMED   numbers whose sum is the divisor of the terms
 //
 // The loss scale of the state multiplies the gradient, not the loss.
 //
 // cross_entropy: loss = sum over rows of log(sum(exp(x))) - x[target] / DIVISOR; dx = (softmax(x) - onehot(target)) / DIVISOR
 //                with a share q and a weight w of each class: sum of q w (log(sum(exp(x))) - x); softmax(x) * sum of q w - q w
-//                where q is the target's, smoothed: (1 - e) q + e / CLASSES; of likelihoods sum of -q w x, and -q w
+//                where q is the target's share, smoothed: (1 - e) q + e / CLASSES; with LIKELIHOOD sum of -q w x, and -q w
 // elements:      loss = sum of LOSS::value(x, t) / DIVISOR;                      dx = LOSS::slope(x, t) / DIVISOR
 //
-// The terms go to the workspace and are added up by one block, in the same order in every run. Where there are few elements, that
-// block does all.
+// Terms are written to the workspace and added up by one block, in the same order in every run. For few elements, that block does everything.
 //
-// ring: if there is one, eight words in the memory of the host, to one of which the last term of a training step sends the loss.
+// ring: eight words in host memory, or null. The last term of a training step sends the loss to one of them.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
@@ -53,7 +52,7 @@
 
 static __device__ __forceinline__ void put(float gradient, real *dx) { give<ADD>(gradient, dx); }
 
-// The weight of a class.
+// Returns the weight of a class.
 #ifdef CLASS_WEIGHTS
 static __device__ const float class_weights[] = CLASS_WEIGHTS;
 constexpr double ALL_WEIGHTS = WEIGHT_SUM;
@@ -63,7 +62,7 @@ constexpr double ALL_WEIGHTS = (double)CLASSES;
 static __device__ __forceinline__ float weight_of(u64) { return 1.0f; }
 #endif
 
-// Whether the position with this target counts.
+// True if a position with this target counts.
 static __device__ __forceinline__ bool counts(u32 label) {
 #ifdef IGNORED
     return label != IGNORED;
@@ -72,7 +71,7 @@ static __device__ __forceinline__ bool counts(u32 label) {
 #endif
 }
 
-// Where the target of a row is among those of all samples, and how many there are.
+// Returns the place of a row's target among those of all samples; PLACES is their number.
 #ifdef PART
 static __device__ __forceinline__ u64 place(u64 row) { return row / PART * TARGETS + FIRST + row % PART; }
 constexpr u64 PLACES = ROWS / PART * TARGETS;
@@ -81,7 +80,7 @@ static __device__ __forceinline__ u64 place(u64 row) { return row; }
 constexpr u64 PLACES = ROWS;
 #endif
 
-// What rows are compared with.
+// Type of the targets of rows.
 #ifdef PROBABILITIES
 typedef float row_target;
 constexpr bool HAS_SHARES = true;
@@ -108,7 +107,7 @@ constexpr double NUMBER_OF_LOSS = NUMBER;
 constexpr double NUMBER_OF_LOSS = 0.0;
 #endif
 
-// Whether a row's loss is that of logits and one right class, each class as important as the others.
+// True for cross-entropy of logits and one right class, without class weights.
 #if defined(CLASS_WEIGHTS) || defined(IGNORED)
 constexpr bool PLAIN = false;
 #else
@@ -116,7 +115,7 @@ constexpr bool PLAIN = NUMBER_OF_LOSS == 0.0 && !IS_LIKELIHOOD && !HAS_SHARES;
 #endif
 constexpr float SMOOTHING = (float)NUMBER_OF_LOSS, SHARE = (float)(NUMBER_OF_LOSS / (double)CLASSES);
 
-// Elements of 16 bytes, if all rows begin at a multiple of that and lie in one piece.
+// Elements in 16 bytes, if all rows begin at a multiple of that and are contiguous.
 constexpr int WIDE = 16 / sizeof(real), PACK = INNER == 1 && PITCH % WIDE == 0 && GRADIENT_PITCH % WIDE == 0 ? WIDE : 1;
 // Classes in whole packs.
 constexpr u64 WHOLE = CLASSES / PACK * PACK;
@@ -125,17 +124,17 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// e to the power of x. A row takes as long as its instructions: this has few, and none that is slower for small results.
+// Returns e to the power of x. The time of a row is that of its instructions: this has few, and none that is slower for small results.
 static __device__ __forceinline__ float exponential(float x) { return exp2f(x * 1.4426950408889634f); }
 
-// The largest number that a thread has seen, and the sum of exp(x - largest) over all of them: of -INFINITY alone it is 0, and NaN stays.
+// The largest number that a thread has read, and the sum of exp(x - largest) over all of them: for -INFINITY alone it is 0, and NaN stays.
 struct Sum {
     float largest, sum;
 
-    // What is taken from all numbers.
+    // Returns the number that is subtracted from all others.
     __device__ __forceinline__ static float base(float largest) { return largest == -__int_as_float(0x7f800000) ? 0.0f : largest; }
 
-    // MANY numbers, after which the sum refers to the largest so far.
+    // Adds MANY numbers. The sum then refers to the largest so far.
     template <int MANY> __device__ __forceinline__ void add(const real *from) {
         float most = largest;
 #pragma unroll
@@ -148,7 +147,7 @@ struct Sum {
     }
 };
 
-// Those who work on a row: a block, or a warp of one.
+// The threads that work on a row: a block, or a warp of one.
 struct OfBlock {
     u32 thread, threads;
     float *scratch;
@@ -166,7 +165,7 @@ struct OfWarp {
     __device__ __forceinline__ void wait() const { __syncwarp(); }
 };
 
-// The term of a row, in each of them, and its gradient. Rows of thousands of classes are read by all of them together, twice.
+// Returns the term of a row, in each thread, and computes its gradient. All threads read rows of thousands of classes together, twice.
 template <class All>
 static __device__ __forceinline__ float row_term(const All &all, u64 row, const real *x, const row_target *target, const u32 *state,
                                                  float divisor, real *dx, float of_term = 1.0f) {
@@ -176,7 +175,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     // Targets have no gaps.
     const float *shares = target + place(row) / INNER * (u64)(CLASSES * INNER) + row % INNER;
     constexpr bool is_counted = true;
-    // What class c has of the target.
+    // Returns the share of class c in the target.
     const auto hit = [&](u64 c) { return shares[c * INNER]; };
 #else
     const u64 label = target[place(row)];
@@ -185,7 +184,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     const auto hit = [&](u64 c) { return (u32)c == (u32)label ? 1.0f : 0.0f; };
 #endif
     const auto share = [&](u64 c) { return ((1.0f - SMOOTHING) * hit(c) + SHARE) * weight_of(c); };
-    // All shares, and all shares times logits, as far as they are not those of the one right class.
+    // Sums of all shares, and of all shares times logits, without those of the one right class.
     float mass = 0.0f, spread = 0.0f;
     const auto look = [&](u64 c, real x) {
         const float each = HAS_SHARES ? share(c) : SHARE * weight_of(c);
@@ -211,7 +210,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
     if (HAS_SHARES) mass = all.sum(mass);
     if (HAS_SHARES || SMOOTHING != 0.0f) spread = all.sum(spread);
 #ifndef PROBABILITIES
-    // Read before the gradient takes its place.
+    // Read before the gradient overwrites it.
     const float right = is_counted ? widen(logits[label * INNER]) : 0.0f;
     const float own_share = PLAIN ? 1.0f : is_counted ? (1.0f - SMOOTHING) * weight_of(label) : 0.0f;
     mass = own_share + SMOOTHING * (float)(ALL_WEIGHTS / (double)CLASSES);
@@ -223,7 +222,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 #if GRADIENT
     const float scale = of_term * factor(state) / divisor, inverse = 1.0f / sum;
     real *gradient = dx + row / INNER * (u64)(INNER == 1 ? GRADIENT_PITCH : CLASSES * INNER) + row % INNER;
-    // That of class c, where the logit x was and `to` is.
+    // Computes the gradient of class c, whose logit is x, at `to`.
     const auto give = [&](u64 c, real x, real *to) {
         const float p = IS_LIKELIHOOD ? 0.0f : exponential(widen(x) - largest) * inverse;
         const float slope = PLAIN ? p - hit(c) : p * mass - share(c);
@@ -250,7 +249,7 @@ static __device__ __forceinline__ float row_term(const All &all, u64 row, const 
 }
 
 #ifdef COUNTED_STEPS
-// How many elements count, of whole batches of COUNT elements.
+// Counts the elements that count, in whole batches of COUNT elements.
 KERNEL(__launch_bounds__(1024) loss_divisor_of_steps)(const u32 *lengths, float *divisor) {
     __shared__ float scratch[32];
     float sum = 0.0f;
@@ -260,35 +259,35 @@ KERNEL(__launch_bounds__(1024) loss_divisor_of_steps)(const u32 *lengths, float 
 }
 #endif
 
-// COUNTS_TARGETS: the divisor is what the targets come to, and not what a mask or lengths do.
+// COUNTS_TARGETS: the divisor comes from the targets, not from a mask or lengths.
 #undef COUNTS_TARGETS
 #if defined(COUNTED) && !defined(WEIGHTED) && !defined(COUNTED_STEPS)
 #define COUNTS_TARGETS
 #endif
 
 #ifdef COUNTS_TARGETS
-// The weights of all positions that count, in every thread of one block.
+// Returns the weights of all positions that count, in every thread of one block.
 static __device__ __forceinline__ float sum_of_weights(const u32 *target, float *scratch) {
     float sum = 0.0f;
     for (u64 row = threadIdx.x; row < PLACES; row += blockDim.x) sum += counts(target[row]) ? weight_of(target[row]) : 0.0f;
     return block_sum(sum, scratch);
 }
 
-// What all rows are divided by, before them.
+// Computes the divisor of all rows, before them.
 KERNEL(__launch_bounds__(1024) loss_divisor)(const u32 *target, float *divisor) {
     __shared__ float scratch[32];
     const float sum = sum_of_weights(target, scratch);
     if (threadIdx.x == 0) divisor[0] = sum;
 }
 
-// A block for each row, with that divisor.
+// Grid: a block for each row, with that divisor.
 KERNEL(__launch_bounds__(1024) cross_entropy_rows_counted)(const real *x, const u32 *target, const u32 *state, real *dx, float *row_loss, const float *divisor) {
     __shared__ float scratch[32];
     const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, divisor[0], dx);
     if (threadIdx.x == 0) row_loss[blockIdx.x] = term;
 }
 #else
-// A block for each row.
+// Grid: a block for each row.
 KERNEL(__launch_bounds__(1024) cross_entropy_rows)(const real *x, const row_target *target, const u32 *state, real *dx, float *row_loss) {
     __shared__ float scratch[32];
     const float term = row_term(OfBlock{threadIdx.x, blockDim.x, scratch}, blockIdx.x, x, target, state, (float)(DIVISOR), dx);
@@ -296,7 +295,7 @@ KERNEL(__launch_bounds__(1024) cross_entropy_rows)(const real *x, const row_targ
 }
 #endif
 
-// Losses of elements: the term of x and the target t, and its slope. `weight` is that of the class.
+// Losses of elements: the term of x and target t, and its slope. `weight` is that of the class.
 struct Mse {
     static __device__ __forceinline__ float value(float x, float t, float) { return (x - t) * (x - t); }
     static __device__ __forceinline__ float slope(float x, float t, float) { return 2.0f * (x - t); }
@@ -313,7 +312,7 @@ struct Mean {
     static __device__ __forceinline__ float slope(float, float, float) { return 1.0f; }
 };
 
-// 0 and NaN stay.
+// Returns the sign. 0 and NaN stay.
 static __device__ __forceinline__ float sign(float d) { return d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d; }
 
 struct L1 {
@@ -364,7 +363,7 @@ struct KlDiv {
     static __device__ __forceinline__ float slope(float, float t, float) { return HAS_LOGARITHMS ? -expf(t) : -t; }
 };
 
-// What says which elements count, and what a mean is divided by then: further arguments of the kernels of elements.
+// Further arguments of the kernels of elements: which elements count, and the divisor of a mean.
 #undef COUNTS_ARGUMENTS
 #undef COUNTS
 #ifdef COUNTED_STEPS
@@ -386,7 +385,7 @@ struct Counts {
 #define COUNTS {}
 #endif
 
-// Element i, and its gradient.
+// Returns the term of element i, and computes its gradient.
 template <class Loss>
 static __device__ __forceinline__ float term_of(u64 i, const real *x, const float *target, const u32 *state, real *dx, const Counts &counts) {
     if (!counts.has(i)) {
@@ -403,7 +402,7 @@ static __device__ __forceinline__ float term_of(u64 i, const real *x, const floa
     return value;
 }
 
-// The terms of a block, over elements a stride of all blocks apart.
+// Returns the terms of a block, over elements a stride of all blocks apart.
 template <class Loss>
 static __device__ __forceinline__ float terms_of_block(const real *x, const float *target, const u32 *state, real *dx, float *scratch,
                                                        const Counts &counts) {
@@ -413,7 +412,7 @@ static __device__ __forceinline__ float terms_of_block(const real *x, const floa
     return block_sum(sum, scratch);
 }
 
-// All terms, in one block, of 32 times 256 elements at most: added up in the order in which many blocks of 256 threads do it.
+// Returns the sum of all terms, in one block, of up to 32 times 256 elements. The order of summation is that of many blocks of 256 threads.
 // `scratch` has 288 floats of shared memory.
 template <class Loss>
 static __device__ __forceinline__ float all_terms(const real *x, const float *target, const u32 *state, real *dx, float *scratch) {
@@ -461,7 +460,7 @@ KERNEL(elements_partial)(const real *x, const float *target, const u32 *state, r
 #endif
 
 #ifdef WEIGHTED
-// A block for each row, whose term is multiplied with a number of its own.
+// Weighted terms of rows. Grid: a block for each row.
 KERNEL(__launch_bounds__(1024) weighted_rows)
 (const real *x, const row_target *target, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *row_loss) {
     __shared__ float scratch[32];
@@ -471,7 +470,7 @@ KERNEL(__launch_bounds__(1024) weighted_rows)
 }
 
 #ifdef LOSS
-// Elements, each with a number of its own, in partial sums of 256 blocks.
+// Weighted terms of elements, in partial sums of 256 blocks.
 KERNEL(weighted_elements)(const real *x, const float *target, const u32 *state, real *dx WEIGHTS_PARAMETERS, float *partial) {
     __shared__ float scratch[32];
     float sum = 0.0f;
@@ -490,7 +489,7 @@ KERNEL(weighted_elements)(const real *x, const float *target, const u32 *state, 
 #endif
 
 #ifdef SUMMED
-// The divisor of all terms, in one block: the sum of SUMMED numbers.
+// Computes the divisor of all terms, in one block: the sum of SUMMED numbers.
 KERNEL(__launch_bounds__(1024) sum_of_numbers)(const float *numbers, float *divisor) {
     __shared__ float scratch[32];
     float sum = 0.0f;
@@ -503,23 +502,23 @@ KERNEL(__launch_bounds__(1024) sum_of_numbers)(const float *numbers, float *divi
 // Words of the ring: session/losses.rs.
 constexpr u32 RING = 8;
 
-// Sends a loss to the host, by one thread: its bits below the number of the step. Steps are numbered from 1 on by a count of their
-// own, since one that is skipped does not count in the state's other. A word of 64 bits is written whole, so the host never sees the
-// number of one step beside the loss of another.
+// Sends a loss to the host, by one thread: its bits in the lower half of a word, the number of the step in the upper half. Steps are numbered from
+// 1 on by a separate count, since the state's step count leaves out skipped steps. A 64-bit word is written at once, so the host never sees the
+// number of one step with the loss of another.
 static __device__ __forceinline__ void send(float loss, volatile u64 *ring, u32 *state) {
     const u32 number = ++state[STATE_LOSSES];
     ring[number % RING] = (u64)number << 32 | bits_of(loss);
-    // The host has it before anything behind this launch begins.
+    // The host has the loss before any work after this launch begins.
     __threadfence_system();
 }
 
-// The end, by one block: the sum of all terms over the divisor, times WEIGHT; and what all updates of this step need.
+// Ends the loss, by one block: the sum of all terms over the divisor, times WEIGHT. Also computes the numbers that all updates of this step need.
 static __device__ __forceinline__ void finish(float sum, float divisor, float *loss, u32 *state, u64 *ring) {
 #ifdef BETAS
     if (threadIdx.x < 2) {
         constexpr double betas[2] = BETAS;
         const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
-        // Powers of numbers near 1: in f32 the difference to 1 would lose half of its digits.
+        // In double precision: for powers of numbers near 1 in f32, the difference to 1 would lose half of its digits.
         state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)(1.0 - pow(threadIdx.x == 0 ? betas[0] : betas[1], t)));
     }
 #endif
@@ -541,7 +540,7 @@ static __device__ __forceinline__ void finish(float sum, float divisor, float *l
     if (ring) send(total, ring, state);
 }
 
-// That of ROWS terms, in the same order in every run.
+// Returns the sum of ROWS terms, in the same order in every run.
 static __device__ __forceinline__ float sum_of_terms(const float *terms, float *scratch) {
     float sum = 0.0f;
     for (u64 i = threadIdx.x; i < ROWS; i += blockDim.x) sum += terms[i];
@@ -560,7 +559,7 @@ KERNEL(loss_total)(const float *terms, float *loss, u32 *state, u64 *ring) {
 }
 #endif
 
-// All in one block: a warp for each row, one after the other.
+// Everything in one block: a warp for each row, one after the other.
 KERNEL(__launch_bounds__(1024) cross_entropy)(const real *x, const row_target *target, u32 *state, real *dx, float *terms, float *loss,
                                                u64 *ring) {
     __shared__ float scratch[32];

@@ -1,7 +1,7 @@
-// What all losses do with their gradients. WEIGHT is what loss and gradient are multiplied with.
+// Gradients and weights of all losses. WEIGHT is the factor of loss and gradient.
 //
-// WEIGHTED  where terms are multiplied with numbers of their own, how many terms follow each other that have one of them. `weights` are
-//           these numbers, and `divisor`, if it is given, takes the place of DIVISOR: a mean of what a mask leaves.
+// WEIGHTED  given if terms are weighted: consecutive terms that share a weight. `weights` are these weights, and `divisor`, if it is not null,
+//           takes the place of DIVISOR: the sum of a mask, for a mean over it.
 //
 // No include guard: the tests include it once for each kernel they compile.
 #undef WEIGHTS_PARAMETERS
@@ -17,12 +17,12 @@
 #define DIVIDED_BY ((float)(DIVISOR))
 #endif
 
-// What every gradient is multiplied with.
+// Returns the factor of every gradient.
 static __device__ __forceinline__ float factor(const u32 *state) {
     return from_bits(state[STATE_LOSS_SCALE]) * (float)(WEIGHT);
 }
 
-// Puts a gradient, or adds it to what is there.
+// Stores a gradient, or with ADDS adds it to its tensor.
 template <bool ADDS, class Element> static __device__ __forceinline__ void give(float gradient, Element *dx) {
     if (ADDS) gradient += widen(*dx);
     narrow(gradient, dx);

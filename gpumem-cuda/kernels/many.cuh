@@ -1,21 +1,21 @@
-// Many tensors in one launch, in blocks of 256 threads that each work on 1024 elements of one tensor.
+// Launches over many tensors, in blocks of 256 threads that each work on 1024 elements of one tensor.
 //
-// FIELDS words that a launch says of each tensor. Word 0 is the first block that works on it.
-// MOST   tensors of a launch at most: with all pointers, their numbers are no more than the 4096 bytes that parameters may have
+// FIELDS words of a launch for each tensor. Word 0 is the first block that works on it.
+// MOST   most tensors of a launch: with all pointers, their numbers fit in the 4096 bytes that parameters may have
 //
-// Which tensors is said by the launch, in plain numbers among its parameters: a file is compiled once, whatever it works on.
+// The tensors are plain numbers among the parameters of a launch, so that a file is compiled once for all tensors.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// Elements of a thread, and of a block; tensors of a launch with few of them, which has less to carry.
+// Elements of a thread, and of a block; most tensors of a launch with fewer numbers.
 constexpr u32 FOUR = 4, BLOCK = 1024, FEW = 24;
 
 // `LIMIT` is even.
 template <u32 LIMIT> struct Tensors {
-    // How many there are, and a number for all of them.
+    // Number of tensors, and a number for all of them.
     u32 count, option;
     u32 words[FIELDS][LIMIT];
-    // What each has that is less than 16 bits, two in a word: elements that its last block lacks, and above them one bit.
+    // Two half-words in a word, one for each tensor: elements that its last block lacks, and above them one bit.
     u32 halves[LIMIT / 2];
 
     __device__ __forceinline__ u32 half(u32 tensor) const { return halves[tensor / 2] >> tensor % 2 * 16 & 0xffff; }
@@ -25,13 +25,13 @@ template <class T> struct alignas(sizeof(T) * FOUR) Pack {
     T at[FOUR];
 };
 
-// What a thread works on: the tensor, its first element, and how many it has, at most four.
+// The work of a thread: the tensor, its first element, and the number of its elements, at most four.
 struct Part {
     u32 tensor, many;
     u64 first;
 };
 
-// The last tensor whose first block is not beyond this one.
+// Returns the last tensor whose first block is not beyond this one.
 template <u32 LIMIT> static __device__ __forceinline__ u32 tensor_of_block(const Tensors<LIMIT> &tensors) {
     u32 tensor = 0, end = tensors.count;
     while (end - tensor > 1) {
@@ -54,7 +54,7 @@ template <u32 LIMIT> static __device__ __forceinline__ Part part_of_thread(const
     return {tensor, many, (u64)(blockIdx.x - tensors.words[0][tensor]) * BLOCK + at};
 }
 
-// `many` of four numbers; the others are 0.
+// Loads `many` of four numbers; the others are 0.
 template <class T> static __device__ __forceinline__ void load(const T *from, u32 many, float to[FOUR]) {
     if (many == FOUR) {
         const Pack<T> pack = *(const Pack<T> *)from;
@@ -66,7 +66,7 @@ template <class T> static __device__ __forceinline__ void load(const T *from, u3
     for (u32 e = 0; e < FOUR; e++) to[e] = e < many ? widen(from[e]) : 0.0f;
 }
 
-// Saves `many` of four numbers.
+// Stores `many` of four numbers.
 template <class T> static __device__ __forceinline__ void save(const float from[FOUR], u32 many, T *to) {
     if (many == FOUR) {
         Pack<T> pack;

@@ -1,14 +1,14 @@
-// Elements set to 0 at random, the others scaled up, and the gradient.
+// Dropout: sets elements to 0 at random and scales the others up; also its gradient.
 //
 // COUNT     elements
-// THRESHOLD an element is dropped when its random word is below it
+// THRESHOLD an element is dropped if its random word is below it
 // SCALE     1 / (1 - p) for a share p of dropped elements
 // SHARED    neighbours, in the order of the shape, that share a draw
 // ADD       1 if the result is added to its tensor (+=), 0 if it overwrites it
-// CHANNELS, HEIGHT, WIDTH, X_STRIDES  where the tensors are not dense, of all of them: see layout.cuh
+// CHANNELS, HEIGHT, WIDTH, X_STRIDES  given if the tensors are not dense: sizes and strides of all of them, see layout.cuh
 //
-// y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. Which
-// elements are kept is drawn from seed and step in the state, the row of the layer and the element's place; nothing is stored.
+// y = keep ? x * SCALE : 0, where y may be x, and dx = keep ? dy * SCALE : 0, where dx may be dy: one entry point for both. The draw depends on
+// seed and step in the state, the row of the layer and the element's index; no mask is stored.
 #include "base.cuh"
 #include "real.cuh"
 #include "layout.cuh"
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void drop(u32 word, real x, real *y) {
 
 #ifdef X_STRIDES
 
-// A thread for each element, which is drawn by its place in the order of the shape.
+// Grid: a thread for each element, which is drawn by its index in the order of the shape.
 KERNEL(mask)(const real *x, const u32 *state, real *y, u32 row) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;

@@ -1,8 +1,8 @@
-// Products of matrices that are both values, one after the other over samples and positions, and their gradients:
-// y = a b, da = dy b^T, db = a^T dy; with b transposed y = a b^T, da = dy b, db = dy^T a.
+// Batched products of two values, over samples and positions, and their gradients: y = a b, da = dy b^T, db = a^T dy; with b transposed y = a b^T,
+// da = dy b, db = dy^T a.
 //
-// The constants are those of matrices.cuh, without a bias. Matrices follow each other without gaps; a block for each tile of
-// each product, along x.
+// The constants are those of matrices.cuh, without a bias. Matrices are consecutive, without gaps. Grid: along x a block for each tile of each
+// product.
 #include "base.cuh"
 #include "real.cuh"
 #include "matrices.cuh"

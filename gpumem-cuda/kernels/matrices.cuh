@@ -3,11 +3,11 @@
 // ROWS, COLUMNS, DEPTH C[ROWS, COLUMNS] = A[ROWS, DEPTH] B[DEPTH, COLUMNS] + bias[COLUMNS], a sum over DEPTH for each element
 // A_TRANSPOSED         A is stored as [DEPTH, ROWS]
 // B_TRANSPOSED         B is stored as [COLUMNS, DEPTH]
-// A_ROW, B_ROW, C_ROW  elements from one stored row to the next, where rows have gaps; left out elsewhere
-// BIAS                 whether there is a bias
+// A_ROW, B_ROW, C_ROW  given if rows have gaps: elements from one stored row to the next
+// BIAS                 1 if there is a bias
 // ADD                  1 if the result is added to its tensor (+=), 0 if it overwrites it
 // TILE_M, TILE_N       rows and columns of C that a block computes: 32, 64 or 128 each
-// TENSOR_CORES         terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// TENSOR_CORES         terms that a tensor-core instruction sums, or 0: see mma.cuh
 //
 // Fewer than 2^31 rows, columns and terms; any number of elements.
 //
@@ -52,7 +52,7 @@ struct Result {
     static __device__ __forceinline__ float through(float sum) { return sum; }
 };
 
-// Tiles of C, and how many of them there are down and across.
+// Tiles of C, down and across.
 constexpr u32 DOWN = (ROWS + TILE_M - 1) / TILE_M, ACROSS = (COLUMNS + TILE_N - 1) / TILE_N;
 
 // The first row and column of a tile.
@@ -60,21 +60,21 @@ struct Corner {
     u32 m, n;
 };
 
-// That of tile number `block` of C.
+// Returns the corner of tile number `block` of C.
 static __device__ __forceinline__ Corner corner_of(u32 block) {
-    // Eight rows of tiles are worked on together: what they read of B is then still in the cache.
+    // Eight rows of tiles are processed together, so that their part of B is still in the cache.
     constexpr u32 BAND = 8 * ACROSS;
     const u32 above = block / BAND * 8, inside = block % BAND;
     const u32 height = DOWN - above < 8 ? DOWN - above : 8;
     return {(above + inside % height) * TILE_M, inside / height * TILE_N};
 }
 
-// The tile of C with this corner, where `right` carries columns of B from there on.
+// Computes the tile of C with this corner. `right` loads columns of B from there on.
 template <class Right>
 static __device__ __forceinline__ void product_with(const Corner &corner, const real *__restrict__ a, Right &right,
                                                     const real *__restrict__ bias, real *c, Tiles &tiles) {
     typedef Matrix<!A_TRANSPOSED> Left;
-    // A vector begins where memory lets it, and never reaches into what lies behind a row.
+    // A vector must be aligned in memory, and must not extend beyond the end of a row.
     constexpr bool LEFT_WIDE = LEFT_ROW % VECTOR == 0 && (A_TRANSPOSED ? ROWS : DEPTH) % VECTOR == 0;
     typename Carrier<LEFT_WIDE, TILE_M, !A_TRANSPOSED, Left>::Type left({a, LEFT_ROW, (u32)ROWS, (u32)DEPTH}, corner.m);
     Sums sums;
@@ -83,7 +83,7 @@ static __device__ __forceinline__ void product_with(const Corner &corner, const 
     store<COLUMNS % 4 == 0 && RESULT_ROW % 4 == 0>(Result{c, bias}, corner.m, corner.n, tiles, sums);
 }
 
-// Tile number `block` of C.
+// Computes tile number `block` of C.
 static __device__ __forceinline__ void
 product_tile(u32 block, const real *__restrict__ a, const real *__restrict__ b, const real *__restrict__ bias, real *c,
              Tiles &tiles) {

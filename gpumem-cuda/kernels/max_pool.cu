@@ -1,28 +1,28 @@
-// Maximum over windows of a feature map, and its gradient.
+// Max pooling of feature maps, and its gradient.
 //
 // COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
 // KERNEL_H, KERNEL_W       window
-// STRIDE_H, STRIDE_W       steps between windows
-// PADDING_H, PADDING_W     what the first window reaches beyond the plane
-// DILATION_H, DILATION_W   steps between the elements of a window
-// ADAPTIVE                 whether windows are as many as the output has elements, each up to KERNEL_H x KERNEL_W: see adaptive.cuh.
-//                          The steps and the padding are then of no use
-// SAVES                    whether the places of the maxima are kept
-// BYTES                    whether a place is a byte, rather than a word
-// RECTIFIER                what the maxima go through, or their gradient comes through: see rectify.cuh
+// STRIDE_H, STRIDE_W       elements from one window to the next
+// PADDING_H, PADDING_W     elements by which the first window extends beyond the plane
+// DILATION_H, DILATION_W   elements of the map from one element of a window to the next
+// ADAPTIVE                 1 for adaptive pooling, with a window of up to KERNEL_H x KERNEL_W for each element of the output: see adaptive.cuh.
+//                          Strides and padding are not used then
+// SAVES                    1 if the places of the maxima are saved
+// BYTES                    1 if a place is a byte, 0 if it is a word
+// RECTIFIER                function applied to the maxima, through which their gradient passes: see rectify.cuh
 // ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // PACK                     channels that a thread works on: see planes.cuh
-// BLOCKS_H, BLOCKS_W       given where a thread of backward takes the elements of x between two windows, STRIDE_H x STRIDE_W: how many
-//                          such blocks there are along each axis. Each window is then read once for all of them
-// CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  where maps are not dense, of channels, x, y and the places: see layout.cuh
+// BLOCKS_H, BLOCKS_W       given if a thread of backward works on the elements of x between two windows, STRIDE_H x STRIDE_W: the number of such
+//                          blocks along each axis. Each window is then read once for all of them
+// CHANNELS, X_STRIDES, Y_STRIDES, S_STRIDES  given if maps are not dense: channels, and strides of x, y and the places, see layout.cuh
 //
 // Element (k, l) of the window at (o, p) is at h = o * STRIDE_H + k * DILATION_H - PADDING_H, w likewise.
 //
 // forward:  y[o, p] = rectify(max over (k, l) of x[h, w]), places[o, p] = k * KERNEL_W + l of the maximum. x is
 //           [B * C, HEIGHT, WIDTH], y and places are [B * C, OUT_HEIGHT, OUT_WIDTH]. A NaN is larger than anything.
-// backward: dx[h, w] = sum of dy[o, p], times the slope of the rectifier at y[o, p], over the windows whose place is (h, w): gathered,
+// backward: dx[h, w] = sum of dy[o, p], times the slope of the rectifier at y[o, p], over the windows whose place is (h, w). It is gathered,
 //           so that every element is summed by one thread, in the same order in every run.
 #include "base.cuh"
 #include "real.cuh"
@@ -30,7 +30,7 @@
 #include "rectify.cuh"
 #include "adaptive.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
@@ -43,7 +43,7 @@ typedef unsigned char Place;
 typedef u32 Place;
 #endif
 
-// The places of a thread's channels, in one access, or two where a pack has eight words.
+// The places of a thread's channels, in one access, or two if a pack has eight words.
 struct alignas(PACK * sizeof(Place) < 16 ? PACK * sizeof(Place) : 16) Places {
     Place at[PACK];
 };
@@ -54,7 +54,7 @@ constexpr Strides S_MAP = S_STRIDES;
 constexpr Strides S_MAP = Y_MAP;
 #endif
 
-// Where element k of the window at o is, along each axis; -1 where it has none.
+// Return the place of element k of the window at o, along each axis; -1 if it does not exist.
 #if ADAPTIVE
 static __device__ __forceinline__ int adaptive_of(int o, int k, int size, int windows) {
     const int at = (int)window_start(o, size, windows) + k;
@@ -77,7 +77,7 @@ KERNEL(max_pool_forward)(const real *x, real *y, Place *places) {
 #pragma unroll
     for (int e = 0; e < PACK; e++) {
         best[e] = -__int_as_float(0x7f800000);
-        // No place: the first element is taken even if it is minus infinity.
+        // No place yet: the first element is taken even if it is minus infinity.
         found[e] = 0xffffffffu;
     }
     for (int k = 0; k < KERNEL_H; k++) {
@@ -109,7 +109,7 @@ KERNEL(max_pool_forward)(const real *x, real *y, Place *places) {
 #endif
 }
 
-// Adds the gradients of maxima, from those of the rectifier's output, which is y, where the maxima are those of `here`.
+// Adds the gradients of maxima whose place is `here`. y is the rectifier's output, and dy its gradient.
 static __device__ __forceinline__ void
 add_from(const Site &at, u32 o, u32 p, u32 here, const real *dy, const Place *places, const real *y, float (&sum)[PACK]) {
     const Places found = ((const Places *)places)[place(S_MAP, at, o, p) / PACK];
@@ -134,7 +134,7 @@ KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, re
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK / (HEIGHT * WIDTH) * BLOCKS_H * BLOCKS_W) return;
     const Site at = site(i, BLOCKS_H, BLOCKS_W);
-    // The window that begins at the block: only it and some before it reach there.
+    // The window that begins at the block. Only it and some before it extend into the block.
     const int own_o = (int)at.row + PADDING_H / STRIDE_H, own_p = (int)at.column + PADDING_W / STRIDE_W;
     float sums[STRIDE_H][STRIDE_W][PACK] = {};
 #pragma unroll
@@ -186,7 +186,7 @@ KERNEL(max_pool_backward)(const real *dy, const Place *places, const real *y, re
         }
     }
 #else
-    // The windows that reach over this element start at most their span before it. A dilation makes some of them skip it.
+    // Windows that cover this element start at most their span before it. With a dilation some of them skip it.
     const int before_h = h + PADDING_H - (KERNEL_H - 1) * DILATION_H;
     const int before_w = w + PADDING_W - (KERNEL_W - 1) * DILATION_W;
     const int first_o = before_h > 0 ? (before_h + STRIDE_H - 1) / STRIDE_H : 0;

@@ -1,11 +1,11 @@
-// Maximum over windows of a volume, and its gradient: see volumes.cuh for sizes and windows.
+// 3-D max pooling and its gradient: see volumes.cuh for sizes and windows.
 //
-// SAVES  whether the places of the maxima are kept
-// BYTES  whether a place is a byte, rather than a word
+// SAVES  1 if the places of the maxima are saved
+// BYTES  1 if a place is a byte, 0 if it is a word
 //
 // forward:  y[o] = max over k of x[at(o, k)], places[o] = number k of the maximum in its window, counted row by row and plane by plane.
 //           A NaN is larger than anything.
-// backward: dx[i] = sum of dy[o] over the windows whose place is i: gathered, so that every element is summed by one thread, in the
+// backward: dx[i] = sum of dy[o] over the windows whose place is i. It is gathered, so that every element is summed by one thread, in the
 //           same order in every run
 #include "base.cuh"
 #include "real.cuh"
@@ -22,7 +22,7 @@ KERNEL(max_pool3d_forward)(const real *x, real *y, Place *places) {
     if (i >= COUNT) return;
     const Site o = site(i, OUT_DEPTH, OUT_HEIGHT, OUT_WIDTH);
     float best = -__int_as_float(0x7f800000);
-    // No place: the first element is taken even if it is minus infinity.
+    // No place yet: the first element is taken even if it is minus infinity.
     u32 found = 0xffffffffu;
     for (int j = 0; j < KERNEL_D; j++) {
         const int plane = Planes::at(o.plane, j);

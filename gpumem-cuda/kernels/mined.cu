@@ -1,30 +1,31 @@
-// Positives and negatives that are found in a batch: of each vector the farthest that belongs to it, and the nearest that does not.
+// Triplet loss with hard mining in the batch: the positive of an anchor is the farthest vector of its class, the negative the nearest of another
+// class.
 //
-// SAMPLES  vectors x[SAMPLES, LENGTH], each with a number: those with the same one belong together
+// SAMPLES  vectors x[SAMPLES, LENGTH], each with a class number
 // LENGTH   elements of a vector
-// MARGIN   how much nearer a positive has to be than a negative
-// MEAN     whether the sum is divided by the anchors that have both, or by nothing
+// MARGIN   amount by which a positive must be nearer than a negative
+// MEAN     1 if the sum is divided by the number of anchors that have both, 0 if it is not divided
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
-// WEIGHT   what loss and gradient are multiplied with
+// WEIGHT   factor of loss and gradient
 //
 // d[i, j] = |x[i] - x[j]|; loss = sum of max(0, d[i, p[i]] - d[i, n[i]] + MARGIN) over anchors that have both
 // dx[r]   = u[r, p[r]] - u[r, n[r]] + sum over i with p[i] = r of u[r, i] - sum over i with n[i] = r of u[r, i], over anchors whose term is
-//           above 0, with u[i, j] = (x[i] - x[j]) / d[i, j], and 0 where that is 0
+//           above 0, with u[i, j] = (x[i] - x[j]) / d[i, j], and 0 if that is 0
 //
 // `found` has four words a sample: the numbers of positive and negative, or NOBODY, and their distances. `terms` has SAMPLES terms, and
-// after them 1 for each anchor that has both. Of equal distances the first counts.
+// after them a 1 for each anchor that has both. Of equal distances the first counts.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
 
 constexpr u32 NOBODY = 0xffffffffu;
 
-// The best that was found of one kind.
+// The best candidate of one kind so far.
 struct Best {
     float distance;
     u32 sample;
 
-    // FAR: whether the largest distance is looked for. A distance that is no number reaches the loss.
+    // FAR: true to look for the largest distance. A NaN distance is always taken, so that it reaches the loss.
     template <bool FAR> __device__ __forceinline__ void take(float other, u32 number) {
         if (number == NOBODY) return;
         const bool is_better = FAR ? other > distance : other < distance;
@@ -33,7 +34,7 @@ struct Best {
     }
 };
 
-// A block for each anchor, whose warps look at one sample after the other.
+// Grid: a block for each anchor, whose warps process one sample after the other.
 KERNEL(mined_terms)(const real *x, const u32 *ids, u32 *found, float *terms) {
     __shared__ Best best[2][32];
     const u32 anchor = blockIdx.x, warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32, own = ids[anchor];
@@ -71,7 +72,7 @@ KERNEL(mined_terms)(const real *x, const u32 *ids, u32 *found, float *terms) {
 }
 
 #if MEAN
-// The number of anchors that have both, in one block.
+// Counts the anchors that have both, in one block.
 KERNEL(mined_anchors)(const float *terms, float *divisor) {
     __shared__ float scratch[32];
     float sum = 0.0f;
@@ -81,7 +82,7 @@ KERNEL(mined_anchors)(const float *terms, float *divisor) {
 }
 #endif
 
-// The gradient of a vector, in a block.
+// Computes the gradient of a vector. Grid: a block for each.
 KERNEL(mined_gradients)(const real *x, const u32 *found, const u32 *state, const float *divisor, real *dx) {
     const u32 sample = blockIdx.x;
     const float share = factor(state) / (MEAN ? divisor[0] : 1.0f);

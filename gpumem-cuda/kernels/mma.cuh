@@ -1,12 +1,12 @@
-// Tensor cores: products of small matrices of 16-bit floats that the 32 lanes of a warp compute together, added up in f32, and
-// what brings matrices to them from shared memory.
+// Tensor cores: products of small matrices of 16-bit floats, which the 32 lanes of a warp compute together with sums in f32, and loads of their
+// operands from shared memory.
 //
-// TENSOR_CORES terms that one instruction multiplies: 16 from compute capability 8.0 on; 8 on 7.5, for binary16 only; 0 where
-//              there are no tensor cores for `real`, or a kernel does without. Given from outside and not taken from
-//              __CUDA_ARCH__, so that the tests on the host compile what the card runs.
+// TENSOR_CORES terms that one instruction sums: 16 from compute capability 8.0 on; 8 on 7.5, for binary16 only; 0 if there are no tensor cores for
+//              `real`, or a kernel does not use them. It is a constant of the kernel and not derived from __CUDA_ARCH__, so that the tests on the
+//              host compile what the card runs.
 //
-// All 32 lanes of a warp call these functions together. A lane's part of a matrix is what PTX calls a fragment; with
-// g = lane / 4 and t = lane % 4 it is, two elements a word, the first in the low half:
+// All 32 lanes of a warp call these functions together. A lane's part of a matrix is a fragment, in the words of PTX. With g = lane / 4 and t =
+// lane % 4 it has these elements, two a word, the first in the low half:
 //
 // Left, A[16, 16]   [g, 2t and 2t + 1], [g + 8, the same], [g, 2t + 8 and 2t + 9], [g + 8, the same]
 // Right, B[16, 8]   [2t and 2t + 1, g], [2t + 8 and 2t + 9, g]
@@ -27,7 +27,7 @@ struct Accumulator {
     float at[4];
 };
 
-// to = a b + c by instructions for elements of a format, as PTX calls it. Zeros for c need no registers.
+// to = a b + c, by instructions for elements of a format named as in PTX. Zeros for c need no registers.
 #undef MULTIPLY_ADD
 #if TENSOR_CORES == 16
 #define MULTIPLY_ADD(FORMAT)                                                                                                  \
@@ -85,8 +85,8 @@ static __device__ __forceinline__ u32 shared_address(const void *pointer) {
 }
 #endif
 
-// Four matrices of 8 x 8 elements in shared memory, one word of each. Lane 8 i + r brings the address of row r of matrix i: 16
-// bytes, aligned. A lane receives elements [g, 2t] and [g, 2t + 1], or with TRANSPOSED [2t, g] and [2t + 1, g].
+// Loads four matrices of 8 x 8 elements from shared memory, one word of each. Lane 8 i + r passes the address of row r of matrix i: 16 bytes,
+// aligned. A lane receives elements [g, 2t] and [g, 2t + 1], or with TRANSPOSED [2t, g] and [2t + 1, g].
 template <bool TRANSPOSED> static __device__ __forceinline__ void load_matrices(const u16 *row, u32 to[4]) {
 #if !defined(__CUDA_ARCH__)
     simt::ldmatrix<4, TRANSPOSED>(row, to);
@@ -105,7 +105,7 @@ template <bool TRANSPOSED> static __device__ __forceinline__ void load_matrices(
 #endif
 }
 
-// The same for two matrices, to which lanes 0 to 15 bring addresses.
+// Loads two such matrices, whose addresses lanes 0 to 15 pass.
 template <bool TRANSPOSED> static __device__ __forceinline__ void load_two_matrices(const u16 *row, u32 to[2]) {
 #if !defined(__CUDA_ARCH__)
     simt::ldmatrix<2, TRANSPOSED>(row, to);
@@ -124,10 +124,9 @@ template <bool TRANSPOSED> static __device__ __forceinline__ void load_two_matri
 #endif
 }
 
-// Elements [e, k] of an operand in shared memory, e being rows of A or columns of B, at e * pitch + k, or with K_FIRST at
-// k * pitch + e: 16 x 16 of them from `from` on. `pitch` is a multiple of 8, and an odd one where 8 rows are to be read at once.
-// The four words come in neighbouring registers, and so the instructions want operands: each kind has the matrices of 8 x 8 in
-// an order of its own, or registers would be copied.
+// Loads 16 x 16 elements [e, k] of an operand from shared memory, e being rows of A or columns of B. They are at e * pitch + k, or with K_FIRST at
+// k * pitch + e, counted from `from`. `pitch` is a multiple of 8, and an odd one if 8 rows are to be read at once. The instructions require the
+// four words in neighbouring registers, so each kind of operand has its own order of 8 x 8 matrices; otherwise registers would be copied.
 template <bool K_FIRST> static __device__ __forceinline__ void load_left(const u16 *from, int pitch, Left &to) {
     const int lane = threadIdx.x % 32;
     // e 0-7 and 8-15 with k 0-7, then with k 8-15.
@@ -138,7 +137,7 @@ template <bool K_FIRST> static __device__ __forceinline__ void load_left(const u
     }
 }
 
-// Columns 0-7 and 8-15.
+// Loads columns 0-7 and 8-15.
 template <bool K_FIRST>
 static __device__ __forceinline__ void load_rights(const u16 *from, int pitch, Right &first, Right &second) {
     const int lane = threadIdx.x % 32;
@@ -153,7 +152,7 @@ static __device__ __forceinline__ void load_rights(const u16 *from, int pitch, R
     second.at[0] = words[2], second.at[1] = words[3];
 }
 
-// Eight columns alone.
+// Loads eight columns only.
 template <bool K_FIRST> static __device__ __forceinline__ void load_right(const u16 *from, int pitch, Right &to) {
     const int lane = threadIdx.x % 16;
     if constexpr (K_FIRST) {
@@ -163,7 +162,7 @@ template <bool K_FIRST> static __device__ __forceinline__ void load_right(const 
     }
 }
 
-// Two numbers as a word of `real`, the first in the low half; rounded as `narrow` does.
+// Returns two numbers as a word of `real`, the first in the low half; rounded as `narrow` does.
 static __device__ __forceinline__ u32 pack(float low, float high) {
 #if defined(__CUDA_ARCH__) && TENSOR_CORES == 16
     u32 word;
@@ -181,8 +180,8 @@ static __device__ __forceinline__ u32 pack(float low, float high) {
 #endif
 }
 
-// Copies 16 bytes to shared memory, or zeros if not `inside`; both addresses are aligned to 16 bytes. Where the card can, this
-// happens in the background: the bytes are there for the thread after `copies_done`, and for the others after a barrier too.
+// Copies 16 bytes to shared memory, or zeros if not `inside`; both addresses are aligned to 16 bytes. If the card supports it, the copy is
+// asynchronous: the thread itself sees the bytes after `copies_done`, the others after a barrier too.
 static __device__ __forceinline__ void copy_16(u16 *to, const real *from, bool inside) {
 #if TENSOR_CORES == 16 && defined(__CUDA_ARCH__)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"

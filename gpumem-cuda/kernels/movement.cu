@@ -1,4 +1,4 @@
-// Gradients on their way: sums, copies, and the sum over the batch.
+// Sums and copies of gradients, and the sum over the batch.
 //
 // COUNT elements of the result
 // BATCH samples that are summed
@@ -8,7 +8,7 @@
 // collect:    y += x, where y is f32
 // copy:       y = x
 // clear:      y = 0
-// sum_batch:  dx[i] = sum over b of dy[b, i]
+// sum_batch:  dx[i] = sum over b of dy[b, i]; += with ADD
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"
@@ -60,7 +60,7 @@ KERNEL(clear)(real *y) {
     store_piece(zeros, y, first);
 }
 
-// A thread for each piece where all samples begin at one, else for each element.
+// Grid: a thread for each pack if all samples begin at one, else for each element.
 KERNEL(sum_batch)(const real *dy, real *dx) {
     constexpr int SUMMED = COUNT % PIECE == 0 ? PIECE : 1;
     struct alignas(sizeof(real) * SUMMED) Summed {

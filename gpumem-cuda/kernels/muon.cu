@@ -1,20 +1,18 @@
-// Muon's update of a matrix: its momentum, made orthogonal. Launches one after the other, which leave in the scratch memory what the next
-// ones need:
+// Muon's update of a matrix by its orthogonalised momentum. Several launches, each of which stores results for the next ones in the scratch memory:
 //
-// muon_momentum  the momentum, what is made orthogonal of it, and the norms of that in pieces
-// muon_norm      what it is multiplied with
-// muon_begin     X: so multiplied, and transposed if it has more rows than columns
-// muon_product   three for each step of the iteration: G = X X^T;  P = c G G + b G;  X = P X + a X
-// muon_update    the weight
+// muon_momentum  the momentum, the matrix to be made orthogonal, and the norms of its pieces
+// muon_norm      the factor that normalises that matrix
+// muon_begin     X: the normalised matrix, transposed if it has more rows than columns
+// muon_product   three for each iteration: G = X X^T;  P = c G G + b G;  X = P X + a X
+// muon_update    updates the weight
 //
-// All sums are made in an order that depends on shapes alone, and in f32.
+// All sums are in f32, in an order that depends on shapes only.
 //
-// REAL         of the weight, and of its gradient where that is not WIDE
-// MOMENT_REAL  of the momentum
+// REAL         number format of the weight, and of its gradient without WIDE
+// MOMENT_REAL  number format of the momentum
 // SCHEDULED, CLIP_NORM, CLIP_VALUE, WIDE  see descent.cuh
 //
-// Sizes, hyperparameters and where things are in the scratch memory, in numbers, a launch says behind its pointers, so that the file is
-// compiled once.
+// Sizes, hyperparameters and offsets in the scratch memory are plain numbers of a launch, after its pointers, so that the file is compiled once.
 #include "base.cuh"
 #include "real.cuh"
 #include "descent.cuh"
@@ -23,15 +21,15 @@ typedef MOMENT_REAL Moment;
 
 constexpr u32 THREADS = 256, PIECE = 1024;
 
-// Numbers that all launches but products have. Floats are their bits.
+// Numbers of all launches except products. Floats are passed as their bits.
 struct Given {
     u32 rows, columns;
-    // Offsets in the scratch memory: X, the matrix before it is made orthogonal, the norms of its pieces, and 1 / its norm.
+    // Offsets in the scratch memory, in numbers: X, the matrix before it is made orthogonal, the norms of its pieces, and 1 / its norm.
     u32 x, stored, pieces, norm;
-    // Of the momentum: the share that is kept, the rest, and whether a step looks ahead.
+    // Factor of the old momentum, factor of the gradient, and 1 for Nesterov's look-ahead.
     u32 kept, rest, looks_ahead;
     u32 eps;
-    // What the learning rate is multiplied with, for the weight decay and for the step.
+    // Factors of the learning rate, for the weight decay and for the update.
     u32 decay, rate;
 
     __device__ __forceinline__ u64 elements() const { return (u64)rows * columns; }
@@ -40,7 +38,7 @@ struct Given {
 
 static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }
 
-// Blocks of 256 threads for 1024 elements each.
+// Grid: blocks of 256 threads for 1024 elements each.
 KERNEL(muon_momentum)(const Slope *dw, Moment *m, float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
@@ -60,19 +58,19 @@ KERNEL(muon_momentum)(const Slope *dw, Moment *m, float *scratch, const u32 *sta
     if (threadIdx.x == 0) scratch[given.pieces + blockIdx.x] = norm;
 }
 
-// One block.
+// Grid: one block.
 KERNEL(muon_norm)(float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
     const u32 pieces = (u32)((given.elements() + PIECE - 1) / PIECE);
-    // Of each thread, as the larger one times the root of one and a square that is at most one.
+    // hypotf multiplies the larger number by a root of one plus a square of at most one, so that a thread's sum neither overflows nor underflows.
     float own[1] = {0.0f};
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) own[0] = hypotf(own[0], scratch[given.pieces + piece]);
     const float norm = block_norm(own, shared);
     if (threadIdx.x == 0) scratch[given.norm] = 1.0f / at_least(from_bits(given.eps), norm);
 }
 
-// Of element i of X, or of the matrix that it is the transpose of, the place in the other one.
+// Returns the place of element i of X in the untransposed matrix, or the other way round.
 static __device__ __forceinline__ u64 turned(const Given &given, u64 i, u32 width, u32 height) {
     return given.is_tall() ? i % width * height + i / width : i;
 }
@@ -87,7 +85,7 @@ KERNEL(muon_begin)(float *scratch, const u32 *state, IN_PLACE Given given) {
     }
 }
 
-// Where `x` is the last X.
+// The offset `x` is that of the last X.
 KERNEL(muon_update)(real *w, float *master, const float *scratch, const u32 *state, IN_PLACE Given given) {
     if (is_skipped(state)) return;
     const float lr = rate_of(state);
@@ -102,8 +100,8 @@ KERNEL(muon_update)(real *w, float *master, const float *scratch, const u32 *sta
     }
 }
 
-// to[rows, columns] = p a[rows, depth] b[depth, columns] + q c[rows, columns], where b may be stored as its transpose. Each is said by where
-// it is in the scratch memory.
+// to[rows, columns] = p a[rows, depth] b[depth, columns] + q c[rows, columns], where b may be stored as its transpose. Each matrix is an offset in
+// the scratch memory.
 struct Product {
     u32 rows, columns, depth;
     u32 to, a, b, c;
@@ -112,11 +110,11 @@ struct Product {
     u32 p, q;
 };
 
-// A block's part of the product, a step of the depth, and a thread's part in both directions. With one more column, what threads beside
-// each other write to one column lies in different banks.
+// A block's tile of the product, terms loaded at a time, and a thread's part in both directions. The additional column keeps neighbouring threads
+// that write to one column in different banks.
 constexpr u32 TILE = 64, DEPTH = 16, EACH = 4, PADDED = TILE + 1;
 
-// Blocks of 256 threads for 64 times 64 elements each, row of blocks after row of blocks.
+// Grid: blocks of 256 threads for 64 times 64 elements each, row-major.
 KERNEL(muon_product)(float *scratch, const u32 *state, IN_PLACE Product product) {
     __shared__ float as[DEPTH][PADDED], bs[DEPTH][PADDED];
     if (is_skipped(state)) return;
@@ -129,7 +127,7 @@ KERNEL(muon_product)(float *scratch, const u32 *state, IN_PLACE Product product)
         __syncthreads();
 #pragma unroll
         for (u32 e = threadIdx.x; e < TILE * DEPTH; e += THREADS) {
-            // Threads beside each other read numbers beside each other.
+            // Neighbouring threads read neighbouring numbers.
             const u32 k = e % DEPTH, i = e / DEPTH, row = top + i;
             const bool is_there = row < product.rows && first + k < product.depth;
             as[k][i] = is_there ? a[(u64)row * product.depth + first + k] : 0.0f;
@@ -166,7 +164,7 @@ KERNEL(muon_product)(float *scratch, const u32 *state, IN_PLACE Product product)
             const u32 row = top + y + i * (TILE / EACH), column = left + x + j * (TILE / EACH);
             if (row >= product.rows || column >= product.columns) continue;
             const u64 at = (u64)row * product.columns + column;
-            // What is not added may be anything.
+            // If c is not added, its memory may hold anything.
             scratch[product.to + at] = p * sums[i][j] + (q == 0.0f ? 0.0f : q * scratch[product.c + at]);
         }
     }
