@@ -3,7 +3,7 @@
 // A step with a gradient that is not finite is skipped: it updates nothing and does not count. The loss scale is halved after such a step, and
 // doubled after GROWTH other steps in a row.
 //
-// EVERY given if parameters are averaged: the steps from one average to the next
+// EVERY  given if parameters are averaged: the steps from one average to the next
 //
 // No include guard: the tests include it once for each kernel they compile.
 

@@ -12,8 +12,8 @@
 // forward:  y = x / max(|x|, EPS), where y may be x; norms are |x| and may be absent
 // backward: dx = (dy - y (sum along the axis of dy y)) / |x| if |x| is not below EPS, else dy / EPS; dx may be dy
 //
-// l2_norm_rows, l2_norm_rows_backward: INNER is 1; the elements of a position are adjacent and are read by a warp or a block. l2_norm_maps,
-// l2_norm_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the elements of 32 positions.
+// l2_norm_rows, l2_norm_rows_backward: INNER is 1; the elements of a position are adjacent and are read by a warp or a block.
+// l2_norm_maps, l2_norm_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the elements of 32 positions.
 #include "base.cuh"
 #include "real.cuh"
 #include "rows.cuh"

@@ -1,27 +1,27 @@
-// gather and weigh of correlation.cuh, whose constants these are, for images of few channels on tensor cores: the first convolution of a
-// network. The tiles of correlation.cuh would read each pixel from memory once for each tap. Here a block brings the part of the image that
-// its positions see to shared memory, and takes operands from there. One group; the channels of positions lie side by side, in eights.
+// gather and weigh of correlation.cuh, with its constants, for images of few channels on tensor cores, as in the first convolution of a network.
+// The tiles of correlation.cuh would read each pixel from memory once for each tap. Here a block loads the part of the image that its positions
+// need into shared memory, and reads operands from there. There is one group; positions are channels last, in multiples of eight channels.
 //
-// A block computes tiles of COLUMNS x LINES positions, one after the other: from its number along x on, as far apart as there are blocks.
-// Along y there are blocks for TILE_N channels of positions each (gather), or TILE_M (weigh): 32 or 64.
+// Grid: blocks along x compute tiles of COLUMNS x LINES positions, one after the other, with the number of blocks as stride. Along y there is a
+// block for each TILE_N channels of positions (gather), or TILE_M (weigh): 32 or 64.
 //
-// The tensor cores want pairs of elements that follow each other in what is summed over. A word of shared memory is such a pair, whatever
-// the strides: gather has an element and the one that the next tap of the row sees; weigh has one and that which the next row of positions
-// sees with the same tap.
+// Tensor cores need pairs of elements that are consecutive in the dimension of the sum. A word of shared memory is such a pair, for any strides: in
+// gather, an element and the one at the next tap of the row; in weigh, an element and the one at the same tap of the next row of positions.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr int COLUMNS = 16, LINES = 8;
 constexpr int TILES_X = (POSITION_WIDTH + COLUMNS - 1) / COLUMNS, TILES_Y = (POSITION_HEIGHT + LINES - 1) / LINES;
 constexpr u32 TILE_COUNT = (u32)BATCH * TILES_Y * TILES_X;
-// The part of the image that a tile sees, as words: gather's second elements lie in the same row, weigh's two rows of positions apart.
+// The part of the image that a tile needs, in words. The second element of a word is in the same row in gather, and a row of positions further down
+// in weigh.
 constexpr int SEEN_LINES = PASS == GATHER ? LINES : LINES - 1;
 constexpr int SEEN_HEIGHT = (SEEN_LINES - 1) * STRIDE_Y + (KERNEL_HEIGHT - 1) * DILATION_Y + 1;
 constexpr int SEEN_WIDTH = (COLUMNS - 1) * STRIDE_X + (KERNEL_WIDTH - 1) * DILATION_X + 1;
 constexpr int SEEN = IMAGE_CHANNELS * SEEN_HEIGHT * SEEN_WIDTH;
 constexpr int SECOND_Y = PASS == GATHER ? 0 : STRIDE_Y, SECOND_X = PASS == GATHER ? DILATION_X : 0;
 
-// Words that a thread brings, and blocks that a multiprocessor is to have registers for.
+// Words that a thread loads, and blocks for which a multiprocessor must have registers.
 constexpr int EACH = (SEEN + TILE_THREADS - 1) / TILE_THREADS;
 constexpr int WANTED = PASS == GATHER ? (EACH <= 12 ? 3 : 2) : (FILTER <= 64 ? 4 : 2), RESIDENT = TENSOR_CORES == 16 ? WANTED : 1;
 
@@ -34,8 +34,8 @@ static __device__ __forceinline__ Corner corner(u32 tile) {
     return {tile / (TILES_Y * TILES_X), (int)(tile / TILES_X % TILES_Y) * LINES, (int)(tile % TILES_X) * COLUMNS};
 }
 
-// What a tile sees of the image, on its way: it is asked for while the tile before is computed, since nothing else hides the time that
-// memory takes.
+// The part of the image that a tile needs, in registers. It is loaded while the previous tile is computed, since nothing else hides the latency of
+// memory.
 struct Seen {
     u32 held[EACH];
 
@@ -43,7 +43,7 @@ struct Seen {
         const real *sample = images + at.b * IMAGE_SAMPLE;
         const int top = at.p * STRIDE_Y - PADDING_Y, left = at.q * STRIDE_X - PADDING_X;
         int thread = threadIdx.x;
-        // Where its elements lie is found again for each tile: to remember it would take more registers than there are.
+        // The places of its elements are recomputed for each tile: storing them would take more registers than there are.
         asm volatile("" : "+r"(thread));
 #pragma unroll
         for (int j = 0; j < EACH; j++) {
@@ -65,23 +65,23 @@ struct Seen {
     }
 };
 
-// Where a tap sees the image, in words behind what the first tap sees.
+// Returns the distance of a tap's first element from that of the first tap, in words.
 static __device__ __forceinline__ int tap_word(int c, int r, int s) {
     return (c * SEEN_HEIGHT + r * DILATION_Y) * SEEN_WIDTH + s * DILATION_X;
 }
 
 #if PASS == GATHER
 
-// Taps of a row of the kernel, rounded up to a power of two, so that pairs do not reach into the next one.
+// Taps of a row of the kernel, rounded up to a power of two, so that pairs do not extend into the next row.
 constexpr int ROW_TAPS = KERNEL_WIDTH <= 2 ? 2 : KERNEL_WIDTH <= 4 ? 4 : KERNEL_WIDTH <= 8 ? 8 : 16;
 constexpr int ROWS = IMAGE_CHANNELS * KERNEL_HEIGHT, STEPS = (ROWS * ROW_TAPS + 15) / 16, FRAGMENTS = TILE_N / 8;
 static_assert(KERNEL_WIDTH <= 16, "a row of the kernel has more taps than pairs are counted for");
 
-// Elements k and k + 1 of a row of the weight, rows of the kernel being ROW_TAPS long.
+// Elements k and k + 1 of a row of the weight, whose rows of taps are padded to ROW_TAPS.
 struct TapPair {
     int row, s;
     __device__ __forceinline__ TapPair(int k) : row(k / ROW_TAPS), s(k % ROW_TAPS) {}
-    // Of a tap that does not exist, what is seen counts for nothing, whatever it is.
+    // The image is masked for a tap that does not exist, since the memory there may hold anything.
     __device__ __forceinline__ u32 mask() const {
         return row >= ROWS || s >= KERNEL_WIDTH ? 0 : s + 1 >= KERNEL_WIDTH ? 0xffffu : 0xffffffffu;
     }
@@ -95,7 +95,7 @@ struct TapPair {
     }
 };
 
-// Eight elements as they are.
+// Stores eight elements unchanged.
 static __device__ __forceinline__ void put_words(const u32 words[4], real *to) {
     const uint4 all = {words[0], words[1], words[2], words[3]};
 #ifdef __CUDA_ARCH__
@@ -105,12 +105,12 @@ static __device__ __forceinline__ void put_words(const u32 words[4], real *to) {
 #endif
 }
 
-// Channel of a column of the fragments: a thread has as many side by side as it has sums of a position.
+// Returns the channel of a column of the fragments: a thread has adjacent channels, as many as it has sums of a position.
 static __device__ __forceinline__ u32 channel_of_column(int fragment, int column) {
     return column / 2 * (2 * FRAGMENTS) + 2 * fragment + column % 2;
 }
 
-// A warp computes a line of positions, and the fragments of the weight lie as its lanes want them.
+// A warp computes a line of positions. The fragments of the weight are stored in the order in which its lanes read them.
 static __device__ __forceinline__ void gather(const real *images, const real *weight, const real *bias, real *positions) {
     __shared__ u32 words[SEEN];
     __shared__ uint2 rights[STEPS * FRAGMENTS * 32];
@@ -187,13 +187,13 @@ static __device__ __forceinline__ void gather(const real *images, const real *we
 
 #elif PASS == WEIGH
 
-// Positions that are added up by themselves before they join the total, in memory: of millions, too many digits would be lost.
-// Few taps are added often, for that costs little.
+// Positions that are summed by themselves before they join the total in memory: a sum of millions would lose too many digits. With few taps this
+// happens more often, because it is cheap.
 constexpr u32 PORTION = (FILTER <= 64 ? 512 : 2048) / (COLUMNS * LINES);
-// 2 x 4 warps, each with so many fragments.
+// Fragments of each of the 2 x 4 warps.
 constexpr int CHANNEL_FRAGMENTS = TILE_M / 32, TAP_FRAGMENTS = (FILTER + 31) / 32;
-// Elements from one position to the next, and from one line to the next: eight rows of a fragment, two lines of four positions, are one
-// access to every bank.
+// Elements from one position to the next, and from one line to the next. With these pitches, eight rows of a fragment, two lines of four positions,
+// access every bank once.
 constexpr int POSITION_PITCH = TILE_M + 8, LINE_PITCH = COLUMNS * POSITION_PITCH + 32;
 
 struct __align__(16) Gradients {
@@ -211,7 +211,7 @@ static __device__ __forceinline__ void clear(Accumulator sums[CHANNEL_FRAGMENTS]
             for (int e = 0; e < 4; e++) sums[i][j].at[e] = 0.0f;
 }
 
-// The products of a tile are those of eight positions and the eight below them at a time, each beside the one below it.
+// A tile's products are computed for eight positions and the eight below them at a time, each next to the one below it.
 static __device__ __forceinline__ void
 weigh(const real *images, const real *positions, float *partial, real *) {
     __shared__ u32 words[SEEN];
@@ -219,20 +219,20 @@ weigh(const real *images, const real *positions, float *partial, real *) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;
     const u32 first = blockIdx.y * TILE_M;
     const int row = warp / 4 * (TILE_M / 2), column = warp % 4 * (TAP_FRAGMENTS * 8);
-    // Of the tap that the lane has of each fragment.
+    // Place of the tap that the lane has in each fragment.
     int taps[TAP_FRAGMENTS];
 #pragma unroll
     for (int j = 0; j < TAP_FRAGMENTS; j++) {
         const u32 n = column + 8 * j + g, c = channel_of<IMAGE_CHANNELS, TAPS>(n), tap = tap_of<IMAGE_CHANNELS, TAPS>(n);
         taps[j] = n < FILTER ? tap_word(c, tap / KERNEL_WIDTH, tap % KERNEL_WIDTH) : 0;
     }
-    // Rows of its matrix of 8 x 8: two lines, then the next column. And eight channels of them.
+    // Rows of its 8 x 8 matrix: two lines, then the next column. Also eight of their channels.
     const int of_row = position_at(lane % 2, lane / 16 * 4 + lane % 8 / 2) + row + lane / 8 % 2 * 8;
     Accumulator sums[CHANNEL_FRAGMENTS][TAP_FRAGMENTS];
     clear(sums);
     float *total = partial + blockIdx.x * WEIGHTS;
     u32 added = 0;
-    // Those of a tile, in the background.
+    // Loads the gradients of a tile asynchronously.
     const auto bring = [&](const Corner &at, u16 *to) {
         constexpr int EIGHTS = TILE_M / 8;
 #pragma unroll
@@ -259,7 +259,7 @@ weigh(const real *images, const real *positions, float *partial, real *) {
             seen.fetch(images, corner(tile + PARTS));
             bring(corner(tile + PARTS), buffers[buffer ^ 1].at);
         }
-// Not all at once, for which there are too few registers.
+// Not unrolled, for which there are too few registers.
 #pragma unroll 1
         for (int line = 0; line < LINES; line += 2)
 #pragma unroll
@@ -268,7 +268,7 @@ weigh(const real *images, const real *positions, float *partial, real *) {
 #pragma unroll
                 for (int i = 0; i < CHANNEL_FRAGMENTS; i++)
                     load_matrices<true>(gradients + position_at(line, place) + of_row + 16 * i, left[i].at);
-                // What no position sees counts for nothing, whatever it is: its gradient is zero.
+                // The image is masked for positions that do not exist, since the memory may hold anything: their gradient is zero.
                 u32 masks[2] = {0xffffffffu, 0xffffffffu};
                 if (POSITION_HEIGHT % LINES != 0 || POSITION_WIDTH % COLUMNS != 0) {
 #pragma unroll
@@ -294,7 +294,7 @@ weigh(const real *images, const real *positions, float *partial, real *) {
                 for (int e = 0; e < 4; e++) {
                     const u32 channel = first + row + 16 * i + g + e / 2 * 8, n = column + 8 * j + t * 2 + e % 2;
                     if (channel >= POSITION_CHANNELS || n >= FILTER) continue;
-                    // A thread adds to its own.
+                    // A thread adds to its own elements only.
                     float *to = total + channel * FILTER + n;
                     *to = (added <= PORTION ? 0.0f : *to) + sums[i][j].at[e];
                 }

@@ -1,15 +1,15 @@
 // The norm of all gradients of a step, by which they may be clipped:
 //
 // norm_squares  the root of the mean square of each 1024 elements of gradients: of one parameter, or of many in one launch
-// norm_total    the norm, and what updates multiply gradients with, in the state
+// norm_total    the norm, and the factor by which updates multiply gradients, in the state
 //
-// All sums are made in an order that depends on shapes alone. Gradients are squared in f32 and without the loss scale. The norm is not finite
-// where one of them is not.
+// The order of all sums depends on shapes only. Gradients are squared in f32 and without the loss scale. The norm is not finite if one of them is
+// not.
 //
-// FIELDS, MOST  see many.cuh. Of each gradient a launch says, behind its first block, how far behind the pointer it begins, in units of
-//               256 bytes; the bit is set where its elements are f32 rather than REAL. Its number for all is where its sums begin
-// LARGEST       where gradients are clipped, the norm that they have at most
-// SKIPS         where a step with a norm that is not finite is skipped
+// FIELDS, MOST  see many.cuh. A launch has for each gradient, after its first block: its offset from the pointer, in units of 256 bytes. The bit is
+//               set if its elements are f32 rather than REAL. The number for all is the index of its first sum
+// LARGEST       given if gradients are clipped: the largest norm that they may have
+// SKIPS         given if a step with a norm that is not finite is skipped
 #include "base.cuh"
 #include "real.cuh"
 #include "many.cuh"
@@ -31,12 +31,12 @@ static __device__ __forceinline__ void squares(const char *gradients, float *roo
     }
 #pragma unroll
     for (u32 e = 0; e < FOUR; e++) values[e] /= scale;
-    // Finite wherever gradients are, since it is that of a mean.
+    // The root of a mean square is finite if the gradients are.
     const float root = block_norm(values, shared, 1.0f / ROOT_OF_BLOCK);
     if (threadIdx.x == 0) roots[tensors.option + blockIdx.x] = root;
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 KERNEL(__launch_bounds__(1024) norm_squares)(const char *gradients, float *roots, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
     __shared__ float shared[32];
     squares(gradients, roots, state, tensors, shared);
@@ -52,7 +52,7 @@ struct Given {
     u32 count;
 };
 
-// One block of 1024 threads. In f32 the sum would lose digits in a large network, and squares could be infinite.
+// Grid: one block of 1024 threads. In f32 the sum would lose digits in a large network, and squares could overflow.
 KERNEL(__launch_bounds__(1024) norm_total)(const float *roots, u32 *state, IN_PLACE Given given) {
     __shared__ double shared[1024];
     double sum = 0.0;
@@ -69,10 +69,10 @@ KERNEL(__launch_bounds__(1024) norm_total)(const float *roots, u32 *state, IN_PL
     if (!(norm <= 1.7976931348623157e308)) state[STATE_OVERFLOW] = 1;
 #endif
 #ifdef LARGEST
-    // A step that is skipped leaves what gradients were multiplied with.
+    // A skipped step keeps the previous factor.
     if (state[STATE_OVERFLOW] != 0) return;
     const double factor = (double)(LARGEST) / (norm + 1e-6);
-    // What is no number stays none.
+    // NaN stays NaN.
     state[STATE_CLIP] = bits_of(factor > 1.0 ? 1.0f : (float)factor);
 #endif
 }

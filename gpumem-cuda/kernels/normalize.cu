@@ -1,29 +1,29 @@
-// Rows normalised by their own statistics.
+// Row norms: rows normalised by their own statistics, as in LayerNorm, RMSNorm and GroupNorm.
 //
 // ROWS      rows in all: B samples of T rows
 // STEPS     T
 // FEATURES  D elements of a row
-// CENTER    whether the mean is subtracted; where it is not, it is 0 below, and the variance is the mean square
-// GROUPS    rows after which factors and summands begin again
-// SHARED    neighbouring elements that share a factor and a summand: there are P = GROUPS * FEATURES / SHARED of each
-// NORM_REAL what weight, bias and their gradients are made of: a type, as REAL is
-// AFFINE, BIAS  whether there is a weight, and a bias
-// EPS       is added to the variance
-// WARP_ROWS whether a row is worked on by a warp or by a block
+// CENTER    1 if the mean is subtracted; if 0, the mean is 0 below, and the variance is the mean square
+// GROUPS    number of consecutive rows with different weights and biases, after which they repeat
+// SHARED    neighbouring elements that share a weight and a bias: there are P = GROUPS * FEATURES / SHARED of each
+// NORM_REAL number format of weight, bias and their gradients: a type, as REAL is
+// AFFINE, BIAS  1 if there is a weight, and 1 if there is a bias
+// EPS       added to the variance
+// WARP_ROWS 1 if a warp works on a row, 0 if a block does
 // COLUMNS   columns of a block of normalize_parameters, a power of two
 // PARTS     parts of the rows in normalize_parameters and normalize_backward, none of them empty
-// PARAMETERS_TOO  whether normalize_backward takes the place of normalize_parameters and normalize_input
-// RESIDUAL  whether the forward pass adds two inputs and keeps their sum
+// PARAMETERS_TOO  1 if normalize_backward takes the place of normalize_parameters and normalize_input
+// RESIDUAL  1 if the forward pass adds two inputs and stores their sum
 // ADD, ADD_WEIGHT, ADD_BIAS  1 if dx, dweight and dbias are added to their tensors (+=), 0 if they overwrite them
 //
 // x, y, dy, dx [B, T, D]; weight, bias, dweight, dbias [P]; saved in f32 [B, 2, T]: the means of a sample's rows, then their
-// 1 / sqrt(variance + EPS), or [B, T] without the means where CENTER is 0; partial [2, PARTS, P] in f32.
+// 1 / sqrt(variance + EPS), or [B, T] without the means if CENTER is 0; partial [2, PARTS, P] in f32.
 //
 // forward:    y = (x - mean) rstd weight + bias with mean and biased variance of each row, where y may be x; saved
-//             may be absent. With RESIDUAL, x is x + residual and kept in `sum`, which may be either of them
+//             may be absent. With RESIDUAL, x is x + residual and stored in `sum`, which may be either of them
 // parameters: with n = (x - mean) rstd: dbias = sum of dy, dweight = sum of dy n; each may be absent.
-//             With several parts they go to `partial`, and normalize_sum adds them up in their order
-// input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), without mean(g) where CENTER is 0;
+//             With several parts they are written to `partial`, and normalize_sum adds them up in order
+// input:      with g = dy weight and means over the row: dx = rstd (g - mean(g) - n mean(g n)), without mean(g) if CENTER is 0;
 //             dx may be dy; runs after parameters, which read dy
 // backward:   both in one pass, which reads x and dy once
 //
@@ -34,18 +34,18 @@
 
 typedef NORM_REAL Norm;
 
-// Elements of 16 bytes, if rows are whole numbers of that.
+// Elements in 16 bytes, if rows consist of whole packs of that.
 constexpr int WIDE = 16 / sizeof(real), PACK = FEATURES % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
-// Two 16-byte loads where the parameters are wider than the elements.
+// Two 16-byte loads if the parameters are wider than the elements.
 struct alignas(sizeof(Norm) * PACK > 16 ? 16 : sizeof(Norm) * PACK) NormPack {
     Norm at[PACK];
 };
 
-// A row's threads, the place of this one among them, and their sum.
+// Number of a row's threads, index of this one among them, and their sum.
 #if WARP_ROWS
 #define LANES 32
 #define LANE (threadIdx.x & 31)
@@ -58,11 +58,11 @@ struct alignas(sizeof(Norm) * PACK > 16 ? 16 : sizeof(Norm) * PACK) NormPack {
 #define ROW_SUM(x) block_sum(x, scratch)
 #endif
 
-// Factors or summands of a row, and of all.
+// Weights or biases of a row, and of all rows.
 constexpr u64 OWN = FEATURES / SHARED;
 constexpr u64 PARAMETERS = GROUPS * OWN;
 
-// The statistics of a row.
+// Return the statistics of a row.
 #if CENTER
 static __device__ __forceinline__ u64 kept(u64 row) { return row / STEPS * (2 * STEPS) + row % STEPS; }
 static __device__ __forceinline__ float mean_of(const float *saved, u64 row) { return saved[kept(row)]; }
@@ -72,7 +72,7 @@ static __device__ __forceinline__ float mean_of(const float *, u64) { return 0.0
 static __device__ __forceinline__ float rstd_of(const float *saved, u64 row) { return saved[row]; }
 #endif
 
-// The factors or summands of pack `j` of a row.
+// Loads the weights or biases of pack `j` of a row.
 static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j, float to[PACK]) {
     const Norm *own = all + (GROUPS > 1 ? row % GROUPS * OWN : 0);
 #if SHARED == 1
@@ -85,7 +85,7 @@ static __device__ __forceinline__ void load_own(const Norm *all, u64 row, u32 j,
 #endif
 }
 
-// 2^-70: the largest number so multiplied has a square that is finite, also in a sum.
+// 2^-70: the largest number times this has a square that is finite, even in a sum.
 constexpr float SHRUNK = 8.470329472543003e-22f;
 
 KERNEL(__launch_bounds__(1024) normalize)
@@ -94,7 +94,7 @@ KERNEL(__launch_bounds__(1024) normalize)
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= ROWS) return;
     const Pack *from = (const Pack *)(x + row * FEATURES);
     Pack *to = (Pack *)(y + row * FEATURES);
@@ -119,7 +119,7 @@ KERNEL(__launch_bounds__(1024) normalize)
     }
 #endif
 #if RESIDUAL
-    // Each thread goes on with what it has written itself.
+    // Each thread continues with elements that it has written itself.
     from = sums;
 #endif
 #if CENTER
@@ -133,7 +133,7 @@ KERNEL(__launch_bounds__(1024) normalize)
         for (int k = 0; k < PACK; k++) squares += (widen(pack.at[k]) - mean) * (widen(pack.at[k]) - mean);
     }
     float rstd = 1.0f / sqrtf(ROW_SUM(squares) / (float)FEATURES + (float)(EPS));
-    // Squares were infinite: those of smaller numbers are not. All threads of a row go this way, or none.
+    // The squares overflowed, so they are recomputed from smaller numbers. All threads of a row take this branch, or none.
     if (rstd == 0.0f) {
         squares = 0.0f;
         for (u32 j = LANE; j < FEATURES / PACK; j += LANES) {
@@ -179,7 +179,7 @@ KERNEL(__launch_bounds__(1024) normalize)
     }
 }
 
-// What a part of the rows, or all of them, comes to.
+// Stores the gradients of a weight and a bias from a part of the rows, or from all of them.
 static __device__ __forceinline__ void put_parameter(u64 column, float sum, float product, float *partial, Norm *dweight,
                                                      Norm *dbias) {
 #if PARTS > 1
@@ -191,12 +191,12 @@ static __device__ __forceinline__ void put_parameter(u64 column, float sum, floa
 #endif
 }
 
-// GROUPS rows taken for one, so that a factor belongs to the same elements of each.
+// GROUPS rows are treated as one, so that a weight belongs to the same elements of each.
 constexpr u64 WIDE_ROWS = ROWS / GROUPS, WIDE_ROW = GROUPS * FEATURES;
 
 #if SHARED == 1
-// A block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of
-// one row; the block's other threads take other rows, and their sums are added in a tree.
+// Grid: a block for each COLUMNS columns (x) and part of the rows (y). COLUMNS threads in a row read a sector of 32 bytes or more of one row; the
+// block's other threads work on other rows, and their sums are added in a tree.
 KERNEL(__launch_bounds__(1024) normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float sums[1024], products[1024];
@@ -223,12 +223,12 @@ KERNEL(__launch_bounds__(1024) normalize_parameters)
             products[threadIdx.x] += products[threadIdx.x + half * COLUMNS];
         }
     }
-    // What this thread reads now, it has written itself.
+    // This thread has itself written the sums that it reads here.
     if (slice != 0 || column >= PARAMETERS) return;
     put_parameter(column, sums[threadIdx.x], products[threadIdx.x], partial, dweight, dbias);
 }
 #else
-// A block for each parameter (x) and part of the rows (y).
+// Grid: a block for each parameter (x) and part of the rows (y).
 KERNEL(__launch_bounds__(1024) normalize_parameters)
 (const real *dy, const real *x, const float *saved, float *partial, Norm *dweight, Norm *dbias) {
     __shared__ float scratch[32];
@@ -262,8 +262,8 @@ KERNEL(__launch_bounds__(256) normalize_sum)(const float *partial, Norm *dweight
 // Packs that a lane has of a row.
 constexpr int PACKS = (FEATURES / PACK + 31) / 32;
 
-// Calls each(j, i) for every pack j of a row that is this thread's, its i-th. With KNOWN, rows are a warp's and i is known to the
-// compiler, so that what is indexed by it stays in registers.
+// Calls each(j, i) for every pack j of a row that belongs to this thread, its i-th. With KNOWN, rows belong to a warp and i is a compile-time
+// constant, so that arrays indexed by it stay in registers.
 template <bool KNOWN, class Each> static __device__ __forceinline__ void packs_of_row(Each each) {
     if constexpr (KNOWN) {
 #pragma unroll
@@ -276,7 +276,7 @@ template <bool KNOWN, class Each> static __device__ __forceinline__ void packs_o
     }
 }
 
-// dx of a row. With SUMS, what it adds to the gradients of summands and factors is added to `sums` and `products`, which have the
+// Computes dx of a row. With SUMS, also adds the row's share of the gradients of biases and weights to `sums` and `products`, which have the
 // columns of this thread's packs.
 template <bool SUMS>
 static __device__ __forceinline__ void gradient_of_row(u64 row, const real *dy, const real *x, const Norm *weight, const float *saved,
@@ -339,14 +339,14 @@ KERNEL(__launch_bounds__(1024) normalize_input)(const real *dy, const real *x, c
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= ROWS) return;
     gradient_of_row<false>(row, dy, x, weight, saved, dx, scratch, nullptr, nullptr);
 }
 
 #if WARP_ROWS && PARAMETERS_TOO
-// The gradients of input, factors and summands in one pass: PARTS blocks of 512 threads, whose warps take rows in turns. The sums of
-// the warps are added one after the other.
+// The gradients of input, weights and biases in one pass. Grid: PARTS blocks of 512 threads, whose warps take rows in turns. The sums of the warps
+// are added one after the other.
 KERNEL(__launch_bounds__(512, 1) normalize_backward)
 (const real *dy, const real *x, const Norm *weight, const float *saved, real *dx, float *partial) {
     __shared__ float totals[2][FEATURES];

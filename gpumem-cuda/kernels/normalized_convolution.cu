@@ -1,33 +1,33 @@
-// What makes of a convolution of one pixel and the normalisation behind it one map of each pixel: V and c of y = V x + c, and going back M and
-// k of dx = V^T dy + M x + k. The maps themselves are those of convolution.cu or of a library.
+// A conv norm as one linear map of each pixel: a 1x1 convolution and the batch normalisation after it are y = V x + c, with the gradient dx = V^T
+// dy + M x + k. These kernels compute V, c, M and k. The maps themselves are computed by convolution.cu or a library.
 //
 // INS          C, channels of x
-// ADD          whether the gradient of the weight, or with MAP that of x, is added to what is there
-// RECTIFIER, MASKED  Identity and 0 but for the gradients with TOGETHER, as there
-// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, ADD_WEIGHT, ADD_BIAS  those of batch_norm.cuh, of y with its factors and summands: O is
-//              CHANNELS, and N samples times pixels
-// KEPT         defined where statistics are what training saved, as there
-// MAP          defined where normalized_map_gradient is what there is
-// X_STRIDES, Y_STRIDES, WIDTH  given for the three kernels of channels that are direct: see normalized_direct.cuh
-// ADDEND, FOLLOWS  given for normalized_direct_output: whether it adds another map, and the function that follows
+// ADD          1 if the gradient of the weight, or with MAP that of x, is added to its tensor (+=), 0 if it overwrites it
+// RECTIFIER, MASKED  Identity and 0, except for the gradients with TOGETHER: see normalized_together.cuh
+// BATCH, CHANNELS, AREA, NORM_REAL, AFFINE, EPS, MOMENTUM, ADD_WEIGHT, ADD_BIAS  as in batch_norm.cuh, for y with its scale (factor) and shift
+//              (summand): O is CHANNELS, and N samples times pixels
+// KEPT         given if statistics are the ones that training saved, as in batch_norm.cuh
+// MAP          given if normalized_map_gradient is compiled
+// X_STRIDES, Y_STRIDES, WIDTH  given for the three kernels of direct channels: see normalized_direct.cuh
+// ADDEND, FOLLOWS  given for normalized_direct_output: 1 if it adds another map, and the function after that
 // OWN_PARAMETERS, D_STRIDES  given for normalized_direct_parameters, and for normalized_direct_gradient
-// TOGETHER     1 where all blocks of a grid run at once: sums over pixels are taken in the same launch, of maps whose channels lie side by
-//              side, in 16 bits. See normalized_together.cuh for what else is given then
+// TOGETHER     1 if the grid has a barrier: sums over pixels are computed in the same launch, for maps with channels last in 16 bits. See
+//              normalized_together.cuh for the constants given then
 //
 // weight [O, C], factor, summand [O], saved [2, O] with mean and 1 / sqrt(variance + EPS), running_mean, running_var [O] in f32; totals [C],
-// squares [C, C] and, going back, products [O, C] in f32, the sums of x, of x x^T and of dy x^T; sums [O], of dy. scaled [O, C] is V, matrix
-// [C, C] M, added c or k. x, dx [N, C] and dy [N, O].
+// squares [C, C] and, in the backward pass, products [O, C] in f32, the sums of x, of x x^T and of dy x^T; sums [O], of dy. scaled [O, C] is V,
+// matrix [C, C] M, added c or k. x, dx [N, C] and dy [N, O].
 //
-// normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N; a block for ROWS rows
-// normalized_weight_known: the same from what training saved, with KEPT; a warp for each row
-// normalized_direct_output: y of the channels that are direct, in place of what is there, and their statistics. Like the next two, it does nothing
+// normalized_weight:       V = factor / deviation * weight, c = summand - V totals / N. Grid: a block for ROWS rows
+// normalized_weight_known: V and c from the saved statistics, with KEPT. Grid: a warp for each row
+// normalized_direct_output: overwrites y of the direct channels, and computes their statistics. Like the next two, it does nothing
 //                          if there are none
 // normalized_direct_parameters: gradients of weight, factor and summand of these channels
-// normalized_direct_gradient: adds what they give to dx
-// normalized_gradients:    gradients of weight, factor and summand, each of which may be absent; V again; products become those that M is made
-//                          of, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
+// normalized_direct_gradient: adds their share to dx (+=)
+// normalized_gradients:    gradients of weight, factor and summand, each of which may be absent; recomputes V; products become those from which M is
+//                          computed, -factor * dfactor / (N * variance) * weight; a block for ROWS rows
 // normalized_matrix:       M = weight^T products, k = -(V^T sums + M totals) / N; a block for ROWS rows of M
-// normalized_forward_together, normalized_backward_together: with TOGETHER, all that there is to do before maps are made
+// normalized_forward_together, normalized_backward_together: with TOGETHER, everything before the maps
 // normalized_map_gradient: dx = V^T dy + M x + k, of maps as with TOGETHER, with the constants of matrices.cuh: the rows of its result are
 //                          pixels, and the columns channels of x
 #include "base.cuh"
@@ -38,7 +38,7 @@
 #ifdef MAP
 #include "matrices.cuh"
 
-// Adds the products of pixels that have so many channels with a matrix.
+// Adds the products of pixels, which have `depth` channels, and a matrix.
 template <class Rows>
 static __device__ __forceinline__ void
 multiply_pixels(const real *map, u32 depth, const Rows &matrix, const Corner &corner, Tiles &tiles, Sums &sums) {
@@ -89,7 +89,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_forward_togethe
 
 #else
 
-// Without `matrix` there is no gradient of x. `input` and what is `before_` are there with AGAIN alone.
+// Without `matrix` there is no gradient of x. `input` and the `before_` arguments are used only with AGAIN.
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) normalized_backward_together)
 (const real *dy, const real *x, const real *y, const real *weight, const Norm *factor, const float *saved, const float *totals,
  const float *squares, const real *input, const float *before_saved, const Norm *before_factor, const Norm *before_summand, real *again,
@@ -148,10 +148,10 @@ KERNEL(__launch_bounds__(256, 1) normalized_weight_known)
  real *added) {
     const u32 row = (blockIdx.x * THREADS + threadIdx.x) / 32, lane = threadIdx.x % 32;
     if (row >= OUTS) return;
-    // Nothing of a direct channel.
+    // The row of a direct channel is 0.
     const float scale = at_least(0.0f, deviation(saved, row)) * factor_of(factor, row);
     for (u32 c = lane; c < INS; c += 32) narrow(scale * widen(weight[row * (u64)(INS) + c]), &scaled[row * (u64)(INS) + c]);
-    // A lane reads what it has written.
+    // A lane reads elements that it has written itself.
     const float mean = mean_of(scaled + row * (u64)(INS), totals);
     if (lane == 0) narrow(summand_of(summand, row, mean), &added[row]);
 }
@@ -180,7 +180,7 @@ KERNEL(__launch_bounds__(256, 1) normalized_matrix)
 
 #ifdef FOLLOWS
 
-// A block for each channel. Without KEPT it finds the statistics first.
+// Grid: a block for each channel. Without KEPT it computes the statistics first.
 KERNEL(__launch_bounds__(256, 1) normalized_direct_output)
 (const real *x, const real *weight, const Norm *factor, const Norm *summand, float *saved, const float *totals, const float *squares,
  float *running_mean, float *running_var, const real *addend, real *y) {
@@ -214,7 +214,7 @@ KERNEL(__launch_bounds__(256, 1) normalized_direct_output)
 #endif
 #ifdef OWN_PARAMETERS
 
-// A block for each channel. What y is multiplied with before it is taken from dy is left where its products are.
+// Grid: a block for each channel. Stores the factor of y, which is then subtracted from dy, in the place of the channel's products.
 KERNEL(__launch_bounds__(256, 1) normalized_direct_parameters)
 (const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
  const float *sums, float *products, real *dweight, Norm *dfactor, Norm *dsummand) {
@@ -248,7 +248,7 @@ KERNEL(__launch_bounds__(256, 1) normalized_direct_gradient)
 (const real *dy, const real *x, const real *weight, const Norm *factor, const float *saved, const float *totals, const float *squares,
  const float *sums, const float *products, real *dx) {
     __shared__ float scratch[32], centers[INS], held[HELD][PIXELS], found[PIXELS * INS];
-    // Whether any channel is direct, for all threads of a block.
+    // Counts the direct channels, for all threads of a block.
     float count = 0.0f;
     for (u32 row = threadIdx.x; row < OUTS; row += THREADS) count += is_direct(saved, row) ? 1.0f : 0.0f;
     if (block_sum(count, scratch) == 0.0f) return;
@@ -256,7 +256,7 @@ KERNEL(__launch_bounds__(256, 1) normalized_direct_gradient)
     const Strides strides = D_STRIDES;
 #pragma unroll 1
     for (u32 first = blockIdx.x * PIXELS; first < COUNT; first += gridDim.x * PIXELS) {
-        // A thread has the same elements in all loops over them. Not all at once: they would not fit into registers.
+        // A thread has the same elements in all loops over them. The loop is not fully unrolled: the elements would not fit into registers.
 #pragma unroll 4
         for (u32 at = threadIdx.x; at < PIXELS * INS; at += THREADS) found[at] = 0.0f;
 #pragma unroll 1

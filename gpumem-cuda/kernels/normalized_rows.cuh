@@ -1,19 +1,18 @@
-// What normalized_convolution.cu makes of the sums over pixels, ROWS rows of a matrix in a block of THREADS.
+// The matrices that normalized_convolution.cu computes from sums over pixels. A block of THREADS has ROWS rows of a matrix.
 //
-// Nothing is declared to be constant while the kernel runs: with TOGETHER, other blocks of it write what is read here.
-// No include guard: the tests include it once for each kernel they compile.
+// Nothing is declared constant (__restrict__ or __ldg): with TOGETHER, other blocks of the kernel write memory that is read here. No include guard:
+// the tests include it once for each kernel they compile.
 
 #include "normalized_direct.cuh"
 
 constexpr u32 ROWS = 4, THREADS = 256, OUTS = CHANNELS;
 constexpr float ALL = (float)COUNT;
 
-// Columns that a thread takes side by side, threads that take all columns, and how many such groups of threads a block has: each has a
-// slice of what is summed.
+// Adjacent columns of a thread, threads across all columns, and groups (slices) of such threads in a block. Each slice has a part of the terms.
 constexpr u32 SIDE_BY_SIDE = INS % 4 == 0 ? 4 : 1, LINE = INS / SIDE_BY_SIDE, LANES = LINE < THREADS ? LINE : THREADS;
 constexpr u32 SLICES = THREADS / LANES;
 
-// What a block has of its rows.
+// A block's rows in shared memory.
 struct Rows {
     float weight[ROWS * INS], products[ROWS * INS];
     float joined[SLICES][ROWS * INS];
@@ -29,7 +28,7 @@ static __device__ __forceinline__ float factor_of(const Norm *factor, u32 row) {
 #endif
 }
 
-// What is added to a channel of y that would have this mean.
+// Returns the shift of a channel of y that would otherwise have this mean.
 static __device__ __forceinline__ float summand_of(const Norm *summand, u32 row, float mean) {
 #if AFFINE
     return widen(summand[row]) - mean;
@@ -38,14 +37,15 @@ static __device__ __forceinline__ float summand_of(const Norm *summand, u32 row,
 #endif
 }
 
-// The mean of what a row of V gives, as V is rounded: y has no other mean than its summand. The same of both passes, by a warp.
+// Returns the mean of the result of a row of V, with V as it is rounded, so that the mean of y is exactly its shift. Both passes call it, by a
+// warp.
 static __device__ __forceinline__ float mean_of(const real *scaled, const float *totals) {
     float sum = 0.0f;
     for (u32 c = threadIdx.x % 32; c < INS; c += 32) sum = fmaf(widen(scaled[c]), totals[c] / ALL, sum);
     return warp_sum(sum);
 }
 
-// Rows of the weight, zeros behind the last.
+// Loads rows of the weight, with zeros after the last.
 static __device__ __forceinline__ void load_rows(const real *weight, u32 first, Rows &rows) {
     for (u32 i = threadIdx.x; i < ROWS * INS; i += THREADS) {
         const u32 row = first + i / INS;
@@ -54,8 +54,8 @@ static __device__ __forceinline__ void load_rows(const real *weight, u32 first, 
     __syncthreads();
 }
 
-// Products of ROWS rows of DEPTH numbers each, which `left` gives for a k, with the columns of which `right` gives some side by side: in
-// joined[0] then. Slices of the threads take ks in turns, and what they found is added up in the same order in every run.
+// Computes products of ROWS rows of DEPTH numbers with columns, into joined[0]. `left` returns the rows' numbers for a k, `right` some adjacent
+// columns. Slices of the threads take ks in turns, and their results are added up in the same order in every run.
 template <u32 DEPTH, class Left, class Right>
 static __device__ __forceinline__ void multiply_rows(const Left &left, const Right &right, Rows &rows) {
     const u32 lane = threadIdx.x % LANES, slice = threadIdx.x / LANES;
@@ -93,7 +93,7 @@ static __device__ __forceinline__ void multiply_rows(const Left &left, const Rig
     }
 }
 
-// Numbers side by side.
+// Loads adjacent numbers.
 static __device__ __forceinline__ void take(const float *from, float *to) {
     if constexpr (SIDE_BY_SIDE == 4) {
         const float4 four = *(const float4 *)from;
@@ -103,7 +103,7 @@ static __device__ __forceinline__ void take(const float *from, float *to) {
     }
 }
 
-// The rows of the weight times the covariance of x.
+// Computes the rows of the weight times the covariance of x.
 static __device__ __forceinline__ void spread_rows(const float *squares, const float *totals, Rows &rows) {
     const auto left = [&](u32 k, float *to) {
 #pragma unroll
@@ -120,7 +120,7 @@ static __device__ __forceinline__ void spread_rows(const float *squares, const f
     multiply_rows<INS>(left, right, rows);
 }
 
-// What the forward pass is given and makes.
+// Arguments and results of the forward pass.
 struct Forward {
     const real *weight;
     const Norm *factor, *summand;
@@ -142,16 +142,16 @@ static __device__ __forceinline__ void weight_of_rows(u32 first, const Forward &
             squares += own * own * (it.squares[c * (u64)(INS) + c] / ALL);
         }
         const float found = block_sum(variance, rows.scratch), of_row = block_sum(center, rows.scratch);
-        // A filter of 0, too: the gradient of its weights may be that of channels far from 0.
+        // This includes a filter of 0: the gradient of its weights may be that of channels far from 0.
         const bool direct = found <= LEAST_SHARE * block_sum(squares, rows.scratch);
         const u32 row = first + r;
         if (threadIdx.x != 0 || row >= OUTS) continue;
         if (direct) {
-            // normalized_direct_output finds its statistics.
+            // normalized_direct_output computes its statistics.
             it.saved[row] = 0.0f, it.saved[OUTS + row] = -1.0f, rows.scales[r] = 0.0f;
             continue;
         }
-        // Rounding may leave less than nothing. NaN stays NaN.
+        // Rounding may make the variance negative. NaN stays NaN.
         keep(row, of_row, at_least(0.0f, found) * ALL, it.saved, it.running_mean, it.running_var);
         rows.scales[r] = it.saved[OUTS + row] * factor_of(it.factor, row);
     }
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void weight_of_rows(u32 first, const Forward &
         const u32 row = first + i / INS;
         if (row < OUTS) narrow(rows.scales[i / INS] * rows.weight[i], &it.scaled[row * (u64)(INS) + i % INS]);
     }
-    // What the block has written it reads again.
+    // The block reads again what it has written.
     __syncthreads();
     const u32 own = threadIdx.x / 32, row = first + own;
     if (own < ROWS && row < OUTS) {
@@ -170,7 +170,7 @@ static __device__ __forceinline__ void weight_of_rows(u32 first, const Forward &
     __syncthreads();
 }
 
-// What the gradients are made of, and what they are.
+// Inputs and results of the gradients.
 struct Gradients {
     const real *weight;
     const Norm *factor;
@@ -180,7 +180,7 @@ struct Gradients {
     Norm *dfactor, *dsummand;
 };
 
-// From rows of products and their sums of dy, which are there.
+// Computes gradients from rows of products and their sums of dy, which are already in `rows`.
 static __device__ __forceinline__ void gradients_of_rows(u32 first, const Gradients &it, Rows &rows) {
     load_rows(it.weight, first, rows);
     spread_rows(it.squares, it.totals, rows);
@@ -188,7 +188,7 @@ static __device__ __forceinline__ void gradients_of_rows(u32 first, const Gradie
     for (u32 r = 0; r < ROWS; r++) {
         const u32 row = first + r < OUTS ? first + r : OUTS - 1;
         if (is_direct(it.saved, row)) {
-            // normalized_direct_parameters has its gradients.
+            // normalized_direct_parameters computes its gradients.
             for (u32 c = threadIdx.x; c < INS && first + r < OUTS; c += THREADS) {
                 it.products[row * (u64)(INS) + c] = 0.0f;
                 narrow(0.0f, &it.scaled[row * (u64)(INS) + c]);

@@ -1,17 +1,17 @@
-// Sums over all pixels, and what is made of them, in one launch whose blocks wait for each other.
+// Sums over all pixels, and the matrices computed from them, in one launch with a grid barrier.
 //
 // FORWARD      1 for the forward pass, 0 for the gradients
-// TENSOR_CORES, TILE_M, TILE_N  see tile.cuh: M are channels of what is multiplied with x, and N those of x. C and O are multiples of 8
+// TENSOR_CORES, TILE_M, TILE_N  see tile.cuh: M are channels of the map that is multiplied with x, and N those of x. C and O are multiples of 8
 // PARTS, PORTION  parts of the pixels, none of them empty, and pixels of each; the last may have fewer
 // PACK         8
-// RECTIFIER, MASKED  with 1, dy goes through the rectifier of which y is the output, and is written to `masked`: see batch_norm.cu
-// AGAIN        given where x is made again of what the normalisation in front was given, and written to `again`: the function behind that
-// AGAIN_AFFINE whether it has factors and summands
+// RECTIFIER, MASKED  with 1, dy passes through the rectifier with output y, and is written to `masked`: see batch_norm.cu
+// AGAIN        given if x is recomputed from the input of the normalisation before, and written to `again`: the function after that
+// AGAIN_AFFINE 1 if that normalisation has scale and shift
 //
-// x [N, C], dy, y, masked [N, O]; partial [PARTS, M (C + 1)] in f32: products of a part, then sums of what is multiplied; state [words];
+// x [N, C], dy, y, masked [N, O]; partial [PARTS, M (C + 1)] in f32: products of a part, then sums of the multiplied map; state [words];
 // all others as in normalized_convolution.cu.
 //
-// A block takes tiles of parts in turns, then, when all are there, what is made of rows of their sums.
+// Blocks take tiles of parts in turns, and after the grid barrier rows of the matrices.
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "tile.cuh"
@@ -26,16 +26,16 @@ constexpr u64 PART = (u64)HEIGHT * INS + HEIGHT;
 typedef Matrix<false> Channels;
 typedef Vectors<TILE_N, false, Channels> Columns;
 
-// The channels of pixels up to `last`.
+// Returns the channels of pixels up to `last`.
 static __device__ __forceinline__ Channels channels(const real *map, u32 count, u32 last) { return {map, count, count, last}; }
 
-// Where tiles are multiplied, or rows of sums.
+// Shared memory for tiles of products, or for rows of sums.
 union Shared {
     Tiles tiles;
     Rows rows;
 };
 
-// What comes through the rectifier, of eight channels.
+// Returns the gradients of eight channels after the rectifier.
 static __device__ __forceinline__ uint4 through(const uint4 &gradients, const uint4 &outputs) {
     const Pack dy = {{gradients.x, gradients.y, gradients.z, gradients.w}}, y = {{outputs.x, outputs.y, outputs.z, outputs.w}};
     Pack to;
@@ -44,8 +44,8 @@ static __device__ __forceinline__ uint4 through(const uint4 &gradients, const ui
     return {to.words[0], to.words[1], to.words[2], to.words[3]};
 }
 
-// Carries dy through the rectifier. Of the blocks that have the same dy, one writes what comes through, maybe in its place: what others then
-// read there comes through once more as it is.
+// Loads dy through the rectifier. One of the blocks that have the same dy writes the result, perhaps in its place. Others that then read the result
+// pass it through the rectifier once more, which changes nothing.
 struct Through {
     typedef Vectors<TILE_M, false, Channels> Plain;
     static constexpr bool K_FIRST = true;
@@ -75,7 +75,7 @@ struct Through {
 
 #ifdef AGAIN
 
-// What x is made of: what the normalisation in front was given, what it saved, and its factors and summands.
+// The tensors from which x is recomputed: input, saved statistics, scale and shift of the normalisation before.
 struct Before {
     const real *input;
     const float *saved;
@@ -83,13 +83,13 @@ struct Before {
     real *x;
 };
 
-// What becomes of the channels of a tile.
+// The normalisation of the channels of a tile.
 struct Rules {
     float means[TILE_N], scales[TILE_N], shifts[TILE_N];
 
     __device__ __forceinline__ void load(const Before &it, u32 first) {
         const u32 own = threadIdx.x, c = first + own;
-        // Barriers of its own: it does not hang on those of products.
+        // It has its own barriers, so that it does not depend on those of products.
         __syncthreads();
         if (own < TILE_N && c < INS) {
             const float rstd = it.saved[INS + c];
@@ -102,7 +102,7 @@ struct Rules {
         }
         __syncthreads();
     }
-    // Of two channels from `at` on, in a word.
+    // Applies it to two channels from `at` on, in a word.
     __device__ __forceinline__ u32 apply(u32 word, u32 at) const {
         real halves[2];
         u32 made = 0;
@@ -117,7 +117,7 @@ struct Rules {
     }
 };
 
-// Carries x, which is made on the way. Of the blocks that have the same of it, one writes it.
+// Loads x, which is recomputed on the way. One of the blocks that have the same part of it writes it.
 struct Again {
     static constexpr bool K_FIRST = true;
     Columns inputs;
@@ -138,7 +138,7 @@ struct Again {
 #pragma unroll
         for (int i = 0; i < Columns::COUNT; i++) {
             const u32 own = pixel + Columns::k(i);
-            // What is not there stays 0.
+            // Missing elements stay 0.
             if (own >= last || channel >= INS) continue;
             const uint4 from = inputs.held[i];
             inputs.held[i] = {rules.apply(from.x, at), rules.apply(from.y, at + 2), rules.apply(from.z, at + 4),
@@ -151,7 +151,7 @@ struct Again {
 
 #endif
 
-// Sums of rows of A, as products with ones: of the four warps that have the same rows, each sums 16 of them.
+// Sums of rows of A, as products with ones. Each of the four warps that have the same rows sums 16 of them.
 struct RowSums {
     Accumulator at;
 
@@ -170,7 +170,7 @@ struct RowSums {
     }
 };
 
-// Puts the products of a tile from (m, n) on into a part, and the sums of its rows.
+// Stores the products of a tile from (m, n) on in a part, and the sums of its rows.
 static __device__ __forceinline__ void store_part(const Sums &sums, const RowSums &of_rows, u32 m, u32 n, float *part) {
     const u32 line = threadIdx.x % 32 / 4, column = n + warp_column() + threadIdx.x % 4 * 2;
 #pragma unroll
@@ -189,7 +189,7 @@ static __device__ __forceinline__ void store_part(const Sums &sums, const RowSum
     if (row + 8 < HEIGHT) part[HEIGHT * (u64)(INS) + row + 8] = of_rows.at.at[2];
 }
 
-// Products of what is carried as rows and as columns, and sums of the former, over the pixels of each part.
+// Computes products of the rows and columns that are loaded, and sums of the rows, over the pixels of each part.
 template <class OfRows, class OfColumns>
 static __device__ __forceinline__ void sum_parts(const OfRows &carry_rows, const OfColumns &carry_columns, float *partial, Tiles &tiles) {
     for (u32 item = blockIdx.x; item < ITEMS; item += gridDim.x) {
@@ -208,8 +208,7 @@ static __device__ __forceinline__ void sum_parts(const OfRows &carry_rows, const
     }
 }
 
-// Adds up all parts of some fours from number `first` on, always in the same order, and calls `what` with the number of each among them and
-// what it is then.
+// Adds up all parts of some fours from number `first` on, always in the same order. Calls `what` with the index of each among them and its total.
 template <class What> static __device__ __forceinline__ void join_parts(const float *partial, u32 first, u32 count, Rows &rows, What what) {
     constexpr u32 WARPS = THREADS / 32;
     static_assert(sizeof(rows.joined) >= THREADS * sizeof(float4), "each thread has a place");

@@ -1,28 +1,29 @@
-// Updates of one parameter, or of many in one launch.
+// Optimizer updates of one parameter, or of many in one launch.
 //
-// MIXED        whether parameters with an f32 master copy have REAL elements and all others are f32, with gradients alike but where WIDE;
-//              otherwise all are REAL and there are no copies
-// MOMENT_REAL  what moments are made of: a type, as REAL is
-// STATES       tensors that the optimizer keeps: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
+// MIXED        1 if parameters with an f32 master copy have REAL elements and all others are f32, as are their gradients (unless WIDE); if 0, all
+//              are REAL and there are no copies
+// MOMENT_REAL  number format of optimizer states: a type, as REAL is
+// STATES       optimizer states of a parameter: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
 // OPTIMIZER    the rule: one of the structs below
-// VALUES       its numbers, in the order of gpumem_core::train::optim; those that it has not are 0
-// CODES        where the two states of a parameter are codes, or are f32 if it has few elements: see codes.cuh. Behind the states a launch
-//              says in the same way where their scales begin. The bit is set for a parameter whose states are f32
-// TURNED       where the filters of some weights with codes have their channels last: a launch says of each, behind its scales, how many
-//              channels a filter has, and how many elements of a filter have the same channel; 1 where it lies as its shape is written
-// GROUPS       where parameters differ in them: a launch says of each, behind everything else, what the learning rate is multiplied with
-//              and the weight decay, as the bits of two f32
-// LOG_BETAS    where the two decay rates of the rule are a group's own, their logarithms: 1 - beta^t is then computed here
-// FIELDS, MOST see many.cuh. Of each parameter a launch says, behind its first block, how far behind the pointer of that name its
-//              weights, gradients, master copy (where MIXED), first, second and third state begin, in units of 256 bytes, those that there
-//              are; NONE where a parameter has no master copy. Its number for all says whether this is the end of the step
+// VALUES       its hyperparameters, in the order of gpumem_core::train::optim; missing ones are 0
+// CODES        given if the two states of a parameter are 8-bit codes, or f32 if it has few elements: see codes.cuh. After the states a launch has
+//              the offsets of their scales. The bit is set for a parameter whose states are f32
+// TURNED       given if some weights with codes have their channels last. A launch has for each, after its scales: channels of a filter, and
+//              elements of a filter with the same channel; the latter is 1 if the weight is dense
+// GROUPS       given if parameter groups differ. A launch has for each parameter, after everything else: the factor of the learning rate, and the
+//              weight decay, as the bits of two f32
+// LOG_BETAS    given if the two decay rates of the rule belong to a group: their logarithms, from which 1 - beta^t is computed here
+// FIELDS, MOST see many.cuh. A launch has for each parameter, after its first block, the offsets of its weights, gradients, master copy (with
+//              MIXED), first, second and third state from the pointers of those names, in units of 256 bytes, as far as they exist; NONE for a
+//              missing master copy. Its number for all is 1 if it ends the step
 //
-// The learning rate, the step and what depends on it come from the state, so that a captured step can be replayed with others; with
-// SCHEDULED, CLIP_NORM, CLIP_VALUE and WIDE as descent.cuh says. Gradients carry the loss scale. Where the state says that one of them is not finite, nothing is updated.
+// The learning rate, the step and numbers that depend on it are read from the state, so that a captured step can be replayed with other values.
+// SCHEDULED, CLIP_NORM, CLIP_VALUE and WIDE are as in descent.cuh. Gradients are multiplied by the loss scale. If the state says that one of them
+// is not finite, nothing is updated.
 //
-// Where there is a master copy, w is that, and the parameter is w rounded.
+// If there is a master copy, w is that copy, and the parameter is w rounded.
 //
-// At the end of the step, the last block that has read the state goes on to the next one: nobody else looks at it any more.
+// At the end of the step, the last block that has read the state advances it to the next step: no other block reads it any more.
 #include "base.cuh"
 #include "real.cuh"
 #include "advance.cuh"
@@ -40,7 +41,7 @@ constexpr u32 NONE = 0xffffffffu;
 
 constexpr double values[8] = VALUES;
 
-// What is the same for all elements. `t` is the number of the step, counted from 1.
+// Numbers that are the same for all elements. `t` is the number of the step, counted from 1.
 struct Step {
     float lr;
     Gradients gradient;
@@ -51,14 +52,14 @@ struct Step {
 #endif
 };
 
-// The weight decay of all parameters, or where they are in groups of this one.
+// The weight decay of all parameters, or of this one's group.
 #ifdef GROUPS
 #define DECAY step.weight_decay
 #else
 #define DECAY (float)weight_decay
 #endif
 
-// A rule changes one element: its weight w, gradient without loss scale, and states. What t stands for in formulas is in the step's
+// A rule changes one element: its weight w, gradient g without loss scale, and states. Terms of formulas that depend on t are the step's
 // corrections.
 
 // g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
@@ -86,7 +87,7 @@ struct Moments {
         v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
         float square = v;
         if (is_amsgrad) square = largest = fmaxf(largest, v);
-        // What is the same for all elements is computed once: a division takes as long as all else.
+        // Numbers that are the same for all elements are computed once: a division takes as long as everything else.
         const float rate = step.lr / step.corrections[0], root = 1.0f / sqrtf(step.corrections[1]);
         w -= rate * m / (sqrtf(square) * root + (float)eps);
     }
@@ -104,7 +105,7 @@ struct Adam : Moments {
     }
 };
 
-// Before it w *= 1 - lr weight_decay.
+// First w *= 1 - lr weight_decay.
 struct AdamW : Moments {
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
         w *= 1.0f - step.lr * DECAY;
@@ -126,14 +127,14 @@ struct Lion {
     static __device__ __forceinline__ void change(float &w, float g, float &m, float &, const Step &step) {
         const float towards = (float)beta1 * m + (float)(1.0 - beta1) * g;
         w *= 1.0f - step.lr * DECAY;
-        // Zero has no sign; what is no number stays none.
+        // Zero has no sign; NaN stays NaN.
         w -= step.lr * (towards > 0.0f ? 1.0f : towards < 0.0f ? -1.0f : towards);
         m = (float)beta2 * m + (float)(1.0 - beta2) * g;
     }
 };
 
-// g = dw + weight_decay w;  v = alpha v + (1 - alpha) g^2;  where centered m = alpha m + (1 - alpha) g;
-// b = momentum b + g / (sqrt(v - m^2) + eps);  w -= lr b. Behind v lie b, where there is momentum, and m, where it is centered.
+// g = dw + weight_decay w; v = alpha v + (1 - alpha) g^2; if centered m = alpha m + (1 - alpha) g; b = momentum b + g / (sqrt(v - m^2) + eps); w -=
+// lr b. The states after v are b, if there is momentum, and m, if centered.
 struct RmsProp {
     static constexpr double alpha = values[0], eps = values[1], weight_decay = values[2], momentum = values[3];
     static constexpr bool has_momentum = momentum != 0.0, is_centered = values[4] != 0.0;
@@ -145,7 +146,7 @@ struct RmsProp {
         if (is_centered) {
             float &mean = has_momentum ? third : second;
             mean = (float)alpha * mean + (float)(1.0 - alpha) * g;
-            // Below 0 only by rounding; what is no number stays none.
+            // Below 0 only by rounding; NaN stays NaN.
             variance -= mean * mean;
             if (variance < 0.0f) variance = 0.0f;
         }
@@ -184,8 +185,8 @@ struct Adadelta {
     }
 };
 
-// m and v as Adam's, with either weight decay;  mu(t) = beta1 (1 - 0.5 0.96^(t momentum_decay)), of whose product p is one correction;
-// w -= lr ((1 - mu(t)) / (1 - p(t)) g + mu(t + 1) / (1 - p(t) mu(t + 1)) m) / (sqrt(v / (1 - beta2^t)) + eps)
+// m and v as in Adam, with either weight decay; mu(t) = beta1 (1 - 0.5 0.96^(t momentum_decay)), whose product p is one correction; w -= lr ((1 -
+// mu(t)) / (1 - p(t)) g + mu(t + 1) / (1 - p(t) mu(t + 1)) m) / (sqrt(v / (1 - beta2^t)) + eps)
 struct NAdam {
     static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
     static constexpr bool is_decoupled = values[5] != 0.0;
@@ -222,8 +223,8 @@ struct Adamax {
     }
 };
 
-// m and v as Adam's, with either weight decay;  w -= lr m / (1 - beta1^t) c / (sqrt(v) + eps), where the correction c is 0
-// w -= lr m / (1 - beta1^t)
+// m and v as in Adam, with either weight decay; w -= lr m / (1 - beta1^t) c / (sqrt(v) + eps), or if the correction c is 0, w -= lr m / (1 -
+// beta1^t)
 struct RAdam {
     static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
     static constexpr bool is_decoupled = values[4] != 0.0;
@@ -241,7 +242,7 @@ struct RAdam {
     }
 };
 
-// A third state is there for some alone: what a function takes for it behind the second one, and is given. Of codes there are scales.
+// Further parameters and arguments of functions, after the second state: a third state if there is one, or the scales of codes.
 #if defined(CODES)
 #define WITH_THIRDS , char *first_scales, char *second_scales
 #define THIRDS , first_scales, second_scales
@@ -259,7 +260,7 @@ struct RAdam {
 #define THIRDS
 #endif
 
-// `many` of four elements from i on. Without a master copy `master` is null.
+// Changes `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
                                                    const Gradient *dw, Moment *first, Moment *second WITH_THIRD) {
@@ -290,7 +291,7 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
 
 #ifdef CODES
 
-// Where four elements of a weight lie whose filters have their channels last, in order from the first of them on.
+// Computes the places of four consecutive elements, counted in the order of the shape, of a weight whose filters have their channels last.
 static __device__ __forceinline__ void places(u64 first, u32 channels, u32 taps, u64 at[FOUR]) {
     const u32 filter = channels * taps;
     u64 begin = first / filter * filter;
@@ -316,8 +317,8 @@ template <class T> static __device__ __forceinline__ void save_at(const float fr
         if (e < many) narrow(from[e], &to[at[e]]);
 }
 
-// The elements of a thread, which may be none, beside those of the others that have the same block of codes. `taps` is 1 where the weight
-// lies as its shape is written.
+// Changes the elements of a thread, which may be none, together with those of the other threads in the same block of codes. `taps` is 1 if the
+// weight is dense.
 template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_codes(const Part &part, const Step &step, u32 channels, u32 taps, Weight *w, float *master,
                                                     const Gradient *dw, const Coded (&states)[2], const Maps &maps, Highest &highest) {
@@ -358,7 +359,7 @@ static __device__ __forceinline__ void change_codes(const Part &part, const Step
 
 #endif
 
-// What codes need of shared memory, which a kernel has: one that is a template's would not be filled for each block where kernels are tested.
+// Shared memory for codes, declared in the kernel: in a template it would not be separate for each block when kernels are tested on the host.
 #ifdef CODES
 #define SHARED                                                                                                                        \
     __shared__ Maps maps;                                                                                                             \
@@ -389,7 +390,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     const Part part = part_of_thread(tensors);
     const u32 p = part.tensor;
 #ifdef CODES
-    // All threads of a block work on one parameter: none of them leaves the others alone before a barrier.
+    // All threads of a block work on one parameter, so none of them leaves before a barrier that others reach.
     const bool has_codes = tensors.half(p) < BLOCK;
     if (is_skipped || !has_codes && part.many == 0) return;
     if (has_codes) {
@@ -458,7 +459,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     change_four(part.first, part.many, step, (real *)w, master, (const Slope *)dw, first, second THIRD);
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 KERNEL(update)(char *weights, char *masters, const char *gradients, char *firsts, char *seconds WITH_THIRDS, u32 *state,
                IN_PLACE Tensors<FEW> tensors) {
     SHARED

@@ -1,12 +1,12 @@
-// What a thread takes at a time.
+// Packs: elements that a thread loads and stores at a time.
 //
-// PACK  elements, one or a power of two of them
+// PACK  elements of a pack, one or a larger power of two
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 #if PACK > 1
 
-// As words: the compiler would give each of 16 bits a register.
+// Stored as words, since the compiler would use a register for each 16-bit element.
 struct alignas(sizeof(real) * PACK) Pack {
     u32 words[sizeof(real) * PACK / 4];
 };
@@ -21,7 +21,7 @@ template <class Half> static __device__ __forceinline__ float element(const Pack
 
 static __device__ __forceinline__ void put(float value, Pack &pack, int k, const float *) { pack.words[k] = bits_of(value); }
 
-// The first half of a word is put before the second one.
+// The first half of a word must be stored before the second one.
 template <class Half> static __device__ __forceinline__ void put(float value, Pack &pack, int k, const Half *) {
     Half half;
     narrow(value, &half);
@@ -42,9 +42,9 @@ static __device__ __forceinline__ void put(float value, Pack &pack, int, const r
 
 static __device__ __forceinline__ float element(const Pack &pack, int k) { return element(pack, k, (const real *)nullptr); }
 
-// Rounds what is element k; elements are put in their order.
+// Rounds a number to element k of a pack. Elements must be stored in order.
 static __device__ __forceinline__ void put(float value, Pack &pack, int k) { put(value, pack, k, (const real *)nullptr); }
 
-// Elements `at` and those after it.
+// Load and store the pack that begins at element `at`.
 static __device__ __forceinline__ Pack load(const real *from, u64 at) { return ((const Pack *)from)[at / PACK]; }
 static __device__ __forceinline__ void store(const Pack &pack, real *to, u64 at) { ((Pack *)to)[at / PACK] = pack; }

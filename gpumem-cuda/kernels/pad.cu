@@ -1,38 +1,39 @@
-// A map with more rows and columns around it, or fewer, and the gradient.
+// Padding or cropping of maps, and the gradient.
 //
 // COUNT                    elements that the entry point writes
 // HEIGHT, WIDTH            of a plane of x; a plane is one channel of one sample
 // OUT_HEIGHT, OUT_WIDTH    of a plane of y
-// BEYOND                   what stands beyond the edges of x: Constant, Reflect, Replicate or Circular
-// VALUE                    the number that stands there, if it is one
-// BEFORE_H, BEFORE_W       rows and columns in front of those of x; below 0 where x is cut off
+// BEYOND                   mode of the elements beyond the edges of x: Constant, Reflect, Replicate or Circular
+// VALUE                    the number there, for Constant
+// BEFORE_H, BEFORE_W       rows and columns before those of x; below 0 if x is cropped
 // ADD                      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 // PACK                     channels that a thread works on: see planes.cuh
 // CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 //
-// forward:  y[o, p] = x[row(o), column(p)], or VALUE where there is no such element. x is [B * C, HEIGHT, WIDTH], y
+// forward:  y[o, p] = x[row(o), column(p)], or VALUE if there is no such element. x is [B * C, HEIGHT, WIDTH], y
 //           [B * C, OUT_HEIGHT, OUT_WIDTH].
-// backward: dx[h, w] = sum of dy over all elements that are (h, w), gathered by one thread for each element
+// backward: dx[h, w] = sum of dy over all copies of (h, w), gathered by one thread for each element
 #include "base.cuh"
 #include "real.cuh"
 #include "planes.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// Along an axis of `size` elements: `place` is which one stands at a place that may lie beyond the edges, -1 for none; `copies`, how
-// often element h may stand in y, and `copy`, the k-th place of those, which may lie beyond the edges of y.
+// A mode, along an axis of `size` elements. `place` returns the element at a place that may be beyond the edges, -1 for none. `copies` returns how
+// often element h may occur in y, and `copy` the k-th of those places, which may be beyond the edges of y.
 struct Constant {
     static __device__ __forceinline__ int place(int at, int size) { return at < 0 || at >= size ? -1 : at; }
     static __device__ __forceinline__ int copies(int, int, int, int) { return 1; }
     static __device__ __forceinline__ int copy(int, int h, int, int) { return h; }
 };
 
-// One that is turned around at the first element, itself, and one that is turned around at the last element. Those two have no copy.
+// The copies are a reflection at the first element, the element itself, and a reflection at the last element. The first and last element themselves
+// have no such reflection.
 struct Reflect {
     static __device__ __forceinline__ int place(int at, int size) { return at < 0 ? -at : at < size ? at : 2 * (size - 1) - at; }
     static __device__ __forceinline__ int copies(int, int, int, int) { return 3; }
@@ -43,7 +44,7 @@ struct Reflect {
     }
 };
 
-// The outermost elements stand for all beyond.
+// The outermost elements are repeated beyond the edges.
 struct Replicate {
     static __device__ __forceinline__ int place(int at, int size) { return at < 0 ? 0 : at < size ? at : size - 1; }
     static __device__ __forceinline__ int copies(int h, int size, int before, int outputs) {
@@ -73,9 +74,9 @@ KERNEL(pad_forward)(const real *x, real *y) {
     store(pack, y, y_place(at, at.row, at.column));
 }
 
-// The k-th row or column of y that is element h of x, which may be none.
+// Returns the k-th row or column of y that is element h of x, which may not exist.
 static __device__ __forceinline__ int output_of(int k, int h, int size, int before) {
-    // A place in front of all of y.
+    // A place before all of y stands for none.
     return BEYOND::copy(k, h, size, -before - 1) + before;
 }
 

@@ -1,17 +1,17 @@
-// The position of each token among those that are no padding, behind the index of padding, which padding itself has.
+// Positions of tokens among those that are not padding, counted from PADDING + 1 on; padding itself has PADDING.
 //
 // SAMPLES  samples
-// STEPS    T, tokens of each
+// STEPS    T, tokens of each sample
 // PADDING  the token that is padding
 //
 // token, y [SAMPLES, T] of u32
-// y[b, t] = PADDING + (how many of token[b, 0], .., token[b, t] are no padding), or PADDING where token[b, t] is
+// y[b, t] = PADDING + (number of token[b, 0], .., token[b, t] that are not padding), or PADDING if token[b, t] is padding
 #include "base.cuh"
 
-// A warp for each sample, 32 tokens at a time; eight warps a block.
+// Grid: a warp for each sample, 32 tokens at a time; eight warps a block.
 KERNEL(padded_positions)(const u32 *token, u32 *y) {
     const u64 sample = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    // Whole warps.
+    // Whole warps leave.
     if (sample >= SAMPLES) return;
     const u32 lane = threadIdx.x & 31;
     u32 before = 0;

@@ -1,6 +1,6 @@
-// What a layer draws from in the part of a batch that is at hand.
+// The random numbers of a layer in the current micro-batch.
 //
-// DRAWN  where a batch is split: how many draws each part has
+// DRAWN  given if the batch is split: draws of each micro-batch
 //
 // No include guard: the tests include it once for each kernel they compile.
 

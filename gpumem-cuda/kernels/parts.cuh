@@ -1,18 +1,18 @@
-// Sums of what parts have come to: a block of 256 threads has 32 sums, and eight threads for each of them, which take parts in turns.
+// Sums of partial results: a block of 256 threads has 32 sums, with eight threads for each, which take parts in turns.
 //
-// PARTS  how many there are
+// PARTS  number of parts
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr u32 SUMS_OF_BLOCK = 32, THREADS_OF_SUM = 8;
 
-// The number of a thread's sum.
+// Returns the index of a thread's sum.
 static __device__ __forceinline__ u64 own_sum() { return (u64)blockIdx.x * SUMS_OF_BLOCK + threadIdx.x % SUMS_OF_BLOCK; }
 
-// Whether a thread is the one of its sum that has it in the end.
+// True if this thread has the result of its sum in the end.
 static __device__ __forceinline__ bool has_sum() { return threadIdx.x < SUMS_OF_BLOCK; }
 
-// The sum of COUNT sums' parts that is this thread's, [PARTS, COUNT] in memory, in the same order in every run.
+// Returns this thread's sum over the parts, [PARTS, COUNT] in memory, in the same order in every run.
 template <u64 COUNT> static __device__ __forceinline__ float sum_of_parts(const float *partial, float *scratch) {
     const u64 i = own_sum();
     float sum = 0.0f;

@@ -1,13 +1,13 @@
-// The axes of a value in another order.
+// Permutation of the axes of a value.
 //
-// AXES     axes of what is written, outermost first
+// AXES     axes of the result, outermost first
 // LENGTHS  their lengths
-// FROM, TO how far apart neighbours along each of them are in what is read and in what is written
-// NEAR     the axis along which neighbours lie side by side in what is read; in what is written it is the last
+// FROM, TO strides along each of them in the source and in the result, in elements
+// NEAR     the axis with stride 1 in the source; in the result that is the last one
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
-// permute_rows:  NEAR is the last axis: rows are moved as they are, 16 bytes a thread where they are whole numbers of that.
-// permute_tiles: it is another: a block moves a tile of 32 x 32 through shared memory, so that both sides go through neighbours.
+// permute_rows:  NEAR is the last axis: rows are moved unchanged, 16 bytes a thread if they consist of whole packs.
+// permute_tiles: NEAR is another axis: a block moves a tile of 32 x 32 through shared memory, so that both sides access neighbours.
 #include "base.cuh"
 #include "real.cuh"
 
@@ -26,14 +26,14 @@ static __device__ constexpr u64 to_of(int axis) {
     return to[axis];
 }
 
-// All elements.
+// Returns the number of elements.
 static __device__ constexpr u64 count() {
     u64 product = 1;
     for (int axis = 0; axis < AXES; axis++) product *= length_of(axis);
     return product;
 }
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 template <bool SMALL> struct IndexOf {
     typedef u64 type;
 };
@@ -46,7 +46,7 @@ struct Place {
     Index from, to;
 };
 
-// The place of element `rest` along all axes but the last, and in tiles but NEAR.
+// Returns the place of element `rest` along all axes except the last, and in tiles except NEAR.
 template <bool TILES> static __device__ __forceinline__ Place place(Index rest) {
     Place at = {0, 0};
 #pragma unroll
@@ -60,7 +60,7 @@ template <bool TILES> static __device__ __forceinline__ Place place(Index rest) 
     return at;
 }
 
-// Whether rows, and the distances between them, are whole numbers of so many elements.
+// True if rows, and all strides, are multiples of this many elements.
 static __device__ constexpr bool are_whole(u64 elements) {
     bool whole = length_of(AXES - 1) % elements == 0;
     for (int axis = 0; axis < AXES - 1; axis++) whole = whole && from_of(axis) % elements == 0 && to_of(axis) % elements == 0;
@@ -74,7 +74,7 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// A thread for each pack.
+// Grid: a thread for each pack.
 KERNEL(permute_rows)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= count() / PACK) return;
@@ -93,7 +93,7 @@ KERNEL(permute_rows)(const real *x, real *y) {
 #define SIDE 32
 
 KERNEL(permute_tiles)(const real *x, real *y) {
-    // One column more, so that columns of the tile lie in different banks.
+    // One additional column, so that columns of the tile are in different banks.
     __shared__ real tile[SIDE][SIDE + 1];
     constexpr Index NEAR_LENGTH = length_of(NEAR), LAST_LENGTH = length_of(AXES - 1);
     constexpr Index WIDTH = (LAST_LENGTH + SIDE - 1) / SIDE, HEIGHT = (NEAR_LENGTH + SIDE - 1) / SIDE;

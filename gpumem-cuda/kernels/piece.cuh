@@ -1,7 +1,7 @@
-// Elements of a tensor in pieces of 16 bytes, one for each thread. The last piece may be shorter.
+// Packs (pieces) of 16 bytes of a tensor, one for each thread. The last one may be shorter.
 //
 // COUNT elements
-// EIGHT defined: pieces of eight elements, which are 32 bytes in f32
+// EIGHT given: packs of eight elements, which are 32 bytes in f32
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -15,13 +15,13 @@ struct alignas(16) Piece {
     real at[PIECE];
 };
 
-// The first element of this thread's piece.
+// Returns the first element of this thread's pack.
 static __device__ __forceinline__ u64 first_of_piece() { return ((u64)blockIdx.x * blockDim.x + threadIdx.x) * PIECE; }
 
-// Whether a piece has all its elements: known to the compiler where all have.
+// True if a pack has all its elements; a compile-time constant if all have.
 static __device__ __forceinline__ bool is_whole(u64 first) { return COUNT % PIECE == 0 || first + PIECE <= COUNT; }
 
-// What is missing of a piece is 0.
+// Loads a pack. Missing elements are 0.
 static __device__ __forceinline__ Piece load_piece(const real *from, u64 first) {
     if (is_whole(first)) return *(const Piece *)(from + first);
     Piece piece;

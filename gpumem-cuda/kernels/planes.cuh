@@ -1,9 +1,9 @@
-// Where elements of x and dx, [planes, HEIGHT, WIDTH], and of y and dy, [planes, OUT_HEIGHT, OUT_WIDTH], are: for kernels that
-// make planes of planes. A plane is a channel of a sample.
+// Places of elements of x and dx, [planes, HEIGHT, WIDTH], and of y and dy, [planes, OUT_HEIGHT, OUT_WIDTH], for kernels that map planes to planes.
+// A plane is a channel of a sample.
 //
 // CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
-// PACK                            channels that a thread takes: more than one where maps are channels last, without gaps and with whole
-//                                 packs. Neighbouring threads then take neighbouring packs
+// PACK                            channels that a thread works on: more than one if maps are channels last, without gaps and with whole packs.
+//                                 Neighbouring threads then have neighbouring packs
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "layout.cuh"
@@ -16,13 +16,13 @@ constexpr Strides X_MAP = X_STRIDES, Y_MAP = Y_STRIDES;
 constexpr Strides X_MAP = {HEIGHT * WIDTH, 0, WIDTH, 1}, Y_MAP = {OUT_HEIGHT * OUT_WIDTH, 0, OUT_WIDTH, 1};
 #endif
 
-// Where a thread works: its first channel, and an element of each of its planes.
+// The work of a thread: its first channel, and an element of each of its planes.
 struct Site {
     u64 sample;
     u32 channel, row, column;
 };
 
-// The site of thread `i`, of planes of so many rows and columns.
+// Returns the site of thread `i`, for planes of `rows` rows and `columns` columns.
 template <class Index> static __device__ __forceinline__ Site site(Index i, u32 rows, u32 columns) {
 #if PACK > 1
     constexpr u32 PACKS = CHANNELS / PACK;
@@ -40,14 +40,14 @@ template <class Index> static __device__ __forceinline__ Site site(Index i, u32 
 #endif
 }
 
-// Another element of the same planes.
+// Return the place of another element of the same planes.
 static __device__ __forceinline__ u64 place(const Strides &map, const Site &at, u32 row, u32 column) {
     return at.sample * map.sample + at.channel * map.channel + row * map.row + column * map.column;
 }
 static __device__ __forceinline__ u64 x_place(const Site &at, u32 h, u32 w) { return place(X_MAP, at, h, w); }
 static __device__ __forceinline__ u64 y_place(const Site &at, u32 o, u32 p) { return place(Y_MAP, at, o, p); }
 
-// Writes what a thread found for each of its channels.
+// Stores a thread's results for each of its channels.
 static __device__ __forceinline__ void store(const float (&found)[PACK], real *map, u64 at) {
     Pack pack;
 #pragma unroll
@@ -55,7 +55,7 @@ static __device__ __forceinline__ void store(const float (&found)[PACK], real *m
     store(pack, map, at);
 }
 
-// The same, or added to what is there.
+// Stores a thread's gradients, or with ADD adds them.
 static __device__ __forceinline__ void store_gradient(float (&found)[PACK], real *map, u64 at) {
 #if ADD
     const Pack before = load(map, at);

@@ -1,13 +1,13 @@
-// Functions of one number, and their gradients.
+// Elementwise functions of one number, and their gradients.
 //
 // COUNT     elements
-// FUNCTION  which one: a struct of pointwise.cuh
-// ARGUMENTS the numbers that it has beside its input
+// FUNCTION  the function: a struct of pointwise.cuh
+// ARGUMENTS parameters of the function
 // ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // pointwise:          y = f(x), where y may be x
-// pointwise_backward: dx = dy * f', where dx may be dy. The derivative is computed from the kept tensor, null where the
-//                     function keeps nothing.
+// pointwise_backward: dx = dy * f', where dx may be dy. The derivative is computed from the saved tensor, null if the
+//                     function saves none.
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"

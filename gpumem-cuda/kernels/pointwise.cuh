@@ -1,9 +1,9 @@
-// Functions of one number, named as in gpumem_core::program::function: each a struct with its value, and its derivative from
-// what it keeps, which is its output, its input or nothing, as its row there says. What keeps nothing is given 0.
+// Elementwise functions of one number, named as in gpumem_core::program::function. Each is a struct with its value, and its derivative from the
+// saved element k: output, input or nothing, as in its row there. If nothing is saved, k is 0.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// The numbers that a function has beside its input, in the order of its row.
+// Parameters of a function, in the order of its row.
 struct Arguments {
     double at[2];
 };
@@ -13,7 +13,7 @@ struct Identity {
     static __device__ __forceinline__ float slope(float, const Arguments &) { return 1.0f; }
 };
 
-// Not fmaxf: NaN must stay NaN.
+// fmaxf is not used, because NaN must stay NaN.
 struct Relu {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x < 0.0f ? 0.0f : x; }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
@@ -30,7 +30,7 @@ struct Relu6 {
     }
 };
 
-// Slope below 0.
+// Parameter: slope below 0.
 struct LeakyRelu {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         return x < 0.0f ? (float)arguments.at[0] * x : x;
@@ -40,9 +40,9 @@ struct LeakyRelu {
     }
 };
 
-// Not 1 + erff(..), which has no digits left where that is near -1.
+// 1 + erff(..) is not used, because it has no digits left if erff is near -1.
 struct Gelu {
-    // The distribution function of the normal distribution.
+    // Returns the distribution function of the normal distribution.
     static __device__ __forceinline__ float share(float x) { return 0.5f * erfcf(x * -0.70710678118654752f); }
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x * share(x); }
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
@@ -51,7 +51,7 @@ struct Gelu {
 };
 
 struct Sigmoid {
-    // 1 / (1 + exp(-x)), also where exp(-x) is infinite: a small result is a quotient of small numbers.
+    // Returns 1 / (1 + exp(-x)), even if exp(-x) is infinite: a small result is a quotient of small numbers.
     static __device__ __forceinline__ float plain(float x) {
         const float small = expf(-fabsf(x));
         return (x < 0.0f ? small : 1.0f) / (1.0f + small);
@@ -60,7 +60,7 @@ struct Sigmoid {
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return k * (1.0f - k); }
 };
 
-// (1 + tanh(u)) / 2 as the sigmoid of 2 u, which does not cancel for negative u.
+// (1 + tanh(u)) / 2 is computed as the sigmoid of 2 u, which does not cancel for negative u.
 struct GeluTanh {
     static __device__ __forceinline__ float gate(float x) {
         return Sigmoid::plain(1.59576912160573071f * (x + 0.044715f * x * x * x));
@@ -69,7 +69,7 @@ struct GeluTanh {
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
         const float s = gate(k);
         const float slope = s * (1.0f - s);
-        // Far out that is 0, and the square infinite.
+        // Far from 0 the slope is 0, and the square infinite.
         return slope == 0.0f ? s : s + k * slope * 1.59576912160573071f * (1.0f + 0.134145f * k * k);
     }
 };
@@ -87,7 +87,7 @@ struct Exp {
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return k; }
 };
 
-// Factor and shift.
+// Parameters: factor and shift.
 struct Affine {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         return (float)arguments.at[0] * x + (float)arguments.at[1];
@@ -118,7 +118,7 @@ struct Hardsigmoid {
     }
 };
 
-// Factor below 0.
+// Parameter: factor below 0.
 struct Elu {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         return x > 0.0f ? x : (float)arguments.at[0] * expm1f(x);
@@ -128,14 +128,14 @@ struct Elu {
     }
 };
 
-// Overwrites its input, so that the slope is computed from the output.
+// Overwrites its input, so the slope is computed from the output.
 struct EluInPlace : Elu {
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         return k > 0.0f ? 1.0f : k + (float)arguments.at[0];
     }
 };
 
-// Where it levels off below 0, without its sign.
+// Parameter: the limit below 0, without its sign.
 struct Celu {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         const float alpha = (float)arguments.at[0];
@@ -167,9 +167,9 @@ struct SeluInPlace : Selu {
     }
 };
 
-// Factor of x, and the product from which on it is x itself.
+// Parameters: factor of x, and the product above which the result is x itself.
 struct Softplus {
-    // log(1 + exp(x)), without large numbers on the way. NaN stays NaN.
+    // Returns log(1 + exp(x)), without large intermediate numbers. NaN stays NaN.
     static __device__ __forceinline__ float plain(float x) {
         return (x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)));
     }
@@ -194,7 +194,7 @@ struct Hardtanh {
         const float least = (float)arguments.at[0], most = (float)arguments.at[1];
         return x < least ? least : x > most ? most : x;
     }
-    // The output was rounded to what memory holds, and so are the bounds that it is compared with.
+    // The saved output was rounded for memory, so the bounds are rounded too before they are compared.
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
         real least, most;
         narrow((float)arguments.at[0], &least);
@@ -220,7 +220,7 @@ struct Softshrink : Hardshrink {
     }
 };
 
-// Of small numbers the beginning of its series, whose difference would leave no digits.
+// For small numbers the first terms of its series, since the difference would leave no digits.
 struct Tanhshrink {
     static __device__ __forceinline__ float value(float x, const Arguments &) {
         const float square = x * x;
@@ -241,7 +241,7 @@ struct Cos {
 
 struct Softsign {
     static __device__ __forceinline__ float value(float x, const Arguments &) { return x / (1.0f + fabsf(x)); }
-    // Divides twice: the square of a large number would be infinite.
+    // Divides twice, because the square of a large number would overflow.
     static __device__ __forceinline__ float slope(float k, const Arguments &) {
         const float share = 1.0f / (1.0f + fabsf(k));
         return share * share;
@@ -288,13 +288,13 @@ struct Log {
     static __device__ __forceinline__ float slope(float k, const Arguments &) { return 1.0f / k; }
 };
 
-// The exponent.
+// Parameter: the exponent.
 struct Pow {
     static __device__ __forceinline__ float value(float x, const Arguments &arguments) {
         return powf(x, (float)arguments.at[0]);
     }
     static __device__ __forceinline__ float slope(float k, const Arguments &arguments) {
-        // A constant, also where k is 0.
+        // The function is constant, even if k is 0.
         if (arguments.at[0] == 0.0) return 0.0f;
         return (float)arguments.at[0] * powf(k, (float)(arguments.at[0] - 1.0));
     }

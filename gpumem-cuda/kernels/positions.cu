@@ -1,13 +1,13 @@
-// A row of a table for each step at hand, where the state says how many steps of the sequence went before.
+// Rows of a table for the current time steps. The state has the number of earlier time steps of the sequence.
 //
-// ROWS, WIDTH  of the table
-// STEPS        at hand
-// PACK         elements that a thread takes, of which a row is a whole number; see pack.cuh
+// ROWS, WIDTH  rows of the table, and elements of a row
+// STEPS        current time steps
+// PACK         elements that a thread works on; rows consist of whole packs; see pack.cuh
 #include "base.cuh"
 #include "real.cuh"
 #include "pack.cuh"
 
-// A thread for each pack of the output.
+// Grid: a thread for each pack of the output.
 KERNEL(positions)(const real *table, const u32 *state, real *y) {
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x, at = thread * PACK;
     if (at >= (u64)STEPS * WIDTH) return;

@@ -3,8 +3,8 @@
 //
 // The constants are those of matrices.cuh.
 //
-// product:     C = A B + bias; a block for each tile of C, along x
-// column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS], where DEPTH is COLUMNS; a block of 1024 threads for 32 columns, along x
+// product:     C = A B + bias. Grid: along x a block for each tile of C
+// column_sums: sums[COLUMNS] = sum over the rows of A[ROWS, COLUMNS], where DEPTH is COLUMNS. Grid: along x a block of 1024 threads for 32 columns
 #include "base.cuh"
 #include "real.cuh"
 #include "matrices.cuh"
@@ -15,7 +15,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) product)
     product_tile(blockIdx.x, a, b, bias, c, tiles);
 }
 
-// A lane for each of 32 columns, a warp for every 32nd row; then a warp for each column.
+// A lane for each of 32 columns and a warp for every 32nd row; then a warp for each column.
 KERNEL(__launch_bounds__(1024) column_sums)(const real *__restrict__ a, real *sums) {
     __shared__ float partial[32][33];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, column = blockIdx.x * 32 + lane;

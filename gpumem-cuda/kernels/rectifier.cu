@@ -1,14 +1,14 @@
-// Functions of two slopes that keep a bit of each element, and their gradients.
+// Elementwise functions with two slopes that save an activation mask, one bit of each element, and their gradients.
 //
 // COUNT     elements
 // EIGHT     a thread has eight of them: see sides.cuh
-// FUNCTION  which one: a struct of pointwise.cuh
-// ARGUMENTS the numbers that it has beside its input
-// INSIDE    an output at which it has another slope than at 0
+// FUNCTION  the function: a struct of pointwise.cuh
+// ARGUMENTS parameters of the function
+// INSIDE    an output with another slope than at 0, for elements whose bit is set
 // ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
-// rectifier:          y = f(x), where y may be x, and the bits, unless they are null
-// rectifier_backward: dx = dy * f', where dx may be dy. The bits say which slope.
+// rectifier:          y = f(x), where y may be x, and the mask, unless it is null
+// rectifier_backward: dx = dy * f', where dx may be dy. The mask selects the slope.
 #include "base.cuh"
 #include "real.cuh"
 #include "piece.cuh"

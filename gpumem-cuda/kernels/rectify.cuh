@@ -1,6 +1,6 @@
-// What may follow in the same pass: RECTIFIER is a function of pointwise.cuh without arguments whose slope its input says, or with SLOPE
-// LeakyRelu of that slope. Where kernels have its output alone, it is Identity, Relu or Relu6.
-// No include guard: the tests include it once for each kernel they compile.
+// The elementwise function that is fused into a pass. RECTIFIER is a function of pointwise.cuh without parameters whose slope can be computed from
+// its input, or with SLOPE LeakyRelu of that slope. If a kernel has only its output, it is Identity, Relu or Relu6. No include guard: the tests
+// include it once for each kernel they compile.
 #include "pointwise.cuh"
 
 static __device__ __forceinline__ Arguments rectifier_arguments() {
@@ -13,5 +13,5 @@ static __device__ __forceinline__ Arguments rectifier_arguments() {
 
 static __device__ __forceinline__ float rectify(float x) { return RECTIFIER::value(x, rectifier_arguments()); }
 
-// Its derivative, from what it was given: for those three the same as from what it gives.
+// Returns its derivative from its input. For Identity, Relu and Relu6 the output gives the same.
 static __device__ __forceinline__ float rectifier_slope(float x) { return RECTIFIER::slope(x, rectifier_arguments()); }

@@ -1,23 +1,24 @@
-// Recurrent layers behind the map p of what arrives: with s[t] = h[t - 1] W^T + b, and h = 0 before the first step, a step makes h[t] of
-// p[t] and s[t]. There is a launch for each step, of both directions at once: the launches of a step follow each other without the host.
+// Recurrent layers after the product p of input and input weight. With s[t] = h[t - 1] W^T + b, and h = 0 before the first time step, a time step
+// computes h[t] from p[t] and s[t]. There is a launch for each time step, for both directions at once; consecutive launches do not wait for the
+// host.
 //
 // The constants are those of recurrence_steps.cuh.
 //
 // forward:  LSTM  i, f, o = sigmoid(p + s), g = tanh(p + s), c[t] = f c[t - 1] + i g, h = o tanh(c)
 //           GRU   r, z = sigmoid(p + s), n = tanh(p_n + r s_n), h[t] = (1 - z) n + z h[t - 1]
 //           plain h = tanh(p + s) or relu(p + s)
-//           `kept` has the gates after their functions, and may be p, or absent; y may be p where a plain cell has one direction.
-//           `states` [DIRECTIONS, B, H] has an LSTM's c, and behind it, where a projection makes h of o tanh(c), the latter.
-// backward: the way back. dh[t] = dy[t] + ds[t + 1] W and what the cell hands on by itself; dp is the gradient of p, and ds of s: they
-//           differ in a GRU's n alone, where ds_n = dp_n r. dp may be `kept`, and dy where a plain cell has one direction.
-//           With a projection recurrence_projection.cu has made dh[t] before the launch of the step, and this one leaves o tanh(c) in
+//           `kept` has the gates after their functions, and may be p, or absent; y may be p if a plain cell has one direction.
+//           `states` [DIRECTIONS, B, H] has an LSTM's c, and after it o tanh(c), if a projection computes h from that.
+// backward: dh[t] = dy[t] + ds[t + 1] W and the cell's own direct gradient; dp is the gradient of p, and ds of s: they
+//           differ in a GRU's n only, where ds_n = dp_n r. dp may be `kept`, and dy if a plain cell has one direction.
+//           With a projection, recurrence_projection.cu computes dh[t] before the launch of the step, which then stores o tanh(c) in
 //           place of c.
-//           recurrence_states computes an LSTM's c again, before all, from the gates as they are kept.
+//           recurrence_states recomputes an LSTM's c first, from the saved gates.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence_steps.cuh"
 
-// The gradients of s of a step: the last gate's of a GRU lie elsewhere.
+// The gradients of s of a time step. Those of a GRU's last gate are stored elsewhere.
 struct Slopes {
     Rows<real> gates;
     Rows<float> of_n;
@@ -74,7 +75,7 @@ KERNEL(__launch_bounds__(256) recurrence_forward)
 
 #if CELL == LSTM
 
-// A thread for each unit of each sample.
+// Grid: a thread for each unit of each sample.
 KERNEL(recurrence_states)(const real *kept0, const real *kept1, float *rows) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= (u64)DIRECTIONS * BATCH * HIDDEN) return;

@@ -1,16 +1,16 @@
-// The gradient of a direction's bias of a recurrent layer, after recurrence.cu has gone through the steps: db = sum of ds[t] over samples
-// and steps.
+// The gradient of the bias of one direction of a recurrent layer, after recurrence.cu has processed all time steps: db = sum of ds[t] over samples
+// and time steps.
 //
 // The constants are those of recurrence.cuh, and
-// DIRECTION  whose bias it is: 0, or 1 for the one from the last step to the first
-// ADD        whether it is added to what is there
+// DIRECTION  0, or 1 for the direction from the last time step to the first
+// ADD        1 if it is added to its tensor (+=), 0 if it overwrites it
 //
-// A block of 1024 threads for 32 elements, along x.
+// Grid: along x a block of 1024 threads for 32 elements.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence.cuh"
 
-// A lane for each of 32 elements, a warp for every 32nd sample and step; then a warp for each element.
+// A lane for each of 32 elements and a warp for every 32nd sample and time step; then a warp for each element.
 KERNEL(__launch_bounds__(1024) recurrence_bias)(const real *dp, const float *rows, real *db) {
     __shared__ float partial[32][33];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, gate = blockIdx.x * 32 + lane;

@@ -1,11 +1,11 @@
-// What maps the units of an LSTM's step to fewer outputs, in between the launches of recurrence.cu: h[t] = W_r (o tanh(c)), with W_r
-// [P, H]. There is a launch for each step and pass, of both directions at once.
+// The projection of an LSTM's units to fewer outputs, between the launches of recurrence.cu: h[t] = W_r (o tanh(c)), with W_r [P, H]. There is a
+// launch for each time step and pass, for both directions at once.
 //
 // The constants are those of recurrence_steps.cuh.
 //
-// recurrence_project: behind recurrence_forward. y of the step, of what that left behind the states.
-// recurrence_hand_on: before recurrence_backward. The gradient of the step's output in f32, dh[t] = dy[t] + ds[t + 1] W: recurrence.cuh says
-//                     where in `rows`.
+// recurrence_project: after recurrence_forward: computes y of the time step from o tanh(c), which that stored after the states.
+// recurrence_hand_on: before recurrence_backward: computes the gradient of the output in f32, dh[t] = dy[t] + ds[t + 1] W. For its place in
+//                     `rows`, see recurrence.cuh.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence_steps.cuh"

@@ -1,16 +1,16 @@
-// A step of a recurrent layer: sums over the units of the step before, and what becomes of them.
+// A time step of a recurrent layer: sums over the units of the previous time step, and the cell's functions of them.
 //
 // The constants are those of recurrence.cuh, and
 // SAMPLES    samples that a block works on: 16 or 32
 //
-// A block of 256 threads has 8 units of SAMPLES samples: warps share out the terms of each sum, 64 of them at a time, and add up what
-// they found, always in the same order.
+// A block of 256 threads has 8 units of SAMPLES samples. Warps divide the terms of each sum, 64 of them at a time, and add up their results, always
+// in the same order.
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "recurrence.cuh"
 
 constexpr int UNITS = 8, TERMS = 64, PITCH = TERMS + 4;
-// Warps that share out the terms, terms of each, and products of a thread: one unit, SPAN samples.
+// Warps that divide the terms, terms of each, and products of a thread: one unit, SPAN samples.
 constexpr int PARTS = 8 / (SAMPLES / 16), SLICE = TERMS / PARTS, SPAN = 4;
 
 union __align__(16) Rooms {
@@ -21,9 +21,9 @@ union __align__(16) Rooms {
     float partial[PARTS][GATES][SAMPLES][UNITS];
 };
 
-// Output or gradients of a step of some samples: element k of sample `row` of the block.
+// Outputs or gradients of a time step for some samples: element k of sample `row` of the block.
 template <class Element> struct Rows {
-    // The first sample's, and elements from one sample to the next.
+    // The first sample's elements, and elements from one sample to the next.
     const Element *from;
     u64 pitch;
     u32 samples, length;
@@ -33,7 +33,7 @@ template <class Element> struct Rows {
     }
 };
 
-// Rows of a weight [gates, COUNT, LENGTH], of the block's units and each of so many gates.
+// Rows of a weight [gates, COUNT, LENGTH], for the block's units and each gate.
 template <u32 COUNT, u32 LENGTH> struct Forth {
     static constexpr bool ALONG_TERMS = true;
     const real *weight;
@@ -45,7 +45,7 @@ template <u32 COUNT, u32 LENGTH> struct Forth {
     }
 };
 
-// Columns of a weight [LENGTH, COUNT], of the block's units.
+// Columns of a weight [LENGTH, COUNT], for the block's units.
 template <u32 COUNT, u32 LENGTH> struct Back {
     static constexpr bool ALONG_TERMS = false;
     const real *weight;
@@ -57,7 +57,7 @@ template <u32 COUNT, u32 LENGTH> struct Back {
     }
 };
 
-// What a thread brings of the next terms.
+// Registers of a thread for the next terms.
 template <int OUT> struct Held {
     static constexpr int OF_SAMPLES = SAMPLES * TERMS / 256, OF_WEIGHTS = OUT * UNITS * TERMS / 256;
     float samples[OF_SAMPLES], weights[OF_WEIGHTS];
@@ -102,7 +102,7 @@ static __device__ __forceinline__ float dot(const float4 &a, const float4 &b, fl
     return sum + a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w;
 }
 
-// The sums over `length` terms for the thread's unit and sample, see `unit_of_thread`: OUT of them.
+// Computes OUT sums over `length` terms for the thread's unit and sample, see `OwnOf`.
 template <int OUT, class Left, class Right>
 static __device__ __forceinline__ void multiply(const Left &left, const Right &right, u32 length, Rooms &rooms, float *out) {
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, unit = lane % UNITS;
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void multiply(const Left &left, const Right &r
     }
 }
 
-// What a thread works on after the sums: a unit of a sample, or an output, of COUNT of them, if there is one.
+// The work of a thread after the sums: a unit of a sample, or an output. There are COUNT of them, so it may not exist.
 template <u32 COUNT> struct OwnOf {
     u32 direction, first_unit, unit;
     u64 first_sample, sample;
@@ -157,16 +157,16 @@ template <u32 COUNT> struct OwnOf {
         sample = first_sample + threadIdx.x / UNITS;
         exists = threadIdx.x < UNITS * SAMPLES && unit < COUNT && sample < BATCH;
     }
-    // Samples of the block.
+    // Returns the number of samples of the block.
     __device__ __forceinline__ u32 samples() const {
         return BATCH - first_sample < SAMPLES ? (u32)(BATCH - first_sample) : SAMPLES;
     }
-    // A step's gates of a sample, and its output.
+    // Return the places of a time step's gates of a sample, and of its output.
     static __device__ __forceinline__ u64 gates(u64 sample, u32 t) { return (sample * STEPS + t) * WIDTH; }
     __device__ __forceinline__ u64 output(u64 sample, u32 t) const {
         return (sample * STEPS + t) * FEATURES + direction * OUTPUTS;
     }
-    // The output of a step of the block's samples.
+    // Returns the output of a time step for the block's samples.
     __device__ __forceinline__ Rows<real> outputs(const real *y, u32 t) const {
         return {y + output(first_sample, t), (u64)STEPS * FEATURES, samples(), OUTPUTS};
     }
@@ -176,8 +176,8 @@ typedef OwnOf<HIDDEN> Own;
 
 static __device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// A step's output of a unit from what arrived and the sums: `gates` after their functions, c of an LSTM, which goes on, and the output
-// before of a GRU.
+// Returns a unit's output at a time step, from p and the sums. Computes `gates` after their functions, and updates c of an LSTM. `last` is the
+// previous output, for a GRU.
 static __device__ __forceinline__ float step_of(const float arrived[GATES], const float s[GATES], float gates[GATES], float *c, float last) {
 #if CELL == LSTM
 #pragma unroll
@@ -196,7 +196,7 @@ static __device__ __forceinline__ float step_of(const float arrived[GATES], cons
     return gates[0] = tanhf(arrived[0] + s[0]);
 #else
     const float sum = arrived[0] + s[0];
-    // A NaN stays one.
+    // NaN stays NaN.
     return gates[0] = sum <= 0.0f ? 0.0f : sum;
 #endif
 }

@@ -1,22 +1,21 @@
-// The gradient of a direction's weight of a recurrent layer, after recurrence.cu has gone through the steps:
-// dW = sum of ds[t]^T h[t - 1] over samples and steps but the first. And that of its projection, dW_r = sum of dh[t]^T u[t] over samples
-// and steps, with u = o tanh(c).
+// The gradient of the recurrent weight of one direction, after recurrence.cu has processed all time steps: dW = sum of ds[t]^T h[t - 1] over
+// samples and time steps but the first. Also that of its projection, dW_r = sum of dh[t]^T u[t] over samples and time steps, with u = o tanh(c).
 //
 // The constants are those of recurrence.cuh and tile.cuh, and
-// DIRECTION  whose weight it is: 0, or 1 for the one from the last step to the first
+// DIRECTION  0, or 1 for the direction from the last time step to the first
 //
-// A block for each tile of dW or dW_r, along x.
+// Grid: along x a block for each tile of dW or dW_r.
 #include "base.cuh"
 #include "real.cuh"
 #include "recurrence.cuh"
 #include "tile.cuh"
 
-// Terms of a sample, at least 1 to divide by, and all of them.
+// Terms of a sample's sum, at least 1 for divisions, and of the whole sum.
 constexpr u32 TERMS = STEPS > 1 ? STEPS - 1 : 1;
 constexpr u32 DEPTH = (u32)(BATCH * (STEPS - 1));
 constexpr u32 ACROSS = (OUTPUTS + TILE_N - 1) / TILE_N;
 
-// Sample and step of a term: the first step on the way has nothing before it.
+// Sample and time step of a term. The first time step of a direction has none before it.
 struct Term {
     u64 sample;
     u32 t;
@@ -63,7 +62,7 @@ struct Outputs {
     }
 };
 
-// Where dW [ROWS, COLUMNS] goes.
+// The result dW [ROWS, COLUMNS].
 template <u32 ROWS, u32 COLUMNS> struct Result {
     real *dw;
 
@@ -90,7 +89,7 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) recurrence_weight)
     store<false>(Result<WIDTH, OUTPUTS>{dw}, m, n, tiles, sums);
 }
 
-// Rows of f32 that lie one behind the other, WIDE numbers each.
+// Consecutive rows of f32, WIDE numbers each.
 template <u32 WIDE> struct Dense {
     const float *rows;
 

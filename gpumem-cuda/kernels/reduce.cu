@@ -1,22 +1,22 @@
-// The elements along an axis as one: their sum, their mean or the largest.
+// Reductions along an axis: sum, mean or maximum, and their gradients.
 //
 // OUTER    positions before the axis, in all samples
 // LENGTH   length of the axis
 // INNER    positions after the axis
-// MAXIMUM  whether it is the largest
-// SCALE    what sums are multiplied with
-// MEAN     with COUNTED, whether it is a mean
-// COUNTED  0, or positions before the axis in a sample, where only the first counts[b] elements along the axis of sample b count. A mean
-//          is divided by them; of none the result is 0
+// MAXIMUM  1 for the maximum
+// SCALE    factor of sums
+// MEAN     with COUNTED, 1 for a mean
+// COUNTED  0, or the number of positions before the axis in a sample, if only the first counts[b] elements along the axis of sample b count. A mean
+//          is divided by their number; without any the result is 0
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
-// x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; places, of maxima only, as y: null where nobody wants them
+// x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; places, of maxima only, as y: null if they are not wanted
 //
-// reduce_rows:     INNER is 1, a warp goes through the elements of a result.
+// reduce_rows:     INNER is 1; a warp processes the elements of a result.
 // reduce_maps:     neighbouring threads have neighbouring results; the 8 warps of a block share the elements of 32 of them.
 // reduce_backward: a thread for each element of dx
 //
-// Sums are made in the same order in every run. A NaN is larger than any number, and the first of several maxima counts.
+// Sums are added in the same order in every run. A NaN is larger than any number, and the first of several maxima counts.
 #include "base.cuh"
 #include "real.cuh"
 
@@ -25,7 +25,7 @@
 #define MEAN 0
 #endif
 
-// The number of elements that count at an outer position.
+// Returns the number of elements that count at an outer position.
 static __device__ __forceinline__ u64 count_of(const u32 *counts, u64 outer) {
 #if COUNTED
     const u64 count = counts[outer / COUNTED];
@@ -35,12 +35,12 @@ static __device__ __forceinline__ u64 count_of(const u32 *counts, u64 outer) {
 #endif
 }
 
-// The factor of a sum of so many elements: SCALE of a mean is 1 / LENGTH.
+// Returns the factor of a sum of `count` elements. For a mean of all elements, SCALE is 1 / LENGTH.
 static __device__ __forceinline__ float scale_of(u64 count) {
     return COUNTED && MEAN ? (count ? 1.0f / (float)count : 1.0f) : SCALE;
 }
 
-// What is known of some elements: their sum, or the largest and its place.
+// The result of some elements: their sum, or the largest and its place.
 struct Known {
     float value;
     u32 place;
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void store(Known known, u64 count, u64 at, rea
 
 KERNEL(reduce_rows)(const real *x, const u32 *counts, real *y, u32 *places) {
     const u64 row = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    // Whole warps.
+    // Whole warps leave.
     if (row >= OUTER) return;
     const u32 lane = threadIdx.x & 31;
     const u64 count = count_of(counts, row);
@@ -94,7 +94,7 @@ KERNEL(reduce_maps)(const real *x, const u32 *counts, real *y, u32 *places) {
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31);
     const bool is_one = p < OUTER * INNER;
     const u64 base = p / INNER * (LENGTH * INNER) + p % INNER;
-    // No thread leaves before the barrier: those without a result have no elements.
+    // No thread leaves before the barrier. Threads without a result have no elements.
     const u64 count = is_one ? count_of(counts, p / INNER) : 0;
     Known known = nothing();
     for (u64 i = threadIdx.x >> 5; i < count; i += SLICES) {

@@ -1,11 +1,11 @@
-// A learned number for each head and each distance between a query and a key.
+// Relative position bias: a learned number for each head and each distance between a query and a key, and its gradient.
 //
-// HEADS, HEIGHT, WIDTH  heads, and the grid whose positions, row after row, are queries and keys
-// PLACES   the row of the table for each distance of a query from a key: those along the width follow each other, from 1 - WIDTH on,
-//          for each along the height, from 1 - HEIGHT on
+// HEADS, HEIGHT, WIDTH  heads, and the grid whose positions, row-major, are queries and keys
+// PLACES   the row of the table for each distance of a query from a key, row-major: those along the height from 1 - HEIGHT on, and for each those
+//          along the width from 1 - WIDTH on
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it; 0 for the forward pass
 //
-// The table has a row of HEADS for each place, y [HEADS, T, T] with T = HEIGHT * WIDTH.
+// The table has rows of HEADS numbers; y is [HEADS, T, T] with T = HEIGHT * WIDTH.
 #include "base.cuh"
 #include "real.cuh"
 
@@ -14,7 +14,7 @@ static __device__ const u32 places[] = PLACES;
 constexpr u32 POSITIONS = HEIGHT * WIDTH, DOWN = 2 * HEIGHT - 1, ACROSS = 2 * WIDTH - 1;
 constexpr u64 COUNT = (u64)HEADS * POSITIONS * POSITIONS;
 
-// Blocks of 256 threads, an element each.
+// Grid: blocks of 256 threads, an element each.
 KERNEL(relative_bias_forward)(const real *table, real *y) {
     const u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= COUNT) return;
@@ -23,7 +23,7 @@ KERNEL(relative_bias_forward)(const real *table, real *y) {
     y[index] = table[(u64)places[down * ACROSS + across] * HEADS + index / ((u64)POSITIONS * POSITIONS)];
 }
 
-// A block of 256 threads for each element of the table. Each sums the pairs of its distances in the same order in every run.
+// Grid: a block of 256 threads for each element of the table. Each sums the pairs of its distances in the same order in every run.
 KERNEL(relative_bias_backward)(const real *dy, real *dtable) {
     __shared__ float scratch[8];
     const u32 row = blockIdx.x / HEADS, head = blockIdx.x % HEADS;
@@ -32,7 +32,7 @@ KERNEL(relative_bias_backward)(const real *dy, real *dtable) {
     for (u32 place = 0; place < DOWN * ACROSS; place++) {
         if (places[place] != row) continue;
         const int down = (int)(place / ACROSS) - (HEIGHT - 1), across = (int)(place % ACROSS) - (WIDTH - 1);
-        // Queries whose key is on the grid.
+        // Only queries whose key is on the grid.
         for (u32 query = threadIdx.x; query < POSITIONS; query += blockDim.x) {
             const int y = (int)(query / WIDTH) - down, x = (int)(query % WIDTH) - across;
             if (y < 0 || y >= HEIGHT || x < 0 || x >= WIDTH) continue;

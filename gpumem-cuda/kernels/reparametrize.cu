@@ -1,16 +1,16 @@
-// A weight as a function of its parameters: parts of v, each brought to one length, then scaled.
+// Reparametrised weights, such as weight norm: parts of v, each normalised, then scaled.
 //
-// OUTER, PARTS, INNER  v is [OUTER, PARTS, INNER], and a part all of one place along the middle axis
-// CENTER       whether the mean is subtracted
+// OUTER, PARTS, INNER  v is [OUTER, PARTS, INNER]; a part has all elements at one index of the middle axis
+// CENTER       1 if the mean is subtracted
 // EPS          added to the variance, or to the mean square
-// FACTOR       what all are multiplied with
-// SCALE        whether each part has a factor of its own, g
-// WARP         whether a warp has a part, rather than a block
-// NORM_REAL    what g is made of
-// ADD, ADD_G   whether the gradients of v and of g are added to what is there
+// FACTOR       factor of all parts
+// SCALE        1 if each part has a factor of its own, g
+// WARP         1 if a warp works on a part, 0 if a block does
+// NORM_REAL    number format of g
+// ADD, ADD_G   1 if the gradient of v, or of g, is added to its tensor (+=), 0 if it overwrites it
 //
-// reparametrize:          w = FACTOR g n with n = (v - mean) rstd; `saved` may be absent, else it has means, where there are some, and rstd
-// reparametrize_backward: dg = FACTOR sum of dw n; dv = FACTOR g rstd (dw - mean(dw) - n mean(dw n)), without mean(dw) where CENTER
+// reparametrize:          w = FACTOR g n with n = (v - mean) rstd; `saved` may be absent, else it has means, with CENTER, and rstd
+// reparametrize_backward: dg = FACTOR sum of dw n; dv = FACTOR g rstd (dw - mean(dw) - n mean(dw n)), without mean(dw) if CENTER
 //                         is 0; either may be absent
 #include "base.cuh"
 #include "real.cuh"
@@ -19,7 +19,7 @@ typedef NORM_REAL Norm;
 
 constexpr u64 LENGTH = (u64)OUTER * INNER;
 
-// A part's threads, the place of this one among them, and their sum.
+// Number of a part's threads, index of this one among them, and their sum.
 #if WARP
 #define LANES 32
 #define LANE (threadIdx.x & 31)
@@ -32,7 +32,7 @@ constexpr u64 LENGTH = (u64)OUTER * INNER;
 #define PART_SUM(x) block_sum(x, scratch)
 #endif
 
-// Element `i` of a part.
+// Returns the place of element `i` of a part.
 static __device__ __forceinline__ u64 place(u64 part, u64 i) {
     return OUTER == 1 ? part * INNER + i : (i / INNER * PARTS + part) * INNER + i % INNER;
 }
@@ -50,7 +50,7 @@ KERNEL(__launch_bounds__(1024) reparametrize)(const real *v, const Norm *g, real
     __shared__ float scratch[32];
 #endif
     const u64 part = PART;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (part >= PARTS) return;
     float total = 0.0f, squares = 0.0f;
 #if CENTER
@@ -84,7 +84,7 @@ KERNEL(__launch_bounds__(1024) reparametrize_backward)(const real *dw, const rea
     __shared__ float scratch[32];
 #endif
     const u64 part = PART;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (part >= PARTS) return;
     const float mean = CENTER ? saved[part] : 0.0f, rstd = saved[CENTER * PARTS + part];
     float sum = 0.0f, product = 0.0f;

@@ -1,10 +1,10 @@
-// Repeated rows and columns of a feature map, and their gradient.
+// Nearest-neighbour resizing by whole factors, which repeats rows and columns of a feature map, and its gradient.
 //
 // COUNT              elements that the entry point writes
-// WIDTH              of a row of x; rows of all planes are counted through
-// SCALE_H, SCALE_W   how often each row and each column is repeated
+// WIDTH              of a row of x; rows of all planes are numbered consecutively
+// SCALE_H, SCALE_W   repetitions of each row and each column
 // ADD                1 if the gradient is added to its tensor (+=), 0 if it overwrites it
-// CHANNELS, HEIGHT, X_STRIDES, Y_STRIDES, PACK  where maps are not dense, of x and y: see layout.cuh and planes.cuh
+// CHANNELS, HEIGHT, X_STRIDES, Y_STRIDES, PACK  given if maps are not dense: sizes, and strides of x and y, see layout.cuh and planes.cuh
 //
 // forward:  y[r, c] = x[r / SCALE_H, c / SCALE_W]. x is [B * C * H, WIDTH], y [B * C * H * SCALE_H, WIDTH * SCALE_W].
 // backward: dx[r, c] = sum of dy over the SCALE_H x SCALE_W copies of (r, c)
@@ -14,7 +14,7 @@
 #include "planes.cuh"
 #endif
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
@@ -23,7 +23,7 @@ typedef u64 Index;
 
 #ifdef X_STRIDES
 
-// One by one, or packs of channels.
+// Single elements, or packs of channels.
 KERNEL(resize_forward)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / PACK) return;
@@ -47,7 +47,7 @@ KERNEL(resize_backward)(const real *dy, real *dx) {
 
 #else
 
-// A thread writes PIECE elements of a row in one access: four where rows of y are multiples of four.
+// A thread writes PIECE elements of a row in one access: four if rows of y are multiples of four.
 #if WIDTH * SCALE_W % 4 == 0
 constexpr int PIECE = 4;
 #else

@@ -1,4 +1,4 @@
-// Heads turned by angles that grow with their step: rotary position embedding. Its constants are those of `rotary.cuh`.
+// Rotary position embedding: rotates heads by angles that grow with the time step. The constants are those of `rotary.cuh`.
 #include "base.cuh"
 #include "real.cuh"
 #include "pack.cuh"

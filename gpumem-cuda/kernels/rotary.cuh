@@ -1,20 +1,20 @@
-// Heads turned by angles that grow with their step: rotary position embedding. What `rotary.cu` and `rotary_following.cu` share.
+// Rotary position embedding: rotates heads by angles that grow with the time step. Shared by `rotary.cu` and `rotary_following.cu`.
 //
-// COUNT    threads that have something to do
-// UNITS    of a row: PACK pairs of all heads each, and where WHOLE is set the elements that do not turn
+// COUNT    threads that have work
+// UNITS    units of work of a row: PACK pairs of all heads each, and with WHOLE the elements that are not rotated
 // STEPS, FEATURES  rows of a sample, and elements of a row
-// HEADS, WIDTH, DIMS  heads at the beginning of a row, elements of each, and how many of those turn
-// TURNS    how far each pair turns from step to step, in parts of a turn, of which there are 2^64
-// BEFORE, ACROSS  steps before a grid, and its columns: the first half of the pairs turns by rows, the second by columns; ACROSS is 0
-//          where the steps are a line
-// INTERLEAVED  whether the elements of a pair are neighbours; else they are DIMS / 2 apart
-// BACK     whether they turn back
-// WHOLE    whether y is not x: what does not turn is moved, too
+// HEADS, WIDTH, DIMS  heads at the beginning of a row, elements of each, and how many of those are rotated
+// TURNS    angle of each pair from one time step to the next, in units of 2^-64 of a full turn
+// BEFORE, ACROSS  time steps before a grid, and its columns: the first half of the pairs rotates by rows, the second by columns; ACROSS is 0
+//          without a grid
+// INTERLEAVED  1 if the elements of a pair are neighbours; if 0, they are DIMS / 2 apart
+// BACK     1 to rotate in the opposite direction, for the gradient
+// WHOLE    1 if y is not x, so that elements that are not rotated are copied, too
 // ADD      1 if the result is added to its tensor (+=), 0 if it overwrites it
-// PACK     see pack.cuh; 1 where pairs are neighbours
+// PACK     see pack.cuh; 1 if pairs are neighbours
 //
-// (a, b) becomes (a cos - b sin, b cos + a sin). What an angle is in whole numbers that wrap is exact in any step, where a product of
-// floats is not; sine and cosine are computed once for all heads.
+// (a, b) becomes (a cos - b sin, b cos + a sin). Angles are integers that wrap around, which are exact in any time step, unlike a product of
+// floats. Sine and cosine are computed once for all heads.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
@@ -27,7 +27,7 @@ static __device__ __forceinline__ void give(float value, Pack &pack, const Pack 
     put(ADD ? element(before, k) + value : value, pack, k);
 }
 
-// Elements of a row that do not turn: those of its heads first.
+// Returns the place of an element that is not rotated: those of the heads come first.
 static __device__ __forceinline__ u64 still(u64 i) {
 #if WIDTH > DIMS
     if (i < (u64)HEADS * STILL) return i / STILL * WIDTH + DIMS + i % STILL;
@@ -35,7 +35,7 @@ static __device__ __forceinline__ u64 still(u64 i) {
     return i + (u64)HEADS * DIMS;
 }
 
-// The number by which a pair turns in a step.
+// Returns the number of angle units by which a pair is rotated at a time step.
 static __device__ __forceinline__ u64 number(u64 step, u32 pair) {
 #if ACROSS
     if (step < BEFORE) return 0;
@@ -45,7 +45,7 @@ static __device__ __forceinline__ u64 number(u64 step, u32 pair) {
 #endif
 }
 
-// The rows of a sample are `before` steps behind the beginning. Blocks of 256 threads.
+// Rotates rows. The rows of a sample begin at time step `before`. Grid: blocks of 256 threads.
 static __device__ __forceinline__ void turn(const real *x, real *y, u64 before) {
     const u64 thread = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (thread >= COUNT) return;
@@ -64,7 +64,7 @@ static __device__ __forceinline__ void turn(const real *x, real *y, u64 before) 
     float sine[PACK], cosine[PACK];
 #pragma unroll
     for (int k = 0; k < PACK; k++) {
-        // From half a turn back to half a turn ahead.
+        // From minus half a turn to half a turn.
         const int part = (int)(u32)(turns[unit * PACK + k] * number(step, unit * PACK + k) >> 32);
         sincospif((float)part * (1.0f / 2147483648.0f), &sine[k], &cosine[k]);
         if (BACK) sine[k] = -sine[k];

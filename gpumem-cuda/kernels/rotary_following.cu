@@ -1,5 +1,4 @@
-// Heads turned by angles that grow with their step, where the state says how many steps of the sequence went before. Its constants are
-// those of `rotary.cuh`.
+// Rotary position embedding for decoding: the state has the number of earlier time steps. The constants are those of `rotary.cuh`.
 #include "base.cuh"
 #include "real.cuh"
 #include "pack.cuh"

@@ -1,22 +1,22 @@
-// Sums along an axis: of rows, whose elements lie side by side, and of positions whose elements lie INNER apart.
+// Sums along an axis: of rows, whose elements are adjacent, and of positions, whose elements are INNER apart.
 //
 // OUTER     positions before the axis, in all samples
-// LENGTH    of the axis
+// LENGTH    length of the axis
 // INNER     positions after the axis
-// WARP_ROWS whether a row is worked on by a warp or by a block; with a block `scratch` has 32 numbers
+// WARP_ROWS 1 if a warp works on a row, 0 if a block does; with a block `scratch` has 32 numbers
 //
-// Of positions neighbouring threads have neighbours; the 8 warps of a block share the elements of 32 of them.
+// For positions, neighbouring threads have neighbouring positions; the 8 warps of a block share the elements of 32 of them.
 //
-// No include guard: the tests include it once for each kernel they compile. Whoever includes it ends with `#undef` of its five names.
+// No include guard: the tests include it once for each kernel they compile. A file that includes it ends with `#undef` of its five names.
 
-// Elements of 16 bytes, if rows are whole numbers of that.
+// Elements in 16 bytes, if rows consist of whole packs of that.
 constexpr int WIDE = 16 / sizeof(real), PACK = LENGTH % WIDE == 0 ? WIDE : 1;
 
 struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// A row's threads, the place of this one among them, and what they have in common.
+// Number of a row's threads, index of this one among them, and their sum and maximum.
 #if WARP_ROWS
 #define LANES 32
 #define LANE (threadIdx.x & 31)
@@ -33,10 +33,10 @@ struct alignas(sizeof(real) * PACK) Pack {
 
 constexpr int SLICES = 8;
 
-// The first element of position p, counted over all samples.
+// Returns the first element of position p, counted over all samples.
 static __device__ __forceinline__ u64 first_element(u64 p) { return p / INNER * (LENGTH * INNER) + p % INNER; }
 
-// The sum over the slices of each of 32 positions, in every thread of the position. `scratch` may have been used before.
+// Returns the sum over the slices of each of 32 positions, in every thread of the position. `scratch` may have been used before.
 static __device__ __forceinline__ float slices_sum(float x, float *scratch) {
     __syncthreads();
     scratch[threadIdx.x] = x;

@@ -1,12 +1,12 @@
-// The learning rate of a step, which its first loss computes once, in double precision: see gpumem_core::train::Schedule.
+// Learning-rate schedules: the rate of a step is computed once by its first loss, in double precision. See gpumem_core::train::Schedule.
 //
-// SCHEDULE  which: one of the structs below. Its numbers are in the state, in the order of gpumem_core::train::Schedule, so that a
-//           running program may change them; those that it has not are 0
+// SCHEDULE  the schedule: one of the structs below. Its numbers are in the state, in the order of gpumem_core::train::Schedule, so that they can be
+//           changed while a program runs; missing ones are 0
 //
 // No include guard: the tests include it once for each kernel they compile.
 
-// cos(pi x) for x from 0 to 1: Taylor's series, of no more than a quarter of a turn. The library's has a part for large angles that takes
-// memory of the stack.
+// Returns cos(pi x) for x from 0 to 1, by Taylor's series of up to a quarter of a turn. The library's function has a part for large angles that
+// uses stack memory.
 static __device__ __forceinline__ double cos_of_pi(double x) {
     constexpr double PI = 3.14159265358979323846;
     const bool is_beyond = x > 0.5;
@@ -20,7 +20,7 @@ static __device__ __forceinline__ double cos_of_pi(double x) {
     return is_beyond ? -sum : sum;
 }
 
-// From one number to another one on half a period of a cosine, by a share of the way, at most all of it.
+// Returns a number between two others, along half a period of a cosine, at a share of the way of at most 1.
 static __device__ __forceinline__ double between(double from, double to, double share) {
     return to + (from - to) * (0.5 * (1.0 + cos_of_pi(share < 1.0 ? share : 1.0)));
 }
@@ -30,14 +30,14 @@ struct Numbers {
     double at[4];
 };
 
-// The rate after a warm-up, in step s from its end.
+// Each schedule returns its warm-up steps, and the rate at step s after the warm-up. This one has only a warm-up.
 
 struct ConstantRate {
     static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
     static __device__ __forceinline__ double at(double lr, double, const Numbers &) { return lr; }
 };
 
-// warmup, total, min
+// Numbers: warmup, total, min
 struct CosineRate {
     static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
     static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
@@ -45,7 +45,7 @@ struct CosineRate {
     }
 };
 
-// warmup, total, min
+// Numbers: warmup, total, min
 struct LinearRate {
     static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
     static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
@@ -54,7 +54,7 @@ struct LinearRate {
     }
 };
 
-// warmup, every, factor
+// Numbers: warmup, every, factor
 struct StepRate {
     static __device__ __forceinline__ double warmup(const Numbers &n) { return n.at[0]; }
     static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
@@ -62,7 +62,7 @@ struct StepRate {
     }
 };
 
-// total, pct_start, div_factor, final_div_factor
+// Numbers: total, pct_start, div_factor, final_div_factor
 struct OneCycleRate {
     static __device__ __forceinline__ double warmup(const Numbers &) { return 0.0; }
     static __device__ __forceinline__ double at(double lr, double s, const Numbers &n) {
@@ -72,7 +72,7 @@ struct OneCycleRate {
     }
 };
 
-// The rate of the step that a state says is next.
+// Returns the rate of the next step, according to the state.
 static __device__ __forceinline__ float scheduled(const u32 *state) {
     Numbers numbers;
 #pragma unroll

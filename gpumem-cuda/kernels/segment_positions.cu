@@ -1,13 +1,13 @@
-// The position of each step in its segment, from 0 on.
+// Positions of time steps in their segments, from 0 on.
 //
 // SAMPLES  samples
-// STEPS    T, steps of each
+// STEPS    T, time steps of each sample
 //
 // segment, y [SAMPLES, T] of u32; segment does not fall along a sample
-// y[b, t] = t - (the first step of b whose number is segment[b, t])
+// y[b, t] = t - (the first time step of b whose number is segment[b, t])
 #include "base.cuh"
 
-// A thread for each step.
+// Grid: a thread for each time step.
 KERNEL(segment_positions)(const u32 *segment, u32 *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= SAMPLES * STEPS) return;

@@ -1,18 +1,17 @@
 // The selective scan of a state space model: h[t] = exp(delta[t] A) h[t - 1] + delta[t] u[t] b[t] for each state of each channel, with
 // A = -exp(A_log), and y[t] = c[t] . h[t] + d u[t].
 //
-// Beside the constants of selective_scan.cuh:
+// The constants are those of selective_scan.cuh, and:
 // GROUP    channels of a block of the backward pass: a multiple of the channels that a block has at a time
 // ROOM     elements of a sample's workspace: see `Room`
-// ADDS     which gradients are added to what is there: a bit for each input, by its number
+// ADDS     gradients that are added to their tensors (+=): a bit for each input, by its index; the others overwrite
 //
-// The way back needs the states of each step: those before each chunk are computed first and lie in the
-// workspace; from them those of a chunk are computed when the way back comes to it, and lie in shared memory. No sum depends on the
-// order in which blocks run.
+// The backward pass needs the states of each time step. The states before each chunk are computed first and stored in the workspace; from them
+// those of a chunk are recomputed in shared memory when the backward pass reaches it. No sum depends on the order in which blocks run.
 #include "selective_scan.cuh"
 
 constexpr u32 GROUPS = (CHANNELS + GROUP - 1) / GROUP, CHUNKS = (STEPS + CHUNK - 1) / CHUNK;
-// Threads that read neighbours in shared memory, for one state each, find them in different banks.
+// Threads that read neighbours in shared memory, for one state each, access different banks with this pitch.
 constexpr u32 PITCH = THREADS + (LANES < 32 ? LANES : 0);
 
 // A sample's workspace: the states before each chunk [CHUNKS, D, N]; for each group of channels the sums of db, then of dc [T, N]; the
@@ -24,14 +23,14 @@ struct Room {
 
 static __device__ __forceinline__ u32 steps_from(u32 first) { return STEPS - first < CHUNK ? STEPS - first : CHUNK; }
 
-// A block for HERE channels of a sample.
+// Grid: a block for HERE channels of a sample.
 KERNEL(__launch_bounds__(THREADS, 1) selective_scan_forward)
 (const real *u, const real *delta, const norm *a_log, const real *b, const real *c, const norm *skip, real *y) {
     float h[EACH] = {};
     walk(u, delta, a_log, b, c, skip, blockIdx.x / BLOCKS, blockIdx.x % BLOCKS * HERE, STEPS, h, y);
 }
 
-// The states before each chunk. A block for HERE channels of a sample.
+// The states before each chunk. Grid: a block for HERE channels of a sample.
 KERNEL(__launch_bounds__(THREADS, 1) selective_scan_states)
 (const real *u, const real *delta, const norm *a_log, const real *b, float *rooms) {
     __shared__ Wide us, deltas;
@@ -62,15 +61,15 @@ KERNEL(__launch_bounds__(THREADS, 1) selective_scan_states)
     }
 }
 
-// What a block of the backward pass has in shared memory. `slots` holds, of each thread's states, first those after each step, and on
-// the way back what a step adds to db.
+// Shared memory of a block of the backward pass. `slots` has each thread's states: first those after each time step, later a time step's share of
+// db.
 struct Chunk {
     Wide us, deltas, dys, dus, ddeltas;
     Narrow bs, cs;
     float slots[CHUNK][EACH][PITCH];
 };
 
-// Adds to the sums over channels of a step and a state: of dy h for dc, or of what is in the slots for db.
+// Adds to the sums over channels for a time step and a state: dy h for dc, or the slots for db.
 template <bool OF_C> static __device__ __forceinline__ void add_channels(const Chunk &chunk, u32 steps, bool is_first, float *sums) {
     for (u32 e = threadIdx.x; e < steps * STATES; e += THREADS) {
         const u32 k = e / STATES, n = e % STATES;
@@ -82,7 +81,7 @@ template <bool OF_C> static __device__ __forceinline__ void add_channels(const C
     }
 }
 
-// The gradients of u and delta, and shares of the others. A block for GROUP channels of a sample, HERE of them at a time.
+// The gradients of u and delta, and shares of the others. Grid: a block for GROUP channels of a sample, HERE of them at a time.
 KERNEL(__launch_bounds__(THREADS) selective_scan_backward)
 (const real *dy, const real *u, const real *delta, const norm *a_log, const real *b, const real *c, const norm *skip, real *du,
  real *ddelta, float *rooms) {
@@ -160,7 +159,7 @@ KERNEL(__launch_bounds__(THREADS) selective_scan_backward)
     }
 }
 
-// db and dc: the sums over the groups of channels. Blocks of 256 threads, a thread for each step and state.
+// db and dc: the sums over the groups of channels. Grid: blocks of 256 threads, a thread for each time step and state.
 KERNEL(selective_scan_sums)(const float *rooms, real *db, real *dc) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= SAMPLES * Room::EACH_SUM) return;
@@ -174,7 +173,7 @@ KERNEL(selective_scan_sums)(const float *rooms, real *db, real *dc) {
     if (dc != nullptr) narrow(ADDS >> 4 & 1 ? of_c + widen(dc[i]) : of_c, &dc[i]);
 }
 
-// The gradients of A_log and d: the sums over samples. Blocks of 256 threads, a thread for each element of both.
+// The gradients of A_log and d: the sums over samples. Grid: blocks of 256 threads, a thread for each element of both.
 KERNEL(selective_scan_parameters)(const float *rooms, norm *da_log, norm *dd) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     constexpr u64 OF_A = (u64)CHANNELS * STATES;

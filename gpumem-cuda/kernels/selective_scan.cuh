@@ -1,41 +1,41 @@
-// What scans share: who computes which states, and the way forward.
+// Definitions that selective scans share: the division of states among threads, and the forward recurrence.
 //
-// SAMPLES  of the batch
-// STEPS, CHANNELS, STATES  of a channel, N of the formulas
-// NORM     what A_log, d and their gradients are made of
-// CHUNK    steps whose numbers are in shared memory at a time
+// SAMPLES  samples of the batch
+// STEPS, CHANNELS, STATES  time steps, channels, and states of a channel: T, D and N of the formulas
+// NORM     number format of A_log, d and their gradients
+// CHUNK    time steps whose numbers are in shared memory at a time
 // LANES    threads of a channel: a power of two up to 32
 // EACH     states of a thread: state j * LANES + lane is its number j
-// THREADS  of a block
+// THREADS  threads of a block
 //
-// u, delta and y are [B, T, D], b and c [B, T, N], A_log is [D, N], d is [D]. Threads go through the steps one after the other with
-// their states in registers.
+// u, delta and y are [B, T, D], b and c [B, T, N], A_log is [D, N], d is [D]. Threads process the time steps one after the other with their states
+// in registers.
 #include "base.cuh"
 #include "real.cuh"
 
 #undef norm
 #define norm NORM
 
-// Channels that a block has at a time.
+// Channels that a block works on at a time.
 constexpr u32 HERE = THREADS / LANES;
-// States of a channel with those that there are not, which stay 0.
+// States of a channel, rounded up; additional ones stay 0.
 constexpr u32 ALL = LANES * EACH;
 // Blocks of a sample.
 constexpr u32 BLOCKS = (CHANNELS + HERE - 1) / HERE;
-// Where a thread is: its channel among those of the block, and its lane among those of the channel.
+// Return the thread's channel within the block, and its lane within the channel.
 static __device__ __forceinline__ u32 own_channel() { return threadIdx.x / LANES; }
 static __device__ __forceinline__ u32 own_lane() { return threadIdx.x % LANES; }
 
-// The sum over the lanes of a channel, in each of them.
+// Returns the sum over the lanes of a channel, in each of them.
 static __device__ __forceinline__ float lane_sum(float x) {
 #pragma unroll
     for (int offset = LANES / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(FULL_WARP, x, offset);
     return x;
 }
 
-// Some steps of some channels, in shared memory; 0 for channels that there are not.
+// A chunk of time steps of some channels, in shared memory; 0 for channels that do not exist.
 typedef float Wide[CHUNK][HERE];
-// Some steps of b or c.
+// A chunk of time steps of b or c.
 typedef float Narrow[CHUNK][ALL];
 
 static __device__ __forceinline__ void fetch(const real *from, u64 sample, u32 first, u32 steps, u32 channel, Wide &to) {
@@ -62,7 +62,7 @@ static __device__ __forceinline__ void put(const Wide &from, u64 sample, u32 fir
     }
 }
 
-// A of the thread's states.
+// Computes A for the thread's states.
 static __device__ __forceinline__ void decays(const norm *a_log, u32 channel, float a[EACH]) {
 #pragma unroll
     for (int j = 0; j < EACH; j++) {
@@ -71,7 +71,7 @@ static __device__ __forceinline__ void decays(const norm *a_log, u32 channel, fl
     }
 }
 
-// So many steps of the channels of a block, from what the states are to what they become.
+// Runs `count` time steps of the channels of a block, and updates the states.
 static __device__ __forceinline__ void walk(const real *u, const real *delta, const norm *a_log, const real *b, const real *c,
                                             const norm *skip, u64 sample, u32 first_channel, u32 count, float h[EACH], real *y) {
     __shared__ Wide us, deltas, ys;

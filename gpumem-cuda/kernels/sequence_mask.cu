@@ -1,17 +1,17 @@
-// The first steps of each sequence, in their order or from the last of them on, and zeros after them; and the gradient.
+// Masking of padded sequences: the first n time steps of each, in order or reversed, and zeros after them; and the gradient.
 //
 // SAMPLES  samples
-// STEPS    T, steps of a sequence
-// WIDTH    D, elements of a step
-// REVERSE  whether step n - 1 comes first
+// STEPS    T, time steps of a sequence
+// WIDTH    D, elements of a time step
+// REVERSE  1 if time step n - 1 comes first
 // ADD      1 if the result is added to its tensor (+=), 0 if it overwrites it
 //
 // x, y [SAMPLES, T, D]; lengths [SAMPLES] of u32, n of each sample
-// y[b, t] = t < n ? x[b, REVERSE ? n - 1 - t : t] : 0, where y may be x unless REVERSE. The gradient is the same of dy.
+// y[b, t] = t < n ? x[b, REVERSE ? n - 1 - t : t] : 0, where y may be x unless REVERSE. The gradient is the same function of dy.
 #include "base.cuh"
 #include "real.cuh"
 
-// A thread for each element of y.
+// Grid: a thread for each element of y.
 KERNEL(sequence_mask)(const real *x, const u32 *lengths, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= SAMPLES * STEPS * WIDTH) return;

@@ -1,15 +1,15 @@
-// Sines and cosines of numbers, each at several frequencies.
+// Sinusoidal embeddings: sines and cosines of numbers, each at several frequencies.
 //
 // COUNT    elements of the output
-// ANGLES   which numbers: Given, Indices, Steps, those of the rows themselves, Parts, the same as parts of a grid, or Following, those of the
-//          rows behind the steps that went before
+// ANGLES   the numbers: Given; Indices; Steps, the indices of the rows; Parts, those as fractions of a grid; or Following, the indices of rows
+//          after earlier time steps
 // FEATURES elements of a row
 // ROWS, WIDTH  rows of a sample, and columns of the grid that they are, for Steps
-// EACH     elements of a row for one number: half of it where a grid has a column's and a row's
-// MORE, DOWN, ALONG  what is added to a position, and what rows and columns are multiplied with then
-// ROWS_FIRST  whether the row's half is before the column's
-// FREQUENCIES  of each pair of a sine and a cosine
-// COSINES_FIRST, INTERLEAVED  whether cosines are before sines, and whether they take turns; else each are side by side
+// EACH     elements of a row for one number: half of a row if a grid has one number for the column and one for the row
+// MORE, DOWN, ALONG  added to a position, and then factors of rows and columns
+// ROWS_FIRST  1 if the row's half is before the column's
+// FREQUENCIES  frequency of each pair of a sine and a cosine
+// COSINES_FIRST, INTERLEAVED  1 if cosines are before sines; 1 if they alternate, 0 if all of each are adjacent
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it; 0 for the forward pass
 #include "base.cuh"
 #include "real.cuh"
@@ -20,7 +20,7 @@ enum Angles { Given, Indices, Steps, Parts, Following };
 
 constexpr u32 PAIRS = EACH / 2;
 
-// The frequency of an element of a row, and whether it is a cosine.
+// The frequency of an element of a row, and true if it is a cosine.
 struct Place {
     float frequency;
     bool is_cosine;
@@ -32,7 +32,7 @@ static __device__ __forceinline__ Place place(u32 element) {
     return {frequencies[INTERLEAVED ? own / 2 : own % PAIRS], is_second != (bool)COSINES_FIRST};
 }
 
-// Blocks of 256 threads, an element each. In place of the indices of numbers that follow is the state.
+// Grid: blocks of 256 threads, an element each. For Following, `indices` points to the state.
 KERNEL(sinusoid_forward)(const real *x, const u32 *indices, real *y) {
     const u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= COUNT) return;
@@ -55,7 +55,7 @@ KERNEL(sinusoid_forward)(const real *x, const u32 *indices, real *y) {
     narrow(here.is_cosine ? cosf(angle) : sinf(angle), &y[index]);
 }
 
-// A block of 256 threads for each number.
+// Grid: a block of 256 threads for each number.
 KERNEL(sinusoid_backward)(const real *dy, const real *x, real *dx) {
     __shared__ float scratch[8];
     const u64 row = blockIdx.x;

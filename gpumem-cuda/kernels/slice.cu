@@ -1,6 +1,6 @@
-// A part of each sample, and the gradient.
+// Slices: a part of each sample, and the gradient.
 //
-// SAMPLES how many there are
+// SAMPLES number of samples
 // WHOLE   elements of a sample
 // START   the first element of the part
 // PART    its elements
@@ -13,7 +13,7 @@
 #include "base.cuh"
 #include "real.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if SAMPLES * WHOLE < 0x80000000ull
 typedef u32 Index;
 #else
@@ -29,7 +29,7 @@ struct alignas(sizeof(real) * PACK) Pack {
     real at[PACK];
 };
 
-// A thread for each pack of the output.
+// Grid: a thread for each pack of the output.
 KERNEL(slice)(const real *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < SAMPLES * PARTS) ((Pack *)y)[i] = ((const Pack *)x)[i / PARTS * WHOLES + BEFORE + i % PARTS];
@@ -37,7 +37,7 @@ KERNEL(slice)(const real *x, real *y) {
 
 #if ADD
 
-// A thread for each pack of the part: there is nothing to do outside.
+// Grid: a thread for each pack of the part; outside it nothing is added.
 KERNEL(slice_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= SAMPLES * PARTS) return;
@@ -51,11 +51,11 @@ KERNEL(slice_backward)(const real *dy, real *dx) {
 
 #else
 
-// A thread for each pack of a sample.
+// Grid: a thread for each pack of a sample.
 KERNEL(slice_backward)(const real *dy, real *dx) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= SAMPLES * WHOLES) return;
-    // Before the part this wraps to a number that is larger than any.
+    // Before the part this wraps around to a very large number.
     const Index at = i % WHOLES - BEFORE;
     Pack pack;
     if (at < PARTS) {

@@ -1,11 +1,11 @@
-// Softmax along one axis, or its logarithm.
+// Softmax or log-softmax along one axis, and its gradient.
 //
 // OUTER     positions before the axis, in all samples
 // LENGTH    C, length of the axis
 // INNER     positions after the axis
-// WARP_ROWS whether a row is worked on by a warp or by a block
+// WARP_ROWS 1 if a warp works on a row, 0 if a block does
 // ADD       1 if the gradient is added to its tensor (+=), 0 if it overwrites it
-// LOGARITHM whether y is the logarithm
+// LOGARITHM 1 for log-softmax
 //
 // x, y, dy, dx [OUTER, C, INNER]
 //
@@ -13,20 +13,19 @@
 // backward: dx = y (dy - sum over the classes of dy y), where dx may be dy
 // With LOGARITHM y = x - max(x) - log(sum of exp(x - max(x))), and dx = dy - exp(y) (sum over the classes of dy).
 //
-// softmax_rows, softmax_rows_backward: INNER is 1, the classes of a position lie side by side and are read by a warp or a block.
-// softmax_maps, softmax_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the
-// classes of 32 positions.
+// softmax_rows, softmax_rows_backward: INNER is 1; the classes of a position are adjacent and are read by a warp or a block.
+// softmax_maps, softmax_maps_backward: neighbouring threads have neighbouring positions; the 8 warps of a block share the classes of 32 positions.
 #include "base.cuh"
 #include "real.cuh"
 #include "rows.cuh"
 
-// What ends a position, from its sum, and an element of y with it.
+// Return the number that normalises a position, from its sum, and an element of y from it.
 static __device__ __forceinline__ float end_of(float sum) { return LOGARITHM ? logf(sum) : 1.0f / sum; }
 static __device__ __forceinline__ float value_of(float x, float largest, float end) {
     return LOGARITHM ? x - largest - end : expf(x - largest) * end;
 }
 
-// A term of the gradient's sum, and an element of the gradient with it.
+// Return a term of the gradient's sum, and an element of the gradient from it.
 static __device__ __forceinline__ float term_of(float dy, float y) { return LOGARITHM ? dy : dy * y; }
 static __device__ __forceinline__ float slope_of(float dy, float y, float sum) {
     return LOGARITHM ? dy - expf(y) * sum : y * (dy - sum);
@@ -37,7 +36,7 @@ KERNEL(__launch_bounds__(1024) softmax_rows)(const real *x, real *y) {
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= OUTER) return;
     const Pack *from = (const Pack *)(x + row * LENGTH);
     Pack *to = (Pack *)(y + row * LENGTH);
@@ -67,7 +66,7 @@ KERNEL(__launch_bounds__(1024) softmax_rows_backward)(const real *dy, const real
     __shared__ float scratch[32];
 #endif
     const u64 row = ROW;
-    // Whole warps, and only where no barrier follows.
+    // Whole warps leave, and only if no barrier follows.
     if (row >= OUTER) return;
     const Pack *gradients = (const Pack *)(dy + row * LENGTH), *outputs = (const Pack *)(y + row * LENGTH);
     Pack *to = (Pack *)(dx + row * LENGTH);
@@ -97,7 +96,7 @@ KERNEL(__launch_bounds__(1024) softmax_rows_backward)(const real *dy, const real
 KERNEL(__launch_bounds__(1024) softmax_maps)(const real *x, real *y) {
     __shared__ float scratch[SLICES * 32];
     const u64 p = (u64)blockIdx.x * 32 + (threadIdx.x & 31), base = first_element(p);
-    // No thread leaves before the barriers: those without a position have no classes.
+    // No thread leaves before the barriers. Threads without a position have no classes.
     const u32 slice = threadIdx.x >> 5, classes = p < OUTER * INNER ? LENGTH : 0;
     float largest = -__int_as_float(0x7f800000), sum = 0.0f;
     for (u32 c = slice; c < classes; c += SLICES) largest = fmaxf(largest, widen(x[base + c * INNER]));

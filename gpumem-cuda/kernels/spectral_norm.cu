@@ -1,8 +1,8 @@
-// A weight over its largest singular value: y = W / sigma, sigma = u^T W v.
+// Spectral norm, a weight divided by its largest singular value: y = W / sigma, sigma = u^T W v.
 //
-// OUTER, ROWS, INNER  the weight is [OUTER, ROWS, INNER]; a row of W is all of one place along the middle axis
-// EPS     the least length that W v and W^T u are divided by
-// MOVES   whether u and v move by one step of the power iteration
+// OUTER, ROWS, INNER  the weight is [OUTER, ROWS, INNER]; a row of W has all elements at one index of the middle axis
+// EPS     the least divisor of W v and W^T u
+// MOVES   1 if u and v are updated by one step of the power iteration
 // PARTS   parts of the sum over all elements
 // ADD     1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
@@ -11,7 +11,7 @@
 // spectral_rows:     work[1 + r] = (W v)[r], a block a row
 // spectral_left:     u = W v / |W v|, one block
 // spectral_columns:  work[1 + ROWS + c] = (W^T u)[c], a block for 32 columns
-// spectral_right:    v = W^T u / |W^T u| where MOVES, then 1 / sigma, and what is saved; one block
+// spectral_right:    v = W^T u / |W^T u| with MOVES, then 1 / sigma, and `saved`; one block
 // spectral_scale:    y = W * statistics[0]
 // spectral_product:  partial[p] = a part of the sum of dy * W, a block a part
 // spectral_backward: dW = (dy - sum / sigma * u v^T) / sigma
@@ -20,7 +20,7 @@
 
 constexpr u64 COLUMNS = (u64)OUTER * INNER, LENGTH = COLUMNS * ROWS;
 
-// The element of a row and a column.
+// Returns the place of the element in a row and a column.
 static __device__ __forceinline__ u64 place(u64 row, u64 column) {
     return OUTER == 1 ? row * INNER + column : (column / INNER * ROWS + row) * INNER + column % INNER;
 }

@@ -1,13 +1,13 @@
-// Channels less a number, over another one.
+// Input normalisation: channels less a mean, divided by a deviation, and the gradient.
 //
 // COUNT    elements
 // CHANNELS, INNER  channels of a sample, and elements of each
-// SCALES, SHIFTS   what each channel is multiplied with and what is added then, in braces, or one of both for all channels
-// BYTES    whether x is made of bytes
+// SCALES, SHIFTS   factor and addend of each channel, in braces, or one of both for all channels
+// BYTES    1 if x is bytes
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
-// X_STRIDES, Y_STRIDES  where maps that are not dense lie: see layout.cuh
-// HEIGHT, WIDTH    of a channel then
-// PIXELS   pixels that a thread takes where x is dense and the channels of y lie side by side; 0 elsewhere
+// X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
+// HEIGHT, WIDTH    given then: sizes of a channel
+// PIXELS   pixels that a thread works on if x is dense and y is channels last; else 0
 //
 // standardize:          y[c] = SCALES[c] x[c] + SHIFTS[c]
 // standardize_backward: dx[c] = SCALES[c] dy[c]
@@ -25,7 +25,7 @@ typedef real Input;
 static __device__ __forceinline__ float number(u8 x) { return (float)x; }
 static __device__ __forceinline__ float number(real x) { return widen(x); }
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
@@ -44,7 +44,7 @@ template <class T, int MANY> struct alignas(sizeof(T) * MANY) Pieces {
 
 #if PIXELS > 0
 
-// A thread for some pixels: a word of each channel is read, and all that is written is in one piece.
+// Grid: a thread for PIXELS pixels. It reads a word of each channel, and writes contiguous memory.
 KERNEL(__launch_bounds__(1024) standardize)(const Input *x, real *y) {
     const Index i = (Index)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT / CHANNELS / PIXELS) return;
@@ -70,7 +70,7 @@ KERNEL(__launch_bounds__(1024) standardize)(const Input *x, real *y) {
 static __device__ __forceinline__ u64 in_x(u64 i) { return in_order(Strides X_STRIDES, CHANNELS, HEIGHT, WIDTH, i); }
 static __device__ __forceinline__ u64 in_y(u64 i) { return in_order(Strides Y_STRIDES, CHANNELS, HEIGHT, WIDTH, i); }
 
-// Threads are laid out for y, channels innermost.
+// Threads are in the order of y, channels innermost.
 static __device__ __forceinline__ u64 place(u64 i) {
     const u64 pixel = i / CHANNELS;
     return (pixel / INNER * CHANNELS + i % CHANNELS) * INNER + pixel % INNER;
@@ -96,7 +96,7 @@ KERNEL(__launch_bounds__(1024) standardize_backward)(const real *dy, real *dx) {
 
 #else
 
-// Elements of one channel that a thread takes.
+// Elements of one channel that a thread works on.
 constexpr int WIDE = 16 / sizeof(real), PACK = INNER % WIDE == 0 ? WIDE : INNER % 4 == 0 ? 4 : 1;
 
 static __device__ __forceinline__ u32 channel_of(Index element) { return (u32)(element / (Index)INNER % CHANNELS); }

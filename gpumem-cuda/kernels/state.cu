@@ -1,4 +1,4 @@
-// The end of a step in a launch of its own: see advance.cuh.
+// The end of a step as a separate launch: see advance.cuh.
 #include "base.cuh"
 #include "real.cuh"
 #include "advance.cuh"

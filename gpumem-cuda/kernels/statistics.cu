@@ -1,11 +1,11 @@
-// Running statistics of a step that may be skipped: of one tensor, or of many in one launch.
+// Saving and restoring of running statistics, for steps that may be skipped: of one tensor, or of many in one launch.
 //
 // statistics_save     copies them before the step
 // statistics_restore  copies them back if the step is skipped
 //
-// FIELDS, MOST  see many.cuh. Of each tensor a launch says, after its first block, where it and its copy begin after the pointers of their
-//               names, in units of 256 bytes
-// SPLIT         where a batch is split into parts, of which the first alone saves
+// FIELDS, MOST  see many.cuh. A launch has for each tensor, after its first block: the offsets of it and its copy from the pointers of those names,
+//               in units of 256 bytes
+// SPLIT         given if a batch is split into micro-batches, of which only the first saves
 #include "base.cuh"
 #include "real.cuh"
 #include "many.cuh"
@@ -26,7 +26,7 @@ static __device__ __forceinline__ bool is_saved(const u32 *state) {
 #endif
 }
 
-// Blocks of 256 threads.
+// Grid: blocks of 256 threads.
 KERNEL(statistics_save)(const float *statistics, float *saved, const u32 *state, IN_PLACE Tensors<FEW> tensors) {
     if (is_saved(state)) copy(statistics, saved, tensors, 1);
 }

@@ -1,25 +1,25 @@
-// Sum of several values.
+// Sum of several values, with a rectifier.
 //
 // COUNT     elements of the sum
 // SAMPLE    elements of a sample of it
-// INPUTS    how many of the pointers are given
-// SHARED    bit k says that value k has one sample for the whole batch
-// OWN       how often the output is a value itself
-// RECTIFIER what the sum goes through: see rectify.cuh
+// INPUTS    number of pointers that are not null
+// SHARED    bit k is set if value k has one sample for the whole batch
+// OWN       how often the output itself is one of the values
+// RECTIFIER function applied to the sum: see rectify.cuh
 //
 // y = rectify(OWN * y + x0 + x1 + ..), y and values [B, SAMPLE], shared values [SAMPLE]
 #include "base.cuh"
 #include "real.cuh"
 #include "rectify.cuh"
 
-// Divisions by constants are cheap in 32 bits only.
+// Division by a constant is cheap in 32 bits only.
 #if COUNT < 0x80000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// Elements that a thread works on in one access: 16 bytes, or four, where all samples begin at a multiple of that.
+// Elements that a thread works on in one access: 16 bytes, or four, if all samples begin at a multiple of that.
 constexpr int WIDE = 16 / sizeof(real), SUMMED = SAMPLE % WIDE == 0 ? WIDE : SAMPLE % 4 == 0 ? 4 : 1;
 
 struct alignas(SUMMED * sizeof(real)) Pack {

@@ -1,6 +1,6 @@
-// Some rows of a sample by indices of its own.
+// Gather of rows of a sample by indices of its own, and the gradient.
 //
-// COUNT  elements of what is written
+// COUNT  elements of the result
 // ROWS   T, rows of a sample
 // EACH   C, indices of a sample
 // WIDTH  D, elements of a row
@@ -13,7 +13,7 @@
 #include "base.cuh"
 #include "real.cuh"
 
-// Blocks of 256 threads, an element of y each.
+// Grid: blocks of 256 threads, an element of y each.
 KERNEL(take)(const real *x, const u32 *index, real *y) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;
@@ -25,7 +25,7 @@ KERNEL(take)(const real *x, const u32 *index, real *y) {
     }
 }
 
-// Blocks of 256 threads, an element of dx each, which looks at the sample's indices.
+// Grid: blocks of 256 threads, an element of dx each. A thread goes through the sample's indices.
 KERNEL(take_backward)(const real *dy, const u32 *index, real *dx) {
     const u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= COUNT) return;

@@ -3,26 +3,26 @@
 //
 // TILE_M, TILE_N rows and columns of C that a block computes: 32, 64 or 128 each
 // ADD            1 if C is added to its tensor (+=), 0 if it overwrites it
-// TENSOR_CORES   terms that an instruction of the tensor cores multiplies, or 0: see mma.cuh
+// TENSOR_CORES   terms that a tensor-core instruction sums, or 0: see mma.cuh
 //
-// A block has 256 threads. Two buffers take turns, so that the next TILE_K columns of A and rows of B come from memory while
-// these are multiplied. Every element of C is summed in the same order in every run.
+// A block has 256 threads. Two buffers alternate, so that the next TILE_K columns of A and rows of B are loaded while the current ones are
+// multiplied. Every element of C is summed in the same order in every run.
 //
-// An operand is a `Source`: `place(e)` and `depth(k)` do once what depends on the row of A (or column of B) alone and on k
-// alone, `at(place, depth)` gives the element, and 0 outside. Neighbouring threads take neighbouring k (ALONG_K) or
-// neighbouring places, whichever lie together in memory.
+// An operand is a `Source`: `place(e)` and `depth(k)` compute once what depends only on the row of A (or column of B) and only on k.
+// `at(place, depth)` returns the element, 0 outside. Neighbouring threads load neighbouring k (ALONG_K) or neighbouring places, whichever are
+// adjacent in memory.
 //
-// tile_fma.cuh and tile_mma.cuh each have: TILE_K, VECTOR, Tiles (in shared memory), Sums (of one thread), clear, add, multiply,
-// store, and what carries an operand from a source to shared memory: Single element by element, Vectors VECTOR of them at once.
+// tile_fma.cuh and tile_mma.cuh each define TILE_K, VECTOR, Tiles (in shared memory), Sums (of one thread), clear, add, multiply, store, and two
+// types that load an operand from a source into shared memory: Single, element by element, and Vectors, VECTOR elements at once.
 //
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr int TILE_THREADS = 256;
-// Blocks that a multiprocessor is to have registers for, so that one multiplies while the other waits for memory. Two of f32, or of
-// compute capability 7.5, would spill registers; left to itself, ptxas aims at more than one there and spills as well.
+// Blocks for which a multiprocessor must have registers, so that one multiplies while the other waits for memory. Two blocks of f32, or of compute
+// capability 7.5, would spill registers; without a bound, ptxas tries to fit more than one there and spills as well.
 constexpr int TILE_RESIDENT = TENSOR_CORES == 16 ? 2 : 1;
 
-// Four elements at once: 16 bytes of float, 8 of the others, aligned to as much.
+// Load four elements at once: 16 bytes of float, 8 of the others, with that alignment.
 static __device__ __forceinline__ void load4(const float *from, float *to) {
     const float4 four = *(const float4 *)from;
     to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
@@ -43,7 +43,7 @@ static __device__ __forceinline__ void store4(const float *from, float *to) {
     *(float4 *)to = make_float4(from[0], from[1], from[2], from[3]);
 }
 
-// The same of results. A plain store of several words ends as one of each, for the compiler loses sight of how they are aligned.
+// Store four results at once. A plain store of several words is split into single words, because the compiler loses track of their alignment.
 static __device__ __forceinline__ void put4(const float *from, float *to) {
 #ifdef __CUDA_ARCH__
     __stwb((float4 *)to, make_float4(from[0], from[1], from[2], from[3]));
@@ -57,7 +57,7 @@ template <class Half> static __device__ __forceinline__ void put4(const float *f
 #pragma unroll
     for (int i = 0; i < 4; i++) narrow(from[i], &halves[i]);
     const u32 low = halves[0].bits | (u32)halves[1].bits << 16, high = halves[2].bits | (u32)halves[3].bits << 16;
-    // As two words: of one of 64 bits that is made of four numbers of binary16, ptxas 13.0 stores the low half alone.
+    // Stored as two words: for one 64-bit word made of four binary16 numbers, ptxas 13.0 stores only the low half.
 #ifdef __CUDA_ARCH__
     __stwb((uint2 *)to, make_uint2(low, high));
 #else
@@ -65,7 +65,7 @@ template <class Half> static __device__ __forceinline__ void put4(const float *f
 #endif
 }
 
-// What sources give where VECTOR elements lie together: four widened, or eight of 16 bits as they are. Zeros outside.
+// Read VECTOR adjacent elements of a source: four widened, or eight of 16 bits unchanged. Zeros outside.
 static __device__ __forceinline__ void read_four(const real *from, bool inside, float *to) {
     if (inside) {
         load4(from, to);
@@ -107,8 +107,8 @@ template <bool ALONG_K> struct Matrix {
     }
 };
 
-// Where C goes is a `Target`: `column(n)` does what depends on n alone, `at(column, m)` is the element's address, `bias(m, n)` what
-// is added to it, `through(x)` what becomes of it in the end.
+// Stores one element of C in a `Target`. A target has `column(n)`, which computes what depends only on n; `at(column, m)`, the element's address;
+// `bias(m, n)`, which is added; and `through(x)`, the function applied in the end.
 template <class Target, class Element>
 static __device__ __forceinline__ void put_one(const Target &target, u32 m, u32 n, float sum, Element *to) {
     sum += target.bias(m, n);
@@ -118,7 +118,7 @@ static __device__ __forceinline__ void put_one(const Target &target, u32 m, u32 
     narrow(target.through(sum), to);
 }
 
-// The same of four columns from n on.
+// Stores four columns from n on.
 template <class Target, class Element>
 static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32 n, const float *sums, Element *to) {
     float four[4];
@@ -143,7 +143,7 @@ static __device__ __forceinline__ void put_four(const Target &target, u32 m, u32
 #include "tile_fma.cuh"
 #endif
 
-// Vectors for a matrix whose stride is a multiple of VECTOR.
+// Selects Vectors for a matrix whose stride is a multiple of VECTOR, else Single.
 template <bool IN_VECTORS, int TILE, bool ALONG_K, class Source> struct Carrier {
     typedef Single<TILE, ALONG_K, Source> Type;
 };

@@ -6,11 +6,11 @@
 // No include guard: the tests include it once for each kernel they compile.
 
 constexpr int TILE_K = 16;
-// Elements that are carried at once where they lie together.
+// Elements that are loaded at once if they are adjacent.
 constexpr int VECTOR = 4;
 constexpr int REGISTERS_M = TILE_M / 16;
 constexpr int REGISTERS_N = TILE_N / 16;
-// Elements of C in one register row that lie next to each other in memory.
+// Elements of C in one register row that are adjacent in memory.
 constexpr int RUN = REGISTERS_N < 4 ? REGISTERS_N : 4;
 
 // The pad keeps rows 16-byte aligned, and spreads the writes of a column over the banks.
@@ -23,8 +23,8 @@ struct Sums {
     float at[REGISTERS_M][REGISTERS_N];
 };
 
-// Carries TILE x TILE_K elements of an operand from a source to shared memory. Neighbouring threads take neighbouring k
-// (ALONG_K) or neighbouring places, whichever lie together in memory.
+// Loads TILE x TILE_K elements of an operand from a source into shared memory. Neighbouring threads load neighbouring k (ALONG_K) or neighbouring
+// places, whichever are adjacent in memory.
 template <int TILE, bool ALONG_K, class Source> struct Single {
     static constexpr int COUNT = TILE / 16;
     Source source;
@@ -62,7 +62,7 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
     }
 };
 
-// The same in fours, for a matrix whose stride is a multiple of 4. A tile of 32 occupies half of the threads.
+// Loads an operand in fours, for a matrix whose stride is a multiple of 4. A tile of 32 occupies half of the threads.
 template <int TILE, bool ALONG_K, class Source> struct Vectors {
     static constexpr int COUNT = TILE < 64 ? 1 : TILE / 64;
     Source source;
@@ -70,7 +70,7 @@ template <int TILE, bool ALONG_K, class Source> struct Vectors {
     float held[COUNT][4];
 
     static __device__ __forceinline__ bool busy() { return TILE >= 64 || threadIdx.x < TILE * 4; }
-    // Where the thread's quad number i starts.
+    // Return the start of the thread's quad number i.
     static __device__ __forceinline__ u32 e(int i) {
         return ALONG_K ? threadIdx.x / 4 + 64 * i : threadIdx.x % (TILE / 4) * 4;
     }
@@ -101,12 +101,11 @@ template <int TILE, bool ALONG_K, class Source> struct Vectors {
     }
 };
 
-// The thread's row and column among the 16 x 16. A warp is 4 x 8 of them: what it reads of A and of B in a step is then one
-// access to each bank.
+// Return the thread's row and column among the 16 x 16. A warp is 4 x 8 of them, so that its reads of A and of B access each bank once.
 static __device__ __forceinline__ u32 thread_row() { return threadIdx.x / 64 * 4 + threadIdx.x % 32 / 8; }
 static __device__ __forceinline__ u32 thread_column() { return threadIdx.x / 32 % 2 * 8 + threadIdx.x % 8; }
 
-// The row (or column) of the tile that is in register `i` of `COUNT`.
+// Returns the row (or column) of the tile that is in register `i` of `COUNT`.
 template <int COUNT> static __device__ __forceinline__ u32 spot(u32 thread, int i) {
     constexpr int RUN_LENGTH = COUNT < 4 ? COUNT : 4;
     return i / RUN_LENGTH * 16 * RUN_LENGTH + thread * RUN_LENGTH + i % RUN_LENGTH;
@@ -136,13 +135,13 @@ static __device__ __forceinline__ void add(Sums &total, const Sums &sums) {
         for (int j = 0; j < REGISTERS_N; j++) total.at[i][j] += sums.at[i][j];
 }
 
-// Adds the products of k from `first`, a multiple of TILE_K, to `last`, which is one or the end.
+// Adds the products of k from `first`, a multiple of TILE_K, to `last`, a multiple too or the end.
 template <class A, class B>
 static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last, Tiles &tiles, Sums &sums) {
     const u32 row = thread_row(), column = thread_column();
     a.fetch(first);
     b.fetch(first);
-    // A call before this one may still be reading.
+    // An earlier call may still be reading.
     __syncthreads();
     a.put(tiles.a[0]);
     b.put(tiles.b[0]);
@@ -166,7 +165,7 @@ static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last,
                 for (int j = 0; j < REGISTERS_N; j++) sums.at[i][j] += left[i] * right[j];
         }
         if (!more) break;
-        // Everyone is done with this buffer since the barrier before last.
+        // All threads are done with this buffer since the barrier before last.
         buffer ^= 1;
         a.put(tiles.a[buffer]);
         b.put(tiles.b[buffer]);
@@ -174,7 +173,7 @@ static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last,
     }
 }
 
-// Writes the tile whose first element is C[m, n]. FOURS: four columns from a multiple of 4 on lie next to each other, aligned.
+// Writes the tile whose first element is C[m, n]. FOURS: four columns from a multiple of 4 on are adjacent and aligned.
 template <bool FOURS, class Target>
 static __device__ __forceinline__ void store(const Target &target, u32 m, u32 n, Tiles &, const Sums &sums) {
     const u32 row = m + spot<REGISTERS_M>(thread_row(), 0), run = FOURS && RUN == 4 ? 4 : 1;

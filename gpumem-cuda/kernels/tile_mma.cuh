@@ -1,19 +1,19 @@
 // Tiles of a matrix product on tensor cores, for tile.cuh.
 //
-// 2 x 4 warps, each with TILE_M / 2 x TILE_N / 4 elements of C. Shared memory holds the elements as they are, 16 bits each:
-// operand element (e, k) at e * K_PITCH + k, or (K_FIRST) at k * (TILE + 8) + e where it came with e along memory. Either pitch
-// is an odd multiple of 16 bytes, so that eight rows of 16 bytes are one access to every bank.
+// 2 x 4 warps, each with TILE_M / 2 x TILE_N / 4 elements of C. Shared memory holds the 16-bit elements unchanged: operand element (e, k) at e *
+// K_PITCH + k, or (K_FIRST) at k * (TILE + 8) + e if e is the contiguous axis in memory. Either pitch is an odd multiple of 16 bytes, so that eight
+// rows of 16 bytes access every bank once.
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "mma.cuh"
 
 constexpr int TILE_K = 32;
-// Elements that are carried at once where they lie together.
+// Elements that are loaded at once if they are adjacent.
 constexpr int VECTOR = 8;
 constexpr int K_PITCH = TILE_K + 8;
 constexpr int WARP_M = TILE_M / 2, WARP_N = TILE_N / 4;
 constexpr int FRAGMENTS_M = WARP_M / 16, FRAGMENTS_N = WARP_N / 8;
-// Rows of C that are put out at once, one fragment of each warp, and the distance between two of them.
+// Rows of C that are written at once, one fragment of each warp, and their pitch.
 constexpr int STAGE_ROWS = 2 * 16, STAGE_PITCH = TILE_N + 8;
 
 union __align__(16) Tiles {
@@ -28,8 +28,8 @@ struct Sums {
     Accumulator at[FRAGMENTS_M][FRAGMENTS_N];
 };
 
-// Carries TILE x TILE_K elements, one by one. Along k, a thread has two neighbours in k of TILE / 16 places. Else it has eight
-// of one place, and puts them with one access; a tile of 32 then occupies half of the threads.
+// Loads TILE x TILE_K elements, one by one. Along k, a thread has two neighbours in k of TILE / 16 places. Otherwise it has eight of one place, and
+// stores them in one access; a tile of 32 then occupies half of the threads.
 template <int TILE, bool ALONG_K, class Source> struct Single {
     static constexpr bool K_FIRST = false;
     static constexpr int COUNT = ALONG_K ? TILE / 16 : TILE < 64 ? 1 : TILE / 64;
@@ -37,11 +37,11 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
     Source source;
     typename Source::Place places[ALONG_K ? COUNT : 1];
     u32 held[COUNT][WORDS];
-    // The first of the thread's eights of k.
+    // The first of the thread's groups of eight k.
     u32 eight;
 
     static __device__ __forceinline__ bool busy() { return ALONG_K || TILE >= 64 || threadIdx.x < TILE * 4; }
-    // The two rows of a warp are four apart: what it puts is then one access to each bank.
+    // The two rows of a warp are four apart, so that its stores access each bank once.
     static __device__ __forceinline__ u32 e(int i) {
         const u32 group = threadIdx.x / 16;
         return ALONG_K ? group / 8 * 8 + group % 2 * 4 + group / 2 % 4 + 16 * i : threadIdx.x % TILE;
@@ -51,7 +51,7 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
     }
 
     __device__ __forceinline__ Single(const Source &from, u32 first) : source(from) {
-        // The same for all lanes: said like this, the compiler computes depths once for a warp.
+        // This is equal in all lanes. Written as a shuffle, it lets the compiler compute depths once for a warp.
         if constexpr (!ALONG_K) eight = __shfl_sync(FULL_WARP, threadIdx.x / TILE, 0);
 #pragma unroll
         for (int i = 0; i < (ALONG_K ? COUNT : 1); i++) places[i] = source.place(first + e(i));
@@ -89,7 +89,7 @@ template <int TILE, bool ALONG_K, class Source> struct Single {
     }
 };
 
-// The same in eights, for a matrix whose stride is a multiple of 8. A tile of 32 occupies half of the threads.
+// Loads an operand in eights, for a matrix whose stride is a multiple of 8. A tile of 32 occupies half of the threads.
 template <int TILE, bool ALONG_K, class Source> struct Vectors {
     static constexpr bool K_FIRST = !ALONG_K;
     static constexpr int COUNT = TILE < 64 ? 1 : TILE / 64;
@@ -98,7 +98,7 @@ template <int TILE, bool ALONG_K, class Source> struct Vectors {
     uint4 held[COUNT];
 
     static __device__ __forceinline__ bool busy() { return TILE >= 64 || threadIdx.x < TILE * 4; }
-    // Eight lanes that put at once have eight rows.
+    // Eight lanes that store at once have eight rows.
     static __device__ __forceinline__ u32 e(int i) {
         return ALONG_K ? threadIdx.x / 32 * 8 + threadIdx.x % 8 + 64 * i : threadIdx.x % (TILE / 8) * 8;
     }
@@ -141,11 +141,11 @@ static __device__ __forceinline__ void add(Sums &total, const Sums &sums) {
             for (int e = 0; e < 4; e++) total.at[i][j].at[e] += sums.at[i][j].at[e];
 }
 
-// The first row and column of the thread's warp in the tile.
+// Return the first row and column of the thread's warp in the tile.
 static __device__ __forceinline__ int warp_row() { return threadIdx.x / 128 * WARP_M; }
 static __device__ __forceinline__ int warp_column() { return threadIdx.x / 32 % 4 * WARP_N; }
 
-// Where element (e, k) of an operand is.
+// Returns the place of element (e, k) of an operand.
 template <bool K_FIRST, int TILE> static __device__ __forceinline__ const u16 *spot(const u16 *tile, int e, int k) {
     return tile + (K_FIRST ? k * (TILE + 8) + e : e * K_PITCH + k);
 }
@@ -176,12 +176,12 @@ static __device__ __forceinline__ void multiply_tile(const u16 *a, const u16 *b,
     }
 }
 
-// Adds the products of k from `first`, a multiple of TILE_K, to `last`, which is one or the end. Calls `each` with each buffer of A.
+// Adds the products of k from `first`, a multiple of TILE_K, to `last`, a multiple too or the end. Calls `each` with each buffer of A.
 template <class A, class B, class Each>
 static __device__ __forceinline__ void multiply_each(A &a, B &b, u32 first, u32 last, Tiles &tiles, Sums &sums, Each each) {
     a.fetch(first);
     b.fetch(first);
-    // A call before this one may still be reading.
+    // An earlier call may still be reading.
     __syncthreads();
     a.put(tiles.operands.a[0]);
     b.put(tiles.operands.b[0]);
@@ -197,7 +197,7 @@ static __device__ __forceinline__ void multiply_each(A &a, B &b, u32 first, u32 
         multiply_tile<A::K_FIRST, B::K_FIRST>(tiles.operands.a[buffer], tiles.operands.b[buffer], sums);
         each(tiles.operands.a[buffer]);
         if (!more) break;
-        // Everyone is done with this buffer since the barrier before last.
+        // All threads are done with this buffer since the barrier before last.
         buffer ^= 1;
         a.put(tiles.operands.a[buffer]);
         b.put(tiles.operands.b[buffer]);
@@ -210,13 +210,13 @@ static __device__ __forceinline__ void multiply(A &a, B &b, u32 first, u32 last,
     multiply_each(a, b, first, last, tiles, sums, [](const u16 *) {});
 }
 
-// Puts one row of fragments of each warp where all threads can read them.
+// Stores one row of fragments of each warp where all threads can read them.
 static __device__ __forceinline__ void stage_rows(Tiles &tiles, const Sums &sums, int fragment) {
     const int row = threadIdx.x / 128 * 16 + threadIdx.x % 32 / 4;
     const int column = warp_column() + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int i = 0; i < FRAGMENTS_M; i++) {
-        // Registers cannot be indexed: the loop is unrolled, and one of its rounds does something.
+        // Registers cannot be indexed, so the loop is unrolled and one of its iterations does the work.
         if (i != fragment) continue;
 #pragma unroll
         for (int j = 0; j < FRAGMENTS_N; j++) {
@@ -228,8 +228,8 @@ static __device__ __forceinline__ void stage_rows(Tiles &tiles, const Sums &sums
     }
 }
 
-// Writes the tile whose first element is C[m, n], through shared memory, so that neighbouring threads write neighbours. FOURS:
-// four columns from a multiple of 4 on lie next to each other, aligned.
+// Writes the tile whose first element is C[m, n], through shared memory, so that neighbouring threads write neighbours. FOURS: four columns from a
+// multiple of 4 on are adjacent and aligned.
 template <bool FOURS, class Target>
 static __device__ __forceinline__ void store(const Target &target, u32 m, u32 n, Tiles &tiles, const Sums &sums) {
     static_assert(sizeof(tiles.stage) <= sizeof(tiles.operands), "fragments are staged in the memory of the operands");

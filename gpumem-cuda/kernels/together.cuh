@@ -1,10 +1,10 @@
-// Grids whose blocks wait for each other. TOGETHER says that a kernel is one of these: it is launched so that all of its blocks run at
-// once, and none otherwise has this.
+// A barrier for the whole grid. A kernel that is compiled with TOGETHER is launched with all of its blocks resident; other kernels lack the
+// barrier.
 #ifdef TOGETHER
 
-// Waits until all blocks of the grid are here, which all run at once; then each sees what the others have written before. The word
-// counts the blocks, and its highest bit changes with the last of them: the first block brings what the others leave up to that. The
-// rest is 0 again then, for the next grid.
+// Waits until all blocks of the grid have arrived, all of which are resident. Each then sees the earlier writes of the others. The word counts the
+// blocks, and its highest bit flips with the last one: the first block adds what the others leave up to that bit. The other bits are then 0 again,
+// for the next grid.
 static __device__ __forceinline__ void wait_for_grid(u32 *state) {
 #ifdef __CUDA_ARCH__
     constexpr u32 LAST = 0x80000000u;

@@ -1,19 +1,19 @@
-// Three vectors, an anchor a, a positive p and a negative n, and two values of which one is to be larger, with their gradients, which may
-// overwrite them.
+// Triplet margin loss of an anchor a, a positive p and a negative n, and margin ranking loss of two values, of which one should be larger.
+// Gradients may overwrite them.
 //
 // LENGTH   elements of a vector
-// DEGREE   that of the norm of a difference
-// SWAP     whether the distance of p from n counts where it is less than that of a from n
+// DEGREE   degree of the norm of a difference
+// SWAP     1 if the distance of p from n counts if it is less than that of a from n
 // COUNT    elements of two values
-// MARGIN   how far what is to be farther, or larger, has to be so
-// GRADIENT_X, GRADIENT_Y, GRADIENT_Z  whether there is a gradient of each side
-// ADD_X, ADD_Y, ADD_Z  whether it is added to what is there, which is not where the value is
-// DIVISOR, WEIGHT      what the sum of the terms is divided by; what loss and gradients are multiplied with
+// MARGIN   amount by which a distance, or a value, must be larger
+// GRADIENT_X, GRADIENT_Y, GRADIENT_Z  1 if the gradient of each value is wanted
+// ADD_X, ADD_Y, ADD_Z  1 if it is added to its tensor (+=), which is not that of the value; 0 if it overwrites it
+// DIVISOR, WEIGHT      divisor of the sum of terms; factor of loss and gradients
 //
-// triplet_margin:  max(0, MARGIN + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^DEGREE)^(1 / DEGREE): a block for each triple
+// triplet_margin:  max(0, MARGIN + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^DEGREE)^(1 / DEGREE): grid: a block for each triple
 // margin_ranking:  max(0, MARGIN - t (x - y)), in partial sums of all blocks
 //
-// The loss scale of the state multiplies the gradients, not the loss. Terms go to the workspace.
+// The loss scale of the state multiplies the gradients, not the loss. Terms are written to the workspace.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
@@ -26,7 +26,7 @@ static __device__ __forceinline__ float raised(float x) {
 
 static __device__ __forceinline__ float difference(real x, real y) { return widen(x) - widen(y) + 1e-6f; }
 
-// The norm of a difference, in all threads of a block.
+// Returns the norm of a difference, in all threads of a block.
 static __device__ __forceinline__ float norm(const real *x, const real *y, float *scratch) {
     constexpr float degree = (float)(DEGREE);
     float sum = 0.0f;
@@ -35,7 +35,7 @@ static __device__ __forceinline__ float norm(const real *x, const real *y, float
     return degree == 2.0f ? sqrtf(sum) : degree == 1.0f ? sum : powf(sum, 1.0f / degree);
 }
 
-// The slope of a norm along the difference of two elements.
+// Returns the slope of a norm along the difference of two elements.
 static __device__ __forceinline__ float slope(real x, real y, float norm) {
     constexpr float degree = (float)(DEGREE);
     const float d = difference(x, y);
@@ -50,14 +50,14 @@ KERNEL(triplet_margin)
     const u64 first = (u64)blockIdx.x * LENGTH;
     constexpr float margin = (float)(MARGIN);
     const float near = norm(a + first, p + first, scratch), far = norm(a + first, n + first, scratch);
-    // The share of the distance from the positive in that of the negative: half if both are equal.
+    // The share of |p - n| in the distance of the negative: half if both distances are equal.
     float across = 1.0f, swapped = 0.0f;
     if (SWAP) {
         across = norm(p + first, n + first, scratch);
         swapped = across < far ? 1.0f : across == far ? 0.5f : 0.0f;
     }
     const float term = margin + near - (swapped > 0.0f ? across : far), of_term = OF_TERM(blockIdx.x);
-    // A number that is not below 0 may be NaN. At 0 the slope is 1, as PyTorch's clamp has it.
+    // A term that is not below 0 may be NaN. At 0 the slope is 1, as in PyTorch's clamp.
     const bool is_active = !(term < 0.0f);
     if (threadIdx.x == 0) terms[blockIdx.x] = is_active ? of_term * term : 0.0f;
 #if GRADIENT_X || GRADIENT_Y || GRADIENT_Z

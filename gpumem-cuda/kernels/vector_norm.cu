@@ -1,35 +1,36 @@
-// The norm of the elements along an axis.
+// Vector norms along an axis, and their gradients.
 //
 // OUTER    positions before the axis, in all samples
 // LENGTH   length of the axis
 // INNER    positions after the axis
-// ORDER    a type: what becomes of elements, One, Two, Most or Power
+// ORDER    type of the norm: One, Two, Most (maximum) or Power
 // POWER    the order of Power
 // ADD      1 if the gradient is added to its tensor (+=), 0 if it overwrites it
 //
-// x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; ties, of Most only, as y in f32: how many elements are as large as the largest, null
-// where nobody wants them
+// x, dx [OUTER, LENGTH, INNER]; y, dy [OUTER, INNER]; ties, of Most only, as y in f32: number of elements as large as the largest,
+// null if they are not wanted
 //
-// vector_norm_rows:     INNER is 1, a warp goes through the elements of a norm.
+// vector_norm_rows:     INNER is 1; a warp processes the elements of a norm.
 // vector_norm_maps:     neighbouring threads have neighbouring norms; the 8 warps of a block share the elements of 32 of them.
 // vector_norm_backward: a thread for each element of dx
 //
-// Elements are divided by the largest before their powers are taken: none of these is infinite or vanishes. Sums are made in the same order in
-// every run.
+// Elements are divided by the largest before they are raised to powers, so that these neither overflow nor underflow. Sums are added in the same
+// order in every run.
 #include "base.cuh"
 #include "real.cuh"
 
-// -1, 0 or 1; NaN stays NaN.
+// Returns -1, 0 or 1; NaN stays NaN.
 static __device__ __forceinline__ float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 
-// An order: what is added up of elements as shares of the largest, the norm as a share of that from the sum, and the slope by an element.
+// An order has the term of an element's share of the largest, the norm as a share of the largest from the sum of terms, and the slope by an
+// element.
 struct One {
     static __device__ __forceinline__ float term(float share) { return share; }
     static __device__ __forceinline__ float root(float sum) { return sum; }
     static __device__ __forceinline__ float slope(float x, float, float) { return sign(x); }
 };
 
-// Slopes are 0 where the norm is.
+// Slopes are 0 if the norm is 0.
 struct Two {
     static __device__ __forceinline__ float term(float share) { return share * share; }
     static __device__ __forceinline__ float root(float sum) { return sqrtf(sum); }
@@ -39,7 +40,7 @@ struct Two {
 struct Power {
     static __device__ __forceinline__ float term(float share) { return powf(share, (float)(POWER)); }
     static __device__ __forceinline__ float root(float sum) { return powf(sum, (float)(1.0 / (POWER))); }
-    // Also where the order is below 1, and the slope beside 0 is infinite.
+    // Also if the order is below 1, and the slope near 0 is infinite.
     static __device__ __forceinline__ float slope(float x, float y, float) {
         return x == 0.0f || y == 0.0f ? 0.0f : sign(x) * powf(fabsf(x) / y, (float)((POWER) - 1.0));
     }
@@ -54,10 +55,10 @@ struct Most {
     }
 };
 
-// The larger one; NaN where one of them is.
+// Returns the larger number; NaN if one of them is.
 static __device__ __forceinline__ float larger(float a, float b) { return b > a || b != b ? b : a; }
 
-// The term of an element in the sum, given the largest element. The sum is not read if the largest is 0 or not finite.
+// Returns the term of an element in the sum, given the largest element. The sum is not read if the largest is 0 or not finite.
 static __device__ __forceinline__ float term(float x, float most) {
     if (SAME<ORDER, Most>) return fabsf(x) == most ? 1.0f : 0.0f;
     return ORDER::term(fabsf(x) / most);
@@ -71,7 +72,7 @@ static __device__ __forceinline__ void store(float most, float sum, u64 at, real
 
 KERNEL(vector_norm_rows)(const real *x, real *y, float *ties) {
     const u64 row = (u64)blockIdx.x * (blockDim.x >> 5) + (threadIdx.x >> 5);
-    // Whole warps.
+    // Whole warps leave.
     if (row >= OUTER) return;
     const u32 lane = threadIdx.x & 31;
     float most = 0.0f, sum = 0.0f;
@@ -90,7 +91,7 @@ KERNEL(vector_norm_maps)(const real *x, real *y, float *ties) {
     const u32 slice = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const u64 p = (u64)blockIdx.x * 32 + lane;
     const u64 base = p / INNER * (LENGTH * INNER) + p % INNER;
-    // No thread leaves before the barriers: those without a norm have no elements.
+    // No thread leaves before the barriers. Threads without a norm have no elements.
     const u64 length = p < OUTER * INNER ? LENGTH : 0;
     float most = 0.0f, sum = 0.0f;
     for (u64 i = slice; i < length; i += SLICES) most = larger(most, fabsf(widen(x[base + i * INNER])));

@@ -1,32 +1,32 @@
-// Windows over volumes, [volumes, DEPTH, HEIGHT, WIDTH], that have a position each, [volumes, OUT_DEPTH, OUT_HEIGHT, OUT_WIDTH]; a volume
-// is one channel of one sample. For kernels with a thread for each of COUNT elements.
+// Windows over volumes, [volumes, DEPTH, HEIGHT, WIDTH], each with a position, [volumes, OUT_DEPTH, OUT_HEIGHT, OUT_WIDTH]. A volume is one channel
+// of one sample. For kernels with a thread for each of COUNT elements.
 //
 // COUNT                                elements that the entry point writes
 // DEPTH, HEIGHT, WIDTH, OUT_DEPTH, ..  sizes
-// KERNEL_D, KERNEL_H, KERNEL_W         window; that of ADAPTIVE ones is as large as any of them
-// STRIDE_.., PADDING_.., DILATION_..   steps between windows, what the first one reaches beyond the volume, steps between elements
-// ADAPTIVE                             whether windows are as many as the output has elements: see adaptive.cuh. The steps and the
-//                                      padding are then of no use
+// KERNEL_D, KERNEL_H, KERNEL_W         window; with ADAPTIVE that of the largest
+// STRIDE_.., PADDING_.., DILATION_..   distance of windows, elements by which the first one extends beyond the volume, distance of elements
+// ADAPTIVE                             1 for adaptive pooling, with a window for each element of the output: see adaptive.cuh. Strides and padding
+//                                      are not used then
 // ADD                                  1 if a gradient is added to its tensor (+=), 0 if it overwrites it
 //
 // No include guard: the tests include it once for each kernel they compile.
 #include "adaptive.cuh"
 
-// Divisions by constants are cheap in 32 bits only. Threads may be 32 for each element.
+// Division by a constant is cheap in 32 bits only. There may be 32 threads for each element.
 #if COUNT < 0x4000000ull
 typedef u32 Index;
 #else
 typedef u64 Index;
 #endif
 
-// Elements or windows along an axis, one after the other.
+// Consecutive elements or windows along an axis.
 struct Run {
     int first, end;
 };
 
 // An axis of SIZE elements with WINDOWS windows.
 template <int SIZE, int WINDOWS, int KERNEL_SIZE, int STRIDE, int PADDING, int DILATION> struct Axis {
-    // Where element k of the window at o is; -1 where it has none.
+    // Returns the place of element k of the window at o; -1 if it does not exist.
     static __device__ __forceinline__ int at(int o, int k) {
 #if ADAPTIVE
         const int at = (int)window_start(o, SIZE, WINDOWS) + k;
@@ -36,7 +36,7 @@ template <int SIZE, int WINDOWS, int KERNEL_SIZE, int STRIDE, int PADDING, int D
         return at < SIZE ? at : -1;
 #endif
     }
-    // The windows that reach over an element; a dilation makes some of them skip it.
+    // Returns the windows that cover an element. With a dilation some of them skip it.
     static __device__ __forceinline__ Run windows(int at) {
 #if ADAPTIVE
         return {(int)first_window(at, SIZE, WINDOWS), (int)end_of_windows(at, SIZE, WINDOWS)};
@@ -45,7 +45,7 @@ template <int SIZE, int WINDOWS, int KERNEL_SIZE, int STRIDE, int PADDING, int D
         return {before > 0 ? (before + STRIDE - 1) / STRIDE : 0, min((at + PADDING) / STRIDE, WINDOWS - 1) + 1};
 #endif
     }
-    // Which element of the window at o an element is; -1 where the window skips it.
+    // Returns the index of an element in the window at o; -1 if the window skips it.
     static __device__ __forceinline__ int element(int o, int at) {
 #if ADAPTIVE
         return at - (int)window_start(o, SIZE, WINDOWS);
@@ -54,7 +54,7 @@ template <int SIZE, int WINDOWS, int KERNEL_SIZE, int STRIDE, int PADDING, int D
         return DILATION > 1 && k % DILATION != 0 ? -1 : k / DILATION;
 #endif
     }
-    // Elements of the window at o that count in a mean, with or without those of the padding.
+    // Returns the number of elements of the window at o that count in a mean, with or without those of the padding.
     static __device__ __forceinline__ int size(int o, bool padded) {
 #if ADAPTIVE
         return (int)(window_end(o, SIZE, WINDOWS) - window_start(o, SIZE, WINDOWS));
@@ -69,7 +69,7 @@ typedef Axis<DEPTH, OUT_DEPTH, KERNEL_D, STRIDE_D, PADDING_D, DILATION_D> Planes
 typedef Axis<HEIGHT, OUT_HEIGHT, KERNEL_H, STRIDE_H, PADDING_H, DILATION_H> Rows;
 typedef Axis<WIDTH, OUT_WIDTH, KERNEL_W, STRIDE_W, PADDING_W, DILATION_W> Columns;
 
-// Where a thread works: a volume, and an element of it or a position.
+// The work of a thread: a volume, and an element of it or a position.
 struct Site {
     u64 volume;
     int plane, row, column;

@@ -1,16 +1,16 @@
-// What hides pairs of positions of a window that are of several regions of the map: 0 for pairs of one region, else HIDDEN.
+// Attention mask of shifted windows (Swin): 0 for pairs of positions in one region of the map, else HIDDEN.
 //
 // COUNT    elements of the output
-// HEIGHT, WIDTH, ROWS, COLUMNS  of the map, and of a window, which divide those
-// DOWN, ACROSS  by how much the map was rolled up and to the left
+// HEIGHT, WIDTH, ROWS, COLUMNS  sizes of the map, and of a window, which divide those
+// DOWN, ACROSS  rows and columns by which the map was rolled up and to the left
 //
-// y is [windows, T, T] with T = ROWS * COLUMNS: positions of a window, row after row, as queries and as keys.
+// y is [windows, T, T] with T = ROWS * COLUMNS: positions of a window, row-major, as queries and as keys.
 #include "base.cuh"
 #include "real.cuh"
 
 constexpr u32 POSITIONS = ROWS * COLUMNS, WINDOWS_ACROSS = WIDTH / COLUMNS;
 
-// The region of a position along an axis.
+// Returns the region of a position along an axis.
 static __device__ __forceinline__ int region(u32 position, u32 size, u32 window, u32 shift) {
     if (shift == 0 || position < size - window) return 0;
     return position < size - shift ? 1 : 2;
@@ -22,7 +22,7 @@ static __device__ __forceinline__ int region_of(u64 window, u32 position) {
     return region(row, HEIGHT, ROWS, DOWN) * 3 + region(column, WIDTH, COLUMNS, ACROSS);
 }
 
-// Blocks of 256 threads, an element each.
+// Grid: blocks of 256 threads, an element each.
 KERNEL(window_mask)(real *y) {
     const u64 index = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     if (index >= COUNT) return;
