@@ -1,5 +1,4 @@
-//! From a placed program to a list of kernels: everything that can be wrong with a program is found here, so that running
-//! it cannot fail.
+//! Loading: it turns a placed program into a list of kernels. All errors of a program are found here, so running it cannot fail.
 
 use crate::arena::{ALIGNMENT, Arena};
 use crate::kernels::{self, Frame, Kernel};
@@ -17,16 +16,16 @@ use gpumem_core::train::optim::{Extent, Optimizer, extent_of, state_count};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A bound operation, and the bytes of the tensors that die with it.
+/// A bound operation, and the bytes of the tensors whose lifetime ends with it.
 struct Step {
     kernel: Kernel,
     moves: Moves,
     dead: Vec<Range<usize>>,
-    /// Tensors of numbers that it writes, and their bytes.
+    /// The tensors of numbers that the operation writes, and their bytes.
     written: Vec<(TensorId, Range<usize>)>,
 }
 
-/// Indices of the user's, and what they may be.
+/// Indices from the user, and their allowed values.
 struct IndexCheck {
     indices: Source<u32>,
     rule: Indices,
@@ -43,20 +42,20 @@ pub(crate) struct Loaded {
     steps: Vec<Step>,
     checks: Vec<IndexCheck>,
     transients: Vec<Range<usize>>,
-    /// Steps that run for each part of a batch, where that is split.
+    /// The number of steps that run for each part of a batch, if the batch is split.
     repeated: usize,
-    /// What is 0 before the first part.
+    /// The tensors that are set to 0 before the first part.
     accumulators: Vec<Range<usize>>,
-    /// The word of the state with the number of the part.
+    /// The state word with the number of the part. `None` if the batch is not split.
     part: Option<Range<usize>>,
     staging: Staging,
-    /// Moments that every update has.
+    /// The number of optimizer states that every update has.
     moments: u64,
-    /// Which these are.
+    /// The program's set of optimizer states.
     states: u64,
 }
 
-/// The bytes of each tensor, checked to lie inside the arena where the kernels expect them.
+/// Returns the bytes of each tensor. It checks that they are inside the arena and of the size that the kernels expect.
 fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>>, Error> {
     let Placed { program, offsets, bytes, .. } = placed;
     if offsets.len() != program.tensors.len() || bytes.len() != offsets.len() {
@@ -67,7 +66,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
         let each = tensor.role.bytes(Precision::F32);
         let is_workspace = tensor.role.is_workspace();
         let bytes = if is_workspace {
-            // Cut short where a cap says so; no kernel of this backend reads them.
+            // A cap may shorten a workspace. No kernel of this backend reads a shortened one.
             Some(planned)
         } else {
             tensor.stored(batch).and_then(|elements| elements.checked_mul(each))
@@ -84,7 +83,7 @@ fn ranges(placed: &Placed, arena: &Arena, batch: u64) -> Result<Vec<Range<usize>
     Ok(ranges)
 }
 
-/// The word of the state with the number of the part of a batch.
+/// Returns the state word with the number of the part of a batch.
 fn part(program: &Program, ranges: &[Range<usize>]) -> Result<Option<Range<usize>>, Error> {
     let state = program.state().map(|id| &ranges[id as usize]);
     let word = state.map(|range| range.start + 4 * StateWord::PART..range.start + 4 * StateWord::PART + 4);
@@ -94,7 +93,7 @@ fn part(program: &Program, ranges: &[Range<usize>]) -> Result<Option<Range<usize
     }
 }
 
-/// The indices of the user's that `operation` uses to look something up.
+/// Returns checks for the indices from the user that `operation` uses for look-ups.
 fn index_checks(program: &Program, operation: &Operation, operands: &Operands<'_>) -> Result<Vec<IndexCheck>, Error> {
     let check = |rule: Indices| {
         let indices = operands.words(rule.slot, count(&[operands.batch(), rule.each]))?;
@@ -114,7 +113,7 @@ impl Loaded {
         let program = &placed.program;
         let ranges = ranges(placed, arena, batch)?;
         let accumulators: Vec<TensorId> = program.accumulators().collect();
-        // Sums exist from the first part on, and so does the copy of running statistics from before the step.
+        // Sums are live from the first part on. So is the copy of running statistics from before the step.
         let lasting: Vec<TensorId> = program.outlives_parts().collect();
         let transients = program.transients().filter(|tensor| !lasting.contains(tensor));
         let transients: Vec<_> = transients.map(|tensor| ranges[tensor as usize].clone()).collect();
@@ -136,7 +135,7 @@ impl Loaded {
             loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action.is_update() {
                 let parameter = operands.shape(Slot::Parameter)?;
-                // A vector has no columns, and lacks no state of them, nor does a matrix that of others.
+                // A state per column may be missing for a vector, and a state for other parameters may be missing for a matrix.
                 let is_there = |&moment: &u8| {
                     let extent = extent_of(program.moments, moment.into());
                     let may_lack = extent == Extent::Others || extent.shape(parameter).is_none();
@@ -147,7 +146,7 @@ impl Loaded {
             }
             let kernel = kernels::bind(&operation.action, &mut operands)?;
             let moves = operands.finish()?;
-            // What lives until the last operation is there to be read after it.
+            // A tensor that lives until the last operation is read after the program.
             let ends = index + 1 < program.operations.len();
             let dead = program.transients().filter(|&tensor| {
                 ends && program.tensor(tensor).last as usize == index && !program.results.contains(&tensor)
@@ -162,12 +161,12 @@ impl Loaded {
             let written = written.map(|id| (id, ranges[id as usize].clone())).collect();
             loaded.steps.push(Step { kernel, moves, dead, written });
         }
-        // Where several operations look something up by the same indices, a message names the smallest limit.
+        // If several operations look up the same indices, the message names the smallest limit.
         loaded.checks.sort_by_key(|check| check.rule.limit);
         Ok(loaded)
     }
 
-    /// Whether every update of the program has the states that an optimizer needs.
+    /// True if every update of the program has the states that an optimizer needs.
     pub(crate) fn keeps(&self, optimizer: &Optimizer) -> bool {
         let (needed, kept) = (optimizer.moments(), self.states);
         let is_alike = |index| extent_of(needed, index) == extent_of(kept, index);
@@ -177,20 +176,19 @@ impl Loaded {
     /// Checks the indices among the inputs.
     ///
     /// # Errors
-    /// The first index that is too large.
+    /// Returns an error for the first index that is too large.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.checks.iter().try_for_each(IndexCheck::run)
     }
 
-    /// Whether a batch is split into parts.
+    /// True if a batch is split into parts.
     pub(crate) fn accumulates(&self) -> bool {
         self.part.is_some()
     }
 
-    /// Brings the state to the part of this number; before the first one all that is added up becomes 0.
+    /// Sets the number of the part in the state. Before the first part, it also sets all accumulated tensors to 0.
     pub(crate) fn begin(&mut self, arena: &Arena, part: u32) -> Result<(), Error> {
-        // SAFETY: kernels return before this runs, and the slices they make end with them; `&mut self` keeps others from running them
-        // meanwhile.
+        // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` prevents that others run kernels meanwhile.
         unsafe {
             if part == 0 {
                 self.accumulators.iter().for_each(|range| arena.fill(range, 0));
@@ -199,8 +197,8 @@ impl Loaded {
         }
     }
 
-    /// Runs every operation, or with `repeated` those that run for each part of a batch, with memory that holds no living tensor filled with
-    /// NaN if `poison`. The first numbers that are not finite are noted in `inspected` if it is given.
+    /// Runs all operations, or with `repeated` only those that run for each part of a batch. With `poison`, memory without a live tensor is filled
+    /// with NaN. If `inspected` is given, it records the first numbers that are not finite.
     pub(crate) fn run(
         &mut self,
         arena: &Arena,
@@ -211,8 +209,8 @@ impl Loaded {
         let count = if repeated { self.repeated } else { self.steps.len() };
         let fill = |ranges: &[Range<usize>]| {
             for range in ranges.iter().filter(|_| poison) {
-                // SAFETY: kernels return before this runs, and the slices they make end with them; `&mut self` keeps
-                // others from running them meanwhile.
+                // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` prevents that others run kernels
+                // meanwhile.
                 unsafe { arena.fill(range, 0xFF) }
             }
         };
@@ -235,7 +233,7 @@ impl Loaded {
     }
 }
 
-/// Notes what operation `index` has written that is not finite, unless an earlier one has.
+/// Records the first NaN and the first infinity that operation `index` has written, unless an earlier operation wrote one.
 fn inspect(arena: &Arena, index: usize, written: &[(TensorId, Range<usize>)], inspected: &mut Inspected) {
     for (tensor, range) in written {
         let numbers = arena.pointer::<f32>(range.start, range.len() / 4);

@@ -1,7 +1,7 @@
 //! Matrices over slices, and their products.
 //!
-//! The constructors check that every element lies inside the slice; splitting keeps that, so that products are safe to
-//! call. Products run on one thread; [`product_parallel`] cuts its output into blocks of fixed size.
+//! The constructors check that each element is inside the slice, and splitting preserves that, so products are safe to call. Products run on
+//! one thread. [`product_parallel`] splits its output into blocks of fixed size.
 
 use crate::parallel::GRAIN;
 use gemm_common::Parallelism;
@@ -12,13 +12,13 @@ use interpreted::get_gemm_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-/// The product for Miri, which knows nothing of the instructions by which the library finds its kernels: each element is touched that the
-/// library touches.
+/// The product under Miri. Miri does not support the instructions by which the library selects its kernels. This product touches exactly the
+/// elements that the library touches.
 #[cfg(miri)]
 mod interpreted {
     use gemm_common::Parallelism;
 
-    // SAFETY: whoever calls one keeps what `multiply` asks for.
+    // SAFETY: the caller meets the requirements of `multiply`.
     type Gemm = unsafe fn(
         usize,
         usize,
@@ -45,10 +45,10 @@ mod interpreted {
         multiply
     }
 
-    /// `out = alpha * out + beta * left * right`, without the first term unless `reads`.
+    /// Computes `out = alpha * out + beta * left * right`, without the first term unless `reads`.
     ///
     /// # Safety
-    /// SAFETY: each element that the strides lead to is inside of its allocation; `out` is not read or written elsewhere meanwhile.
+    /// SAFETY: each element that the strides lead to is inside its allocation, and nothing else reads or writes `out` meanwhile.
     #[allow(clippy::too_many_arguments)]
     unsafe fn multiply(
         rows: usize,
@@ -77,18 +77,18 @@ mod interpreted {
         for row in 0..rows {
             for column in 0..columns {
                 let product = |k| {
-                    // SAFETY: the caller's pointers lead to as many rows and columns.
+                    // SAFETY: the caller's pointers have these numbers of rows and columns.
                     let (a, b) = unsafe {
                         (
                             left.offset(place(row, left_row, k, left_column)),
                             right.offset(place(k, right_row, column, right_column)),
                         )
                     };
-                    // SAFETY: as above.
+                    // SAFETY: the pointers above are inside their allocations.
                     unsafe { *a * *b }
                 };
                 let sum: f32 = (0..depth).map(product).sum();
-                // SAFETY: as above.
+                // SAFETY: as for `left` and `right`.
                 let element = unsafe { &mut *out.offset(place(row, out_row, column, out_column)) };
                 *element = if reads { alpha * *element + beta * sum } else { beta * sum };
             }
@@ -96,7 +96,7 @@ mod interpreted {
     }
 }
 
-/// A matrix that is read.
+/// A matrix for reading.
 #[derive(Clone, Copy)]
 pub(crate) struct Matrix<'a> {
     start: *const f32,
@@ -107,24 +107,24 @@ pub(crate) struct Matrix<'a> {
     data: PhantomData<&'a [f32]>,
 }
 
-// SAFETY: it stands for a `&[f32]`, which may be sent.
+// SAFETY: it represents a `&[f32]`, which may be sent.
 unsafe impl Send for Matrix<'_> {}
-// SAFETY: it stands for a `&[f32]`, which may be shared.
+// SAFETY: it represents a `&[f32]`, which may be shared.
 unsafe impl Sync for Matrix<'_> {}
 
-/// Elements that a row-major matrix spans.
+/// Returns the elements that a row-major matrix spans.
 fn span(rows: usize, columns: usize, row_stride: usize) -> usize {
     if rows == 0 || columns == 0 { 0 } else { (rows - 1) * row_stride + columns }
 }
 
 impl<'a> Matrix<'a> {
-    /// Rows of `columns` elements, `row_stride` apart.
+    /// Returns a matrix of rows with `columns` elements, whose starts are `row_stride` elements apart.
     pub(crate) fn new(data: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Matrix<'a> {
         assert!(span(rows, columns, row_stride) <= data.len(), "a matrix beyond its data");
         Matrix { start: data.as_ptr(), rows, columns, row_stride, column_stride: 1, data: PhantomData }
     }
 
-    /// The transposed matrix.
+    /// Returns the transposed matrix.
     pub(crate) fn t(self) -> Matrix<'a> {
         Matrix {
             rows: self.columns,
@@ -139,27 +139,27 @@ impl<'a> Matrix<'a> {
         self.start.wrapping_add(row * self.row_stride + column * self.column_stride)
     }
 
-    /// Some of its rows.
+    /// Returns some of the rows.
     pub(crate) fn rows(self, range: Range<usize>) -> Matrix<'a> {
         assert!(range.start <= range.end && range.end <= self.rows);
         Matrix { start: self.moved(range.start, 0), rows: range.len(), ..self }
     }
 
-    /// One row of a row-major matrix.
+    /// Returns one row of a row-major matrix.
     pub(crate) fn row(self, row: usize) -> &'a [f32] {
         assert!(row < self.rows && self.column_stride == 1);
-        // SAFETY: `new` checked that every row lies inside the slice that the matrix borrows for `'a`.
+        // SAFETY: `new` checked that each row is inside the slice that the matrix borrows for `'a`.
         unsafe { std::slice::from_raw_parts(self.moved(row, 0), self.columns) }
     }
 
-    /// Some of its columns.
+    /// Returns some of the columns.
     pub(crate) fn columns(self, range: Range<usize>) -> Matrix<'a> {
         assert!(range.start <= range.end && range.end <= self.columns);
         Matrix { start: self.moved(0, range.start), columns: range.len(), ..self }
     }
 }
 
-/// A matrix that is written; row by row in memory.
+/// A matrix for writing, row-major in memory.
 pub(crate) struct MatrixMut<'a> {
     start: *mut f32,
     rows: usize,
@@ -168,74 +168,74 @@ pub(crate) struct MatrixMut<'a> {
     data: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it stands for the exclusive use of its elements, which may be handed to another thread.
+// SAFETY: it represents the exclusive use of its elements, which may move to another thread.
 unsafe impl Send for MatrixMut<'_> {}
 
 impl<'a> MatrixMut<'a> {
-    /// Rows of `columns` elements, `row_stride` apart.
+    /// Returns a matrix of rows with `columns` elements, whose starts are `row_stride` elements apart.
     pub(crate) fn new(data: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> MatrixMut<'a> {
         assert!(span(rows, columns, row_stride) <= data.len(), "a matrix beyond its data");
         assert!(columns <= row_stride || rows <= 1, "rows that overlap");
         MatrixMut { start: data.as_mut_ptr(), rows, columns, row_stride, data: PhantomData }
     }
 
-    /// The first `at` rows and the rest.
+    /// Returns the first `at` rows, and the remaining rows.
     pub(crate) fn split_rows(self, at: usize) -> (MatrixMut<'a>, MatrixMut<'a>) {
         assert!(at <= self.rows);
         let rest = MatrixMut { start: self.start.wrapping_add(at * self.row_stride), rows: self.rows - at, ..self };
         (MatrixMut { rows: at, ..self }, rest)
     }
 
-    /// The first `at` columns and the rest.
+    /// Returns the first `at` columns, and the remaining columns.
     pub(crate) fn split_columns(self, at: usize) -> (MatrixMut<'a>, MatrixMut<'a>) {
         assert!(at <= self.columns);
         let rest = MatrixMut { start: self.start.wrapping_add(at), columns: self.columns - at, ..self };
         (MatrixMut { columns: at, ..self }, rest)
     }
 
-    /// Rows `range`, for as long as the borrow lasts.
+    /// Returns the rows `range`, for as long as the borrow lasts.
     pub(crate) fn rows(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.rows);
         let start = self.start.wrapping_add(range.start * self.row_stride);
         MatrixMut { start, rows: range.len(), columns: self.columns, row_stride: self.row_stride, data: PhantomData }
     }
 
-    /// Columns `range`, for as long as the borrow lasts.
+    /// Returns the columns `range`, for as long as the borrow lasts.
     pub(crate) fn columns(&mut self, range: Range<usize>) -> MatrixMut<'_> {
         assert!(range.start <= range.end && range.end <= self.columns);
         let start = self.start.wrapping_add(range.start);
         MatrixMut { start, rows: self.rows, columns: range.len(), row_stride: self.row_stride, data: PhantomData }
     }
 
-    /// One row.
+    /// Returns one row.
     pub(crate) fn row(&mut self, row: usize) -> &mut [f32] {
         assert!(row < self.rows);
         let start = self.start.wrapping_add(row * self.row_stride);
-        // SAFETY: `new` checked that every row lies inside the slice this matrix has exclusive use of, and splitting hands
-        // out disjoint elements.
+        // SAFETY: `new` checked that each row is inside the slice of which this matrix has exclusive use, and splitting returns disjoint
+        // elements.
         unsafe { std::slice::from_raw_parts_mut(start, self.columns) }
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     pub(crate) fn height(&self) -> usize {
         self.rows
     }
 
-    /// How many columns there are.
+    /// Returns the number of columns.
     pub(crate) fn width(&self) -> usize {
         self.columns
     }
 }
 
-/// `out = scale * a * b`, or `out += scale * a * b`.
+/// Computes `out = scale * a * b`, or `out += scale * a * b`.
 pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate: bool) {
     assert!(a.rows == out.rows && b.columns == out.columns && a.columns == b.rows, "factors that do not fit");
-    // The kernels write columns: where rows are what lies together, they compute the transposed product.
+    // The kernels write columns. If rows are contiguous, they compute the transposed product.
     let transposed = out.row_stride > 1;
     let (left, right) = if transposed { (b.t(), a.t()) } else { (a, b) };
     let (row_stride, column_stride) = if transposed { (1, out.row_stride) } else { (out.row_stride, 1) };
-    // SAFETY: `new` and the splits checked that every element of the three matrices lies inside its slice; `out` has
-    // exclusive use of its elements, so it overlaps neither factor.
+    // SAFETY: `new` and the splits checked that each element of the three matrices is inside its slice. `out` has exclusive use of its elements,
+    // so it overlaps neither factor.
     unsafe {
         get_gemm_fn()(
             left.rows,
@@ -264,7 +264,7 @@ pub(crate) fn product(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, scale: f
 /// Rows and columns that [`transpose`] keeps in registers.
 const TILE: usize = 16;
 
-/// `out = from^T`, on all threads.
+/// Computes `out = from^T` on all threads.
 pub(crate) fn transpose(mut out: MatrixMut<'_>, from: Matrix<'_>) {
     assert!(out.rows == from.columns && out.columns == from.rows, "a matrix of another shape");
     if out.rows * out.columns > GRAIN && out.rows.max(out.columns) > TILE {
@@ -299,10 +299,10 @@ pub(crate) fn transpose(mut out: MatrixMut<'_>, from: Matrix<'_>) {
 /// Rows and columns of the largest block that one task of [`product_parallel`] computes.
 const BLOCK: [usize; 2] = [256, 256];
 
-/// Multiplications below which a product is not split.
+/// The most multiplications of a product that is not split.
 const SMALL: usize = 1 << 18;
 
-/// `out (+)= a * b` on all threads.
+/// Computes `out (+)= a * b` on all threads.
 pub(crate) fn product_parallel(out: MatrixMut<'_>, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     let work = out.rows.saturating_mul(out.columns).saturating_mul(a.columns);
     let (tall, wide) = (out.rows > BLOCK[0], out.columns > BLOCK[1]);

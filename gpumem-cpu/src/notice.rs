@@ -1,23 +1,23 @@
-//! The line on stderr when training takes much longer than it needs to.
+//! The notice on stderr that training is slow because this crate is not optimised.
 
 use std::io::Write;
 use std::sync::Once;
 
-/// The level at which this crate is optimised. A debug build may have it at 3, where its profile says so: debug assertions do not tell.
+/// The optimisation level of this crate. Debug assertions do not tell it, because a profile may set it to 3 in a debug build.
 const LEVEL: &str = env!("GPUMEM_OPT_LEVEL");
 
-/// Says once that this crate is compiled without optimisation, unless `GPUMEM_QUIET=1`.
+/// Prints once that this crate is compiled without optimisation, unless `GPUMEM_QUIET=1`.
 pub(crate) fn training() {
     static SAID: Once = Once::new();
     SAID.call_once(|| {
         if let Some(line) = line(LEVEL, std::env::var_os("GPUMEM_QUIET").is_some_and(|value| value == "1")) {
-            // A line that cannot be written is no reason to stop.
+            // Failing to write this line is no reason to stop.
             let _ = writeln!(std::io::stderr(), "{line}");
         }
     });
 }
 
-/// The line, where there is something to say.
+/// Returns the notice. `None` if the crate is optimised, or if notices are off.
 fn line(level: &str, is_quiet: bool) -> Option<&'static str> {
     (level == "0" && !is_quiet).then_some(
         "gpumem: the CPU backend is compiled without optimisation, and a step takes tens of times as long; use `cargo run --release`, or \

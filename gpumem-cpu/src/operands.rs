@@ -1,8 +1,8 @@
-//! An operation's tensors: found by slot, checked once, handed out as slices that cannot overlap.
+//! An operation's tensors: found by slot, checked once, and returned as slices that cannot overlap.
 //!
-//! The rule that makes the kernels safe code: within one operation a tensor that is written is handed out exactly once, as
-//! a [`Target`]; every other tensor is a [`Source`], and distinct tensors occupy disjoint bytes. Where an operation works
-//! in place, one [`Target`] stands for both sides, and [`Pair`] lets a kernel serve both cases.
+//! This rule makes the kernels safe code: within one operation, a written tensor is returned exactly once, as a [`Target`]. All other tensors
+//! are a [`Source`], and distinct tensors occupy disjoint bytes. If an operation works in place, one [`Target`] represents both input and
+//! output. [`Pair`] lets one kernel serve both cases.
 
 use crate::DEVICE;
 use crate::arena::Arena;
@@ -20,9 +20,9 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a tensor's elements are in memory: bytes of which every pattern is valid.
+/// The type of a tensor's elements in memory. Every bit pattern is valid.
 pub(crate) trait Element: Copy + Send + Sync + 'static {
-    /// Whether a tensor of this role holds such elements.
+    /// True if a tensor of this role has elements of this type.
     fn holds(role: Role) -> bool;
 }
 
@@ -53,16 +53,16 @@ pub(crate) struct Source<T = f32> {
 }
 
 impl<T: Element> Source<T> {
-    /// Its elements.
+    /// Returns the elements.
     pub(crate) fn get(&self) -> &[T] {
         let start = self.arena.pointer::<T>(self.offset, self.length);
-        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` gives no `Target` of
-        // the same operation over these bytes; operations run one at a time.
+        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` returns no `Target` of the same operation
+        // over these bytes. Operations run one at a time.
         unsafe { std::slice::from_raw_parts(start, self.length) }
     }
 }
 
-/// A tensor that an operation writes, and maybe reads.
+/// A tensor that an operation writes, and possibly reads.
 pub(crate) struct Target<T = f32> {
     arena: Arc<Arena>,
     offset: usize,
@@ -71,25 +71,25 @@ pub(crate) struct Target<T = f32> {
 }
 
 impl<T: Element> Target<T> {
-    /// Its elements.
+    /// Returns the elements.
     pub(crate) fn get(&mut self) -> &mut [T] {
         let start = self.arena.pointer::<T>(self.offset, self.length);
-        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` gives each written
-        // tensor of an operation once, disjoint from all others; operations run one at a time.
+        // SAFETY: `pointer` checked bounds and alignment, the memory is initialised, and `Operands` returns each written tensor of an
+        // operation once, disjoint from all others. Operations run one at a time.
         unsafe { std::slice::from_raw_parts_mut(start, self.length) }
     }
 }
 
 /// A gradient that is overwritten or added to.
 pub(crate) struct Gradient {
-    /// Where it goes.
+    /// The memory of the gradient.
     pub(crate) target: Target,
-    /// Whether it is added to what is there.
+    /// True if the kernel adds to the gradient that is already there.
     pub(crate) accumulate: bool,
 }
 
 impl Gradient {
-    /// Writes a number of it, or adds to that.
+    /// Writes one element, or adds to it.
     pub(crate) fn put(&mut self, index: usize, value: f32) {
         let to = &mut self.target.get()[index];
         *to = if self.accumulate { *to + value } else { value };
@@ -118,7 +118,7 @@ impl Pair {
         }
     }
 
-    /// `y[i] = f(i, x[i])`, or `y[i] += f(i, x[i])`.
+    /// Computes `y[i] = f(i, x[i])`, or `y[i] += f(i, x[i])`.
     pub(crate) fn map(&mut self, accumulate: bool, f: impl Fn(usize, f32) -> f32 + Sync) {
         let (source, target) = self.get();
         parallel::pieces(source, target, PIECE, |piece, source, target| {
@@ -136,7 +136,7 @@ impl Pair {
         });
     }
 
-    /// `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`.
+    /// Computes `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`.
     pub(crate) fn zip(&mut self, accumulate: bool, kept: &[f32], f: impl Fn(f32, f32) -> f32 + Sync) {
         let (source, target) = self.get();
         parallel::pieces(source, target, PIECE, |piece, source, target| {
@@ -146,7 +146,7 @@ impl Pair {
         });
     }
 
-    /// As [`zip`](Pair::zip), with `k` made piece by piece: `make` is given the number of its first element.
+    /// Computes the function of [`zip`](Pair::zip) with `k` computed piece by piece. `make` takes the number of a piece's first element.
     pub(crate) fn zip_made(
         &mut self,
         accumulate: bool,
@@ -164,7 +164,7 @@ impl Pair {
     }
 }
 
-/// `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`, where `x` is `y` if there is no other.
+/// Computes `y[i] = f(x[i], k[i])`, or `y[i] += f(x[i], k[i])`. Without a source, `x` is `y`.
 fn zip_piece(
     accumulate: bool,
     (source, target): (Option<&[f32]>, &mut [f32]),
@@ -182,7 +182,7 @@ fn zip_piece(
     }
 }
 
-/// The product of `factors`; `usize::MAX`, which no tensor has, where it does not fit.
+/// Returns the product of `factors`. If it does not fit, it returns `usize::MAX`, which is the length of no tensor.
 pub(crate) fn count(factors: &[u64]) -> usize {
     factors
         .iter()
@@ -193,39 +193,39 @@ pub(crate) fn count(factors: &[u64]) -> usize {
 pub(crate) struct Operands<'a> {
     program: &'a Program,
     operation: &'a Operation,
-    /// Bytes of each tensor of the program, checked to lie inside the arena.
+    /// The bytes of each tensor of the program, checked to be inside the arena.
     ranges: &'a [Range<usize>],
     arena: &'a Arc<Arena>,
     batch: u64,
     taken: Vec<TensorId>,
-    /// Samples of a tensor that has a batch.
+    /// The samples of a tensor with a batch axis.
     samples: u64,
     staging: &'a Staging,
     staged: RefCell<Staged>,
     operations: &'static Operations,
 }
 
-/// What is moved before and after an operation, and where the next tensor goes.
+/// The copies before and after an operation, and the end of the staging memory in use.
 #[derive(Default)]
 struct Staged {
     moves: Moves,
     end: u64,
 }
 
-/// What is brought into the order of its shape before an operation runs, and what is brought back after it.
+/// The copies of tensors to dense order before an operation, and back after it.
 #[derive(Default)]
 pub(crate) struct Moves {
-    /// Before it.
+    /// The copies before the operation.
     pub(crate) before: Vec<Move>,
-    /// After it.
+    /// The copies after the operation.
     pub(crate) after: Vec<Move>,
 }
 
 impl<'a> Operands<'a> {
-    /// The tensors of `operation`.
+    /// Returns the tensors of `operation`.
     ///
     /// # Errors
-    /// Two tensors of the operation that share bytes, or one tensor written in two roles.
+    /// Returns an error if two tensors of the operation share bytes, or if a tensor's layout is not supported.
     pub(crate) fn new(
         program: &'a Program,
         operation: &'a Operation,
@@ -245,13 +245,13 @@ impl<'a> Operands<'a> {
             return Err(Error::Damaged("an operation names a tensor that does not exist"));
         }
         let mut spans: Vec<_> = tensors.iter().map(|&tensor| ranges[tensor as usize].clone()).collect();
-        // What has no bytes overlaps nothing.
+        // A tensor without bytes overlaps nothing.
         spans.retain(|range| !range.is_empty());
         spans.sort_unstable_by_key(|range| range.start);
         if spans.windows(2).any(|pair| pair[1].start < pair[0].end) {
             return Err(Error::Damaged("the plan lets two tensors of one operation overlap"));
         }
-        // One sample where the operation's output has no batch.
+        // The batch is one sample if the operation's output has no batch.
         let slots = [operation.written(Slot::Output), operation.read(Slot::Gradient), operation.read(Slot::Input(0))];
         let leading = slots.into_iter().flatten().next();
         let batch = if leading.is_some_and(|tensor| !program.tensor(tensor).batched) { 1 } else { samples };
@@ -259,47 +259,47 @@ impl<'a> Operands<'a> {
         Ok(Operands { program, operation, ranges, arena, batch, taken, samples, staging, staged, operations })
     }
 
-    /// Samples that the operation works on.
+    /// Returns the number of samples that the operation processes.
     pub(crate) fn batch(&self) -> u64 {
         self.batch
     }
 
-    /// The functions of the operations that the user declared.
+    /// Returns the functions of the operations that the user declared.
     pub(crate) fn operations(&self) -> &'static Operations {
         self.operations
     }
 
-    /// Whether the program is a training step.
+    /// True if the program is a training step.
     pub(crate) fn training(&self) -> bool {
         self.program.training
     }
 
-    /// Row of the layer.
+    /// Returns the row of the layer.
     pub(crate) fn row(&self) -> u32 {
         self.operation.row
     }
 
-    /// Whether the tensor read as `slot` differs between samples.
+    /// True if the tensor read as `slot` differs between samples.
     pub(crate) fn batched(&self, slot: Slot) -> bool {
         self.operation.read(slot).is_some_and(|tensor| self.program.tensor(tensor).batched)
     }
 
-    /// Whether the operation reads this slot.
+    /// True if the operation reads this slot.
     pub(crate) fn reads(&self, slot: Slot) -> bool {
         self.operation.read(slot).is_some()
     }
 
-    /// Whether the operation writes this slot.
+    /// True if the operation writes this slot.
     pub(crate) fn writes(&self, slot: Slot) -> bool {
         self.operation.written(slot).is_some()
     }
 
-    /// Whether the operation reads `slot` from the tensor that it writes as `output`.
+    /// True if the operation reads `slot` from the tensor that it writes as `output`.
     pub(crate) fn aliases(&self, slot: Slot, output: Slot) -> bool {
         self.operation.read(slot).is_some_and(|tensor| self.operation.written(output) == Some(tensor))
     }
 
-    /// The branch whose gradient a join's backward operation writes.
+    /// Returns the branch whose gradient a join's backward operation writes.
     pub(crate) fn branch(&self) -> Result<u8, Error> {
         let branch = self.operation.writes.iter().find_map(|operand| match operand.slot {
             Slot::InputGradient(branch) => Some(branch),
@@ -308,36 +308,36 @@ impl<'a> Operands<'a> {
         branch.ok_or(MISSING)
     }
 
-    /// Elements of the tensor that is read or written as `slot`, if one is.
+    /// Returns the elements of the tensor that is read or written as `slot`. `None` if there is none.
     pub(crate) fn any_length(&self, slot: Slot) -> Option<usize> {
         let tensor = self.operation.read(slot).or_else(|| self.operation.written(slot))?;
         Some(self.elements(tensor))
     }
 
-    /// Elements of the tensor read as `slot`.
+    /// Returns the elements of the tensor read as `slot`.
     pub(crate) fn length(&self, slot: Slot) -> Result<usize, Error> {
         self.operation.read(slot).map(|tensor| self.elements(tensor)).ok_or(MISSING)
     }
 
-    /// The shape of the tensor written as `slot`.
+    /// Returns the shape of the tensor written as `slot`.
     pub(crate) fn shape(&self, slot: Slot) -> Result<Shape, Error> {
         self.operation.written(slot).map(|tensor| self.program.tensor(tensor).shape).ok_or(MISSING)
     }
 
-    /// What happens to gradients and to the learning rate before an update.
+    /// Returns the treatment of gradients and of the learning rate before an update.
     pub(crate) fn descent(&self) -> Descent {
         self.program.descent
     }
 
-    /// The states that the program has for each parameter.
+    /// Returns the optimizer states that the program has for each parameter.
     pub(crate) fn moments(&self) -> u64 {
         self.program.moments
     }
 
-    /// Elements of a tensor, without gaps; of one of bits the bytes.
+    /// Returns the elements of a tensor, without gaps. For a tensor of bits, it returns the bytes.
     fn elements(&self, id: TensorId) -> usize {
         let tensor = self.program.tensor(id);
-        // Where there are no master copies they have no bytes.
+        // Master copies that do not exist have no bytes.
         let stored =
             self.ranges[id as usize].len().checked_div(tensor.role.bytes(Precision::F32) as usize).unwrap_or(0);
         if tensor.layout.is_dense() || tensor.role == Role::Bit {
@@ -347,7 +347,7 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Where the kernel finds a tensor, in the arena or in the staging memory.
+    /// Returns the place of a tensor for the kernel, in the arena or in the staging memory.
     fn check<T: Element>(&self, tensor: TensorId, length: usize) -> Result<(&Arc<Arena>, usize), Error> {
         if !T::holds(self.program.tensor(tensor).role) {
             return Err(Error::Damaged("an operation takes numbers, indices or bytes for one another"));
@@ -356,7 +356,7 @@ impl<'a> Operands<'a> {
             return Err(Error::Damaged("a tensor's length does not match the layer that uses it"));
         }
         let range = &self.ranges[tensor as usize];
-        // Bits are in the order in which their kernel had the elements, which is always the same.
+        // Bits are in the order in which their kernel had the elements, which never changes.
         let Tensor { layout, role, .. } = self.program.tensor(tensor);
         if layout.is_dense() || *role == Role::Bit {
             return Ok((self.arena, range.start));
@@ -364,7 +364,7 @@ impl<'a> Operands<'a> {
         Ok((self.staging.arena(), self.stage(tensor)?))
     }
 
-    /// A place in the staging memory for a tensor, with what has to be moved.
+    /// Returns a place in the staging memory for a tensor, and records the copies that it needs.
     fn stage(&self, id: TensorId) -> Result<usize, Error> {
         let tensor = self.program.tensor(id);
         let samples = if tensor.batched { self.samples } else { 1 };
@@ -380,7 +380,7 @@ impl<'a> Operands<'a> {
         Ok(place)
     }
 
-    /// The tensor that is read as `slot`, and not written.
+    /// Returns the tensor that is read as `slot` and not written.
     fn read_only(&self, slot: Slot) -> Result<TensorId, Error> {
         let tensor = self.operation.read(slot).ok_or(MISSING)?;
         if self.operation.writes.iter().any(|operand| operand.tensor == tensor) {
@@ -389,7 +389,7 @@ impl<'a> Operands<'a> {
         Ok(tensor)
     }
 
-    /// Where the elements of a piece of a tensor begin, and how many there are.
+    /// Returns the offset in bytes of a piece of a tensor, and its number of elements.
     fn piece_of(&self, tensor: TensorId, piece: Piece) -> Result<(usize, usize), Error> {
         const OUTSIDE: Error = Error::Damaged("a piece of a parameter is none of its elements");
         if !f32::holds(self.program.tensor(tensor).role) {
@@ -403,14 +403,14 @@ impl<'a> Operands<'a> {
         Ok((range.start + piece.first as usize * size_of::<f32>(), piece.count as usize))
     }
 
-    /// A piece of the numbers that are read as `slot`, as they lie there.
+    /// Returns a piece of the numbers that are read as `slot`, in their order in memory.
     pub(crate) fn source_piece(&self, slot: Slot, piece: Piece) -> Result<Source, Error> {
         let tensor = self.read_only(slot)?;
         let (offset, length) = self.piece_of(tensor, piece)?;
         Ok(Source { arena: self.arena.clone(), offset, length, elements: PhantomData })
     }
 
-    /// A piece of the numbers that are written as `slot`, as they lie there.
+    /// Returns a piece of the numbers that are written as `slot`, in their order in memory.
     pub(crate) fn target_piece(&mut self, slot: Slot, piece: Piece) -> Result<Target, Error> {
         let tensor = self.operation.written(slot).ok_or(MISSING)?;
         if self.taken.contains(&tensor) {
@@ -438,73 +438,73 @@ impl<'a> Operands<'a> {
         Ok(target)
     }
 
-    /// The numbers that are read as `slot`, `length` of them.
+    /// Returns the `length` numbers that are read as `slot`.
     pub(crate) fn source(&self, slot: Slot, length: usize) -> Result<Source, Error> {
         self.read(slot, length)
     }
 
-    /// As [`source`](Operands::source), if they are wanted.
+    /// Returns the numbers of [`source`](Operands::source). `None` if they are not wanted.
     pub(crate) fn source_if(&self, wanted: bool, slot: Slot, length: usize) -> Result<Option<Source>, Error> {
         if wanted { self.read(slot, length).map(Some) } else { Ok(None) }
     }
 
-    /// The indices or state that are read as `slot`, `length` words of them.
+    /// Returns the `length` words of indices or state that are read as `slot`.
     pub(crate) fn words(&self, slot: Slot, length: usize) -> Result<Source<u32>, Error> {
         self.read(slot, length)
     }
 
-    /// The bytes that are read as `slot`, `length` of them.
+    /// Returns the `length` bytes that are read as `slot`.
     pub(crate) fn bytes(&self, slot: Slot, length: usize) -> Result<Source<u8>, Error> {
         self.read(slot, length)
     }
 
-    /// The numbers that are written as `slot`, `length` of them.
+    /// Returns the `length` numbers that are written as `slot`.
     pub(crate) fn target(&mut self, slot: Slot, length: usize) -> Result<Target, Error> {
         self.write(slot, length)
     }
 
-    /// As [`target`](Operands::target), for a slot that may be absent.
+    /// Returns the numbers of [`target`](Operands::target). `None` if the operation does not write the slot.
     pub(crate) fn target_if_any(&mut self, slot: Slot, length: usize) -> Result<Option<Target>, Error> {
         if self.writes(slot) { self.write(slot, length).map(Some) } else { Ok(None) }
     }
 
-    /// The indices or state that are written as `slot`, `length` words of them.
+    /// Returns the `length` words of indices or state that are written as `slot`.
     pub(crate) fn word_target(&mut self, slot: Slot, length: usize) -> Result<Target<u32>, Error> {
         self.write(slot, length)
     }
 
-    /// The bytes that are written as `slot`, `length` of them.
+    /// Returns the `length` bytes that are written as `slot`.
     pub(crate) fn byte_target(&mut self, slot: Slot, length: usize) -> Result<Target<u8>, Error> {
         self.write(slot, length)
     }
 
-    /// The name of the tensor that is written as `slot`; empty if there is none.
+    /// Returns the name of the tensor that is written as `slot`. It is empty if there is none.
     pub(crate) fn name(&self, slot: Slot) -> &'a str {
         let tensor = self.operation.written(slot).and_then(|id| self.program.tensors.get(id as usize));
         tensor.map_or("", |tensor| &tensor.name)
     }
 
-    /// Whether `slot` is added to: the operation accumulates and reads the very tensor that it writes there.
+    /// True if the operation adds to `slot`: it accumulates, and reads the tensor that it writes there.
     pub(crate) fn accumulates(&self, slot: Slot) -> bool {
         self.operation.accumulate && self.aliases(slot, slot)
     }
 
-    /// The gradient that is written as `slot`, if the operation writes it.
+    /// Returns the gradient that is written as `slot`. `None` if the operation does not write it.
     pub(crate) fn gradient(&mut self, slot: Slot, length: usize) -> Result<Option<Gradient>, Error> {
         let accumulate = self.accumulates(slot);
         let target = self.target_if_any(slot, length)?;
         Ok(target.map(|target| Gradient { target, accumulate }))
     }
 
-    /// The tensors read as `input` and written as `output`, which may be the same one.
+    /// Returns the tensors read as `input` and written as `output`, which may be the same one.
     pub(crate) fn pair(&mut self, input: Slot, output: Slot, length: usize) -> Result<Pair, Error> {
         let in_place = self.aliases(input, output);
         let target = self.target(output, length)?;
         Ok(if in_place { Pair::InPlace(target) } else { Pair::Apart(self.source(input, length)?, target) })
     }
 
-    /// The gradient of the output and that of input `branch`, which may be the same tensor, and whether the latter is
-    /// added to.
+    /// Returns the gradients of the output and of input `branch`, which may be the same tensor. The flag is true if the latter is added
+    /// to.
     pub(crate) fn gradients(&mut self, branch: u8, length: usize) -> Result<(Pair, bool), Error> {
         let slot = Slot::InputGradient(branch);
         let accumulate = self.accumulates(slot);
@@ -514,12 +514,12 @@ impl<'a> Operands<'a> {
         Ok((self.pair(Slot::Gradient, slot, length)?, accumulate))
     }
 
-    /// Ends the binding: what has to be moved before and after the operation.
+    /// Ends the binding and returns the copies before and after the operation.
     ///
     /// # Errors
-    /// A tensor that the operation is said to write, but that its kernel knows nothing of.
+    /// Returns an error for a tensor that the operation writes but its kernel does not use.
     pub(crate) fn finish(self) -> Result<Moves, Error> {
-        // Scratch memory is for backends that need it, and there are no master copies in f32.
+        // Scratch memory is for backends that need it, and f32 has no master copies.
         let known = |operand: &Operand| {
             matches!(operand.slot, Slot::Workspace | Slot::Master) || self.taken.contains(&operand.tensor)
         };
@@ -529,5 +529,5 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// An operation lacks a tensor.
+/// The error of an operation without a tensor that its kernel needs.
 const MISSING: Error = Error::Damaged("an operation lacks a tensor that its kernel needs");

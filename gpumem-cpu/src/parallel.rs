@@ -1,27 +1,26 @@
-//! Parallel loops and reductions whose cuts depend on lengths only, so that results do not depend on the number of
-//! threads. They split by halves with `rayon::join`, which allocates nothing.
+//! Parallel loops and reductions. They split at points that depend on lengths only, so that results do not depend on the number of threads.
+//! They split by halves with `rayon::join`, which does not allocate.
 
 use crate::simd::{Loop, wide};
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Elements below which another thread is not worth its while.
+/// Number of elements below which another thread does not pay off.
 pub(crate) const GRAIN: usize = 1 << 14;
 
-/// Elements of a piece where nothing else says how long it is.
+/// Default number of elements of a piece.
 pub(crate) const PIECE: usize = 1024;
 
-/// What is done with a piece: its number, its part of `x` if there is one, and its part of `y`.
+/// A function of a piece: its number, its part of `x` if there is one, and its part of `y`.
 type Piece<'a> = dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync + 'a;
 
-/// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one; returns the sum
-/// of the results.
+/// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one. Returns the sum of the results.
 pub(crate) fn pieces<F>(x: Option<&[f32]>, y: &mut [f32], length: usize, f: F) -> f64
 where
     F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
 {
-    // Compiled once for all that is done with pieces: there are hundreds of closures, and each would bring its own threads' tasks.
+    // Compiled once for all closures. There are hundreds of them, and each would add its own thread tasks to the binary.
     fn halves(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &Piece<'_>) -> f64 {
         let count = y.len().div_ceil(length);
         if count > 1 && y.len() > GRAIN {
@@ -42,7 +41,7 @@ where
     halves(0, x, y, length.max(1), &f)
 }
 
-/// The sum of `f` over parts of `range` of at most `grain` indices.
+/// Returns the sum of `f` over parts of `range` of at most `grain` indices.
 pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(dyn Fn(Range<usize>) -> f64 + Sync)) -> f64 {
     if range.len() <= grain.max(1) {
         return f(range);
@@ -52,7 +51,7 @@ pub(crate) fn sum_over(range: Range<usize>, grain: usize, f: &(dyn Fn(Range<usiz
     a + b
 }
 
-/// `sum(f(x))` in double precision, in eight lanes.
+/// Returns `sum(f(x))` in double precision, summed in eight lanes.
 pub(crate) fn sum(x: &[f32], f: impl Fn(f32) -> f64) -> f64 {
     wide(Sum(x, f))
 }
@@ -76,7 +75,7 @@ impl<F: Fn(f32) -> f64> Loop for Sum<'_, F> {
     }
 }
 
-/// `sum(f(x, y))` in double precision, in eight lanes.
+/// Returns `sum(f(x, y))` in double precision, summed in eight lanes.
 pub(crate) fn sum_of_pairs(x: &[f32], y: &[f32], f: impl Fn(f32, f32) -> f64) -> f64 {
     wide(SumOfPairs(x, y, f))
 }
@@ -100,7 +99,7 @@ impl<F: Fn(f32, f32) -> f64> Loop for SumOfPairs<'_, F> {
     }
 }
 
-/// The largest element; a NaN is passed over.
+/// Returns the largest element, ignoring NaN.
 pub(crate) fn largest(x: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     wide(|| {
@@ -116,8 +115,8 @@ pub(crate) fn largest(x: &[f32]) -> f32 {
 /// Columns that one task of [`column_sums`] sums.
 const COLUMNS: usize = 64;
 
-/// `out[j] (+)= sum over rows of f(row, j)`, in double precision; `f` adds the `width` values from column `first` on to
-/// the sums it is given.
+/// Computes `out[j] (+)= sum over rows of f(row, j)` in double precision. `f` takes a row, a first column and some sums, and adds the row's values
+/// from that column on to the sums.
 pub(crate) fn column_sums(out: &mut [f32], accumulate: bool, rows: usize, f: impl Fn(usize, usize, &mut [f64]) + Sync) {
     let columns = |(block, out): (usize, &mut [f32])| {
         let mut sums = [0.0; COLUMNS];
@@ -132,7 +131,7 @@ pub(crate) fn column_sums(out: &mut [f32], accumulate: bool, rows: usize, f: imp
     }
 }
 
-/// The rows that a block of sums adds up, from which column on, and the sums.
+/// The number of rows, the first column and the sums of a block of columns, and the function that adds a row.
 struct Rows<'a, F>(usize, usize, &'a mut [f64], F);
 
 impl<F: Fn(usize, usize, &mut [f64])> Loop for Rows<'_, F> {
@@ -145,7 +144,7 @@ impl<F: Fn(usize, usize, &mut [f64])> Loop for Rows<'_, F> {
     }
 }
 
-/// `out[i] (+)= f(i)`.
+/// Computes `out[i] (+)= f(i)`.
 pub(crate) fn store(out: &mut [f32], accumulate: bool, f: impl Fn(usize) -> f32) {
     if accumulate {
         wide(|| out.iter_mut().enumerate().for_each(|(i, out)| *out += f(i)));
@@ -154,10 +153,10 @@ pub(crate) fn store(out: &mut [f32], accumulate: bool, f: impl Fn(usize) -> f32)
     }
 }
 
-/// `length` floats of this thread's scratch memory, with whatever is in them.
+/// Calls `f` with `length` floats of this thread's scratch memory, which are not cleared.
 ///
-/// The buffer is taken out of its cell for as long as `f` runs: were `f` to wait for other tasks, this thread could pick
-/// up one that needs scratch memory too, which then gets its own.
+/// The buffer is taken out of its cell while `f` runs. If `f` waits for other tasks, this thread may start one that needs scratch memory too.
+/// That task then gets its own.
 pub(crate) fn with_scratch<R>(length: usize, f: impl FnOnce(&mut [f32]) -> R) -> R {
     thread_local!(static SCRATCH: Cell<Vec<f32>> = const { Cell::new(Vec::new()) });
     SCRATCH.with(|cell| {
@@ -168,7 +167,7 @@ pub(crate) fn with_scratch<R>(length: usize, f: impl FnOnce(&mut [f32]) -> R) ->
     })
 }
 
-/// The first `length` floats of `buffer`, which grows if it must.
+/// Returns the first `length` floats of `buffer`, which grows if necessary.
 pub(crate) fn grown(buffer: &mut Vec<f32>, length: usize) -> &mut [f32] {
     if buffer.len() < length {
         buffer.resize(length, 0.0);

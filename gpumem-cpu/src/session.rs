@@ -1,4 +1,4 @@
-//! A network loaded onto the CPU.
+//! Sessions: networks loaded onto the CPU.
 
 use crate::DEVICE;
 use crate::arena::Arena;
@@ -15,7 +15,7 @@ use rayon::ThreadPool;
 use std::fmt;
 use std::sync::Arc;
 
-/// What is said of a network without `TRAIN` that is to be trained.
+/// The message for training a network without `TRAIN`.
 const UNTRAINED: &str = "was compiled without training; give it a `const TRAIN`";
 
 /// A network loaded onto the CPU: an arena and the programs that run in it.
@@ -23,9 +23,9 @@ pub struct Session {
     name: &'static str,
     machine: Machine,
     turned: Turned,
-    /// The training steps; none of a network without training.
+    /// The training steps. Empty for a network without training.
     steps: Vec<Step>,
-    /// The number of the one that calls mean.
+    /// The index of the selected training step.
     at: usize,
     infer: Loaded,
     served: Option<Loaded>,
@@ -36,9 +36,9 @@ struct Step {
     train: Loaded,
     evaluation: Option<Loaded>,
     optimizer: Optimizer,
-    /// Parts of a batch that were added up for the step that is under way.
+    /// The parts of a batch that have been accumulated for the current step.
     parts: u64,
-    /// The place of its loss, and the loss of the last step: other passes write their own numbers there.
+    /// The offset of its loss, and the loss of the last step. Other passes overwrite the loss in the arena.
     loss: Option<(u64, f32)>,
 }
 
@@ -76,7 +76,7 @@ impl Session {
         Ok(Session { name: job.name, machine, turned, steps, at: 0, infer, served })
     }
 
-    /// The training step that calls mean.
+    /// Returns the selected training step.
     fn step(&mut self) -> Result<(&mut Machine, &mut Step), Error> {
         let Session { name, machine, steps, at, .. } = self;
         let untrained = || unsupported(name, UNTRAINED);
@@ -125,15 +125,15 @@ impl Session {
     }
 }
 
-/// Says what a network cannot do here.
+/// Returns an error for something that a network does not support on this device.
 fn unsupported(name: &str, what: &str) -> Error {
     Error::Unsupported { device: DEVICE, what: format!("`{name}` {what}") }
 }
 
-/// Stands in for an optimizer where nothing is updated.
+/// A placeholder optimizer for passes that update nothing.
 const NO_OPTIMIZER: Optimizer = Optimizer::Sgd(Sgd::DEFAULT);
 
-/// What runs the programs of a session.
+/// The arena, threads and scratch memory that run the programs of a session.
 struct Machine {
     arena: Arc<Arena>,
     pool: Option<Arc<ThreadPool>>,
@@ -143,8 +143,8 @@ struct Machine {
 }
 
 impl Machine {
-    /// Runs a program on the session's threads, or with `repeated` what of it runs for each part of a batch, if the indices among its inputs
-    /// are valid.
+    /// Runs a program on the session's threads, if the indices among its inputs are valid. With `repeated`, it runs only the operations for each
+    /// part of a batch.
     fn run(
         &mut self,
         program: &mut Loaded,
@@ -166,12 +166,12 @@ impl Machine {
 impl Runner for Session {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         let bytes = self.turned.stored(offset, bytes)?;
-        // SAFETY: slices over the arena live inside kernels only, and none runs while the session is borrowed here.
+        // SAFETY: slices over the arena live inside kernels only, and no kernel runs while the session is borrowed here.
         unsafe { self.machine.arena.write(offset, &bytes) }
     }
 
     fn feed_with(&mut self, offset: u64, length: usize, put: &Fill<'_>) -> Result<(), Error> {
-        // Inputs and targets lie here as the host has them.
+        // Inputs and targets have the same bytes as on the host.
         // SAFETY: as in `write`.
         unsafe { self.machine.arena.write_with(offset, length as u64, put) }
     }
@@ -183,7 +183,7 @@ impl Runner for Session {
     }
 
     fn select(&mut self, step: usize) -> Result<(), Error> {
-        // Without training there is none to choose; what trains says so.
+        // Without training there is no step to select, and a later call to train returns the error.
         if step > 0 && step >= self.steps.len() {
             return Err(self.unsupported("was loaded without this training step"));
         }

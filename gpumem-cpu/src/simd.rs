@@ -1,15 +1,15 @@
-//! Loops compiled for several instruction sets, of which one is chosen when the program runs.
+//! Loops compiled for several instruction sets. One of them is selected at run time.
 //!
-//! Wider instructions compute the same numbers: every lane rounds as one number alone does, nothing is contracted into a fused
-//! multiplication and addition, and the order of sums is written in the source.
+//! Wider instructions compute the same numbers. Each lane rounds like a scalar, nothing is contracted into a fused multiply-add, and the
+//! source fixes the order of sums.
 
 use pulp::Arch;
-/// A loop. Closures are loops too, but a long one may not be inlined into the code for an instruction set, and then does not
-/// profit from it; `call` of a type of its own can be marked as always inlined.
+/// A loop. Closures are loops too, but a long closure may not be inlined into the code for an instruction set, and then gains nothing. The `call`
+/// of a separate type can be marked as always inlined.
 pub(crate) use pulp::NullaryFnOnce as Loop;
 use std::sync::OnceLock;
 
-/// Runs a loop with the widest instructions that the machine has.
+/// Runs a loop with the widest instructions of the machine.
 #[inline(always)]
 pub(crate) fn wide<L: Loop>(it: L) -> L::Output {
     static ARCH: OnceLock<Arch> = OnceLock::new();

@@ -1,5 +1,5 @@
-//! Tensors in another layout than their shape is written in: brought into that order before their operation runs, and back
-//! after it, so that each kernel has one loop for all layouts. Programs whose tensors are all dense need none of this.
+//! Staging of tensors in non-dense layouts. They are copied to dense order before their operation and back after it, so that each kernel has
+//! one loop for all layouts. Programs with only dense tensors do not need it.
 
 use crate::arena::{ALIGNMENT, Arena};
 use crate::operands::Element;
@@ -14,23 +14,23 @@ pub(crate) struct Staging {
     arena: Arc<Arena>,
 }
 
-/// Bytes of a tensor in the order that its shape is written in.
+/// Returns the bytes of a tensor in dense order, rounded up to the alignment.
 fn bytes(tensor: &Tensor, batch: u64) -> Result<u64, Error> {
     let bytes = tensor.elements(batch).and_then(|elements| elements.checked_mul(each(tensor)));
     let padded = bytes.and_then(|bytes| bytes.checked_next_multiple_of(ALIGNMENT as u64));
     padded.ok_or(Error::Damaged("a tensor's size exceeds 64 bits"))
 }
 
-/// Bytes of an element.
+/// Returns the bytes of an element.
 fn each(tensor: &Tensor) -> u64 {
     if u8::holds(tensor.role) { 1 } else { 4 }
 }
 
 impl Staging {
-    /// As much as the operation of `program` that needs most.
+    /// Allocates as much memory as the most demanding operation of `program` needs.
     ///
     /// # Errors
-    /// More than there is.
+    /// Returns an error if there is not enough memory.
     pub(crate) fn new(program: &Program, batch: u64) -> Result<Staging, Error> {
         let mut most = 0u64;
         for operation in &program.operations {
@@ -47,12 +47,12 @@ impl Staging {
         Ok(Staging { arena: Arc::new(Arena::new(most)?) })
     }
 
-    /// The memory.
+    /// Returns the memory.
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena
     }
 
-    /// A place for a tensor behind those that an operation has already; `end` is moved behind it.
+    /// Returns a place for a tensor from `end` on, after the operation's earlier tensors. It moves `end` to the end of that place.
     pub(crate) fn place(&self, end: &mut u64, tensor: &Tensor, batch: u64) -> Result<usize, Error> {
         let range = self.arena.range(*end, bytes(tensor, batch)?)?;
         *end = range.end as u64;
@@ -62,22 +62,22 @@ impl Staging {
 
 /// A tensor in the arena and its place in the staging memory.
 pub(crate) struct Move {
-    /// Bytes in the arena.
+    /// The bytes in the arena.
     stored: Range<usize>,
     staged: usize,
-    /// Whether elements are bytes, and not words.
+    /// True if elements are bytes rather than words.
     bytes: bool,
     samples: usize,
-    /// Channels, rows and columns of a sample; a shape that is no map is one channel.
+    /// Channels, rows and columns of a sample. A shape other than a map has one channel.
     sizes: [usize; 3],
     strides: Strides,
 }
 
 impl Move {
-    /// Between these bytes of the arena and this place.
+    /// Returns the copy between these bytes of the arena and this place.
     ///
     /// # Errors
-    /// A layout that does not fit the bytes.
+    /// Returns an error for a layout that does not fit the bytes.
     pub(crate) fn new(tensor: &Tensor, samples: u64, stored: Range<usize>, staged: usize) -> Result<Move, Error> {
         let damaged = || Error::Damaged("a tensor's length does not match its layout");
         let (sizes, strides) = tensor.layout.places(tensor.shape).ok_or_else(damaged)?;
@@ -86,14 +86,14 @@ impl Move {
         if bytes != Some(stored.len() as u64) {
             return Err(damaged());
         }
-        // Of a weight these are the filters.
+        // For a weight, the samples are its filters.
         let samples = elements.and_then(|elements| elements.checked_div(strides.sample)).ok_or_else(damaged)?;
         let samples = usize::try_from(samples).map_err(|_| damaged())?;
         let bytes = u8::holds(tensor.role);
         Ok(Move { stored, staged, bytes, samples, sizes: sizes.map(|size| size as usize), strides })
     }
 
-    /// Calls `each` with the sample's dense row and the place of its first element, for every row of every sample.
+    /// Calls `each` with every dense row of every sample, and the index of the row's first element in the arena.
     fn rows<T: Element>(&self, dense: &mut [T], each: impl Fn(&mut [T], usize) + Sync) {
         let [channels, height, width] = self.sizes;
         let Strides { sample, channel, row, .. } = self.strides;
@@ -104,7 +104,7 @@ impl Move {
         });
     }
 
-    /// Both sides.
+    /// Returns the tensor's elements in the arena and in the staging memory.
     ///
     /// # Safety
     /// No slice over either arena is alive while the result is.
@@ -117,7 +117,7 @@ impl Move {
         unsafe { (std::slice::from_raw_parts_mut(stored, count), std::slice::from_raw_parts_mut(staged, dense)) }
     }
 
-    /// Into the staging memory.
+    /// Copies the tensor into the staging memory.
     ///
     /// # Safety
     /// No slice over either arena is alive.
@@ -137,7 +137,7 @@ impl Move {
         });
     }
 
-    /// Out of the staging memory. What lies between the elements stays.
+    /// Copies the tensor out of the staging memory. The bytes between the elements stay as they are.
     ///
     /// # Safety
     /// No slice over either arena is alive.
