@@ -135,7 +135,7 @@ impl Loaded {
             loaded.checks.extend(index_checks(program, operation, &operands)?);
             if operation.action.is_update() {
                 let parameter = operands.shape(Slot::Parameter)?;
-                // A state per column may be missing for a vector, and a state for other parameters may be missing for a matrix.
+                // A vector has no state per column, and a hidden layer's matrix has no state of `Extent::Others`.
                 let is_there = |&moment: &u8| {
                     let extent = extent_of(program.moments, moment.into());
                     let may_lack = extent == Extent::Others || extent.shape(parameter).is_none();

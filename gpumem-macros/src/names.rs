@@ -282,7 +282,7 @@ mod tests {
         }
     }
 
-    /// What a hint says of families does not depend on which layers there are.
+    /// Tests that the families in a hint do not depend on which layers exist.
     #[test]
     fn families_are_read_from_the_layers() {
         for entry in Entry::all() {

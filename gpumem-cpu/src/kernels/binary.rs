@@ -288,7 +288,7 @@ pub(super) fn backward(op: &Binary, operands: &mut Operands<'_>) -> Bound {
 mod tests {
     use super::*;
 
-    /// Where the square of the divisor has no place in an f32.
+    /// The case of a divisor whose square does not fit in an f32.
     #[test]
     fn slopes_of_very_small_and_large_divisors() {
         let slope = |a, b| slope(BinaryFunction::Divide, 1, a, b);

@@ -1,4 +1,4 @@
-//! Burn's steps on the CPU, for `scripts/compare_cpu.py`.
+//! The contestant Burn: its steps on the CPU, for `scripts/compare_cpu.py`.
 
 mod networks;
 
@@ -47,19 +47,19 @@ fn normal<const D: usize>(shape: [usize; D], device: &Device) -> Tensor<D> {
     Tensor::random(shape, Distribution::Normal(0.0, 1.0), device)
 }
 
-/// Whole numbers below a limit.
+/// Returns random integers below a limit.
 fn below<const D: usize>(limit: usize, shape: [usize; D], device: &Device) -> Tensor<D, Int> {
     Tensor::random(shape, Distribution::Uniform(0.0, limit as f64), device)
 }
 
-/// Without dampening, as PyTorch's and ours.
+/// Returns SGD without dampening, as in PyTorch and gpumem.
 fn sgd(decay: Option<f32>) -> ModuleOptimizer {
     let momentum = MomentumConfig { momentum: 0.9, dampening: 0.0, nesterov: false };
     let decay = decay.map(WeightDecayConfig::new);
     SgdConfig::new().with_momentum(Some(momentum)).with_weight_decay(decay).init()
 }
 
-/// Training steps, each with its loss waited for.
+/// Runs training steps and waits for the loss of each.
 fn train<M: Module>(
     case: &Case,
     net: M,
@@ -69,7 +69,7 @@ fn train<M: Module>(
 ) -> Result<(), Failure> {
     case.check(parameters(&net))?;
     let criterion = CrossEntropyLossConfig::new().init(&targets.device());
-    // A step takes the network and gives it back, so that parameters can be updated where they are.
+    // A step takes the network and returns it, so that parameters can be updated in place.
     let mut net = Some(net);
     answer(|| {
         let before = net.take().ok_or("the step before failed")?;
@@ -80,7 +80,7 @@ fn train<M: Module>(
     })
 }
 
-/// Forward passes on a device that keeps nothing for a backward pass.
+/// Runs forward passes on a device that keeps nothing for a backward pass.
 fn infer(case: &Case) -> Result<(), Failure> {
     let device = Device::flex();
     case.check(parameters(&ResNet18::new(&device.clone().autodiff())))?;
@@ -89,7 +89,7 @@ fn infer(case: &Case) -> Result<(), Failure> {
     answer(|| Ok(net.forward(input.clone()).slice([0..1, 0..1]).into_scalar()))
 }
 
-/// What is trained. Burn's `num_params` counts the running statistics of a batch normalisation as well.
+/// Returns the number of trained elements. Burn's `num_params` also counts the running statistics of batch normalisation.
 fn parameters(net: &impl Module) -> usize {
     struct Trained(usize);
     impl ModuleVisitor for Trained {

@@ -1,4 +1,4 @@
-//! The networks of `examples/bench_cpu.rs`, of Burn's layers.
+//! The networks of `examples/bench_cpu.rs`, built of Burn's layers.
 
 use burn::module::Module;
 use burn::nn::conv::{Conv2d, Conv2dConfig};
@@ -29,7 +29,7 @@ impl ConvNorm {
     }
 }
 
-/// The same padding on all sides.
+/// Returns a padding of equal width on all sides.
 fn around(width: usize) -> PaddingConfig2d {
     PaddingConfig2d::Explicit(width, width, width, width)
 }
@@ -210,7 +210,7 @@ impl Gpt {
         }
     }
 
-    /// Logits of all positions, one row each.
+    /// Returns the logits of all positions, one row each.
     pub fn forward(&self, tokens: Tensor<2, Int>) -> Tensor<2> {
         let x = self.words.forward(tokens) + self.positions.weight.val().unsqueeze();
         let x = self.blocks.iter().fold(x, |x, block| block.forward(x));

@@ -1,6 +1,6 @@
-//! candle's steps on the CPU, for `scripts/compare_cpu.py`.
+//! The contestant candle: its steps on the CPU, for `scripts/compare_cpu.py`.
 //!
-//! Training of ResNet-18 is left out: candle has no backward pass of a maximum whose windows overlap.
+//! It does not train ResNet-18, because candle has no backward pass for max pooling with overlapping windows.
 
 mod networks;
 mod sgd;
@@ -46,12 +46,12 @@ fn normal(shape: &[usize]) -> Result<Tensor> {
     Tensor::randn(0f32, 1f32, shape, &Device::Cpu)
 }
 
-/// Whole numbers below a limit.
+/// Returns random integers below a limit.
 fn below(limit: usize, shape: &[usize]) -> Result<Tensor> {
     Tensor::rand(0f32, limit as f32, shape, &Device::Cpu)?.to_dtype(DType::U32)
 }
 
-/// What is trained. The running statistics of a batch normalisation are in the map as well.
+/// Returns the trained parameters. The map also has the running statistics of batch normalisation.
 fn parameters(map: &VarMap) -> Vec<Var> {
     let data = map.data().lock().expect("no thread has failed");
     let trained = data.iter().filter(|(name, _)| !name.contains("running_"));
@@ -62,7 +62,7 @@ fn size(parameters: &[Var]) -> usize {
     parameters.iter().map(|var| var.elem_count()).sum()
 }
 
-/// Training steps, each with its loss waited for.
+/// Runs training steps and waits for the loss of each.
 fn train<O: Optimizer>(
     case: &Case,
     map: &VarMap,
@@ -72,7 +72,7 @@ fn train<O: Optimizer>(
 ) -> std::result::Result<(), Failure> {
     let parameters = parameters(map);
     case.check(size(&parameters))?;
-    // Some of candle's functions have no backward pass and end the graph without a word, which would save much time.
+    // Some of candle's functions have no backward pass and end the graph silently, which would save much time.
     let gradients = cross_entropy(&forward()?, &targets)?.backward()?;
     if parameters.iter().any(|var| gradients.get(var).is_none()) {
         return Err("a parameter has no gradient".into());

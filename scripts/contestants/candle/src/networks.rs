@@ -1,4 +1,4 @@
-//! The networks of `examples/bench_cpu.rs`, of candle's layers.
+//! The networks of `examples/bench_cpu.rs`, built of candle's layers.
 
 use candle_core::{D, DType, Device, Module, ModuleT, Result, Tensor};
 use candle_nn::ops::{layer_norm_slow, softmax};
@@ -96,7 +96,7 @@ impl Basic {
     }
 }
 
-/// For inference.
+/// ResNet-18 for inference.
 pub struct ResNet18 {
     stem: ConvNorm,
     blocks: Vec<Basic>,
@@ -118,7 +118,7 @@ impl ResNet18 {
     }
 
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        // After the rectifier zeros are no greater than any element, so they can stand around the maps.
+        // After ReLU no element is below 0, so zeros can serve as padding.
         let x = self.stem.forward(x, false)?.relu()?.pad_with_zeros(2, 1, 1)?.pad_with_zeros(3, 1, 1)?;
         let x = x.max_pool2d_with_stride(3, 2)?;
         let x = self.blocks.iter().try_fold(x, |x, block| block.forward(&x))?;
@@ -132,7 +132,7 @@ const WIDTH: usize = 256;
 const HEADS: usize = 8;
 const DEPTH: usize = 4;
 
-/// candle's own `LayerNorm` has no backward pass; the function that it calls slow has one. So it is with softmax.
+/// Layer normalisation with a backward pass. candle's own `LayerNorm` has none, but `layer_norm_slow` does. For softmax it is alike.
 struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
@@ -211,7 +211,7 @@ impl Gpt {
         })
     }
 
-    /// Logits of all positions, one row each.
+    /// Returns the logits of all positions, one row each.
     pub fn forward(&self, tokens: &Tensor) -> Result<Tensor> {
         let x = self.words.forward(tokens)?.broadcast_add(self.positions.embeddings())?;
         let x = self.blocks.iter().try_fold(x, |x, block| block.forward(&x, &self.mask))?;
@@ -219,7 +219,7 @@ impl Gpt {
     }
 }
 
-/// Added to scores: what comes later is out of sight.
+/// Returns the causal mask, which is added to scores and hides later positions.
 fn future() -> Result<Tensor> {
     let later = |at: usize| if at % STEPS > at / STEPS { f32::NEG_INFINITY } else { 0.0 };
     let mask: Vec<f32> = (0..STEPS * STEPS).map(later).collect();

@@ -1,4 +1,4 @@
-//! Stochastic gradient descent with momentum, which candle lacks, written as its optimizers are.
+//! Stochastic gradient descent with momentum, which candle lacks, in the style of candle's optimizers.
 
 use candle_core::backprop::GradStore;
 use candle_core::{Result, Tensor, Var};
@@ -10,7 +10,7 @@ pub struct Momentum {
 }
 
 pub struct Sgd {
-    /// Each with its velocity, from the first step on.
+    /// The parameters and their velocities, which are `None` before the first step.
     parameters: Vec<(Var, Option<Tensor>)>,
     config: Momentum,
 }

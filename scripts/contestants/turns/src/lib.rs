@@ -1,4 +1,4 @@
-//! What every contestant of `scripts/compare_cpu.py` does, as `examples/bench_cpu.rs` does it for ours.
+//! The measurement loop of every contestant of `scripts/compare_cpu.py`. `examples/bench_cpu.rs` has the loop for gpumem.
 //!
 //! ```text
 //! echo 20 | RAYON_NUM_THREADS=1 target/release/contestant-burn mlp 669706 64
@@ -7,20 +7,20 @@
 use std::io::{BufRead, Write};
 use std::time::Instant;
 
-/// Whatever keeps a contestant from going on.
+/// Any error that ends a contestant.
 pub type Failure = Box<dyn std::error::Error>;
 
-/// What is measured: the script says it, so that only one place has the figures.
+/// The case to measure. The script passes it, so that the figures are in one place only.
 pub struct Case {
-    /// The network, as `CASES` in the script calls it.
+    /// The name of the network in the script's `CASES`.
     pub name: String,
-    /// Samples of a step.
+    /// The samples of a step.
     pub batch: usize,
     parameters: usize,
 }
 
 impl Case {
-    /// The case of the command line: a name, its parameters, and its batch.
+    /// Returns the case of the command line: a name, the number of parameters, and the batch.
     pub fn from_arguments() -> Result<Self, Failure> {
         let arguments: Vec<String> = std::env::args().skip(1).collect();
         let [name, parameters, batch] = &arguments[..] else {
@@ -29,7 +29,7 @@ impl Case {
         Ok(Self { name: name.clone(), batch: batch.parse()?, parameters: parameters.parse()? })
     }
 
-    /// Refuses a network of another size than the others'.
+    /// Returns an error if the network does not have the case's number of parameters.
     pub fn check(&self, found: usize) -> Result<(), Failure> {
         if found != self.parameters {
             let Self { name, parameters, .. } = self;
@@ -38,13 +38,13 @@ impl Case {
         Ok(())
     }
 
-    /// The answer to a network that a contestant does not have.
+    /// Returns the error for a network that a contestant does not have.
     pub fn unknown(&self) -> Failure {
         format!("there is no {} here", self.name).into()
     }
 }
 
-/// Makes a few steps, and then as many as each line of the standard input says.
+/// Runs three steps to warm up. For each line of the standard input, it then runs that number of steps and prints their time.
 pub fn answer(mut step: impl FnMut() -> Result<f32, Failure>) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     for _ in 0..3 {
