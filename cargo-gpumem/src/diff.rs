@@ -43,8 +43,7 @@ impl Worktree {
     /// Builds and returns the networks of the revision.
     ///
     /// They are built inside the worktree even if cargo builds elsewhere by default, because cargo takes packages at the same place of two worktrees
-    /// for
-    /// one.
+    /// for one.
     fn networks(&self, build: &Build) -> Result<Built, Failure> {
         let manifest_path = build.manifest_path.as_deref().map(|path| self.inside(path)).transpose()?;
         let target = self.folder.join("target").join("gpumem");

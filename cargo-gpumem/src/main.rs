@@ -1,8 +1,7 @@
 //! The command `cargo gpumem`: it shows which cards the networks of a crate fit, with which batch, and how a change affects memory.
 //!
 //! It builds the crate and reads the records that every network leaves in its object files. Then it plans the networks itself, with the functions
-//! that
-//! the compiler evaluates, at any batch, precision and card.
+//! that the compiler evaluates, at any batch, precision and card.
 
 mod answer;
 mod artefacts;

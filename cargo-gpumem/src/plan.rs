@@ -164,8 +164,7 @@ impl Step {
     /// Returns the budget, with a reserve of 0, and the largest batch on a device, planned for the target cards `aim`.
     ///
     /// Each card leaves `headroom` bytes to others. If the network recomputes as much as it has to, the smallest target card decides how much: all of
-    /// them
-    /// run one program.
+    /// them run one program.
     pub fn within(&self, aim: &[&'static Card], device: Device, headroom: u64) -> Result<(Budget, u64), Failure> {
         let own = device.room(headroom);
         self.planned(aim, own, [if aim.is_empty() { own } else { room(aim, headroom) }, 0])
@@ -180,8 +179,7 @@ impl Step {
     /// Returns the budget, and the largest batch in an arena of `own` bytes.
     ///
     /// If the network recomputes as much as it has to, the budget is that of the program for an arena of `least` bytes, and the batch that of the
-    /// program
-    /// for `leanest` bytes.
+    /// program for `leanest` bytes.
     fn planned(&self, aim: &[&'static Card], own: u64, [least, leanest]: [u64; 2]) -> Result<(Budget, u64), Failure> {
         let Some(blueprint) = &self.recomputed else {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));

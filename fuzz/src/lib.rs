@@ -151,8 +151,7 @@ pub fn items(data: &[u8]) {
 /// Reads the bytes of a binary as `cargo gpumem show` or `cargo gpumem diff` does.
 ///
 /// After an even first byte they are a file. After an odd one they are the text and the blueprint of a record, with a 0 between them, whose digests
-/// are
-/// added. Half of the first byte chooses the report.
+/// are added. Half of the first byte chooses the report.
 pub fn record(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let which = usize::from(kind / 2) % fuzz_command::REPORTS;

@@ -14,8 +14,7 @@ pub(crate) const ALIGNMENT: usize = 256;
 /// Bytes of host memory, aligned to 256 bytes.
 ///
 /// They are zeroed, because a slice over memory that was never written would be undefined behaviour. The system hands out zeroed pages lazily, so
-/// this
-/// costs nothing up front.
+/// this costs nothing up front.
 pub(crate) struct Arena {
     start: NonNull<u8>,
     layout: Layout,

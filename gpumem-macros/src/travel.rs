@@ -1,8 +1,7 @@
 //! Passes blocks to the networks that use them, across crates.
 //!
 //! A macro sees only its own tokens. So each module of blocks has a hidden macro that passes its tokens on. An invocation that uses the module
-//! expands
-//! to a call of that hidden macro, which in turn calls the original macro again with the module's tokens:
+//! expands to a call of that hidden macro, which in turn calls the original macro again with the module's tokens:
 //!
 //! ```text
 //! network! { pub struct Net; use blocks zoo::resnet; .. }

@@ -1,12 +1,9 @@
 //! Attention.
 //!
 //! In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`. Here `j` goes over all
-//! time
-//! steps of the keys. With `causal` it goes up to `i`, with a window over steps near it, and otherwise over the first `n` steps of a sample or those
-//! of
-//! the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows of one
-//! input,
-//! or three inputs. The bias may be one row that all queries share: `bias[j]`.
+//! time steps of the keys. With `causal` it goes up to `i`, with a window over steps near it, and otherwise over the first `n` steps of a sample or
+//! those of the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows of
+//! one input, or three inputs. The bias may be one row that all queries share: `bias[j]`.
 //!
 //! A query sees no key if there is none within its bounds, which are not read then, or if its scores are all -infinity: `p[i, :]` and with it
 //! `y[i]` are 0, and `lse[i]` is +infinity, so that the backward pass, too, has `exp(-infinity) = 0` for each of its weights.
@@ -81,8 +78,7 @@ pub(super) struct Head<'a> {
     pub(super) bias: Option<Matrix<'a>>,
     pub(super) scale: f32,
     /// Time steps of the keys, and which of them count. `before` steps precede the first query. With `causal`, a step sees only earlier ones and
-    /// itself.
-    /// `window` is how far it sees.
+    /// itself. `window` is how far it sees.
     pub(super) keys: usize,
     pub(super) within: Within<'a>,
     pub(super) before: usize,

@@ -7,8 +7,7 @@
 //! ```
 //!
 //! A convolution gathers forward and scatters its gradient. A transposed convolution scatters forward and gathers its gradient. In both, the weight
-//! is
-//! [position channels, image channels / groups, kernel]. Images are unfolded in blocks into a matrix of C * kernel rows, with a column for each
+//! is [position channels, image channels / groups, kernel]. Images are unfolded in blocks into a matrix of C * kernel rows, with a column for each
 //! position.
 
 use super::joined::Joined;

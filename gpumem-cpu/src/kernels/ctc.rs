@@ -1,6 +1,5 @@
 //! Connectionist temporal classification (CTC). There are `T` time steps and `C` classes. A target of `n` labels has `L = 2 n + 1` states: a blank,
-//! and
-//! after it each label followed by another blank.
+//! and after it each label followed by another blank.
 //!
 //! ```text
 //! a[t, s] = x[t, s] + log sum of exp(a[t - 1, s']) over s' = s, s - 1, and s - 2 where that is another label
@@ -10,8 +9,7 @@
 //! ```
 //!
 //! This is the gradient of logits before a log-softmax, whose own gradient leaves it unchanged. The largest element is subtracted from each row of
-//! `a`
-//! and `b`. So numbers near the largest, which matter most, are small for sequences of any length, and the shares do not depend on what is
+//! `a` and `b`. So numbers near the largest, which matter most, are small for sequences of any length, and the shares do not depend on what is
 //! subtracted.
 
 use super::exponential::exp;

@@ -1,8 +1,7 @@
 //! Batch normalisation and a leaky ReLU, whose backward pass reads only the output of the ReLU, `y`.
 //!
 //! With `z = y` or, if that is negative, `y / slope`, the normalised value is `n = (z - bias[c]) / weight[c]`, and 0 if the weight is 0. The rest is
-//! the
-//! backward pass of `batch_norm.rs`, for the gradient before the ReLU.
+//! the backward pass of `batch_norm.rs`, for the gradient before the ReLU.
 
 use super::Bound;
 use super::batch_norm::{self, Alters, Channel, Maps, Reads};

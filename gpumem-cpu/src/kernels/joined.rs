@@ -2,8 +2,7 @@
 //! joined to one matrix.
 //!
 //! S samples, P channels of positions, N pixels of all image channels, D = C * kernel rows of an unfolded image, and W = positions * S columns. The
-//! samples
-//! are the innermost axis, so that unfolding copies runs of a whole batch:
+//! samples are the innermost axis, so that unfolding copies runs of a whole batch:
 //!
 //! ```text
 //! gather   positions [P, W] = weight [P, D] * unfolded [D, W], unfolded from images [N, S]

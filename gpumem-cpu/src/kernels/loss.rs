@@ -9,8 +9,8 @@
 //! If only the first time steps of each sample count, `elements` are those of the steps that count. With the reduction `Sum`, nothing is divided.
 //! Losses of such steps are in `loss_of_steps.rs`, and cross entropy with options is in `loss_of_classes.rs`. Losses of vectors or sequences are in
 //! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, those of all samples of a batch in `contrastive.rs` and `mined.rs`. Everything is multiplied
-//! with
-//! the weight of the term. A term may be added to earlier ones. The gradient may overwrite the logits. Sums over the batch are in double precision.
+//! with the weight of the term. A term may be added to earlier ones. The gradient may overwrite the logits. Sums over the batch are in double
+//! precision.
 
 use super::exponential::exp;
 use super::loss_of_steps::Counted;

@@ -1,9 +1,8 @@
 //! Kernels: one operation per file, with forward and backward pass.
 //!
 //! A kernel is bound once. Binding finds its tensors by slot, checks their lengths against the operation's sizes, and returns the closure that runs
-//! it. A
-//! closure cannot fail. Letters: B batch, C channels, H height, W width, T time steps, D width of a sequence, N elements of a sample. Tensors are
-//! row-major, with the batch outermost.
+//! it. A closure cannot fail. Letters: B batch, C channels, H height, W width, T time steps, D width of a sequence, N elements of a sample. Tensors
+//! are row-major, with the batch outermost.
 
 mod arg_max;
 mod as_strided;

@@ -1,10 +1,8 @@
 //! Layer norm, RMS norm and group norm: rows normalised by their own statistics.
 //!
 //! `y = (x - mean) * rstd * weight + bias`, with mean and biased variance of each row and `rstd = 1 / sqrt(variance + eps)`. If rows are not centred,
-//! the
-//! mean is 0 and the variance the mean square. A sample has R rows of D elements. Weights and biases repeat after `groups` rows, and `shared`
-//! consecutive
-//! elements have the same one.
+//! the mean is 0 and the variance the mean square. A sample has R rows of D elements. Weights and biases repeat after `groups` rows, and `shared`
+//! consecutive elements have the same one.
 //!
 //! Backward, with `n = (x - mean) * rstd`, `g = dy * weight` and means over the row: `dbias = sum of dy`, `dweight = sum of dy * n`,
 //! `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` if rows are not centred.

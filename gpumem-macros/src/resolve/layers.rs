@@ -117,8 +117,7 @@ impl<'s> Resolver<'s, '_> {
     /// Reports the layers of one branch that are written as several, as in `Add([], Conv2d(3, 3), BatchNorm2d)`. True if they are.
     ///
     /// Users of PyTorch read these as a sequence. It is reported only if a layer that usually follows another one comes after it: a norm, an
-    /// activation,
-    /// dropout or attention. A join of activations alone is meant as it is written, and so is one of layers that change shapes.
+    /// activation, dropout or attention. A join of activations alone is meant as it is written, and so is one of layers that change shapes.
     fn has_forgotten_list(&mut self, call: &Call<'s, '_>, given: &Given) -> bool {
         let branches: Vec<&Expression> = given.branches.iter().map(|&index| &call.arguments[index].value).collect();
         let is_identity = |branch: &&&Expression| matches!(&branch.kind, Kind::List(elements) if elements.is_empty());

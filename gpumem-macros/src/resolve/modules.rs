@@ -118,8 +118,7 @@ impl<'s> Resolver<'s, '_> {
     /// Returns the place at which a mistake at `place` is shown. If that is another place, returns the original one as text.
     ///
     /// A block of another module may be in another crate, whose source may be missing. So the user's call of it is underlined. The text of a
-    /// composite is
-    /// in no file, so it has no original place.
+    /// composite is in no file, so it has no original place.
     pub(crate) fn shown(&self, place: Place, frame: &Frame<'s>) -> (Place, Option<String>) {
         let is_own = |frame: &Frame<'s>| std::ptr::eq(frame.module, self.module);
         let (mut shown, mut around) = (place, Some(frame));
