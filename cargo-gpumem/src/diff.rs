@@ -299,7 +299,7 @@ mod tests {
         let before = named(&[("a.rs", "Net"), ("b.rs", "Net"), ("b.rs", "Gone"), ("c.rs", "Moved")]);
         let after = named(&[("z.rs", "Net"), ("b.rs", "Net"), ("d.rs", "Moved"), ("b.rs", "New")]);
         assert_eq!(paired(&before, &after), [Some(0), Some(1), Some(3), None]);
-        // Where one of two is new, the other stays beside its own.
+        // If one of two networks is new, the other is still paired with its old version.
         let after = named(&[("a0.rs", "Net"), ("a.rs", "Net"), ("b.rs", "Net")]);
         assert_eq!(paired(&before, &after), [None, Some(0), Some(1)]);
     }

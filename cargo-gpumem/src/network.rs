@@ -223,7 +223,7 @@ fn served(mut network: Network, facts: &Facts) -> Network {
     network
 }
 
-/// Labels networks that share a name with their packages or, where these are equal or not known, with their places.
+/// Labels networks that share a name with their packages or, if these are equal or unknown, with their places.
 fn label(networks: &mut [Network]) {
     let label = |index: usize| {
         let Network { name, package, file, line, .. } = &networks[index];
@@ -382,11 +382,11 @@ mod tests {
         let both = [expected("Net", "a.rs:3", 3), expected("Net", "b.rs:9", 9)];
         let instances = [expected("Net<64>", "c.rs:1", 3), expected("Net<64>", "c.rs:2", 9)];
         assert_eq!(found(&all), [&both[..], &instances].concat());
-        // The record of another version, which has only the name, will do where there is one such network.
+        // A record of another version, which has only the name, is enough if only one network has that name.
         let old = instance("c.rs:1", None);
         assert_eq!(found(&[one.clone(), old.clone()]), [both[0].clone(), instances[0].clone()]);
         assert_eq!(found(&[&all[..2], &[old]].concat()), both);
-        // What was not built is not taken for another one.
+        // A network that was not built is not mistaken for another one.
         assert_eq!(found(&[one, instance("c.rs:2", Some("b.rs:9"))]), [both[0].clone()]);
     }
 

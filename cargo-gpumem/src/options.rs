@@ -182,11 +182,11 @@ pub enum Plain {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Sort {
-    // What the backward pass keeps of it.
+    // Sorted by the bytes kept for the backward pass.
     Kept,
     Parameters,
     Macs,
-    // Of the forward pass.
+    // In the order of the forward pass.
     Order,
 }
 

@@ -38,7 +38,7 @@ impl Together {
 /// A network of a `fits!`: the file of its record, its position in the `fits!`, and the network.
 pub type Member = (String, Fits, Network);
 
-/// Groups networks, each of which has its own record, by their `fits!`. Returns those `fits!` that lack a network too.
+/// Groups networks by their `fits!`. Each network has its own record. Also returns the `fits!` that lack a network.
 pub fn gathered(mut members: Vec<Member>) -> (Vec<Together>, Vec<LeftOut>) {
     let place = |(file, fits, _): &Member| (file.clone(), fits.place);
     members.sort_by(|a, b| (place(a), a.1.index, &a.2.name).cmp(&(place(b), b.1.index, &b.2.name)));

@@ -33,7 +33,7 @@ use numbers::Numbers;
 use proc_macro2::TokenStream;
 use quote::quote;
 
-/// A function that is fuzzed, with the inputs from which others are made by changes.
+/// A function to fuzz, with its seeds: the inputs that mutation starts from.
 struct Target {
     name: &'static str,
     run: fn(&[u8]),

@@ -39,7 +39,7 @@ mod tests {
         }
     }
 
-    /// The build script has said at which level.
+    /// Tests that the build script has set the level.
     #[test]
     fn the_level_is_known() {
         assert!(["0", "1", "2", "3", "s", "z"].contains(&LEVEL), "{LEVEL}");

@@ -33,7 +33,7 @@ fn earlier_in(text: &str, name: &str, (line, column): (usize, usize)) -> Option<
 struct Scope {
     /// True for the tokens of `network!`.
     is_network: bool,
-    /// True within the tokens of another macro, which may do with them what it likes.
+    /// True within the tokens of another macro, which may change them in any way.
     is_of_macro: bool,
     /// True if the item that is being read has a `cfg`.
     is_conditional: bool,
@@ -252,7 +252,7 @@ mod tests {
         }
     }
 
-    /// Other macros and conditions may make of the text what is not known.
+    /// Other macros and conditions may change the text in unknown ways.
     #[test]
     fn networks_in_doubt() {
         for text in [

@@ -556,7 +556,7 @@ impl fmt::Display for Expression {
 
 /// An operand of an operator. It is shown in parentheses if it binds less tightly than the second field.
 ///
-/// The syntax tree has no parentheses, so they are added where they are needed.
+/// The syntax tree has no parentheses, so they are added if they are needed.
 pub(crate) struct Operand<'e>(pub(crate) &'e Expression, pub(crate) u8);
 
 impl fmt::Display for Operand<'_> {

@@ -5,8 +5,8 @@
 //! those of the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows of
 //! one input, or three inputs. The bias may be one row that all queries share: `bias[j]`.
 //!
-//! A query sees no key if there is none within its bounds, which are not read then, or if its scores are all -infinity: `p[i, :]` and with it
-//! `y[i]` are 0, and `lse[i]` is +infinity, so that the backward pass, too, has `exp(-infinity) = 0` for each of its weights.
+//! A query sees no key if there is none within its bounds (the keys are not read then), or if its scores are all -infinity. Then `p[i, :]` and
+//! `y[i]` are 0, and `lse[i]` is +infinity. So the backward pass, too, has `exp(-infinity) = 0` for each of its weights.
 //!
 //! Rows are computed [`ROWS`] at a time, against all keys that they may see, so there is never a [T, M] tensor. The forward pass saves
 //! `lse[i] = log(sum over j of exp(score[i, j]))`, from which the backward pass recomputes `p = exp(score - lse)`. With dropout, `p` is
@@ -77,8 +77,8 @@ pub(super) struct Head<'a> {
     /// The matrix that is added to scores, [T, M].
     pub(super) bias: Option<Matrix<'a>>,
     pub(super) scale: f32,
-    /// Time steps of the keys, and which of them count. `before` steps precede the first query. With `causal`, a step sees only earlier ones and
-    /// itself. `window` is how far it sees.
+    /// The time steps of the keys. `within` selects those that count, and `before` steps precede the first query. With `causal`, a step sees only
+    /// earlier ones and itself. `window` limits the distance.
     pub(super) keys: usize,
     pub(super) within: Within<'a>,
     pub(super) before: usize,

@@ -280,7 +280,7 @@ pub(super) struct Reads {
     /// The saved tensor of the size of the map.
     pub(super) kept: Slot,
     pub(super) affine: bool,
-    /// True if the weight is needed to interpret the saved tensor. The next field says the same of the bias.
+    /// True if the weight is needed to interpret the saved tensor. The next field is the flag for the bias.
     pub(super) weight: bool,
     pub(super) bias: bool,
     /// The cost of the gradient of an activation after the normalisation.
@@ -362,7 +362,7 @@ pub(super) fn backward_of<C: Channel>(
         let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
         let of = |c: usize| of(c, saved, weight, bias);
         let mut source = source;
-        // The gradient at the output of the normalisation may be stored where the gradient of the input will be.
+        // The gradient of the normalisation's output may be stored in the memory of the input's gradient.
         let is_brought = reads.alters == Alters::Dearly && !accumulate && target.is_some();
         if let Some(target) = target.as_deref_mut().filter(|_| is_brought) {
             bring(maps, x, (source.take(), target), of);

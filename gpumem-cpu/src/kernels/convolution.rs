@@ -38,7 +38,7 @@ fn resolve(op: &Convolution, batch: u64) -> Result<(Correlation, Lengths), Error
     Ok((Correlation::new(window, groups as usize, channels, count(&[batch])), lengths))
 }
 
-/// Returns the products that a convolution is made of.
+/// Returns the correlation that computes a convolution.
 pub(super) fn correlation(op: &Convolution, batch: u64) -> Result<Correlation, Error> {
     resolve(op, batch).map(|(correlation, _)| correlation)
 }

@@ -9,8 +9,7 @@
 //! ```
 //!
 //! This is the gradient of logits before a log-softmax, whose own gradient leaves it unchanged. The largest element is subtracted from each row of
-//! `a` and `b`. So numbers near the largest, which matter most, are small for sequences of any length, and the shares do not depend on what is
-//! subtracted.
+//! `a` and `b`. So the numbers that matter most are small for sequences of any length. The subtraction does not change the shares.
 
 use super::exponential::exp;
 use super::loss::{Logits, Total, Weights};

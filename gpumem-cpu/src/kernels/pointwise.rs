@@ -397,7 +397,7 @@ mod tests {
         assert!(value(Function::Relu, &[], f32::NAN).is_nan(), "a NaN must not vanish");
     }
 
-    /// The slope of a function at what it keeps.
+    /// The slope of a function at the tensor element that it keeps.
     struct Slope(f32);
 
     impl Use for Slope {

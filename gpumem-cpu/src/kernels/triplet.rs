@@ -46,7 +46,7 @@ fn difference(x: f32, y: f32) -> f64 {
     f64::from(x) - f64::from(y) + EPSILON
 }
 
-/// Returns all inputs of a loss, of which `first` is the first.
+/// Returns all inputs of a loss, starting with `first`.
 fn sides<const N: usize>(operands: &mut Operands<'_>, first: Logits, length: usize) -> Result<[Logits; N], Error> {
     let mut sides = vec![first];
     for number in 1..N {

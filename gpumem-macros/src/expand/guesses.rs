@@ -67,7 +67,7 @@ pub(super) fn least(readings: &Readings<'_>) -> Setting {
     Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
 }
 
-/// Returns the constant of the first training step as it is written. `None` if there is none.
+/// Returns the settings that the first training step's constant has in the source. `None` if there is none.
 pub(super) fn settings_of<'s>(readings: &Readings<'s>) -> Option<&'s Settings> {
     readings.train()?.settings
 }

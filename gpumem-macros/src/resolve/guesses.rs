@@ -1,6 +1,6 @@
 //! Finds the mistakes that do not depend on a guess.
 //!
-//! After a mistake the checks continue with what was most probably meant. If something else could be meant, the network is resolved again under the
+//! After a mistake the checks continue with the most probable meaning. If another meaning is possible, the network is resolved again under the
 //! other guesses. A later mistake is reported only if it is found under all of them:
 //!
 //! * if there are two readings (an option's nearest name or none, one branch of an `if` or the other), it must be found under both, but may quote
@@ -65,7 +65,7 @@ impl Guesses {
         others.collect()
     }
 
-    /// Returns these guesses with another number at each place where one was guessed.
+    /// Returns these guesses with a different number for each guessed number.
     pub(super) fn with_another_number(&self) -> Guesses {
         Guesses { second: self.second.clone(), other_number: true, ..Guesses::default() }
     }

@@ -192,6 +192,6 @@ impl<'s> Resolver<'s, '_> {
 enum Numbers {
     /// All of this many.
     All(u64),
-    /// As many as the input at this node says, of this many.
+    /// The number that the input at this node holds, at most this many.
     Of(NodeId, u64),
 }

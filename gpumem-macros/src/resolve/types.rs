@@ -222,7 +222,7 @@ mod tests {
     use super::{INPUTS, OUTPUTS};
     use gpumem_core::language::WORDS;
 
-    /// An editor shows what each type is.
+    /// Tests that an editor can show the documentation of each type.
     #[test]
     fn every_type_has_a_page() {
         assert!(INPUTS.iter().chain(&OUTPUTS).all(|(name, ..)| WORDS.contains(name)));

@@ -419,7 +419,7 @@ pub(super) fn adam(optimizer: &Optimizer, t: f64) -> Option<AdamStep> {
 mod tests {
     use super::*;
 
-    /// The product as PyTorch has it, factor by factor, also where it is cut short.
+    /// Compares the product with PyTorch's, factor by factor, also if the loop ends early.
     #[test]
     fn momenta_are_multiplied() {
         for (beta, decay) in [(0.9, 4e-3), (0.0, 4e-3), (0.9, 0.0), (0.999, 0.05), (0.9999, 2.0), (0.5, 100.0)] {
