@@ -53,8 +53,8 @@
 
 // Rows and columns of a tile.
 constexpr int SIDE = 64;
-// Chunks of SIDE elements of a head of queries and of values, chunks that one block writes, blocks (slices) of a head, and tiles of a sequence of
-// queries and of keys.
+// Chunks of SIDE elements of a head of queries and of a head of values, and chunks that one block writes. SLICES is the number of blocks of a head;
+// TILES and KEY_TILES are the tiles of a sequence of queries and of keys.
 constexpr int CHUNKS = (HEAD + SIDE - 1) / SIDE;
 constexpr int VALUE_CHUNKS = (VALUE_HEAD + SIDE - 1) / SIDE;
 constexpr int MOST_CHUNKS = CHUNKS > VALUE_CHUNKS ? CHUNKS : VALUE_CHUNKS;
@@ -126,7 +126,7 @@ static __device__ __forceinline__ bool counts(int step, int key, const u32 *seen
     if (SEEN == 1) return key < count_of(seen);
     return SEEN != 2 || (step < STEPS && key < KEY_STEPS && seen[step] == seen[key]);
 }
-// True if COUNT queries from `step` on may all attend to as many keys from `key` on, by the numbers of their sample.
+// True if COUNT queries from `step` on may all attend to as many keys from `key` on. `seen` has the numbers of their sample.
 template <int COUNT>
 static __device__ __forceinline__ bool all_count(int step, int key, const u32 *seen) {
     if (SEEN == 1) return key + COUNT <= count_of(seen);

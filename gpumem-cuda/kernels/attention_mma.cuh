@@ -256,8 +256,8 @@ static __device__ __forceinline__ float power_of(float difference) {
     return power_of_two(MATRICES ? difference * LOG2_E : difference);
 }
 
-// The amount by which a score may exceed the base before the base is moved, so that the sums are not rescaled for every tile. Weights of up to 2^8
-// are far from overflow, unless the factor of kept weights is large.
+// The amount by which a score may exceed the base before the base is moved. It avoids rescaling the sums for every tile. Weights of up to 2^8 are far
+// from overflow, unless the factor of kept weights is large.
 constexpr float MARGIN = (float)(KEEP) > 64.0f ? 0.0f : MATRICES ? 8.0f * LN_2 : 8.0f;
 
 // Hides the keys after a query, in a tile on the diagonal, which has the same time steps for keys and queries.
@@ -298,8 +298,8 @@ static __device__ __forceinline__ void hide_others(Accumulator scores[SIDE / 8],
             if (!counts(step + lane_row() + e / 2 * 8, from + 8 * j + lane_pair() + e % 2, parts.seen)) scores[j].at[e] = hidden();
 }
 
-// Adds the bias, if there is one, to the products of 16 queries from `step` on and 8 * COUNT keys from `from` on. With KEYS_DOWN rows are keys and
-// columns are queries.
+// Adds the bias, if any, to the products of 16 queries from `step` on and 8 * COUNT keys from `from` on. With KEYS_DOWN rows are keys and columns are
+// queries.
 template <int COUNT, bool KEYS_DOWN>
 static __device__ __forceinline__ void add_bias(Accumulator scores[COUNT], const real *bias, int step, int from) {
 #if MATRICES

@@ -32,7 +32,7 @@ struct Entries {
 #if PACKED == 2
         return at[word & 15u];
 #else
-        // A byte with its sign bit flipped, combined with the exponent of 2^23, is an f32 that is 2^23 + 128 too large.
+        // A byte with its sign bit flipped and the exponent of 2^23 is an f32 that is 2^23 + 128 too large.
         const float code = from_bits(0x4b000000u | ((word & 255u) ^ 128u)) - 8388736.0f;
         // The quotient, rounded as a division rounds it: the remainder of the product with the reciprocal is exact, and is added.
         constexpr float RECIPROCAL = 1.0f / MOST;

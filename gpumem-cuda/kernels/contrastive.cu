@@ -204,7 +204,8 @@ KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_terms)
     if (LOSS::LOGARITHMS) logarithms[side * SAMPLES + own] = seen.logarithm();
 }
 
-// Computes the gradients of the rows of a tile, CHUNKS tiles of a row at a time, and these rows' share of the gradients of learned numbers.
+// Computes the gradients of the rows of a tile, and these rows' share of the gradients of the learned numbers. A block takes CHUNKS tiles of a row at
+// a time.
 KERNEL(__launch_bounds__(TILE_THREADS, TILE_RESIDENT) contrastive_gradients)
 (const real *__restrict__ x, const real *__restrict__ y, const scale_real *scale, const bias_real *bias, const float *logarithms,
  const u32 *state, real *dx, real *dy, float *terms) {

@@ -29,7 +29,7 @@
 
 // States of the longest target: elements of a row.
 constexpr u64 STATES = 2 * (u64)(LABELS) + 1;
-// Rows of a, two of b + x, and one with the next occurrence of each label, and whether it is the first.
+// Rows of a sample: STEPS rows of a, two of b + x, and one that says for each label where it occurs next and whether it occurred before.
 constexpr u64 ROWS_OF_SAMPLE = (u64)(STEPS) + 3;
 
 static __device__ __forceinline__ float none() { return -__int_as_float(0x7f800000); }

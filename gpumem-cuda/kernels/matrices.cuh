@@ -1,4 +1,4 @@
-// The tile of a product C = A B of stored matrices that a block computes, for products of weights and of values.
+// The tile of a product C = A B of stored matrices that a block computes. It serves products of weights and of values.
 //
 // ROWS, COLUMNS, DEPTH C[ROWS, COLUMNS] = A[ROWS, DEPTH] B[DEPTH, COLUMNS] + bias[COLUMNS], a sum over DEPTH for each element
 // A_TRANSPOSED         A is stored as [DEPTH, ROWS]

@@ -63,7 +63,7 @@ KERNEL(muon_norm)(float *scratch, const u32 *state, IN_PLACE Given given) {
     __shared__ float shared[32];
     if (is_skipped(state)) return;
     const u32 pieces = (u32)((given.elements() + PIECE - 1) / PIECE);
-    // hypotf multiplies the larger number by a root of one plus a square of at most one, so that a thread's sum neither overflows nor underflows.
+    // hypotf multiplies the larger number by a root of one plus a square of at most one. So a thread's sum neither overflows nor underflows.
     float own[1] = {0.0f};
     for (u32 piece = threadIdx.x; piece < pieces; piece += THREADS) own[0] = hypotf(own[0], scratch[given.pieces + piece]);
     const float norm = block_norm(own, shared);

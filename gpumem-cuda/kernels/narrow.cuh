@@ -1,6 +1,7 @@
-// gather and weigh of correlation.cuh, with its constants, for images of few channels on tensor cores, as in the first convolution of a network.
-// The tiles of correlation.cuh would read each pixel from memory once for each tap. Here a block loads the part of the image that its positions
-// need into shared memory, and reads operands from there. There is one group; positions are channels last, in multiples of eight channels.
+// gather and weigh of correlation.cuh for images of few channels on tensor cores, as in the first convolution of a network. The constants are those
+// of correlation.cuh. The tiles of correlation.cuh would read each pixel from memory once for each tap. Here a block loads the part of the image that
+// its positions need into shared memory, and reads operands from there. There is one group; positions are channels last, in multiples of eight
+// channels.
 //
 // Grid: blocks along x compute tiles of COLUMNS x LINES positions, one after the other, with the number of blocks as stride. Along y there is a
 // block for each TILE_N channels of positions (gather), or TILE_M (weigh): 32 or 64.
@@ -211,7 +212,7 @@ static __device__ __forceinline__ void clear(Accumulator sums[CHANNEL_FRAGMENTS]
             for (int e = 0; e < 4; e++) sums[i][j].at[e] = 0.0f;
 }
 
-// A tile's products are computed for eight positions and the eight below them at a time, each next to the one below it.
+// Computes a tile's products for eight positions and the eight below them at a time. Each position is next to the one below it.
 static __device__ __forceinline__ void
 weigh(const real *images, const real *positions, float *partial, real *) {
     __shared__ u32 words[SEEN];

@@ -37,8 +37,7 @@ static __device__ __forceinline__ float summand_of(const Norm *summand, u32 row,
 #endif
 }
 
-// Returns the mean of the result of a row of V, with V as it is rounded, so that the mean of y is exactly its shift. Both passes call it, by a
-// warp.
+// Returns the mean of the result of a row of V. It uses V as rounded, so that the mean of y is exactly its shift. Both passes call it, by a warp.
 static __device__ __forceinline__ float mean_of(const real *scaled, const float *totals) {
     float sum = 0.0f;
     for (u32 c = threadIdx.x % 32; c < INS; c += 32) sum = fmaf(widen(scaled[c]), totals[c] / ALL, sum);

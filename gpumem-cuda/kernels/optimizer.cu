@@ -291,7 +291,7 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
 
 #ifdef CODES
 
-// Computes the places of four consecutive elements, counted in the order of the shape, of a weight whose filters have their channels last.
+// Computes the places of four consecutive elements of a weight with channels last. The elements are counted in the order of the shape.
 static __device__ __forceinline__ void places(u64 first, u32 channels, u32 taps, u64 at[FOUR]) {
     const u32 filter = channels * taps;
     u64 begin = first / filter * filter;
@@ -317,8 +317,7 @@ template <class T> static __device__ __forceinline__ void save_at(const float fr
         if (e < many) narrow(from[e], &to[at[e]]);
 }
 
-// Changes the elements of a thread, which may be none, together with those of the other threads in the same block of codes. `taps` is 1 if the
-// weight is dense.
+// Changes a thread's elements, if any, together with those of the other threads in the same block of codes. `taps` is 1 if the weight is dense.
 template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_codes(const Part &part, const Step &step, u32 channels, u32 taps, Weight *w, float *master,
                                                     const Gradient *dw, const Coded (&states)[2], const Maps &maps, Highest &highest) {

@@ -1,5 +1,5 @@
-// Places of elements of x and dx, [planes, HEIGHT, WIDTH], and of y and dy, [planes, OUT_HEIGHT, OUT_WIDTH], for kernels that map planes to planes.
-// A plane is a channel of a sample.
+// Places of elements for kernels that map planes to planes: x and dx are [planes, HEIGHT, WIDTH], y and dy are [planes, OUT_HEIGHT, OUT_WIDTH]. A
+// plane is a channel of a sample.
 //
 // CHANNELS, X_STRIDES, Y_STRIDES  given if maps are not dense: see layout.cuh
 // PACK                            channels that a thread works on: more than one if maps are channels last, without gaps and with whole packs.

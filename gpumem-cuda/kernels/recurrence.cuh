@@ -29,7 +29,7 @@ static __device__ __forceinline__ u64 room(u32 direction, u32 t, u64 sample) {
     return (((u64)direction * (STEPS + 1) + t) * BATCH + sample) * HIDDEN;
 }
 
-// Returns the place in the gradients of a direction's outputs, [T, B, P], which with a projection are after the scratch of all directions.
+// Returns the place in the gradients of a direction's outputs, [T, B, P]. With a projection, they are after the scratch of all directions.
 static __device__ __forceinline__ u64 room_of_outputs(u32 direction, u32 t, u64 sample) {
     return (u64)DIRECTIONS * (STEPS + 1) * BATCH * HIDDEN + (((u64)direction * STEPS + t) * BATCH + sample) * OUTPUTS;
 }

@@ -20,7 +20,7 @@ static __device__ __forceinline__ double cos_of_pi(double x) {
     return is_beyond ? -sum : sum;
 }
 
-// Returns a number between two others, along half a period of a cosine, at a share of the way of at most 1.
+// Returns a number on half a period of a cosine between two others. `share` is the part of the way that is done, limited to 1.
 static __device__ __forceinline__ double between(double from, double to, double share) {
     return to + (from - to) * (0.5 * (1.0 + cos_of_pi(share < 1.0 ? share : 1.0)));
 }

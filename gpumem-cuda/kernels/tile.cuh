@@ -1,5 +1,5 @@
-// Tiles of a matrix product C = A B with C[M, N], A[M, K], B[K, N], where A and B may be computed from other tensors on the
-// way to shared memory (implicit products).
+// Tiles of a matrix product C = A B with C[M, N], A[M, K], B[K, N]. A and B may be computed from other tensors on the way to shared memory (implicit
+// products).
 //
 // TILE_M, TILE_N rows and columns of C that a block computes: 32, 64 or 128 each
 // ADD            1 if C is added to its tensor (+=), 0 if it overwrites it

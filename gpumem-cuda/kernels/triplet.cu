@@ -1,5 +1,5 @@
-// Triplet margin loss of an anchor a, a positive p and a negative n, and margin ranking loss of two values, of which one should be larger.
-// Gradients may overwrite them.
+// Triplet margin loss of an anchor a, a positive p and a negative n; margin ranking loss of two values, one of which should be the larger.
+// Gradients may overwrite these vectors and values.
 //
 // LENGTH   elements of a vector
 // DEGREE   degree of the norm of a difference

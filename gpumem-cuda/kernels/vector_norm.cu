@@ -22,8 +22,8 @@
 // Returns -1, 0 or 1; NaN stays NaN.
 static __device__ __forceinline__ float sign(float x) { return x > 0.0f ? 1.0f : x < 0.0f ? -1.0f : x; }
 
-// An order has the term of an element's share of the largest, the norm as a share of the largest from the sum of terms, and the slope by an
-// element.
+// Functions of a norm of order 1. `term` is summed for each element as a share of the largest; `root` returns the norm as a share of the largest from
+// that sum; `slope` is the norm's slope by an element. The other orders have the same functions.
 struct One {
     static __device__ __forceinline__ float term(float share) { return share; }
     static __device__ __forceinline__ float root(float sum) { return sum; }

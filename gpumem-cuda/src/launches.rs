@@ -397,7 +397,7 @@ fn library_flops(call: &Call) -> Option<u64> {
     }
 }
 
-/// True if a kernel of gpumem, in a step that multiplies, is one that multiplies, not one that only adds up partial results.
+/// True if a kernel of gpumem multiplies and does not only add up partial results. Its step must be one that multiplies.
 fn multiplies(call: &Call) -> bool {
     let adds_up = |entry: &str| ["_sum", "_sums", "_bias", "_states"].iter().any(|end| entry.ends_with(end));
     match call {

@@ -12,7 +12,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::{BatchNorm, Mask};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
-/// Fuses batch normalisation with a sum with one other map, an elementwise function, and dropout after them, as far as the program has them.
+/// Fuses batch normalisation with a sum with one other map, an elementwise function, and dropout, as far as they follow it.
 pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let (mut count, mut tail) = (1, Tail::new(output));
@@ -161,7 +161,7 @@ impl<'a> Rectified<'a> {
     }
 }
 
-/// Fuses the backward pass of a rectifier after a sum with that of the batch normalisation which computed one branch of the sum.
+/// Fuses the backward pass of a rectifier after a sum with that of the batch normalisation of one branch.
 ///
 /// The gradient after the rectifier is written while it is summed, because the other branches need that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
@@ -202,9 +202,9 @@ fn is_unused(written: &Operand, sums_first: bool) -> bool {
     !sums_first && written.slot == Slot::Workspace
 }
 
-/// True if the rectifier of backward operation `first` was applied directly to the output of the batch normalisation whose backward pass is next.
+/// True if the rectifier of backward operation `first` directly followed the batch normalisation whose backward pass is next.
 ///
-/// To find out, looks for the first operation that touched the rectifier's saved output: it must be that normalisation's.
+/// Finds the normalisation's forward pass by its saved statistics. The first operation that touches its output must be that rectifier.
 fn follows(placed: &Placed, first: usize) -> bool {
     let operations = &placed.program.operations;
     let saved = operations[first + 1].read(Slot::Saved(0));

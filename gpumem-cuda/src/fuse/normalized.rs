@@ -1,4 +1,4 @@
-//! Fusion of conv norms, a 1x1 convolution and its batch norm as one operation, with a sum and a Relu after them, forward and backward.
+//! Fusion of conv norms with a sum and a Relu after them, forward and backward. A conv norm is a 1x1 convolution and its batch norm as one operation.
 
 use super::sum::added as addend_of;
 use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
@@ -42,7 +42,7 @@ pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
     Ok(Some((count, all)))
 }
 
-/// Fuses the backward pass of a rectifier after a sum with that of the conv norm which computed one branch of the sum.
+/// Fuses the backward pass of a rectifier after a sum with that of the conv norm of one branch.
 ///
 /// The gradient after the rectifier is written while it is multiplied, because the other branches need that gradient too.
 pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {

@@ -126,7 +126,7 @@ impl<'a> Heads<'a> {
         names.into_iter().zip(self.adds).fold(kernel, |kernel, (name, add)| kernel.with(name, add))
     }
 
-    /// Returns a launch with a block for each tile of [`SIDE`] time steps, of each head of each sequence, and for each slice of wide heads.
+    /// Returns a launch with a block for each tile of [`SIDE`] time steps, each head of each sequence, and each slice of wide heads.
     fn launch(
         &self,
         entry: &'static str,

@@ -10,8 +10,8 @@ use gpumem_core::number::{Coding, double};
 use gpumem_core::program::ops::CodedProduct;
 use gpumem_core::program::{Slot, TensorId};
 
-/// Returns the launch of `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, where b is the quantized weight, stored as
-/// `[columns, depth]` if `transposed`.
+/// Returns the launch of `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`. Here b is the quantized weight, stored as `[columns, depth]`
+/// if `transposed`.
 fn launch(
     context: &Context<'_>,
     op: &CodedProduct,

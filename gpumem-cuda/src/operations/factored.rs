@@ -54,7 +54,7 @@ impl Sizes {
         self.outer * self.width * self.inner
     }
 
-    /// Returns the numbers of threads that work on a row, on a column in a strip, and on the mean of a matrix, as logarithms to base 2.
+    /// Returns how many threads work on a row, on a column in a strip, and on a matrix's mean, as base-2 logarithms.
     fn lanes(self) -> [u32; 3] {
         // If rows are interleaved, one thread works on each row, and neighbouring threads read adjacent elements.
         let row = if self.inner > 1 { 1 } else { self.width };

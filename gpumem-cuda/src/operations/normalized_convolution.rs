@@ -127,7 +127,7 @@ struct Together {
 }
 
 impl Together {
-    /// Returns the launch's division of work, for `rows` channels that are multiplied with those of x, in tiles of at most `widest` columns. `None`
+    /// Returns a launch's division of work, for `rows` channels that are multiplied with those of x. Tiles have at most `widest` columns. `None`
     /// unless [the maps are suitable](is_for_tiles), the card takes such launches, and the workspace has space for a part.
     fn new(
         context: &Context<'_>,

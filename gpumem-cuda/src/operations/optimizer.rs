@@ -509,7 +509,7 @@ pub(super) fn is_prepared(context: &Context<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// True if some parameters, not counting matrices that have their own rule, have a learning rate or a weight decay of their own.
+/// True if some parameters have a learning rate or a weight decay of their own. Matrices with a rule of their own do not count.
 pub(super) fn is_grouped(context: &Context<'_>) -> bool {
     let optimizer = context.setting.optimizer;
     !optimizer.groups().is_empty() || optimizer.factor(false) != 1.0

@@ -189,8 +189,8 @@ pub(super) fn backward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Lau
     }
     let [dp0, dp1] = gradients;
     let mut each = Vec::new();
-    // The cell's gradient passes through the recurrent weight, or through the projection, after the weight's product is done in a launch of its
-    // own.
+    // The cell's gradient passes through the recurrent weight. If there is a projection, an earlier launch computes that product, and the gradient
+    // passes through the projection.
     let [v0, v1] = if op.is_projected() { plan.projections()? } else { [w0, w1] };
     if op.is_projected() {
         let kernel = plan.kernel_of("recurrence_projection.cu", "recurrence_hand_on");

@@ -16,7 +16,7 @@ pub(super) fn forward(context: &Context<'_>, op: &Sum) -> Result<Vec<Launch>, Er
     add_and_rectify(context, op, sum, Rectifier::NONE)
 }
 
-/// Returns how often the output itself is a branch, which is added first, and the other branches in the order in which they are added.
+/// Returns how often the output itself is a branch, and the other branches in the order of addition. The output's own share is added first.
 pub(super) fn shares(context: &Context<'_>, op: &Sum, y: TensorId) -> Result<(usize, Vec<TensorId>), Error> {
     let mut own = 0;
     let mut others = Vec::new();

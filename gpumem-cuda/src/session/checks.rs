@@ -140,7 +140,7 @@ impl IndexChecks {
         others.for_each(|check| check.is_valid = false);
     }
 
-    /// Records that `bytes` were written at `offset`, or at that place in the other half of the double buffer, after [`IndexChecks::refuse`]
+    /// Records that `bytes` were written at `offset`, or at that place in the double buffer's other half. Called after [`IndexChecks::refuse`]
     /// accepted them. A tensor that is completely within them becomes valid if its indices are.
     pub(super) fn written(&mut self, offset: u64, bytes: &[u8]) {
         for check in &mut self.all {

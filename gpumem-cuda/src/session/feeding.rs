@@ -175,8 +175,8 @@ impl Feeding {
         self.halves[0].program.recurrences()
     }
 
-    /// Returns the part of `length` bytes from `offset` on that is in the first half of the double buffer, and the distance to its place in the
-    /// second half; `None` if there is no such part.
+    /// Returns the part of the bytes in the double buffer's first half, and the distance to its place in the second half. `None` if
+    /// there is no such part. The bytes are `length` bytes from `offset` on.
     pub(super) fn in_first_half(&self, offset: u64, length: u64) -> Option<(Range<usize>, u64)> {
         let from = offset.max(self.start);
         let to = offset.saturating_add(length).min(self.start.saturating_add(self.length));
@@ -373,8 +373,8 @@ impl Feeding {
         }
     }
 
-    /// Returns the place of the word in which the card counts the losses that it sends, and the value that it needs for the next step; `None` if
-    /// losses are copied.
+    /// Returns the place of the card's counter of the losses that it sends, and the value it must have for the next step; `None` if losses are
+    /// copied.
     pub(super) fn count(&self) -> Option<(u64, [u8; 4])> {
         self.losses.count()
     }

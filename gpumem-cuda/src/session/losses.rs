@@ -82,8 +82,8 @@ impl Losses {
         }
     }
 
-    /// Returns the place of the word in which the card counts the losses that it sends, and its value after all enqueued steps; `None` if losses
-    /// are copied.
+    /// Returns the place of the card's counter of the losses that it sends, and the counter's value after all enqueued steps; `None` if losses are
+    /// copied.
     pub(super) fn count(&self) -> Option<(u64, [u8; 4])> {
         match self {
             Losses::Ring(ring) => Some((ring.counter, (ring.numbered as u32).to_le_bytes())),

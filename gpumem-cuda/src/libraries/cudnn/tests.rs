@@ -5,8 +5,8 @@ use crate::calls::convolution::Pass;
 use crate::calls::convolution::tests::example;
 use crate::calls::product::Scratch;
 
-/// Checks that the stand-in for the library, with which sessions run in tests, has every function that is called, and that preflight asks for all
-/// of them. cudarc would panic at the first call of a missing function.
+/// Checks that the sessions' stand-in for the library has exactly the functions that preflight asks for. Every function that is called is in it,
+/// because sessions run with the stand-in in tests: cudarc would panic at the first call of a missing function.
 #[test]
 fn preflight_asks_for_every_function_that_is_called() {
     let stand_ins = [

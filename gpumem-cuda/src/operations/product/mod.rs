@@ -87,7 +87,8 @@ pub(super) fn column_sums_of(
     Ok(Launch { kernel, grid, block: [SUM_THREADS, 1, 1], arguments: vec![Some(a), Some(sums)], numbers: Vec::new() })
 }
 
-/// Returns `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, by the library or gpumem's own kernel, added to its tensor if `adds`.
+/// Returns `c[rows, columns] = a[rows, depth] b[depth, columns] + bias`, added to its tensor if `adds`. The library computes it, or gpumem's own
+/// kernel.
 pub(super) fn product_of(
     context: &Context<'_>,
     sizes: [u64; 3],

@@ -58,7 +58,7 @@ impl AbsentCard {
         self.answer(convolution, room)
     }
 
-    /// Returns the engine that a session uses for attention with `room` bytes of scratch memory, if no engine is refused when it runs.
+    /// Returns the engine that a session uses for attention with `room` bytes of scratch, if none is refused when it runs.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.
