@@ -53,7 +53,7 @@ __device__ __forceinline__ float from_bits(u32 bits) {
 #endif
 }
 
-// Returns a number of 64 bits from two words, low word first.
+// Returns an f64 from the two words of its bits, low word first.
 __device__ __forceinline__ double from_two_words(const u32 *words) {
 #ifdef __CUDA_ARCH__
     return __hiloint2double((int)words[1], (int)words[0]);

@@ -161,7 +161,7 @@ struct Slopes {
     }
 };
 
-// Returns the rows of a tile from `first` on that exist.
+// Returns the number of rows of a tile from `first` on that exist.
 static __device__ __forceinline__ u32 rest(u32 first, u32 all) { return all - first < TILE_M ? all - first : TILE_M; }
 
 // Computes the products of the rows of a tile with its columns.

@@ -1,4 +1,4 @@
-//! Measures a card's memory and writes the result as a row for the table of cards.
+//! Calibration: measurement of a card's memory, written as a row for the table of cards.
 
 use crate::device::Cuda;
 use crate::error::failure;

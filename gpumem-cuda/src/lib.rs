@@ -2,7 +2,7 @@
 //!
 //! | part | contents |
 //! | --- | --- |
-//! | `kernels/*.cu` | one operation a file, forward and backward side by side, shapes as constants |
+//! | `kernels/*.cu` | one operation a file, with its forward and backward pass; shapes are constants |
 //! | [`Cuda`], [`Session`] | the card; one allocation, and each program as one replayed graph |
 //! | [`calibrate`], [`Stages`] | bytes that loading a network takes of the card outside its arena |
 //! | [`operations`] | the calls of each operation of a program |

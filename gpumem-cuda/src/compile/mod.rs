@@ -1,4 +1,4 @@
-//! Compiles kernels to machine code with NVRTC, for the architecture of the card, several at a time.
+//! Compilation of kernels to machine code with NVRTC, for the architecture of the card, several at a time.
 
 pub mod cache;
 pub mod progress;

@@ -9,7 +9,7 @@
 //! | driver | everything |
 //! | NVRTC | kernels |
 //! | cuBLASLt | matrix products |
-//! | cuDNN | faster convolutions; there are own ones without it |
+//! | cuDNN | faster convolutions; without it gpumem's own kernels compute them |
 
 use super::cudnn::functions::FUNCTIONS;
 use super::find::{Found, Kind, Places, Version, find};
