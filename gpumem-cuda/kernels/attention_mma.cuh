@@ -163,7 +163,7 @@ static __device__ __forceinline__ float dot_pair(u32 a, u32 b) {
     return a_low * b_low + a_high * b_high;
 }
 
-// Writes the warp's rows of a head of LENGTH time steps, of which the first is `step`; with ADDS adds them to those in memory.
+// Writes the warp's rows of a head of LENGTH time steps, from time step `step` on. With ADDS, adds them to those in memory.
 template <int LENGTH, bool ADDS>
 static __device__ __forceinline__ void store_rows(real *head, u64 pitch, int step, const Accumulator sums[2 * PARTS],
                                                   const float factors[2]) {

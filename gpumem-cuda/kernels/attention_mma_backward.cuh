@@ -28,8 +28,8 @@ static __device__ __forceinline__ float weight_of(float score, float log) { retu
 
 // Computes s, as defined in attention.cu, from scores p and products s of dy and v, for 16 queries and 16 keys.
 //
-// With HIDES some keys are hidden: with a causal mask those after a query, the first of which is time step `own` of these keys; those too far from
-// it; those from number `end` on; and those that do not count. The first key is time step `from`.
+// With HIDES some keys are hidden: with a causal mask those after the query; those too far from it; those from number `end` on; and those that do
+// not count. The first key is time step `from`, and the first query time step `from + own`.
 template <bool HIDES>
 static __device__ __forceinline__ void slopes(const Accumulator p[2], Accumulator s[2], u32 dropped, const float logs[2],
                                               const float deltas[2], const Parts &parts, int own, int end, int from) {

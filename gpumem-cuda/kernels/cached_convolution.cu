@@ -1,4 +1,4 @@
-// Causal convolution for decoding: windows of the current time steps extend back to earlier ones, of which the last REACH columns are cached.
+// Causal convolution for decoding. Windows of the current time steps extend back to earlier ones: the last REACH of those are cached.
 //
 // IN, OUT           channels of x and y
 // WIDTH, DILATION   columns of the kernel, and time steps between them

@@ -18,7 +18,7 @@
 // STRIP        rows that are summed at once for the means of columns
 // FIELDS, MOST see many.cuh. A launch has for each parameter the words of `Field`; its number for all is 1 if it ends the step
 //
-// A parameter is [outer, height, width, inner]: matrices of height times width, of which `inner` are interleaved, as in a weight with channels
+// A parameter is [outer, height, width, inner]: matrices of height times width. `inner` of them are interleaved, as in a weight with channels
 // last. The means of rows are [outer, inner, height], those of columns [outer, inner, width]. If there are as many means as elements, they have the
 // order of the elements. A vector has its length as height, and no columns.
 #include "base.cuh"

@@ -76,7 +76,7 @@ KERNEL(pad_forward)(const real *x, real *y) {
 
 // Returns the k-th row or column of y that is element h of x, which may not exist.
 static __device__ __forceinline__ int output_of(int k, int h, int size, int before) {
-    // A place before all of y stands for none.
+    // A place before all of y means that there is none.
     return BEYOND::copy(k, h, size, -before - 1) + before;
 }
 

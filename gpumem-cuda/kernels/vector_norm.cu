@@ -46,7 +46,7 @@ struct Power {
     }
 };
 
-// The largest elements share the gradient. The sum is their number, of which no root is taken.
+// The largest elements share the gradient. The sum is their number, and no root is taken of it.
 struct Most {
     static __device__ __forceinline__ float term(float) { return 0.0f; }
     static __device__ __forceinline__ float root(float) { return 1.0f; }

@@ -27,7 +27,7 @@ pub(crate) struct Card {
     pub(crate) cudnn: bool,
     /// True if algorithms of these libraries are timed.
     pub(crate) autotune: bool,
-    /// The identifier by which NVML knows the card; `None` if unknown.
+    /// The card's identifier in NVML; `None` if unknown.
     pub(crate) uuid: Option<[u8; 16]>,
     /// The driver's version in its package's spelling; `None` if NVML does not report it.
     pub(crate) driver: Option<String>,
@@ -52,7 +52,7 @@ impl Card {
     }
 
     /// Returns the error that fewer than `needed` bytes are free, with the processes that hold the rest. `needed` includes `beside`, the bytes
-    /// outside the arena.
+    /// that are needed outside the arena.
     pub(crate) fn shortage(&self, needed: u64, beside: Option<Beside>) -> Error {
         let free = self.memory().ok().map(|(free, _)| free);
         Error::Memory { device: "CUDA", needed, beside, lasting: 0, free, holders: holders(self.uuid) }

@@ -59,8 +59,8 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
     Ok(product.map(|product| (2, vec![product.into()])))
 }
 
-/// Fuses a product with a sum of two branches, of which it computes one. The other branch is its addend, and the sum is rounded once. If the sum
-/// overwrites a factor of the product, the two are not fused.
+/// Fuses a product with the sum after it, if the product computes one of the sum's two branches. The other branch is its addend, and the sum is
+/// rounded once. If the sum overwrites a factor of the product, the two are not fused.
 pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
     let Some((addend, output)) = added(placed, first + 1, own).filter(|_| setting.library) else { return Ok(None) };

@@ -41,7 +41,7 @@ fn with_number(
     if gradient.is_some() { kernel.with(add, adds) } else { kernel }
 }
 
-/// Returns all launches except the one that sums the terms, of which there are [two](terms) for each sample.
+/// Returns all launches except the one that sums the terms. There are [two terms](terms) for each sample.
 pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<Vec<Launch>, Error> {
     let (samples, length) = (context.setting.batch, criterion.classes);
     let small = |size: u64| {

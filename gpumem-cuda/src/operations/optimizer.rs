@@ -229,7 +229,7 @@ impl Work {
     }
 }
 
-/// Returns a launch for tensors, of which the kernel takes at most `limit`.
+/// Returns one launch for several tensors. The kernel takes at most `limit`.
 pub(super) fn spread(
     kernel: Kernel,
     limit: usize,

@@ -64,8 +64,8 @@ impl IndexCheck {
 #[derive(Debug)]
 pub(super) struct IndexChecks {
     all: Vec<IndexCheck>,
-    /// True if there are several training steps. The inputs of one may share memory with activations of another, so that an offset does not tell
-    /// what is written there.
+    /// True if there are several training steps. The inputs of one may share memory with activations of another, so that the offset of a write does
+    /// not identify the tensor.
     has_several: bool,
 }
 

@@ -93,7 +93,7 @@ impl Hold<'_> {
         let to: *mut u8 = self.to.word(0)?.cast();
         // SAFETY: the pinned memory has that many bytes, outlives the copy, for which its freeing waits, and is never read.
         let to = unsafe { std::slice::from_raw_parts_mut(to, self.bytes) };
-        // SAFETY: `address` checked that the range lies inside the arena.
+        // SAFETY: `address` checked that the range is inside the arena.
         unsafe { result::memcpy_dtoh_async(to, self.from, self.stream.cu_stream()) }
             .map_err(failure("copying from the card"))
     }

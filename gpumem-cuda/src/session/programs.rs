@@ -67,7 +67,7 @@ impl Calls {
 /// Returns the calls of a network's programs, with their kernels loaded in the bound context.
 ///
 /// A grid barrier needs all blocks of a launch to be resident at once. If the blocks of one such launch are not, as when the compiler used more
-/// registers than it was told to, no launch uses a grid barrier.
+/// registers than its limit, no launch uses a grid barrier.
 pub(super) fn load(
     card: &Card,
     job: &Job,
