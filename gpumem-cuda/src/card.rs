@@ -51,8 +51,8 @@ impl Card {
         Ok((free as u64, total as u64))
     }
 
-    /// Returns the error that fewer than `needed` bytes are free, with the processes that hold the rest. `needed` includes `beside`, the bytes
-    /// that are needed outside the arena.
+    /// Returns the error that fewer than `needed` bytes are free, with the processes that hold the rest. `needed` includes `beside`, the bytes that
+    /// are needed outside the arena.
     pub(crate) fn shortage(&self, needed: u64, beside: Option<Beside>) -> Error {
         let free = self.memory().ok().map(|(free, _)| free);
         Error::Memory { device: "CUDA", needed, beside, lasting: 0, free, holders: holders(self.uuid) }

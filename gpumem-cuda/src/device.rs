@@ -277,9 +277,9 @@ fn open_context(ordinal: usize, card: CUdevice, uuid: Option<[u8; 16]>) -> Resul
 /// Bytes in use on a card; `None` if NVML does not report them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
-    /// By this process.
+    /// Bytes of this process.
     own: Option<u64>,
-    /// By everyone.
+    /// Bytes of all processes together.
     all: Option<u64>,
 }
 

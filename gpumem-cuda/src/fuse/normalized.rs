@@ -1,4 +1,5 @@
-//! Fusion of conv norms with a sum and a Relu after them, forward and backward. A conv norm is a 1x1 convolution and its batch norm as one operation.
+//! Fusion of conv norms with a sum and a Relu after them, forward and backward. A conv norm is a 1x1 convolution and its batch norm as one
+//! operation.
 
 use super::sum::added as addend_of;
 use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};

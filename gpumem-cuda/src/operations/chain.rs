@@ -23,8 +23,8 @@ const MOST: usize = 12;
 #[derive(Clone)]
 struct Load {
     tensor: TensorId,
-    /// For a broadcast tensor, an expression for its index from the output element's index `at`. The flag is true if one element serves all elements
-    /// of a thread. `None` for a tensor that is not broadcast.
+    /// For a broadcast tensor, an expression for its index from the output element's index `at`. The flag is true if one element serves all
+    /// elements of a thread. `None` for a tensor that is not broadcast.
     repeated: Option<(String, bool)>,
     /// The number of its value.
     value: usize,

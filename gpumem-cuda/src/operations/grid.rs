@@ -66,8 +66,8 @@ pub(super) const BLOCKS: u64 = 528;
 /// Sums of parts that a block of 256 threads adds up: `SUMS_OF_BLOCK` of `parts.cuh`.
 pub(super) const SUMS_OF_BLOCK: u64 = 32;
 
-/// Returns the number of parts to split `items` items into, so that about [`BLOCKS`] blocks run. Each part needs `blocks` blocks. There are at
-/// most `most` parts, of about `least` items or more; none is empty.
+/// Returns the number of parts to split `items` items into, so that about [`BLOCKS`] blocks run. Each part needs `blocks` blocks. There are at most
+/// `most` parts, of about `least` items or more; none is empty.
 pub(super) fn parts(items: u64, blocks: u64, most: u64, least: u64) -> u64 {
     let parts = BLOCKS.div_ceil(blocks.max(1)).min(items / least).clamp(1, most);
     items.div_ceil(items.div_ceil(parts).max(1)).max(1)

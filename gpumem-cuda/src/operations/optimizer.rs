@@ -139,7 +139,7 @@ fn with_own_rules(context: &Context<'_>, rest: &[Operation], mut count: usize) -
 enum Kind {
     /// Each element by itself, in one pass.
     Elements,
-    /// With means of rows and columns.
+    /// By the means of its rows and columns.
     Rows,
     /// As a matrix, or element by element if it is not a matrix of a hidden layer.
     Matrices,

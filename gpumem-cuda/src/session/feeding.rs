@@ -175,8 +175,8 @@ impl Feeding {
         self.halves[0].program.recurrences()
     }
 
-    /// Returns the part of the bytes in the double buffer's first half, and the distance to its place in the second half. `None` if
-    /// there is no such part. The bytes are `length` bytes from `offset` on.
+    /// Returns the part of the bytes in the double buffer's first half, and the distance to its place in the second half. `None` if there is no
+    /// such part. The bytes are `length` bytes from `offset` on.
     pub(super) fn in_first_half(&self, offset: u64, length: u64) -> Option<(Range<usize>, u64)> {
         let from = offset.max(self.start);
         let to = offset.saturating_add(length).min(self.start.saturating_add(self.length));

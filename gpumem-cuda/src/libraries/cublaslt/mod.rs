@@ -468,8 +468,8 @@ impl Matmul {
     }
 }
 
-/// Returns up to `asked` algorithms for a product, fastest first by the library's estimate. Of at most [`CANDIDATES`], keeps those that need no
-/// more than `room` bytes of scratch.
+/// Returns up to `asked` algorithms for a product, fastest first by the library's estimate. Considers at most [`CANDIDATES`], and keeps those that
+/// need no more than `room` bytes of scratch.
 fn ranked(
     library: &Library,
     (descriptor, [a, b, d], wishes): (&Descriptor, &[Layout; 3], &Wishes),

@@ -142,7 +142,7 @@ fn is_for_the_library(op: &ops::Convolution) -> bool {
     [0, 1].map(windows) == positions.map(Some)
 }
 
-/// True if a program has a pass for the library. Of a transposed convolution whose bias the library cannot add, only the gradients count.
+/// True if a program has a pass for the library. If the library cannot add the bias of a transposed convolution, only the gradients count.
 pub(crate) fn any(placed: &Placed, precision: Precision, capability: (i32, i32)) -> bool {
     let training = placed.program.training;
     let has_pass = |op: &ops::Convolution| is_for_the_library(op) && (training || adds_bias(op, precision, capability));

@@ -24,9 +24,9 @@ pub(super) enum Algorithm {
 pub(super) enum Tail {
     /// There is no bias.
     None,
-    /// In the pass of the convolution, with the activation.
+    /// The convolution's pass adds it, and applies the activation.
     Fused,
-    /// In a pass of its own.
+    /// A separate pass adds it.
     Apart,
 }
 

@@ -48,8 +48,8 @@ fn capability_at(it: &Recurrence) -> Result<usize, Error> {
 
 /// Returns the bytes of workspace, reserve and weights that the library reports without a card.
 ///
-/// The library fills in both sizes before it notices that there is no card. Of the handle it reads only the compute capability before that, without
-/// which it has no Bf16.
+/// The library fills in both sizes before it notices that there is no card. Before that it reads only the compute capability from the handle;
+/// without it, the library has no Bf16.
 ///
 /// # Errors
 /// [`Error::Device`] for a layer that the library does not support.
