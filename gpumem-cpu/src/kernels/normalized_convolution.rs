@@ -6,7 +6,7 @@
 //! * the mean of each channel is subtracted from dy, and from those channels of x in which it is large, a few samples at a time;
 //! * a channel of y is *direct* if its variance is small compared with that of its terms. It is recomputed, a few samples at a time. Its statistics
 //!   and gradients are sums over it, as in a separate convolution and batch norm. Its root is saved as a negative number, and its saved mean is that
-//!   of y computed from an x without means.
+//!   of y computed from the centred x.
 
 use super::batch_norm::{Running, inverse_root};
 use super::convolution::correlation;
