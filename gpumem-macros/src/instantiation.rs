@@ -1,4 +1,4 @@
-//! The macros that ask if networks fit.
+//! The macros that check if networks fit cards.
 //!
 //! `fits!(Vgg16<64>);` checks one instantiation of a network that is generic over its batch.
 //! `fits!(Generator + Critic, RTX_3060);` checks that networks fit a card at once.

@@ -64,8 +64,8 @@ fn with_checksums(lines: &[u8], tensors: &[u8]) -> Vec<u8> {
 
 /// Reads the lines of `state.json` and, after a 0, the tensors.
 ///
-/// After an odd first byte the checksums of the tensors are made right. A second bit makes the first line, which is the checksum of the others,
-/// right.
+/// If the first byte is odd, the checksums of the tensors are corrected. If its second bit is set, so is the first line, which is the checksum of
+/// the others.
 pub fn states(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
     let end = rest.iter().position(|&byte| byte == 0).unwrap_or(rest.len());

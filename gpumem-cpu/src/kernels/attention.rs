@@ -1,9 +1,9 @@
-//! Attention.
+//! Scaled dot-product attention.
 //!
-//! In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`. Here `j` goes over all
-//! time steps of the keys. With `causal` it goes up to `i`, with a window over steps near it, and otherwise over the first `n` steps of a sample or
-//! those of the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows of
-//! one input, or three inputs. The bias may be one row that all queries share: `bias[j]`.
+//! In each head `y[i] = sum over j of p[i, j] * v[j]` with `p[i, :] = softmax over j of scale * q[i] . k[j] + bias[i, j]`. Here `j` goes over the
+//! time steps of the keys. `causal` limits it to `j <= i`, and a window to steps near `i`. Lengths limit it to the first `n` steps of a sample, and
+//! segments to the segment of `i`. Consecutive heads of queries may share one head of keys and values. Queries, keys and values are parts of the rows
+//! of one input, or three inputs. The bias may be one row that all queries share: `bias[j]`.
 //!
 //! A query sees no key if there is none within its bounds (the keys are not read then), or if its scores are all -infinity. Then `p[i, :]` and
 //! `y[i]` are 0, and `lse[i]` is +infinity. So the backward pass, too, has `exp(-infinity) = 0` for each of its weights.

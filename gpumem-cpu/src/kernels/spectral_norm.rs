@@ -1,5 +1,5 @@
-//! Spectral normalisation: `y = W / sigma` with the largest singular value `sigma = u^T W v`. W has an element `w[a, r, b]` for each row `r` and
-//! each column `(a, b)`.
+//! Spectral normalisation: `y = W / sigma`, where `sigma = u^T W v` estimates the largest singular value. W has an element `w[a, r, b]` for each
+//! row `r` and each column `(a, b)`.
 //!
 //! Backward, with u and v as constants: `dW = (dy - (sum of dy * W) / sigma * u v^T) / sigma`.
 

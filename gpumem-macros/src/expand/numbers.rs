@@ -1,7 +1,7 @@
 //! Checks the numbers of `TRAIN` with calls that fail to compile, each at the number's own place.
 //!
-//! A check whose result does not depend on the batch is an item of its own, even in a network that is generic over its batch. So all mistakes are
-//! reported at once, and where the network is declared.
+//! A check whose result does not depend on the batch is a separate item, even in a network that is generic over its batch. So all mistakes are
+//! reported at once, at the declaration of the network.
 
 use super::plans::called_at;
 use super::{Programs, generics, refusal_place};

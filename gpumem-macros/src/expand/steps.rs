@@ -1,6 +1,6 @@
 //! Expands the training steps of a network whose constants have names of their own.
 //!
-//! The first is planned like the only step of other networks. Each further one is a block of its own, in which items have the same names.
+//! The first step is planned like the only step of other networks. Each further step is a separate block, in which items have the same names.
 
 use super::plans::{Trained, trained};
 use super::{Programs, Readings, generics, tensors, wired};

@@ -5,7 +5,7 @@
 //!
 //! * if there are two readings (an option's nearest name or none, one branch of an `if` or the other), it must be found under both, but may quote
 //!   other shapes;
-//! * if any number could be meant, its text must be equal with another number: a message that quotes a number that nobody wrote depends on the guess.
+//! * if any number could be meant, its text must be equal for two different numbers. Otherwise it quotes a number that nobody wrote.
 
 use super::frame::Current;
 use super::{Attempt, Resolved};
