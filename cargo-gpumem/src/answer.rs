@@ -197,7 +197,7 @@ fn runs(label: &str, device: Device) -> Result<(), Failure> {
     }
 }
 
-/// Returns answers for the networks of a `fits!` on each of its cards, or on each of the command line: their arenas, and one reserve.
+/// Returns answers for the networks of a `fits!` on each of its cards, or of the command line's. An answer has their arenas, and one reserve.
 ///
 /// For a `fits!` of one network, only cards that the network itself does not name are answered.
 fn at_once(together: &Together, arguments: &Fit, asked: Option<&[Device]>) -> Result<Vec<Answer>, Failure> {

@@ -35,7 +35,7 @@ pub fn networks_of(build: &Build, folder: &Path, target: Option<&Path>) -> Resul
     Ok(Built { unreadable: built.unreadable + unreadable, ..built })
 }
 
-/// Returns the records in the bytes of a file, each a text and a blueprint, and the number of records that could not be read.
+/// Returns the records in the bytes of a file, and the number of unreadable records. A record is a text and a blueprint.
 pub fn records_of(path: &Path, bytes: &[u8]) -> (Vec<(String, Vec<u8>)>, usize) {
     let (mut found, mut unreadable) = (Vec::new(), 0);
     let mut skipped = |error: &dyn std::fmt::Display| {

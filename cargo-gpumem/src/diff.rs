@@ -119,7 +119,7 @@ pub fn report(before: &[Network], now: &[Network], arguments: &Diff) -> Result<S
     })
 }
 
-/// Returns the networks, or fails if some could not be read: a network that is missing for that reason is neither new nor gone.
+/// Returns the networks. Fails if some could not be read, because a network that is missing for that reason is neither new nor gone.
 fn complete(built: Built, advice: &str) -> Result<Vec<Network>, Failure> {
     match built.unreadable {
         0 => Ok(built.networks),

@@ -1,4 +1,4 @@
-//! The loop on stable Rust: it runs inputs of a seed one after the other, until the time is over or one of them breaks a rule.
+//! The loop on stable Rust. It runs the inputs of a seed one after the other, until the time is over or one of them breaks a rule.
 //!
 //! ```text
 //! TARGET [--seconds 60] [--seed 1] [--iterations N]   changes known inputs at random

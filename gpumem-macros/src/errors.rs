@@ -84,7 +84,7 @@ impl Errors {
         }
     }
 
-    /// Returns one `compile_error!` for each mistake: all but the last as items, and the last, which may replace an item or a value.
+    /// Returns one `compile_error!` for each mistake. All but the last are items; the last may replace an item or a value.
     pub(crate) fn into_tokens(mut self) -> (TokenStream, TokenStream) {
         let last = self.list.pop();
         let tokens = |list: &[Error]| list.iter().flat_map(Error::tokens).collect();

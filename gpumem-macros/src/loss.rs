@@ -542,7 +542,7 @@ fn check_classes(term: &Written, resolved: &Resolved, value: Type, errors: &mut 
     }
 }
 
-/// Reports a loss of numbers, such as `Mse`, on logits: they are scores of classes, so another type or another loss was meant. If a loss
+/// Reports a loss of numbers, such as `Mse`, on logits. They are scores of classes, so another type or another loss was meant. If a loss
 /// of classes measures them too, there is no mistake.
 fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) {
     let promised = resolved.promised.as_ref().and_then(|promised| promised.first());
@@ -565,7 +565,7 @@ fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) 
     }
 }
 
-/// Checks that no target, lengths or weights, which a step takes as arguments, are named like a value of `forward`, except a term's own tap.
+/// Checks that the arguments of a step are not named like a value of `forward`. These are targets, lengths and weights; a term's own tap is allowed.
 fn check_handed_in(term: &Written, resolved: &Resolved, errors: &mut Errors) {
     let weights = if term.options.options.weighting == Weighting::Mask { "mask" } else { "weights" };
     let given = [("target", &term.target), ("input_lengths", &term.input_lengths), (weights, &term.weights)];

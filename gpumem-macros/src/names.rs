@@ -1,7 +1,7 @@
 //! Names that PyTorch, Keras and Flax have and this language does not, with advice on what to write instead.
 //!
-//! The table contains only entries that stay valid when layers are added. The layers of a family are read from the list of layers, and a name that becomes a layer is no longer
-//! looked up here.
+//! The table contains only entries that stay valid when layers are added. The layers of a family are read from the list of layers, and a name that
+//! becomes a layer is no longer looked up here.
 
 use crate::loss;
 use gpumem_core::layers::Entry;

@@ -543,7 +543,7 @@ fn card_names() -> impl Iterator<Item = &'static str> {
     cards::ALL.iter().map(|card| card.constant).chain(cards::ALIASES.iter().map(|alias| alias.constant))
 }
 
-/// Returns advice on what to write instead of `text`, which is not a card: all names that begin with it, or the nearest one.
+/// Returns advice on what to write instead of `text`, which is not a card. It lists all names that begin with it, or the nearest one.
 ///
 /// MIG slices are suggested only if `text` contains `MIG`.
 fn card_hint(text: &str) -> String {

@@ -31,8 +31,8 @@ use std::ops::Range;
 /// The number of rows that are computed together.
 const ROWS: usize = 64;
 
-/// A log-sum-exp farther from 0 has too few digits for the weights of its row, for example if a mask adds -1e9 to all of its scores. The backward
-/// pass then sums the scores again.
+/// The largest usable log-sum-exp, in absolute value. A larger one has too few digits for the weights of its row, for example if a mask adds -1e9
+/// to all of its scores. The backward pass then sums the scores again.
 const FAR: f32 = 1024.0;
 
 #[derive(Clone, Copy)]

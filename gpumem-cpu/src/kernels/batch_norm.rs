@@ -24,7 +24,7 @@ fn planes(map: &[f32], channels: usize, area: usize, c: usize) -> impl Iterator<
     map.chunks_exact(area).skip(c).step_by(channels)
 }
 
-/// Returns where the plane with index `plane` begins in a map of `all` channels, if planes are counted over the first `channels` of each sample.
+/// Returns the start of a plane in a map of `all` channels. The index `plane` counts only the first `channels` of each sample.
 fn place(plane: usize, (channels, all): (usize, usize), area: usize) -> usize {
     (plane / channels * all + plane % channels) * area
 }

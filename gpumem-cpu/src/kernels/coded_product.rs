@@ -15,7 +15,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CodedProduct;
 use std::ops::Range;
 
-/// The most terms of a sum and columns of a result in a panel, so that a thread has at most 512 KiB of a weight as numbers.
+/// The most terms of a sum, and columns of a result, in a panel. A thread then has at most 512 KiB of dequantized weight.
 ///
 /// A sum of more terms is added up in parts of equal length.
 const PANEL: [usize; 2] = [512, 256];

@@ -95,7 +95,7 @@ impl Compared<'_> {
         }
     }
 
-    /// Returns `s` without the bias for each compared pair of vectors of a tile, and true if the two belong to one sample.
+    /// Returns `s` without the bias for each compared pair of vectors of a tile. A flag is true if the two belong to one sample.
     fn pairs<'t>(
         &self,
         rows: &Place,

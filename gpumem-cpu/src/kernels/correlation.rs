@@ -210,7 +210,7 @@ impl Correlation {
         }
     }
 
-    /// Gathers so few position rows that each element is a dot product: the axis that is summed over is the innermost one of both factors.
+    /// Gathers a few position rows, with a dot product for each element. The axis that is summed over is the innermost one of both factors.
     fn gather_few(&self, image: &[f32], weight: Matrix<'_>, out: &mut MatrixMut<'_>, rows: Range<usize>, add: bool) {
         let (depth, pixels, height) = (self.depth(), out.width(), out.height());
         with_scratch(2 * depth * pixels, |scratch| {

@@ -47,7 +47,7 @@ impl Angle {
         }
     }
 
-    /// Returns the gradient of an element `own` of one side, given the other side's element and the derivative with respect to the cosine.
+    /// Returns the gradient of an element `own` of one side. It takes the other side's element and the derivative with respect to the cosine.
     fn slope(self, side: usize, [own, other]: [f64; 2], slope: f64) -> f64 {
         if slope == 0.0 { 0.0 } else { slope * (other / self.lengths - self.cosine * own / self.squares[side]) }
     }

@@ -1,5 +1,5 @@
-//! The three products of convolutions on small maps, in which the matrix of one sample has too few columns for a fast product. So several samples are
-//! joined to one matrix.
+//! The three products of convolutions on small maps. The matrix of one sample has too few columns for a fast product, so several samples are joined
+//! to one matrix.
 //!
 //! S samples, P channels of positions, N pixels of all image channels, D = C * kernel rows of an unfolded image, and W = positions * S columns. The
 //! samples are the innermost axis, so that unfolding copies runs of a whole batch:

@@ -66,7 +66,7 @@ impl Draws {
         }
     }
 
-    /// Computes the factors of the elements from `first` on, which must be a multiple of four: one block of random words serves four elements.
+    /// Computes the factors of the elements from `first` on. It must be a multiple of four, because one block of random words serves four elements.
     fn factors(&self, first: usize, out: &mut [f32]) {
         let (step, seed) = step_and_seed(self.state.get());
         let Draws { row, threshold, scale, .. } = *self;

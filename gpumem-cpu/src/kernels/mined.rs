@@ -1,4 +1,4 @@
-//! Triplet margin loss with mining: each vector is compared with the farthest vector of its class and the nearest of another class in the batch.
+//! Triplet margin loss with mining. Each vector is compared with the farthest vector of its class and the nearest of another class in the batch.
 //!
 //! ```text
 //! d[i, j] = |x[i] - x[j]|;  p[i] = the j != i with the same number and the largest d[i, j];  n[i] = the j with another and the smallest

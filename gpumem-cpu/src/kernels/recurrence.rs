@@ -315,7 +315,7 @@ enum Incoming {
 
 /// Scratch memory of the backward pass.
 struct Rooms<'a> {
-    /// Values for each step, [B, T, H]: an LSTM's c (with a projection replaced by `u` once a step is done), or a GRU's `ds_n`.
+    /// Values for each step, [B, T, H]: an LSTM's c, or a GRU's `ds_n`. With a projection, `u` replaces c once a step is done.
     rows: &'a mut [f32],
     /// The gradients of the steps' outputs [B, T, P], with a projection.
     projected: &'a mut [f32],

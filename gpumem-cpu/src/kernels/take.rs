@@ -9,7 +9,7 @@ use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::Take;
 
-/// Returns the elements of the batch's input and indices, and the rows of a sample, the elements of a row and the indices of a sample.
+/// Returns two lengths and three sizes. They are the elements of the batch's input and indices, and a sample's rows, elements of a row, and indices.
 fn resolve(op: &Take, operands: &Operands<'_>) -> Result<([usize; 2], [usize; 3]), Error> {
     if op.rows == 0 || op.width == 0 || op.count == 0 {
         return Err(Error::Damaged("rows are taken of nothing"));

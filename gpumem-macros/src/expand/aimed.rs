@@ -124,7 +124,7 @@ mod tests {
         statics.filter_map(literal).filter_map(program).collect()
     }
 
-    /// Const evaluation has two plans to make, at a batch that is written, and not one of each level at one batch after the other.
+    /// At a written batch, const evaluation makes two plans. It does not plan each level at one batch after the other.
     #[test]
     fn the_largest_batch_with_recomputation_is_found_here() {
         let tokens = expanded("Auto", "cards: [RTX_3060]");

@@ -235,7 +235,7 @@ fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Bluepri
     })
 }
 
-/// The programs of a training step: the plain one, each further level with its number, the count of levels, and packings that are known.
+/// The programs of a training step. They are the plain one, each further level with its number, the count of levels, and packings that are known.
 type Trainings = (Option<Program>, Vec<(u64, Program)>, u64, Vec<PackedRanges>);
 
 /// Lowers the programs of the training step between which const evaluation chooses.

@@ -16,7 +16,7 @@ use syn::Expr;
 pub(super) struct Numbers {
     /// Checks whose result does not depend on the batch.
     pub(super) settled: Vec<TokenStream>,
-    /// Checks of a generic network that depend on its batch, which is known only when a program names the network with a batch.
+    /// Checks of a generic network that depend on its batch. The batch is known only when a program names the network with it.
     pub(super) of_batch: Vec<TokenStream>,
 }
 
@@ -79,7 +79,7 @@ fn states(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     checks.add(called_at(function, quote!(&<#path>::#constant.optimizer, #moments), place), depends);
 }
 
-/// Adds the check that a schedule does not end at a higher rate than it begins with, at the place of its last rate.
+/// Adds the check that a schedule does not end at a higher rate than its first. It is at the place of the last rate.
 fn falls(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(place) = reading.least else { return };
@@ -101,7 +101,7 @@ fn splits(source: &Source, reading: &Reading<'_>, checks: &mut Numbers) {
     checks.add(check, source.declaration.batch.is_some());
 }
 
-/// Adds the check that a normalisation over the batch has more than one value of each channel, at the place of the batch.
+/// Adds the check that a normalisation over the batch has several values for each channel. It is at the place of the batch.
 fn varies(source: &Source, reading: &Reading<'_>, programs: &Programs, checks: &mut Numbers) {
     let constant = reading.ident();
     let Some(layer) = programs.training.as_ref().and_then(|program| program.normalizes_single()) else { return };

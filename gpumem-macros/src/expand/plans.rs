@@ -407,7 +407,7 @@ fn check(source: &Source, planned: &Planned<'_>) -> TokenStream {
     called_at(quote!(#refusal::check_with::<#transients>), quote!(#arguments, #remedies), Place { start, end })
 }
 
-/// Returns a call that rustc underlines at `place` if it panics, because every name of the path `function` has the span of its start.
+/// Returns a call that rustc underlines at `place` if it panics. For that, every name of the path `function` has the span of its start.
 pub(crate) fn called_at(function: TokenStream, arguments: TokenStream, place: Place) -> TokenStream {
     let mut group = Group::new(proc_macro2::Delimiter::Parenthesis, arguments);
     group.set_span(place.end);

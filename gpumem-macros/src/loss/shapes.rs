@@ -59,7 +59,7 @@ fn of_vectors(term: &Written, measured: &[(NodeId, Type)]) -> Option<String> {
     (!is_of_vectors).then(message)
 }
 
-/// Checks that a value is a sequence with a number for each class, [T, C], and that the blank is one of the classes. Returns the mistake, if any.
+/// Checks that a value is a sequence of class scores, [T, C], and that the blank is one of the classes. Returns the mistake, if any.
 fn of_sequence(term: &Written, value: Type) -> Option<(Place, String)> {
     let (loss, what) = (term.loss.name(), what(term, 0));
     let [_, classes] = *value.shape.dims() else {

@@ -97,7 +97,7 @@ impl Parser<'_> {
         Ok(Let { name, element })
     }
 
-    /// Reports a body in which layers are called with values, as `let x = Relu(x);`, as one mistake: names stand for layers here, not for values.
+    /// Reports a body that calls layers with values, as in `let x = Relu(x);`, as one mistake. Here names mean layers, not values.
     ///
     /// Returns the list that was meant, if each value goes into the next layer only.
     fn without_values(&mut self, body: Body, mut applied: Option<Place>, before: usize) -> Body {

@@ -475,7 +475,7 @@ fn is_name(name: &str) -> bool {
     name.split('.').all(is_segment)
 }
 
-/// True if a text may be a segment of a path: an identifier in any script, which may also begin with a digit and have `-` inside.
+/// True if a text may be a segment of a path. It is an identifier in any script, which may also begin with a digit and have `-` inside.
 fn is_segment(name: &str) -> bool {
     let has_inner_dashes = !name.starts_with('-') && !name.ends_with('-');
     let identifier = format!("_{}", name.replace('-', "_"));

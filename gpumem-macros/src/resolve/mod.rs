@@ -98,8 +98,8 @@ pub(crate) struct Resolver<'s, 'e> {
     pub(crate) imports_named: HashSet<(*const Module, String)>,
     /// Names that a misspelt name probably meant. They count as used.
     meant: HashSet<String>,
-    /// Layers whose output does not depend on the sample although their input does: the row, its source, and a flag that is true if the input is
-    /// tokens.
+    /// Layers with the same output for every sample, although their input differs. Each has its row, its source, and a flag that is true if the input
+    /// is tokens.
     lost: Vec<(RowId, String, bool)>,
     /// The guesses under which mistakes are interpreted.
     guesses: Guesses,

@@ -55,7 +55,7 @@ impl<'s> Resolver<'s, '_> {
         found.first().copied()
     }
 
-    /// Returns the operations that a name without a path may mean: that of this module, or those of the modules that it imports.
+    /// Returns the operations that a name without a path may mean. They are that of this module, or those of the modules that it imports.
     pub(super) fn operations_called(&self, name: &str, frame: &Frame<'s>) -> Vec<Declared<'s>> {
         match operation(frame.module, name) {
             Some(own) => vec![own],
@@ -257,7 +257,7 @@ impl<'s> Resolver<'s, '_> {
         None
     }
 
-    /// True if the name of an axis is that of an argument or a constant, so that the axis must have that length.
+    /// True if an axis has the name of an argument or a constant, and so must have that length.
     fn is_number(&self, name: &Ident, inner: &Frame<'s>) -> bool {
         let name = name.to_string();
         inner.parameter(&name).is_some() || inner.module.constants.iter().any(|constant| constant.name == name)

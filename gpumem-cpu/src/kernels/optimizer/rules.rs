@@ -8,7 +8,7 @@ fn correction(beta: f64, t: f64) -> f64 {
     1.0 - beta.powf(t)
 }
 
-/// Returns the factor of the weight, and the share of the weight that is added to the gradient, for a rule with both kinds of weight decay.
+/// Returns the factor of the weight, and the share of the weight in the gradient. It serves rules with both kinds of weight decay.
 fn decays(lr: f64, weight_decay: f64, is_decoupled: bool) -> [f32; 2] {
     if is_decoupled { [(1.0 - lr * weight_decay) as f32, 0.0] } else { [1.0, weight_decay as f32] }
 }

@@ -23,7 +23,7 @@ fn rectified(x: f32) -> f32 {
     if x <= 0.0 { 0.0 } else { x }
 }
 
-/// Returns the output of a unit from its gates and its state, which it updates: an LSTM's c, or a GRU's previous output.
+/// Returns the output of a unit from its gates and its state. It updates the state: an LSTM's c, or a GRU's previous output.
 #[inline(always)]
 fn output(cell: Cell, [a, b, c, d]: [f32; 4], state: &mut f32) -> f32 {
     match cell {
