@@ -188,7 +188,7 @@ impl Loaded {
 
     /// Sets the number of the part in the state. Before the first part, it also sets all accumulated tensors to 0.
     pub(crate) fn begin(&mut self, arena: &Arena, part: u32) -> Result<(), Error> {
-        // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` prevents that others run kernels meanwhile.
+        // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` keeps others from running kernels now.
         unsafe {
             if part == 0 {
                 self.accumulators.iter().for_each(|range| arena.fill(range, 0));
@@ -209,8 +209,8 @@ impl Loaded {
         let count = if repeated { self.repeated } else { self.steps.len() };
         let fill = |ranges: &[Range<usize>]| {
             for range in ranges.iter().filter(|_| poison) {
-                // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` prevents that others run kernels
-                // meanwhile.
+                // SAFETY: kernels return before this runs, and the slices they make end with them. `&mut self` keeps others from running
+                // kernels now.
                 unsafe { arena.fill(range, 0xFF) }
             }
         };

@@ -68,7 +68,7 @@ mod tests {
     /// A target and its seeds.
     type Case = (fn(&[u8]), Vec<Vec<u8>>);
 
-    /// Each seed is read as far as a training would, but for those that name files outside of their folders.
+    /// Training would read each seed without an error, except seeds that name files outside their folders.
     #[test]
     fn seeds_are_good_files() {
         let targets: [Case; 12] = [

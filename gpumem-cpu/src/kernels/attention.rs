@@ -77,8 +77,7 @@ pub(super) struct Head<'a> {
     /// The matrix that is added to scores, [T, M].
     pub(super) bias: Option<Matrix<'a>>,
     pub(super) scale: f32,
-    /// The time steps of the keys. `within` selects those that count, and `before` steps precede the first query. With `causal`, a step sees only
-    /// earlier ones and itself. `window` limits the distance.
+    /// The time steps of the keys. `within` selects those that count, `before` precede the first query, `causal` hides later ones, `window` far ones.
     pub(super) keys: usize,
     pub(super) within: Within<'a>,
     pub(super) before: usize,

@@ -52,7 +52,7 @@ struct Room<'s> {
     positions: &'s mut [f32],
     /// The unfolded images, [D, W].
     unfolded: &'s mut [f32],
-    /// As long as `images` and `positions`, and also as `unfolded` if that is narrow.
+    /// Scratch memory as long as `images` and `positions`, and also as long as `unfolded` if that is narrow.
     spare: &'s mut [f32],
 }
 

@@ -505,7 +505,7 @@ struct Back<'a> {
     matrix: &'a [f32],
     added: &'a [f32],
     scaled: &'a [f32],
-    /// For each direct channel its scale, and the factor of `y - mean` in the term that is subtracted from dy.
+    /// The scale of each direct channel, and the factor of `y - mean` in the term that is subtracted from dy.
     rules: &'a [[f64; 2]],
 }
 

@@ -652,7 +652,7 @@ fn wired(inputs: &[Declared], is_read: &[bool]) -> Vec<Declared> {
     inputs.iter().zip(is_read).filter(|(_, is_read)| **is_read).map(|(input, _)| input.clone()).collect()
 }
 
-/// Returns the inputs of `forward`: those that the outputs depend on if each step has its own inputs, otherwise all.
+/// Returns the inputs of `forward`. If each step has its own inputs, they are only those that the outputs depend on.
 fn inputs_of(programs: &Programs, inputs: &[Declared]) -> Vec<Declared> {
     let blueprint = &programs.blueprint;
     match blueprint.parts.all.is_empty() {

@@ -118,7 +118,7 @@ mod tests {
         insta::assert_snapshot!(said.value());
     }
 
-    /// Of a step that is computed again in part, what that needs; and nothing where const evaluation alone knows which it is.
+    /// With recomputation, the budget is that of the step that runs. It is absent if only const evaluation can choose that step.
     #[test]
     fn the_budget_is_that_of_the_step_that_runs() {
         let said = |settings: &str| {

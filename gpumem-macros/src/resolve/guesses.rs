@@ -43,7 +43,7 @@ impl Guesses {
         self.number |= guessed.number;
     }
 
-    /// True if an expression with two readings is to be taken in the second one. Records that it has two.
+    /// True if the second reading of an expression is used. Records that it has two readings.
     pub(super) fn second(&mut self, id: usize) -> bool {
         self.note(id, Guessed { reading: true, number: false });
         self.of(id).second

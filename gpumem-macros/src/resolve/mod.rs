@@ -89,7 +89,7 @@ pub(crate) struct Resolver<'s, 'e> {
     paths: Paths,
     /// The segment and the place of each row of the graph.
     rows: Vec<(Segment, Place)>,
-    /// The number of layers so far, including those that could not be made.
+    /// The number of layers so far, including layers with mistakes.
     count: usize,
     sharing: Sharing,
     /// Indices of parameters whose name is the path of their layer: `parameter = "cls_token"`.

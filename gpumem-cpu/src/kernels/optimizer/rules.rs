@@ -434,7 +434,7 @@ mod tests {
         }
     }
 
-    /// With `beta2` of 0.999 the first five steps are not divided.
+    /// Tests that with a `beta2` of 0.999 the first five steps are not divided.
     #[test]
     fn the_first_steps_are_not_rectified() {
         let first = (1..20).find(|&t| rectified(0.999, f64::from(t)).is_some());
