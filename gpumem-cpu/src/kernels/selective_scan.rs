@@ -252,7 +252,7 @@ struct Made<'a> {
     ddelta: Option<MatrixMut<'a>>,
     /// The sums of db [T, N] for each group, followed by those of dc.
     sums: &'a mut [f32],
-    /// The sample's share of dA [D, N]. The next field is its share of dd [D].
+    /// The sample's share of dA [D, N]. The next field is its share of dd `[D]`.
     da: &'a mut [f32],
     dskip: &'a mut [f32],
 }

@@ -132,7 +132,7 @@ const WIDTH: usize = 256;
 const HEADS: usize = 8;
 const DEPTH: usize = 4;
 
-/// Layer normalisation with a backward pass. candle's own `LayerNorm` has none, but `layer_norm_slow` has. Softmax is used through `ops::softmax` for that reason.
+/// Layer normalisation with a backward pass. candle's own `LayerNorm` has none. `ops::softmax` is used for that reason too.
 struct LayerNorm {
     weight: Tensor,
     bias: Tensor,
