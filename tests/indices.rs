@@ -87,3 +87,30 @@ fn columns_have_limits_of_their_own() {
     // Tokens [0, 4, 1, 1] as [[0, 1], [4, 1]]: rows 0 and 4 of the first number, twice row 1 of the second.
     assert_eq!(found.as_slice()[..2], [1.0 + 0.0 + 8.0, 1.0 + 3.0 + 3.0]);
 }
+
+network! {
+    /// Messages along the edges of a graph, added up at the nodes where they end.
+    struct Edges;
+
+    const TRAIN: Train = Train { batch: 2, optimizer: Sgd { lr: 0.1 }, loss: Mse };
+
+    fn forward(messages: Sequence<4, 2>, ends: Tokens<4>) -> Sequence<3, 2> {
+        [ScatterAdd(Constant(1, shape = (3, 2)), [from(ends), Unsqueeze(-1), Expand(4, 2)], Linear(2, bias = false))]
+    }
+}
+
+/// Sums at nodes, and a node that is not there.
+#[test]
+fn messages_are_added_up_where_edges_end() {
+    let mut net = Edges::on(&Cpu::with_threads(1).unwrap()).unwrap();
+    net.set("linear.weight", &[1.0, 0.0, 0.0, -1.0]).unwrap();
+    let messages = Tensor::from_fn(|index| index as f32);
+    let mut ends = vec![2, 0, 2, 2, 1, 1, 0, 0];
+    let sums = net.forward((&messages, &Tensor::from_vec(ends.clone()).unwrap())).unwrap();
+    let expected = [3.0, -2.0, 1.0, 1.0, 11.0, -12.0, 27.0, -27.0, 19.0, -19.0, 1.0, 1.0];
+    // Messages [0, 1], [2, 3], [4, 5], [6, 7] of the first sample, and from [8, 9] on of the second.
+    assert_eq!(sums.as_slice(), expected);
+    ends[5] = 3;
+    let refused = net.forward((&messages, &Tensor::from_vec(ends).unwrap())).unwrap_err();
+    assert_eq!(refused.to_string(), "index 3 at position 5 is too large: it must be below 3");
+}

@@ -196,6 +196,8 @@ fn outputs() {
         ("7x3, tokens 7x1", "Gather(dim = -1)", "[7, 1]"),
         ("3x4x5, tokens 3x9x5", "Gather(dim = 2)", "[3, 9, 5]"),
         ("7, tokens 4", "Gather", "[4]"),
+        ("7x3, tokens 4x3, 4x3", "ScatterAdd", "[7, 3]"),
+        ("7x3, tokens 7x9, 8x9", "ScatterAdd(dim = -1)", "[7, 3]"),
         ("tokens 6", "Slice(1)", "[5]"),
         ("tokens 6", "Slice(-2, -1)", "[1]"),
         ("tokens 2x3", "Slice(1, dim = 2)", "[2, 2]"),
@@ -427,6 +429,8 @@ fn shared_indices_look_up_shared_values_alone() {
     assert_eq!(found, "has indices that are the same for all samples; what is the same for all is a `Slice`");
     let best = join(&mut graph, &[scores, places], "Gather");
     assert!(!graph.value(best).batched);
+    let found = try_join(&mut graph, &[scores, places, x], "ScatterAdd").unwrap_err().to_string();
+    assert_eq!(found, "has indices that are the same for all samples; what is the same for all is a `Slice`");
     // Each sample takes of what is the same for all.
     let own = layer(&mut graph, x, "TopK(2, 1, indices = true)");
     let taken = join(&mut graph, &[scores, own], "Gather");

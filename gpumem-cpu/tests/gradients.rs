@@ -85,6 +85,10 @@ fn case_of(operation: &str) -> (&'static str, Vec<Input>) {
         "VectorNorm" => ("Norm(2, 1)", numbers(&[4, 3])),
         "Take" => ("Take", vec![Input::Numbers(vec![4, 3]), Input::Tokens(vec![2, 0, 2, 1, 3, 3])]),
         "TakeAlong" => ("Gather(dim = 2)", vec![Input::Numbers(vec![2, 4, 3]), along()]),
+        "ScatterAdd" => {
+            let numbers = |length| Input::Numbers(vec![2, length, 3]);
+            ("ScatterAdd(dim = 2)", vec![numbers(4), along(), numbers(5)])
+        }
         "Rotary" => ("Rotary(2)", numbers(&[3, 8])),
         "Convolution3d" => ("Conv3d(2, 2)", numbers(&[2, 3, 3, 2])),
         "MaxPool3d" => ("MaxPool3d(2)", numbers(&[2, 2, 4, 4])),

@@ -207,6 +207,29 @@ fn elements_by_indices() {
     });
 }
 
+#[test]
+fn elements_that_are_added_by_indices() {
+    check("scatter_first", |g, x| join(g, &[x[1], x[0], x[2]], "ScatterAdd"));
+    check("scatter_middle", |g, x| join(g, &[x[1], x[0], x[2]], "ScatterAdd(dim = 2)"));
+    check("scatter_part", |g, x| join(g, &[x[1], x[0], x[2]], "ScatterAdd"));
+    check("scatter_messages", |g, x| {
+        let zeros = chain(g, x[1], "Constant(0, shape = [5; 3])");
+        let index = chain(g, x[0], "Unsqueeze(-1) | Expand([8; 3])");
+        let messages = chain(g, x[1], "Tanh");
+        join(g, &[zeros, index, messages], "ScatterAdd")
+    });
+    check("scatter_itself", |g, x| join(g, &[x[1], x[0], x[1]], "ScatterAdd(dim = -1)"));
+    check("scatter_table", |g, x| {
+        let table = chain(g, x[1], "Parameter([5; 3])");
+        join(g, &[table, x[0], x[1]], "ScatterAdd")
+    });
+    check("scatter_places", |g, x| {
+        let places = chain(g, x[0], "TopK(2, 1, indices = true)");
+        let values = chain(g, x[0], "TopK(2, 1)");
+        join(g, &[x[1], places, values], "ScatterAdd")
+    });
+}
+
 /// Without this, a step that runs things again might be the plain one.
 #[test]
 fn something_runs_again() {

@@ -99,6 +99,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["vectornorm", "frobeniusnorm"], Says("it is `Norm(2, 1)`, of the axis that is meant")),
     (&["takealongdim", "takealongaxis"], Layer("Gather")),
     (&["indexselect"], Says("steps are taken by indices of each sample, as `Take(x, index)`")),
+    (&["scatter", "scatterreduce", "indexadd", "segmentsum"], Says("sums by indices are `ScatterAdd(x, index, src)`")),
     (&["argmin"], Says("it is `TopK(1, dim, largest = false, indices)`, of the axis that is meant")),
     (&["sort", "argsort"], Says("it is `TopK(k, dim)` with `k` as long as the axis, and with `indices` their places")),
     (&["weightnorm"], Says("it is an option of the layer whose weight it is, as `Linear(64, weight_norm)`")),

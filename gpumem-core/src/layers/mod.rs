@@ -25,7 +25,7 @@
 //! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
 //! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
 //! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |
-//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`], [`Gather`] |
+//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`], [`Gather`], [`ScatterAdd`] |
 //!
 //! In this crate a layer is one file, in the folder of its family: its arguments, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`; [functions of

@@ -13,8 +13,8 @@ use super::ops::{
     CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,
     Formula, Gather, InplaceNorm, Interpolate, L2Norm, Mask, MatMul, MaxPool, MaxPool3d, Normalize,
     NormalizedConvolution, Pad, PaddedPositions, Permute, Pointwise, Positions, Product, Rectifier, Recurrence, Reduce,
-    RelativeBias, Reparametrize, Resize, Rotary, SegmentPositions, SelectiveScan, SequenceMask, Sinusoid, Slice,
-    Softmax, SpectralNorm, Standardize, Sum, Take, TakeAlong, TopK, VectorNorm, WholeRecurrence, WindowMask,
+    RelativeBias, Reparametrize, Resize, Rotary, ScatterAdd, SegmentPositions, SelectiveScan, SequenceMask, Sinusoid,
+    Slice, Softmax, SpectralNorm, Standardize, Sum, Take, TakeAlong, TopK, VectorNorm, WholeRecurrence, WindowMask,
 };
 pub use super::sequence::Sequence;
 use crate::number::Role;
@@ -594,4 +594,6 @@ operations! {
     TopK,
     /// Elements along an axis by indices.
     TakeAlong,
+    /// A value with others added to it along an axis, by indices.
+    ScatterAdd,
 }

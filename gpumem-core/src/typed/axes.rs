@@ -237,6 +237,10 @@ pub struct Concat<Axis>(PhantomData<Axis>);
 #[derive(Debug)]
 pub struct TakeAlong<Axis>(PhantomData<Axis>);
 
+/// The axis along which the second input has indices of the first, and the third is added by them.
+#[derive(Debug)]
+pub struct ScatterAdd<Axis>(PhantomData<Axis>);
+
 macro_rules! axes {
     ($($number:ty: ($($before:ident),*) | ($($after:ident),*);)*) => {
         $(
@@ -256,6 +260,13 @@ macro_rules! axes {
                 ShapeRule<(($($before,)* N, $($after,)*), ($($before,)* M, $($after,)*))> for TakeAlong<$number>
             {
                 type Out = ($($before,)* M, $($after,)*);
+            }
+
+            impl<$($before: Unsigned,)* N: Unsigned, M: Unsigned, $($after: Unsigned),*>
+                ShapeRule<(($($before,)* N, $($after,)*), ($($before,)* M, $($after,)*), ($($before,)* M, $($after,)*))>
+                for ScatterAdd<$number>
+            {
+                type Out = ($($before,)* N, $($after,)*);
             }
 
             impl<$($before: Unsigned,)* A: ops::Add<B>, B, $($after: Unsigned),*>

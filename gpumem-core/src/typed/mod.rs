@@ -13,7 +13,7 @@ use typenum::{Diff, Prod, Quot, Sum, U1, U2, Unsigned};
 pub use axes::{
     Align, AsStrided1, AsStrided2, AsStrided3, AsStrided4, AsStrided5, AsStrided6, At, Attention, AttentionApart,
     Broadcast, Channels, Concat, Flatten, MatMul, MatMulTransposed, Permute2, Permute3, Permute4, Permute5, Permute6,
-    RelativeBias, Slice, Stretch, StretchAll, TakeAlong,
+    RelativeBias, ScatterAdd, Slice, Stretch, StretchAll, TakeAlong,
 };
 pub use typenum::{B0, B1, UInt, UTerm};
 pub use volumes::{AdaptivePool3d, Convolution3d, Pool3d, TransposedConvolution3d};

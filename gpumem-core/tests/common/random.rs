@@ -518,7 +518,7 @@ impl Drawing {
     fn add_indices(&mut self, sequence: NodeId, which: usize, kinked: bool) {
         let g = &mut self.graph;
         let text = g.nodes.iter().position(|node| node.value.elements == Elements::Indices).expect("the text");
-        self.sequences.push(match which % 6 {
+        self.sequences.push(match which % 7 {
             0 => {
                 let last = chain(g, text, "Slice(1) | Embedding(5, 8)");
                 let first = chain(g, text, "Slice(0, 1) | Embedding(5, 8)");
@@ -535,6 +535,15 @@ impl Drawing {
             5 if kinked => {
                 let words = chain(g, sequence, "ArgMax(-1) | Embedding(8, 8)");
                 join(g, &[sequence, words], "Add")
+            }
+            6 => {
+                let index = chain(g, text, "ArgMax | Expand([3; 8])");
+                let values = layer(g, sequence, "Tanh");
+                match try_join(g, &[sequence, index, values], "ScatterAdd") {
+                    Ok(sum) => sum,
+                    // The sequence is the same for all samples.
+                    Err(_) => values,
+                }
             }
             _ => {
                 let moved = "Expand([2; 3]) | Transpose(1, 2) | Select(0, dim = -1) | Embedding(5, 8)";

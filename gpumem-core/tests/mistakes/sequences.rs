@@ -298,6 +298,26 @@ fn sequences_and_joins() {
             "Gather",
             "looks elements of [6, 8] up along axis 1, but its second branch produces [4, 9], which has 9 along axis 2; use up to 8",
         ),
+        (
+            "6x8, tokens 4x7, 4x7",
+            "ScatterAdd",
+            "adds to elements of [6, 8] along axis 1, but its second branch produces [4, 7]; use [4, 8]",
+        ),
+        (
+            "6x8, tokens 4x8, 3x8",
+            "ScatterAdd",
+            "adds an element for each index of [4, 8], but its third branch produces [3, 8]; use as many or more",
+        ),
+        (
+            "6x8, tokens 4x8, 32",
+            "ScatterAdd",
+            "adds an element for each index of [4, 8], but its third branch produces [32]; use as many or more",
+        ),
+        (
+            "6x8, tokens 4x8, tokens 4x8",
+            "ScatterAdd",
+            "joins numbers, but a branch carries tokens; put `Embedding` in that branch",
+        ),
         ("tokens 6, tokens 4", "Gather", "joins numbers, but a branch carries tokens; put `Embedding` in that branch"),
         ("6x8, tokens 4x8", "Gather(dim = 3)", "has `dim = 3`, but [6, 8] has axes 1 to 2, or -2 to -1"),
         (

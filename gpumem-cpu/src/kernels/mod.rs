@@ -56,6 +56,7 @@ mod relative_bias;
 mod reparametrize;
 mod resize;
 mod rotary;
+mod scatter_add;
 mod segment_positions;
 mod selective_scan;
 mod sequence_mask;
@@ -192,6 +193,7 @@ fn forward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::AsStrided(op) => as_strided::forward(op, operands),
         Op::TopK(op) => top_k::forward(op, operands),
         Op::TakeAlong(op) => take_along::forward(op, operands),
+        Op::ScatterAdd(op) => scatter_add::forward(op, operands),
     }
 }
 
@@ -245,6 +247,7 @@ fn backward(op: &Op, operands: &mut Operands<'_>) -> Bound {
         Op::VectorNorm(op) => vector_norm::backward(op, operands),
         Op::Take(op) => take::backward(op, operands),
         Op::TakeAlong(op) => take_along::backward(op, operands),
+        Op::ScatterAdd(op) => scatter_add::backward(op, operands),
         Op::Recurrence(op) => recurrence::backward(op, operands),
         Op::WholeRecurrence(op) => recurrence::whole::backward(op, operands),
         Op::Convolution3d(op) => convolution3d::backward(op, operands),

@@ -183,6 +183,7 @@ fn forward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::AsStrided(op) => own(indices::as_strided(context, op)),
         Op::TopK(op) => own(top_k::forward(context, op)),
         Op::TakeAlong(op) => own(take_along::forward(context, op)),
+        Op::ScatterAdd(op) => own(take_along::scatter(context, op)),
     }
 }
 
@@ -235,6 +236,7 @@ fn backward(context: &Context<'_>, op: &Op) -> Result<Vec<Call>, Error> {
         Op::VectorNorm(op) => own(vector_norm::backward(context, op)),
         Op::Take(op) => own(take::backward(context, op)),
         Op::TakeAlong(op) => own(take_along::backward(context, op)),
+        Op::ScatterAdd(op) => own(take_along::scatter_backward(context, op)),
         Op::Recurrence(op) => own(recurrence::backward(context, op)),
         Op::WholeRecurrence(op) => whole_recurrence::backward(context, op),
         Op::Convolution3d(op) => own(convolution3d::backward(context, op)),

@@ -3,7 +3,7 @@
 use super::context::Context;
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
-use gpumem_core::program::ops::TakeAlong;
+use gpumem_core::program::ops::{ScatterAdd, TakeAlong};
 use gpumem_core::program::{Slot, TensorId};
 
 /// A kernel for `count` elements, with lengths along the axis and after it.
@@ -62,4 +62,24 @@ pub(super) fn backward(context: &Context<'_>, op: &TakeAlong) -> Result<Vec<Laun
     }
     let before = (context.adds(Slot::InputGradient(0)) == 1).then_some(dx);
     add_along(context, (op.extents(), op.count), (before, index, dy, dx))
+}
+
+pub(super) fn scatter(context: &Context<'_>, op: &ScatterAdd) -> Result<Vec<Launch>, Error> {
+    let (x, index) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
+    let (source, y) = (context.read(Slot::Input(2))?, context.written(Slot::Output)?);
+    if !op.is_sound() {
+        return Err(NO_AXIS);
+    }
+    add_along(context, (op.extents(), op.count), (Some(x), index, source, y))
+}
+
+pub(super) fn scatter_backward(context: &Context<'_>, op: &ScatterAdd) -> Result<Vec<Launch>, Error> {
+    let (dy, index) = (context.read(Slot::Gradient)?, context.read(Slot::Input(1))?);
+    let gradient = context.written(Slot::InputGradient(2))?;
+    let (count, add) = (context.count(gradient), context.adds(Slot::InputGradient(2)));
+    if !op.is_sound() {
+        return Err(NO_AXIS);
+    }
+    let kernel = kernel(context, "take_along", (op.extents(), op.count), (count, 1, add));
+    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(index), Some(gradient)])])
 }

@@ -9,6 +9,7 @@ mod mat_mul;
 mod maximum;
 mod minimum;
 mod mul;
+mod scatter_add;
 mod sub;
 mod take;
 
@@ -20,6 +21,7 @@ pub use mat_mul::MatMul;
 pub use maximum::Maximum;
 pub use minimum::Minimum;
 pub use mul::Mul;
+pub use scatter_add::ScatterAdd;
 pub use sub::Sub;
 pub use take::Take;
 
@@ -42,6 +44,7 @@ pub(super) const LAYERS: &[Entry] = &[
     Entry::of::<Maximum>(),
     Entry::of::<Minimum>(),
     Entry::of::<Gather>(),
+    Entry::of::<ScatterAdd>(),
 ];
 
 /// Checks that all branches carry numbers.

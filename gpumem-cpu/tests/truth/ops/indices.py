@@ -65,5 +65,19 @@ case(
     x=(4, 3, 4),
     y=(4, 3, 4),
 )
+case("scatter_first", lambda idx, x, y: x.scatter_add(1, idx, y), idx=(5, (4, 7, 3)), x=(4, 5, 3), y=(4, 7, 3))
+case("scatter_middle", lambda idx, x, y: x.scatter_add(2, idx, y), idx=(5, (4, 2, 9, 3)), x=(4, 2, 5, 3), y=(4, 2, 9, 3))
+case("scatter_part", lambda idx, x, y: x.scatter_add(1, idx, y[:, :2, :3]), idx=(5, (4, 2, 3)), x=(4, 5, 3), y=(4, 4, 5))
+# Messages of edges to nodes, as a graph network adds them up.
+case(
+    "scatter_messages",
+    lambda idx, x: torch.zeros(4, 5, 3, dtype=x.dtype).scatter_add(1, idx[..., None].expand(-1, -1, 3), x.tanh()),
+    idx=(5, (4, 8)),
+    x=(4, 8, 3),
+)
+# What is added is the value itself.
+case("scatter_itself", lambda idx, x: x.scatter_add(-1, idx, x), idx=(6, (4, 2, 6)), x=(4, 2, 6))
+case("scatter_table", lambda idx, w, y: w[None].expand(4, -1, -1).scatter_add(1, idx, y), idx=(5, (4, 7, 3)), w=(5, 3), y=(4, 7, 3))
+case("scatter_places", lambda x, y: y.scatter_add(1, x.topk(2, 1).indices, x.topk(2, 1).values), x=(4, 5, 3), y=(4, 5, 3))
 
 save_file(kept, Path(__file__).parent / "indices.safetensors")
