@@ -40,7 +40,7 @@ pub fn default_device() -> Result<AnyDevice, Error> {
     #[cfg(feature = "cuda")]
     match gpumem_cuda::Cuda::new(0) {
         Ok(card) => return Ok(AnyDevice::Cuda(card)),
-        Err(error) => gpumem_cuda::notice::notice(&gpumem_cuda::notice::instead_of_a_card("the CPU", &error)),
+        Err(error) => gpumem_cuda::warning::notice(&gpumem_cuda::warning::instead_of_a_card("the CPU", &error)),
     }
     Ok(AnyDevice::Cpu(gpumem_cpu::Cpu::new()))
 }

@@ -4,14 +4,14 @@ use crate::Failure;
 use crate::network::{Built, LeftOut, Network, has_instance};
 use crate::options::{Device, Fit};
 use crate::output::warn;
-use crate::plan::{Step, steps};
+use crate::plan::{PlannedProgram, steps};
 use crate::together::Together;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::memory::budget::Line;
 
 /// A program, or several at once, on a card.
 pub struct Answer {
-    /// The network's name, as [`Step::title`] has it.
+    /// The network's name, as [`PlannedProgram::title`] has it.
     pub title: String,
     /// The name in tables.
     pub label: String,
@@ -98,7 +98,7 @@ pub fn answers(built: Built, arguments: &Fit) -> Result<Answers, Failure> {
 /// Adds answers for the programs of one network. Returns the programs that no card is named for.
 fn of_network(
     network: &Network,
-    steps: &[Step],
+    steps: &[PlannedProgram],
     together: &[Together],
     (arguments, asked): (&Fit, Option<&[Device]>),
     answers: &mut Vec<Answer>,
@@ -132,7 +132,7 @@ fn of_network(
 }
 
 /// True if a `fits!` asks about this program of a network: about its first one, or as `Serving<Net>` about its forward pass.
-fn asks_about(together: &Together, network: &Network, step: &Step) -> bool {
+fn asks_about(together: &Together, network: &Network, step: &PlannedProgram) -> bool {
     together.members.iter().any(|member| {
         let is_it = member.name == network.name && step.is_primary;
         let serves = member.name == format!("Serving<{}>", network.name) && !step.training;
@@ -149,7 +149,7 @@ fn asked(arguments: &Fit) -> Option<Vec<Device>> {
 }
 
 /// Returns the answer for a step on a device, planned for the target cards `aim`.
-fn answer(step: &Step, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
+fn answer(step: &PlannedProgram, device: Device, aim: &[&'static Card], headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.within(aim, device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
     let longest_cache = step.longest_cache(aim, device.room(headroom));
@@ -157,7 +157,7 @@ fn answer(step: &Step, device: Device, aim: &[&'static Card], headroom: u64) -> 
 }
 
 /// Returns the answer for a step on a device, planned as the compiler did for the cards of the network.
-fn as_written(step: &Step, device: Device, headroom: u64) -> Result<Answer, Failure> {
+fn as_written(step: &PlannedProgram, device: Device, headroom: u64) -> Result<Answer, Failure> {
     let (budget, largest_batch) = step.as_written(device, headroom)?;
     let total = budget.with_reserve(device.reserve())[Line::Total];
     let longest_cache = step.longest_cache(&step.cards, device.room(headroom));
@@ -165,7 +165,7 @@ fn as_written(step: &Step, device: Device, headroom: u64) -> Result<Answer, Fail
 }
 
 fn of_step(
-    step: &Step,
+    step: &PlannedProgram,
     device: Device,
     (total, headroom): (u64, u64),
     (largest_batch, longest_cache): (u64, Option<u64>),

@@ -5,7 +5,7 @@ use crate::artefacts::networks_of;
 use crate::network::{ANOTHER_VERSION, Built, Network, has_instance, unread};
 use crate::options::{Build, Diff, Plain};
 use crate::output::{print, say, warn};
-use crate::plan::{Step, steps};
+use crate::plan::{PlannedProgram, steps};
 use crate::text::{bytes, difference, table};
 use gpumem_core::memory::budget::{Budget, Line};
 use serde_json::{Value, json};
@@ -91,8 +91,8 @@ struct Change {
     /// The name in tables.
     label: String,
     package: Option<String>,
-    before: Option<(Step, Budget)>,
-    after: Option<(Step, Budget)>,
+    before: Option<(PlannedProgram, Budget)>,
+    after: Option<(PlannedProgram, Budget)>,
 }
 
 pub fn run(arguments: &Diff) -> Result<ExitCode, Failure> {
@@ -127,7 +127,7 @@ fn complete(built: Built, advice: &str) -> Result<Vec<Network>, Failure> {
     }
 }
 
-fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>, Failure> {
+fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(PlannedProgram, Budget)>, Failure> {
     let mut planned = Vec::new();
     for network in networks {
         let steps = match steps(network, &arguments.plan.settings) {
@@ -149,21 +149,21 @@ fn planned(networks: &[Network], arguments: &Diff) -> Result<Vec<(Step, Budget)>
 }
 
 /// Pairs every program with its earlier version.
-fn changes(before: Vec<(Step, Budget)>, after: Vec<(Step, Budget)>) -> Vec<Change> {
-    let named = |steps: &[(Step, Budget)]| -> Vec<(String, String)> {
+fn changes(before: Vec<(PlannedProgram, Budget)>, after: Vec<(PlannedProgram, Budget)>) -> Vec<Change> {
+    let named = |steps: &[(PlannedProgram, Budget)]| -> Vec<(String, String)> {
         steps.iter().map(|(step, _)| (step.file.clone(), step.title.clone())).collect()
     };
     let pairs = paired(&named(&before), &named(&after));
-    let mut before: Vec<Option<(Step, Budget)>> = before.into_iter().map(Some).collect();
-    let beside = |(now, old): ((Step, Budget), Option<usize>)| {
+    let mut before: Vec<Option<(PlannedProgram, Budget)>> = before.into_iter().map(Some).collect();
+    let beside = |(now, old): ((PlannedProgram, Budget), Option<usize>)| {
         let old = old.and_then(|old| before[old].take());
-        let Step { title, label, package, .. } = &now.0;
+        let PlannedProgram { title, label, package, .. } = &now.0;
         Change { title: title.clone(), label: label.clone(), package: package.clone(), before: old, after: Some(now) }
     };
     let mut changes: Vec<Change> = after.into_iter().zip(pairs).map(beside).collect();
     let gone = before.into_iter().flatten();
     changes.extend(gone.map(|old| {
-        let Step { title, label, package, .. } = &old.0;
+        let PlannedProgram { title, label, package, .. } = &old.0;
         Change { title: title.clone(), label: label.clone(), package: package.clone(), before: Some(old), after: None }
     }));
     changes
@@ -187,11 +187,11 @@ fn paired(before: &[(String, String)], after: &[(String, String)]) -> Vec<Option
     pairs
 }
 
-fn parameters(step: &Step) -> u64 {
+fn parameters(step: &PlannedProgram) -> u64 {
     step.layers.iter().map(|layer| layer.parameters).sum()
 }
 
-fn macs(step: &Step) -> u64 {
+fn macs(step: &PlannedProgram) -> u64 {
     step.layers.iter().map(|layer| layer.macs).sum()
 }
 
@@ -243,7 +243,7 @@ fn text(changes: &[Change], revision: &str) -> String {
 }
 
 fn as_json(changes: &[Change]) -> Value {
-    let side = |side: &Option<(Step, Budget)>| match side {
+    let side = |side: &Option<(PlannedProgram, Budget)>| match side {
         None => Value::Null,
         Some((step, budget)) => {
             let lines = Line::parts().chain([Line::Arena]).map(|line| (line.name().to_string(), budget[line].into()));

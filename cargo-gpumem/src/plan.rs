@@ -16,7 +16,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// One of a network's programs, with its settings.
-pub struct Step {
+pub struct PlannedProgram {
     /// The network's name, with `(inference)` after it if the network has both programs.
     pub title: String,
     /// The title in tables. It contains the package or the place if another network has the same name.
@@ -45,7 +45,7 @@ pub struct Step {
 }
 
 /// Returns the programs of a network that its constants ask for.
-pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failure> {
+pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<PlannedProgram>, Failure> {
     let mut steps = Vec::new();
     let both = network.train.is_some() && network.infer.is_some();
     for (written, training) in [(&network.train, true), (&network.infer, false)] {
@@ -63,11 +63,16 @@ pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<Step>, Failur
 }
 
 /// Returns one program of a network. Of several training steps, this is the one with the largest arena.
-pub fn step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
+pub fn step(
+    network: &Network,
+    written: &Written,
+    training: bool,
+    settings: &Settings,
+) -> Result<PlannedProgram, Failure> {
     if !training || network.is_largest || network.blueprint.parts.all.len() < 2 {
         return one_step(network, written, training, settings);
     }
-    let mut largest: Option<(u64, Step)> = None;
+    let mut largest: Option<(u64, PlannedProgram)> = None;
     for blueprint in network.blueprint.steps() {
         let network = Network { blueprint, ..network.clone() };
         let step = one_step(&network, written, training, settings)?;
@@ -80,7 +85,12 @@ pub fn step(network: &Network, written: &Written, training: bool, settings: &Set
     Ok(largest.ok_or_else(none)?.1)
 }
 
-fn one_step(network: &Network, written: &Written, training: bool, settings: &Settings) -> Result<Step, Failure> {
+fn one_step(
+    network: &Network,
+    written: &Written,
+    training: bool,
+    settings: &Settings,
+) -> Result<PlannedProgram, Failure> {
     let name = &network.name;
     let precision = settings.precision.unwrap_or(written.precision);
     let batch = settings.batch.or(written.batch).ok_or_else(|| {
@@ -104,7 +114,7 @@ fn one_step(network: &Network, written: &Written, training: bool, settings: &Set
     let tables: &'static Tables = Box::leak(Box::new(tables));
     let constant = network.blueprint.step_name().filter(|_| training);
     let label = constant.map_or_else(|| network.label.clone(), |step| format!("{} (step {step})", network.label));
-    Ok(Step {
+    Ok(PlannedProgram {
         title: name.clone(),
         label,
         package: network.package.clone(),
@@ -132,7 +142,7 @@ fn room(cards: &[&'static Card], headroom: u64) -> u64 {
     rooms.min().unwrap_or(u64::MAX)
 }
 
-impl Step {
+impl PlannedProgram {
     /// Returns `train` or `infer`.
     pub fn program_name(&self) -> &'static str {
         if self.training { "train" } else { "infer" }

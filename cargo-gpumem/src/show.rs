@@ -5,7 +5,7 @@ use crate::artefacts::networks_of;
 use crate::network::{ANOTHER_VERSION, Built, chosen, only, single, unread};
 use crate::options::{Plain, Show, Sort};
 use crate::output::{print, warn};
-use crate::plan::{Step, step};
+use crate::plan::{PlannedProgram, step};
 use crate::text::{bytes, count, percent, table};
 use gpumem_core::lower::LayerLine;
 use gpumem_core::memory::budget::{Budget, Line};
@@ -58,7 +58,7 @@ struct Alive<'s> {
 /// Returns the tensors inside the step that are live at operation `peak`, the largest first, with their bytes in the arena.
 ///
 /// These bytes include packed bits and padding of rows.
-fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
+fn alive(step: &PlannedProgram, peak: u32) -> Vec<Alive<'_>> {
     let stored = Placed::new(step.program.clone(), Vec::new(), step.samples(), step.precision).bytes;
     let tensors = step.program.tensors.iter().zip(stored);
     let at_peak = tensors.filter(|(it, _)| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
@@ -72,12 +72,12 @@ fn alive(step: &Step, peak: u32) -> Vec<Alive<'_>> {
     alive
 }
 
-fn kept(step: &Step, layer: &LayerLine) -> u64 {
+fn kept(step: &PlannedProgram, layer: &LayerLine) -> u64 {
     if step.training { kept_bytes(layer.kept, step.samples(), step.precision) } else { 0 }
 }
 
 /// Returns the layers in the order in which they are listed, each with its index in the forward pass.
-fn sorted(step: &Step, sort: Sort) -> Vec<(usize, &LayerLine)> {
+fn sorted(step: &PlannedProgram, sort: Sort) -> Vec<(usize, &LayerLine)> {
     let mut layers: Vec<(usize, &LayerLine)> = step.layers.iter().enumerate().collect();
     match sort {
         Sort::Order => {}
@@ -88,7 +88,7 @@ fn sorted(step: &Step, sort: Sort) -> Vec<(usize, &LayerLine)> {
     layers
 }
 
-fn text(arguments: &Show, step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> String {
+fn text(arguments: &Show, step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> String {
     let program = if step.training { "training" } else { "inference" };
     let mut text = format!("{}: {program}, batch {}, {}\n\n", step.label, step.batch, step.precision.name());
     let mut rows = vec![["#", "layer", "kind", "output", "parameters", "MACs", "kept"].map(String::from)];
@@ -133,7 +133,7 @@ fn text(arguments: &Show, step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> 
     text
 }
 
-fn as_json(step: &Step, budget: &Budget, alive: &[Alive<'_>]) -> serde_json::Value {
+fn as_json(step: &PlannedProgram, budget: &Budget, alive: &[Alive<'_>]) -> serde_json::Value {
     let layers = step.layers.iter().enumerate().map(|(index, layer)| {
         json!({
             "index": index,

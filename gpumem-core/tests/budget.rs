@@ -7,7 +7,7 @@ use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
 use gpumem_core::memory::levels::Level;
-use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
+use gpumem_core::memory::live_ranges::{OwnedOrder, OwnedTransients};
 use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
 use gpumem_core::memory::record::{
     Declared, Fits, Text, Unreadable, bytes, digest, read_records, record, records, text,

@@ -5,7 +5,7 @@ mod common;
 
 use common::{again, built, chain, inputs, join, layer, numbers, op_of, parse, sound, try_join};
 use gpumem_core::graph::Graph;
-use gpumem_core::layers::guess::Guess;
+use gpumem_core::layers::recovery::Guess;
 use gpumem_core::layers::{Entry, Use};
 use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;

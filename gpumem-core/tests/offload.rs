@@ -9,10 +9,10 @@ use gpumem_core::lower::{
     Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables, with_normalized_convolutions,
 };
 use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
-use gpumem_core::memory::order::channels_last;
+use gpumem_core::memory::layout::channels_last::channels_last;
+use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::place::{place, share};
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::memory::turned::Turned;
 use gpumem_core::program::{Action, Class, Leg, Op, Operation, Part, Phase, Piece, Program, Slot, Tensor, TensorId};
 use gpumem_core::report::roofline::traffic;
 use gpumem_core::train::optim::Optimizer;

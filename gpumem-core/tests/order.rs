@@ -7,7 +7,7 @@ use common::{chain, images, numbers, training};
 use gpumem_core::Precision;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
-use gpumem_core::memory::order::channels_last;
+use gpumem_core::memory::layout::channels_last::channels_last;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, Layout, Order, Program, Slot, Tensor};
 

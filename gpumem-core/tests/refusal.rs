@@ -6,7 +6,7 @@ use chain::{Chain, TENSORS};
 use gpumem_core::cards::{A100_80GB, Card, GTX_1650, K80, RTX_3060, RTX_3090, T4};
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
 use gpumem_core::memory::levels::check_budget;
-use gpumem_core::memory::lives::OwnedTransients;
+use gpumem_core::memory::live_ranges::OwnedTransients;
 use gpumem_core::memory::refusal::{
     Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
 };

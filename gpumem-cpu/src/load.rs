@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A bound operation, and the bytes of the tensors whose lifetime ends with it.
-struct Step {
+struct BoundOperation {
     kernel: Kernel,
     moves: Moves,
     dead: Vec<Range<usize>>,
@@ -39,7 +39,7 @@ impl IndexCheck {
 
 /// A program that is ready to run.
 pub(crate) struct Loaded {
-    steps: Vec<Step>,
+    steps: Vec<BoundOperation>,
     checks: Vec<IndexCheck>,
     transients: Vec<Range<usize>>,
     /// The number of steps that run for each part of a batch, if the batch is split.
@@ -159,7 +159,7 @@ impl Loaded {
             };
             let written = operation.writes.iter().map(|operand| operand.tensor).filter(is_number);
             let written = written.map(|id| (id, ranges[id as usize].clone())).collect();
-            loaded.steps.push(Step { kernel, moves, dead, written });
+            loaded.steps.push(BoundOperation { kernel, moves, dead, written });
         }
         // If several operations look up the same indices, the message names the smallest limit.
         loaded.checks.sort_by_key(|check| check.rule.limit);

@@ -13,7 +13,7 @@ pub(crate) const GRAIN: usize = 1 << 14;
 pub(crate) const PIECE: usize = 1024;
 
 /// A function of a piece: its number, its part of `x` if there is one, and its part of `y`.
-type Piece<'a> = dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync + 'a;
+type PieceFn<'a> = dyn Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync + 'a;
 
 /// Calls `f(i, x piece, y piece)` for each piece of `length` elements of `y`, and of `x` if there is one. Returns the sum of the results.
 pub(crate) fn pieces<F>(x: Option<&[f32]>, y: &mut [f32], length: usize, f: F) -> f64
@@ -21,7 +21,7 @@ where
     F: Fn(usize, Option<&[f32]>, &mut [f32]) -> f64 + Sync,
 {
     // Compiled once for all closures. There are hundreds of them, and each would add its own thread tasks to the binary.
-    fn halves(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &Piece<'_>) -> f64 {
+    fn halves(first: usize, x: Option<&[f32]>, y: &mut [f32], length: usize, f: &PieceFn<'_>) -> f64 {
         let count = y.len().div_ceil(length);
         if count > 1 && y.len() > GRAIN {
             let cut = count / 2 * length;

@@ -7,8 +7,8 @@ use crate::kernels::optimizer::is_known;
 use crate::load::Loaded;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
+use gpumem_core::memory::layout::channels_last_weights::Turned;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::memory::turned::Turned;
 use gpumem_core::run::device::{Fill, Inspected, Job, OtherStep, Runner, Served};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use rayon::ThreadPool;
@@ -24,7 +24,7 @@ pub struct Session {
     machine: Machine,
     turned: Turned,
     /// The training steps. Empty for a network without training.
-    steps: Vec<Step>,
+    steps: Vec<TrainingPrograms>,
     /// The index of the selected training step.
     at: usize,
     infer: Loaded,
@@ -32,7 +32,7 @@ pub struct Session {
 }
 
 /// A training step.
-struct Step {
+struct TrainingPrograms {
     train: Loaded,
     evaluation: Option<Loaded>,
     optimizer: Optimizer,
@@ -59,13 +59,13 @@ impl Session {
                 let result = train.program.results.first().and_then(|&result| train.offsets.get(result as usize));
                 let loss = result.map(|&offset| (offset, f32::NAN));
                 let evaluation = evaluation.map(|placed| load(placed, batch)).transpose()?;
-                Ok(Step { train: load(train, batch)?, evaluation, optimizer, parts: 0, loss })
+                Ok(TrainingPrograms { train: load(train, batch)?, evaluation, optimizer, parts: 0, loss })
             };
         let first = job.train.as_ref().map(|train| step(train, job.evaluation.as_ref(), job.batch, job.optimizer));
         let others_loaded = job.others.iter().map(|OtherStep { train, evaluation, batch, optimizer, .. }| {
             step(train, Some(evaluation), *batch, *optimizer)
         });
-        let steps = first.into_iter().chain(others_loaded).collect::<Result<Vec<Step>, Error>>()?;
+        let steps = first.into_iter().chain(others_loaded).collect::<Result<Vec<TrainingPrograms>, Error>>()?;
         let infer = load(&job.infer, job.batch)?;
         let served = job.served.as_ref().map(|Served { placed, batch }| load(placed, *batch)).transpose()?;
         let programs = job.train.iter().chain(&job.evaluation).chain([&job.infer]);
@@ -77,7 +77,7 @@ impl Session {
     }
 
     /// Returns the selected training step.
-    fn step(&mut self) -> Result<(&mut Machine, &mut Step), Error> {
+    fn step(&mut self) -> Result<(&mut Machine, &mut TrainingPrograms), Error> {
         let Session { name, machine, steps, at, .. } = self;
         let untrained = || unsupported(name, UNTRAINED);
         steps.get_mut(*at).map(|step| (machine, step)).ok_or_else(untrained)
@@ -85,7 +85,7 @@ impl Session {
 
     fn train_with(&mut self, inspected: Option<&mut Inspected>) -> Result<(), Error> {
         let name = self.name;
-        let (machine, Step { train, optimizer, parts, loss, .. }) = self.step()?;
+        let (machine, TrainingPrograms { train, optimizer, parts, loss, .. }) = self.step()?;
         if !is_known(optimizer) {
             return Err(unsupported(name, "has an optimizer that has no rule here; train it on another device"));
         }

@@ -6,7 +6,7 @@ use gpumem_core::Update;
 use gpumem_core::error::Error;
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Term, Training};
-use gpumem_core::number::dynamic::DynamicMap;
+use gpumem_core::number::dynamic_8bit::DynamicMap;
 use gpumem_core::train::optim::{Adam, AdamW, AdamW8bit, Group, Optimizer, Sgd};
 use harness::graphs::{chain, numbers};
 use harness::{Loaded, Truth, assert_close};

@@ -17,7 +17,7 @@ mod recorded;
 use gpumem::cards::{self, Card};
 use gpumem::report::roofline::Rates;
 use gpumem::{Half, Line, Network, Precision};
-use gpumem_cuda::launches::{Counted, launches};
+use gpumem_cuda::traffic::{Counted, launches};
 use planned::Digits;
 use serde_json::{Value, json};
 use std::process::ExitCode;

@@ -3,7 +3,7 @@
 use crate::device::Cuda;
 use crate::error::failure;
 use crate::libraries::preflight::Versions;
-use crate::measured::{Records, Stages, network};
+use crate::memory_log::{Records, Stages, network};
 use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
 use gpumem_core::cards::{ALL, Card};
 use gpumem_core::error::Error;

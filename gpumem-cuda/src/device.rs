@@ -7,7 +7,7 @@ use crate::context::{bind, lower_limits};
 use crate::error::failure;
 use crate::libraries::nvml::Nvml;
 use crate::libraries::preflight;
-use crate::measured::{ContextBytes, Meter, Records, Stages, network};
+use crate::memory_log::{ContextBytes, Meter, Records, Stages, network};
 use crate::session::Session;
 use cudarc::driver::sys::{CUdevice, CUdevice_attribute, CUresult};
 use cudarc::driver::{CudaContext, result};

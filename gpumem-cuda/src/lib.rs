@@ -24,22 +24,22 @@ mod context;
 mod device;
 mod error;
 mod fuse;
-pub mod launches;
 mod libraries;
-mod measured;
-#[doc(hidden)]
-pub mod notice;
+mod memory_log;
 pub mod operations;
 pub mod profile;
+pub mod program_calls;
 mod session;
-pub mod steps;
+pub mod traffic;
+#[doc(hidden)]
+pub mod warning;
 
 #[doc(hidden)]
 pub use calibrate::probe;
 pub use calibrate::{Calibration, calibrate};
 pub use calls::{
     Argument, Attention, Call, Convolution, Kernel, Launch, Passage, Product, Recurrence, SOURCES, attention,
-    convolution, launch, passage, product, recurrence,
+    convolution, host_copy, launch, product, recurrence,
 };
 pub use compile::{cache, progress};
 pub use device::Cuda;
@@ -47,7 +47,7 @@ pub use libraries::cudnn::graph::absent::{AbsentCard, Answer};
 #[doc(hidden)]
 pub use libraries::cudnn::recurrence::{absent_pieces, absent_sizes};
 pub use libraries::preflight;
-pub use measured::Stages;
+pub use memory_log::Stages;
 #[doc(hidden)]
-pub use measured::reread as reread_measured;
+pub use memory_log::reread as reread_measured;
 pub use session::Session;

@@ -3,7 +3,7 @@
 //! [`Session::profile`](crate::Session::profile) measures them. Training steps do not record any of this.
 
 use crate::calls::product::Element;
-use crate::launches::Counted;
+use crate::traffic::Counted;
 use gpumem_core::cards::Card;
 use gpumem_core::error::Error;
 use std::collections::BTreeMap;

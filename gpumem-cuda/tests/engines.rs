@@ -14,7 +14,7 @@ mod recurrences;
 
 use gpumem::cards::{A100_40GB, Card, H200, RTX_4090, T4};
 use gpumem::{Network, Precision, network};
-use gpumem_cuda::launches::launches;
+use gpumem_cuda::traffic::launches;
 use gpumem_cuda::{AbsentCard, Call, Convolution};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

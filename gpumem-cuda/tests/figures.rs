@@ -25,7 +25,7 @@ use gpumem::{Network, Precision, Update};
 use gpumem_core::operation::Operations;
 use gpumem_cuda::Call;
 use gpumem_cuda::operations::Setting;
-use gpumem_cuda::steps::steps;
+use gpumem_cuda::program_calls::steps;
 use networks::{AlexNet, Gpt2, Gpt2Dropout, LstmLm, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use std::fmt::Write;
 

@@ -10,8 +10,8 @@ use gpumem::cards::{ALL, Card};
 use gpumem::{Half, Network, Precision};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
+use gpumem_cuda::program_calls::steps;
 use gpumem_cuda::progress::Progress;
-use gpumem_cuda::steps::steps;
 use gpumem_cuda::{Call, Kernel};
 use std::collections::BTreeSet;
 

@@ -8,7 +8,7 @@ use gpumem::cards::{Card, H200};
 use gpumem::report::roofline::{Rates, flops};
 use gpumem::{Checkpoint, Line, Network, Precision, network};
 use gpumem_core::lower::Blueprint;
-use gpumem_cuda::launches::{Counted, launches};
+use gpumem_cuda::traffic::{Counted, launches};
 use gpumem_cuda::{Call, Launch};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

@@ -3,7 +3,7 @@
 use crate::errors::Errors;
 use crate::expand::{links_of_blocks, operations};
 use crate::syntax::{Constant, Facade, Module};
-use crate::{parse, resolve, travel};
+use crate::{cross_crate_blocks, parse, resolve};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream
     let mut errors = Errors::default();
     let (module, facade) = parse::module(tokens.clone(), &[], &mut errors);
     let docs = documentation(&module);
-    let inside = match travel::depart(&facade, "blocks", &module.uses, &quote!(#name { #tokens })) {
+    let inside = match cross_crate_blocks::depart(&facade, "blocks", &module.uses, &quote!(#name { #tokens })) {
         Some(on_the_way) => on_the_way,
         None => inside(name, tokens, &[], (&module, &facade), errors),
     };
@@ -43,7 +43,7 @@ fn inside(
     mut errors: Errors,
 ) -> TokenStream {
     resolve::declare(module, &mut errors);
-    let handed_on = travel::hand_on(name, errors.is_empty().then_some(tokens), fetched);
+    let handed_on = cross_crate_blocks::hand_on(name, errors.is_empty().then_some(tokens), fetched);
     let imports = module.imports.iter().map(|import| quote!(#[allow(unused_imports)] #import));
     let constants = module.constants.iter().map(|constant| {
         let Constant { attributes, visibility, name, kind, tokens, .. } = constant;

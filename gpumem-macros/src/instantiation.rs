@@ -6,8 +6,8 @@
 
 use crate::errors::Errors;
 use crate::expand::{called_at, column, section, written_at};
+use crate::settings::train::cards_of;
 use crate::syntax::{Facade, Place};
-use crate::train::cards_of;
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::parse::{Parse, ParseStream};

@@ -14,32 +14,23 @@
 //! `gpumem-core` computes shapes, lifetimes and programs; no memory is counted here. All mistakes are collected and reported in one build, each at
 //! its own tokens. The struct exists even after a mistake, so that no other errors follow.
 
-mod averages;
+mod cross_crate_blocks;
 mod declare;
-mod descent;
 mod errors;
 mod expand;
 mod expressions;
+mod foreign_names;
 mod instantiation;
-mod layer_decay;
-mod literals;
-mod loss;
 mod manifest;
-mod micro;
 mod module;
-mod names;
 mod namesake;
-mod offload;
-mod optimizer;
 mod parse;
 mod resolve;
 mod selected;
-mod steps;
+pub(crate) mod settings;
 mod syntax;
 #[cfg(test)]
 mod tests;
-mod train;
-mod travel;
 
 use declare::declare;
 use syn::ext::IdentExt as _;
@@ -240,7 +231,7 @@ pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// The generated module's documentation lists them.
 #[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn blocks(tokens: TokenStream) -> TokenStream {
-    let expanded = match travel::arrive("blocks", tokens.into()) {
+    let expanded = match cross_crate_blocks::arrive("blocks", tokens.into()) {
         Ok(gathered) if gathered.modules.is_empty() => module::blocks(gathered.tokens),
         Ok(gathered) => declare::arrived(gathered.tokens, &gathered.modules),
         Err(on_the_way) => on_the_way,
@@ -351,7 +342,7 @@ pub fn __needs(tokens: TokenStream) -> TokenStream {
 
 /// Expands a network, through all stages. If it uses modules of blocks, the expansion is a call that fetches those first.
 fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
-    let travel::Gathered { tokens, modules } = match travel::arrive("network", tokens) {
+    let cross_crate_blocks::Gathered { tokens, modules } = match cross_crate_blocks::arrive("network", tokens) {
         Ok(gathered) => gathered,
         Err(on_the_way) => return on_the_way,
     };
@@ -370,7 +361,7 @@ fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
         source.facade = syntax::Facade::named(&name);
     }
     if modules.is_empty()
-        && let Some(on_the_way) = travel::depart(&source.facade, "network", &source.module.uses, &tokens)
+        && let Some(on_the_way) = cross_crate_blocks::depart(&source.facade, "network", &source.module.uses, &tokens)
     {
         let conditions = expand::conditions(&source);
         return quote::quote!(#conditions #on_the_way);
@@ -395,12 +386,12 @@ fn read<'s>(
     errors: &mut errors::Errors,
 ) -> expand::Readings<'s> {
     let is_generic = source.declaration.batch.is_some();
-    let mut read = |settings| train::train(settings, is_generic, resolved, &source.module.constants, errors);
+    let mut read = |settings| settings::train::train(settings, is_generic, resolved, &source.module.constants, errors);
     let trains = source.trains.iter().map(&mut read).collect();
-    let infer = source.infer.as_ref().map(|settings| train::infer(settings, errors));
+    let infer = source.infer.as_ref().map(|settings| settings::train::infer(settings, errors));
     let readings = expand::Readings { trains, infer };
-    steps::check(source, &readings.trains, resolved, errors);
-    train::check_generic_batch(&source.declaration, readings.primary(), errors);
+    settings::steps::check(source, &readings.trains, resolved, errors);
+    settings::train::check_generic_batch(&source.declaration, readings.primary(), errors);
     if errors.is_empty() {
         let mut ends = resolved.outputs.clone().unwrap_or_default();
         ends.extend(readings.terms().flat_map(|term| term.nodes()));

@@ -6,7 +6,7 @@ use crate::folder::{self, LONGEST_NAME};
 use crate::format::Numbers;
 use crate::lock::Lock;
 use crate::open::{Resumed, SavedState};
-use crate::write::Order;
+use crate::write::WriteRequest;
 use gpumem_core::network::Learns;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
@@ -180,7 +180,7 @@ impl Saver {
         };
         let snapshot = copied.map_err(|error| Error::copy(&self.folder, error))?;
         let numbers = Numbers::of::<N>(snapshot.numbers_of_steps(), progress.clone());
-        let order = Order { folder: self.folder.clone(), keep: self.keep, marks, numbers };
+        let order = WriteRequest { folder: self.folder.clone(), keep: self.keep, marks, numbers };
         let write = move || {
             let written = order.write(&snapshot);
             (snapshot, written)

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 /// A request to write a state.
-pub(crate) struct Order {
+pub(crate) struct WriteRequest {
     pub(crate) folder: PathBuf,
     /// States that are kept; `None` keeps all.
     pub(crate) keep: Option<usize>,
@@ -21,7 +21,7 @@ pub(crate) struct Order {
     pub(crate) numbers: Numbers,
 }
 
-impl Order {
+impl WriteRequest {
     /// Writes a state, sets its marks, and removes states that are not kept. Returns its folder.
     pub(crate) fn write(mut self, snapshot: &Snapshot) -> Result<PathBuf, Error> {
         let name = free_name(&self.folder, self.numbers.steps)?;

@@ -48,7 +48,7 @@ where
     /// True if the network may have been changed by anything but steps.
     is_touched: bool,
     counts: Counts,
-    run: Run,
+    run: RunCounts,
     /// The reason to stop after the current step. `None` if there is none.
     asked: Option<Stop>,
     /// The final report. `None` before the end.
@@ -77,7 +77,7 @@ struct Facts {
 
 /// The counts of a run, for its display and its report.
 #[derive(Debug, Default)]
-struct Run {
+struct RunCounts {
     samples: u64,
     steps: u64,
     /// Steps in a row that were skipped.
@@ -179,7 +179,7 @@ where
             epoch: last_epoch(loader.position()),
             rate: numbers.lr,
             is_touched: false,
-            run: Run::default(),
+            run: RunCounts::default(),
             asked: follow.as_ref().filter(|follow| follow.has_stalled()).map(|_| Stop::Stalled),
             report: None,
             has_ended: false,

@@ -3,8 +3,8 @@
 //! A layer asks for its arguments by name, in the order in which they are written. These calls *are* its signature: the number of
 //! arguments, the options, and the type of each. A reading collects mistakes and goes on with the value that was probably meant.
 
-use super::guess::{Guess, Guessed};
 use super::mistake::{At, Kind, Mistake};
+use super::recovery::{Guess, Guessed};
 pub use super::signature::{Asked, Place, Signature};
 pub(super) use super::values::sizes_text;
 use super::values::{ABOVE_0, LENGTHS, all_above_0, number, signed, signed_list, whole};

@@ -1,10 +1,10 @@
 //! The builder that a layer makes its parameters, operations, views and inner layers with.
 
 use super::Layer;
-use super::add::Use;
-use super::guess::{Guess, Guessed};
 use super::initializer::{Initial, is_bias};
+use super::insert::Use;
 use super::mistake::{Kind, Mistake, Shared};
+use super::recovery::{Guess, Guessed};
 use super::steps::Steps;
 use crate::graph::{self, Elements, Graph, NodeId, Row, RowId, Source, Type, check_elements};
 use crate::number::Role;

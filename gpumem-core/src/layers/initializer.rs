@@ -16,8 +16,8 @@
 //! its page describes.
 
 use super::arguments::{Argument, Arguments, Reading, Written};
-use super::guess::Guess;
 use super::mistake::Mistake;
+use super::recovery::Guess;
 use crate::number::random::sqrt;
 use crate::program::Init;
 use crate::shape::{Shape, product};

@@ -32,26 +32,26 @@
 //! one number](crate::program::function) are rows of a table. The items below are for those who add one.
 
 pub mod activation;
-mod add;
 pub mod arguments;
 pub mod attention;
+mod bind_arguments;
 pub mod builder;
 mod channels;
 pub mod composite;
 pub mod convolution;
+pub mod declared;
 pub mod dropout;
 pub mod embedding;
-pub mod guess;
 mod indices;
 pub mod initializer;
 mod input;
+mod insert;
 pub mod join;
 pub mod linear;
-mod matching;
 pub mod mistake;
 pub mod norm;
-pub mod own;
 pub mod pool;
+pub mod recovery;
 pub mod recurrent;
 pub mod shape;
 mod signature;
@@ -68,8 +68,8 @@ pub use arguments::Written;
 use arguments::{Arguments, Reading, Signature};
 use builder::{Builder, Value};
 use core::fmt;
-use guess::Guess;
 use mistake::Mistake;
+use recovery::Guess;
 
 /// Functions of one number. Each name is a layer.
 pub use self::activation::Function::*;
@@ -79,7 +79,7 @@ pub use self::{
     activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
     pool::*, recurrent::*, shape::*, state_space::*,
 };
-pub use add::{Built, Tie, Use};
+pub use insert::{Built, Tie, Use};
 pub use steps::Steps;
 
 /// The layers of all families.

@@ -4,43 +4,21 @@
 //! ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive for it. Live ranges are not decided here: they
 //! follow from the first and the last operation that touches a tensor.
 
-mod activated;
-mod averages;
-mod backward;
-mod blueprint;
-mod builder;
-mod chunks;
-mod finish;
-mod fitted;
-mod forward;
-mod front;
-mod guard;
-mod held;
-mod largest;
-mod merged;
-mod micro;
-mod normalized;
-pub mod offload;
-mod order;
-mod parts;
-mod pitch;
-mod recompute;
-mod remedies;
-mod renormalised;
-mod rewrite;
-mod sides;
-mod stepped;
-mod tables;
-mod updates;
+pub(crate) mod choose;
+pub(crate) mod differentiate;
+pub(crate) mod emit;
+pub(crate) mod rewrite;
+pub(crate) mod schedule;
 
-pub use blueprint::{Blueprint, Steps};
-pub use chunks::{MOST_CHUNKS, unchunkable};
-pub use fitted::{Fitted, Leaner};
-pub use largest::LargestFitted;
-pub use normalized::with_normalized_convolutions;
-pub use parts::{PartStep, Parts};
-pub use stepped::Cached;
-pub use tables::{LayerLine, OwnedTables, layer_table, tables};
+pub use choose::blueprint::{Blueprint, Steps};
+pub use choose::largest_batch::LargestFitted;
+pub use choose::level::{Fitted, Leaner};
+pub use choose::named_steps::{PartStep, Parts};
+pub use emit::tables::{LayerLine, OwnedTables, layer_table, tables};
+pub use rewrite::chunk_logits::{MOST_CHUNKS, unchunkable};
+pub use rewrite::conv_norm::with_normalized_convolutions;
+pub use rewrite::decode_step::Cached;
+pub use schedule::offload;
 
 use crate::graph::{Graph, NodeId, RowId, Source};
 use crate::memory::tables::samples;
@@ -50,11 +28,11 @@ use crate::shape::Shape;
 use crate::train::{Descent, Update};
 use alloc::string::String;
 use alloc::vec::Vec;
-use builder::Builder;
-use chunks::Chunked;
-use merged::Activations;
-use recompute::{Draft, recomputed, searched};
-pub use recompute::{Level, Search, Setting};
+use differentiate::activation_slopes::Activations;
+use differentiate::builder::Builder;
+use rewrite::chunk_logits::Chunked;
+use schedule::recompute::{Draft, recomputed, searched};
+pub use schedule::recompute::{Level, Search, Setting};
 
 /// The options of a lowering.
 #[derive(Clone, Copy, Debug, Default)]
@@ -385,7 +363,7 @@ fn draft(
     {
         return Err(LowerError { row: None, message: not_in_parts(term.measure.name()) });
     }
-    let Chunked { graph, terms: chunks } = chunks::chunked(graph, outputs, options.training)?;
+    let Chunked { graph, terms: chunks } = rewrite::chunk_logits::chunked(graph, outputs, options.training)?;
     let ends: Vec<NodeId> = match options.training {
         Some(training) => {
             let measured = training.loss.iter().zip(&chunks).map(|(term, chunks)| match &**chunks {
@@ -396,20 +374,20 @@ fn draft(
         }
         None => outputs.to_vec(),
     };
-    let mut graph = rewrite::pool_first(graph, &ends);
+    let mut graph = rewrite::pool_first::pool_first(graph, &ends);
     if options.training.is_none() {
-        rewrite::without_training(&mut graph);
+        rewrite::pool_first::without_training(&mut graph);
     } else {
-        graph = rewrite::whole_recurrences(rewrite::join_first(graph, &ends), &ends);
+        graph = rewrite::pool_first::whole_recurrences(rewrite::pool_first::join_first(graph, &ends), &ends);
         let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Activations::Unread)?.sided();
-        sides::keep_sides(&mut graph, &sided);
+        rewrite::activation_mask::keep_sides(&mut graph, &sided);
     }
     let built = |activations: Activations| {
         let mut builder = Builder::new(&graph, outputs, ends.clone(), options.training, activations)?;
         builder.chunks = &chunks;
         builder.forward()?;
         if let Some(training) = options.training {
-            offload::check(&training)?;
+            schedule::offload::check(&training)?;
             builder.loss(training)?;
         }
         Ok(builder)
@@ -418,12 +396,12 @@ fn draft(
         // Recomputed values of groups are alive for a short time only, which the search for an order does not know.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
             let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
-            order::ordered(built, &graph, training, &setting)?
+            schedule::backward_order::ordered(built, &graph, training, &setting)?
         }
         (Some(training), _) => {
             let builder = built(Activations::Unread)?;
             let pieces = builder.pieces();
-            order::drafted(builder, &graph, training, &pieces).0
+            schedule::backward_order::drafted(builder, &graph, training, &pieces).0
         }
         (None, _) => built(Activations::Unread)?.into_draft(),
     };
@@ -435,5 +413,5 @@ fn draft(
 /// # Errors
 /// Refuses a network that does not map one sequence to another time step by time step. Otherwise those of [`lower`].
 pub fn lower_cached(graph: &Graph, outputs: &[NodeId], cached: Cached) -> Result<Program, LowerError> {
-    lower(&stepped::stepped(graph, outputs, cached)?, outputs, &Options::default())
+    lower(&rewrite::decode_step::stepped(graph, outputs, cached)?, outputs, &Options::default())
 }

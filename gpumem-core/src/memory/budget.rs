@@ -1,8 +1,8 @@
 //! Budgets: the bytes of each tensor of a step, its place in the arena, and the sums.
 
 use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes};
-use crate::memory::lives::peak;
-use crate::memory::packed::{Wanted, packed};
+use crate::memory::live_ranges::peak;
+use crate::memory::plan::choose::{Wanted, packed};
 use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, verify_carried};
 use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
 use crate::number::{Precision, Role};
@@ -12,8 +12,8 @@ use core::ops::Index;
 
 pub(crate) use crate::memory::bytes::lower_bound;
 pub use crate::memory::bytes::{live_ranges, padded};
-pub use crate::memory::packed::MANY;
-pub(crate) use crate::memory::packed::TOO_MANY;
+pub use crate::memory::plan::choose::MANY;
+pub(crate) use crate::memory::plan::choose::TOO_MANY;
 
 /// A line of a budget, in the order of tables, messages and JSON. Those before [`Line::Arena`] are the arena's parts: see [`Line::parts`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

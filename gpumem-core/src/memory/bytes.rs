@@ -1,7 +1,7 @@
 //! The bytes of one tensor, and of all that live inside a step.
 
 use crate::memory::budget::{MOST_BYTES, PlanError};
-use crate::memory::lives::peak;
+use crate::memory::live_ranges::peak;
 use crate::memory::plan::{ALIGNMENT, LiveRange};
 use crate::memory::tables::{BatchTensor, Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};

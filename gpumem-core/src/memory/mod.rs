@@ -16,15 +16,13 @@
 pub mod budget;
 mod bytes;
 mod compiled;
+pub mod layout;
 pub mod levels;
-pub mod lives;
-pub mod order;
-mod packed;
+pub mod live_ranges;
 pub mod place;
 pub mod plan;
 pub mod record;
 pub mod refusal;
 pub mod tables;
-pub mod turned;
 
 pub use compiled::Compiled;

@@ -7,11 +7,12 @@
 //! All is stored in words of f32: the mean, then for each block its scale and its codes. A word has four codes, the first one in the
 //! lowest byte. The last block may have fewer.
 
-use super::dynamic::{self, DynamicMap};
+use super::dynamic_8bit;
+use super::dynamic_8bit::DynamicMap;
 use alloc::vec::Vec;
 
 /// Scales that share a scale.
-pub const BLOCK: u64 = dynamic::BLOCK;
+pub const BLOCK: u64 = dynamic_8bit::BLOCK;
 
 /// Codes in a word.
 const OF_WORD: u64 = 4;
@@ -36,7 +37,7 @@ pub fn quantize(scales: &[f32]) -> Vec<f32> {
     words.extend((!scales.is_empty()).then_some(mean));
     for block in scales.chunks(BLOCK as usize) {
         let rest: Vec<f32> = block.iter().map(|scale| scale - mean).collect();
-        let most = dynamic::scale(&rest);
+        let most = dynamic_8bit::scale(&rest);
         let most = if most.is_finite() { most } else { f32::NAN };
         words.push(most);
         for four in rest.chunks(OF_WORD as usize) {

@@ -1,16 +1,16 @@
 //! Numbers: formats in memory, roles of tensors, quantisation to 8 and 4 bits, and random numbers.
 
-pub mod coding;
 pub mod double;
-pub mod dynamic;
+pub mod dynamic_8bit;
 mod format;
 mod half;
+pub mod quantized;
 pub mod random;
 mod role;
 
-pub use coding::Coding;
 pub use format::{Format, Half, Precision};
 pub(crate) use half::put_words;
+pub use quantized::Coding;
 pub use role::Role;
 
 /// Returns `1 / sqrt(n)` by Newton's iteration, since `core` has no square root.

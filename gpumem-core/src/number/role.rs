@@ -31,7 +31,7 @@ pub enum Role {
     ConvolutionWorkspace = 8,
     /// Pixels of images as they are stored: unsigned 8-bit integers.
     Byte = 9,
-    /// Optimizer state in 8 bits: the codes of a [`DynamicMap`](crate::number::dynamic::DynamicMap).
+    /// Optimizer state in 8 bits: the codes of a [`DynamicMap`](crate::number::dynamic_8bit::DynamicMap).
     Code = 10,
     /// Optimizer state that is f32 at every precision. It is the scales of blocks of codes, or the whole state of a parameter that has
     /// too few elements for codes.

@@ -6,6 +6,7 @@
 
 mod action;
 pub mod adapters;
+pub mod cache_entry;
 pub mod criterion;
 mod display;
 pub mod encoding;
@@ -14,14 +15,13 @@ pub mod formula;
 pub mod function;
 pub mod indices;
 mod init;
-pub mod kept;
 mod layers;
 mod layout;
 pub mod loss;
 pub mod op;
 pub mod ops;
+mod origin;
 mod sequence;
-mod tag;
 
 use crate::number::Role;
 use crate::number::random::Stream;
@@ -37,7 +37,7 @@ pub use init::Init;
 pub use layout::{Layout, Order, Strides};
 pub use loss::Measure;
 pub use op::Op;
-pub use tag::{NO_ROW, Part, Phase};
+pub use origin::{NO_ROW, Part, Phase};
 
 /// The number of a tensor in [`Program::tensors`].
 pub type TensorId = u32;

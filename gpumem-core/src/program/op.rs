@@ -5,9 +5,9 @@
 //! parameters.
 
 use super::Slot;
+use super::cache_entry::Kept;
 use super::encoding::{Reader, Wire};
 use super::indices::Indices;
-use super::kept::Kept;
 use super::ops::{
     ArgMax, AsStrided, Attention, AveragePool, AveragePool3d, BatchNorm, Binary, CachedAttention, CachedConvolution,
     CachedRecurrence, CachedScan, CodedProduct, Concat, Constant, Convolution, Convolution3d, Declared, Expand,

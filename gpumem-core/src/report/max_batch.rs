@@ -55,7 +55,7 @@ impl<'a> Arenas<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::lives::OwnedTransients;
+    use crate::memory::live_ranges::OwnedTransients;
     use crate::memory::tables::Workspaces;
 
     #[test]

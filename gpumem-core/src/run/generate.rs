@@ -17,7 +17,7 @@ const LIST: &str = "each sample's list of tokens";
 
 /// The state of the cache of a loaded network.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Kept {
+pub(super) struct CacheState {
     /// Time steps that are in the cache.
     pub(super) steps: u64,
     /// The most time steps that the cache can hold; 0 without a cache.
@@ -28,11 +28,11 @@ pub(super) struct Kept {
     pub(super) has_states: bool,
 }
 
-impl Kept {
+impl CacheState {
     /// Returns an empty cache. Without `cached` it has room for no step.
-    pub(super) fn new(cached: Option<&Cached>, infer: &Program) -> Kept {
+    pub(super) fn new(cached: Option<&Cached>, infer: &Program) -> CacheState {
         let (most, chunk) = cached.map_or((0, 0), |cached| (cached.steps, cached.chunk));
-        Kept { steps: 0, most, chunk, has_states: !infer.states().is_empty() }
+        CacheState { steps: 0, most, chunk, has_states: !infer.states().is_empty() }
     }
 }
 
@@ -136,7 +136,7 @@ impl<N: Network, D: Device> Net<N, D> {
     where
         N: Generate,
     {
-        let Kept { steps: cached, has_states, .. } = self.kept;
+        let CacheState { steps: cached, has_states, .. } = self.kept;
         if has_states && 0 < steps && steps < cached {
             return Err(Error::Rewind { steps, cached });
         }

@@ -8,16 +8,16 @@ use crate::memory::place::{place, share, share_lasting};
 use crate::network::{Cached, Network, Trains};
 use crate::number::{Format, Precision, Role};
 use crate::program::{Class, StateWord, TensorId};
-use crate::run::coded::Coded;
 use crate::run::device::{Device, Job, Runner, Served};
-use crate::run::divisors::Divisors;
-use crate::run::generate::Kept;
+use crate::run::generate::CacheState;
+use crate::run::host_copies::{HostPart, Outputs, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
+use crate::run::loss_denominators::Divisors;
 pub use crate::run::named::{Kind, Named};
+use crate::run::quantized::Coded;
 use crate::run::shared::beside;
 use crate::run::states::{StateOf, States, of_another};
 use crate::run::steps::{TrainStep, TrainSteps};
 use crate::run::tensor::{Give, Hosts};
-use crate::run::transfer::{Outputs, Part, Put, Spot, check_parts, encode, encoded, give, nth_of, spot};
 use crate::suggest::nearest;
 use crate::train::{Schedule, Train};
 use alloc::string::{String, ToString};
@@ -57,7 +57,7 @@ pub struct Net<N, D: Device> {
     pub(super) served: Option<Served>,
     pub(super) infer: Placed,
     /// The state of the sequence cache; empty if `INFER` has no cache.
-    pub(super) kept: Kept,
+    pub(super) kept: CacheState,
     /// The number format in which the device runs it.
     pub(super) precision: Precision,
     pub(super) states: States,
@@ -110,7 +110,7 @@ impl<N: Network, D: Device> Net<N, D> {
             let (batch, precision) = (N::EVALUATION.batch, N::EVALUATION.precision);
             served = Some(Served { placed: infer.covering(one_step, batch, precision)?, batch });
         }
-        let kept = Kept::new(cached.as_ref(), &infer.program);
+        let kept = CacheState::new(cached.as_ref(), &infer.program);
         let (aimed, batch) = (N::EVALUATION.precision, N::EVALUATION.samples());
         let precision = device.precision(aimed);
         if precision != aimed {
@@ -327,7 +327,7 @@ impl<N: Network, D: Device> Net<N, D> {
         let mut sum = 0.0;
         for part in 0..parts {
             let mut write = |class, index, elements, put: &Put<'_>| {
-                let part = Part { number: part, of: parts, elements, put };
+                let part = HostPart { number: part, of: parts, elements, put };
                 let offset = encoded(train, (class, index), precision, part, buffer)?;
                 runner.write(offset, buffer)
             };

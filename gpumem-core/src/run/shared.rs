@@ -6,9 +6,9 @@ use crate::memory::budget::Line;
 use crate::memory::place::{Placed, place, share, share_lasting};
 use crate::network::{Network, Serve};
 use crate::run::device::{Device, Runner, Served};
+use crate::run::host_copies::{Outputs, give};
 use crate::run::net::Net;
 use crate::run::tensor::Give;
-use crate::run::transfer::{Outputs, give};
 
 impl<N: Network, D: Device> Net<N, D> {
     /// Loads the training step and the forward pass of `INFER` in one arena, with one set of parameters. The pass keeps its own batch;

@@ -7,7 +7,7 @@ use crate::memory::place::{Placed, place};
 use crate::network::{NamedStep, Network, StepInfo};
 use crate::program::{Class, Tensor};
 use crate::run::device::{Device, OtherStep, Runner};
-use crate::run::divisors::Divisors;
+use crate::run::loss_denominators::Divisors;
 use crate::run::named::Kind;
 use crate::run::net::Net;
 use crate::run::states::States;

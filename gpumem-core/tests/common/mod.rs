@@ -6,8 +6,8 @@ pub mod random;
 
 use gpumem_core::graph::{Graph, Node, NodeId, Parameter, RowId, Source, Type};
 use gpumem_core::layers::arguments::Argument;
-use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::mistake::Mistake;
+use gpumem_core::layers::recovery::Guess;
 use gpumem_core::layers::{Built, Entry, Steps, Tie, Use, Written};
 use gpumem_core::lower::{Options, Term, Training, tables};
 use gpumem_core::memory::Compiled;

@@ -1,7 +1,7 @@
 //! Layers as users declare them: formulas, and one with functions of its own on both backends.
 
 use gpumem_core::graph::{Graph, NodeId, RowId};
-use gpumem_core::layers::own::{Own, OwnParameter};
+use gpumem_core::layers::declared::{Own, OwnParameter};
 use gpumem_core::layers::{Built, Use};
 use gpumem_core::operation::{Backward, CpuFunctions, CudaFile, Forward, Functions, Operations};
 use gpumem_core::program::formula::{BinaryOperator, Formula, Term, TermId, UnaryOperator};

@@ -11,16 +11,16 @@
 
 pub mod attention;
 pub mod convolution;
+pub mod host_copy;
 pub mod launch;
-pub mod passage;
 pub mod product;
 pub mod recurrence;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
+pub use host_copy::Passage;
 pub(crate) use launch::TOGETHER;
 pub use launch::{Argument, Kernel, Launch, SOURCES, place, second_half, type_name};
-pub use passage::Passage;
 pub use product::Product;
 pub use recurrence::Recurrence;
 

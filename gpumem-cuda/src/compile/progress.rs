@@ -1,6 +1,6 @@
 //! A progress line on the terminal while kernels are compiled, which takes seconds the first time.
 
-use crate::notice::is_quiet;
+use crate::warning::is_quiet;
 use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -98,9 +98,9 @@ mod tests {
     use std::sync::Arc;
 
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct Captured(Arc<Mutex<Vec<u8>>>);
 
-    impl Write for Kept {
+    impl Write for Captured {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
             self.0.lock().unwrap().extend_from_slice(bytes);
             Ok(bytes.len())
@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    impl Kept {
+    impl Captured {
         fn text(&self) -> String {
             String::from_utf8(self.0.lock().unwrap().clone()).unwrap()
         }
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_terminal_counts_in_place() {
-        let kept = Kept::default();
+        let kept = Captured::default();
         let progress = Progress::on("NVIDIA H200", Box::new(kept.clone()), true);
         progress.begin(57, 90);
         progress.step();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_file_gets_one_line_at_the_beginning_and_one_at_the_end() {
-        let kept = Kept::default();
+        let kept = Captured::default();
         let progress = Progress::on("NVIDIA H200", Box::new(kept.clone()), false);
         progress.begin(1, 90);
         progress.step();

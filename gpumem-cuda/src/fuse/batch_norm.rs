@@ -2,10 +2,10 @@
 
 use super::sum::added;
 use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
-use crate::operations::batch_norm::{
+use crate::operations::elementwise::pointwise::Rectifier;
+use crate::operations::norm::batch_norm::{
     Drop, Dropped, Incoming, Tail, backward_through, follower, forward_with, may_drop, statistics_first, sums_first,
 };
-use crate::operations::pointwise::Rectifier;
 use crate::operations::{Context, Setting, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

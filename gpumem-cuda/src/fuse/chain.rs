@@ -2,7 +2,7 @@
 
 use super::{Can, Fused, calls, dies_by, forward_at, overlap, special};
 use crate::calls::Launch;
-use crate::operations::chain::Chain;
+use crate::operations::elementwise::chain::Chain;
 use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

@@ -3,8 +3,8 @@
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at, products};
 use crate::calls::product::Product;
 use crate::calls::{Call, Convolution};
-use crate::operations::convolution::library::forward;
-use crate::operations::convolution::product;
+use crate::operations::conv::convolution::library::forward;
+use crate::operations::conv::convolution::product;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;

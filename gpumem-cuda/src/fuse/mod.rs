@@ -5,22 +5,22 @@
 
 mod batch_norm;
 mod chain;
+mod conv_norm;
 mod convolutions;
-mod join;
-mod normalized;
 mod products;
 mod rectifier;
+mod reorder;
 mod sum;
 mod updates;
 
 use crate::calls::{Call, Launch};
-use crate::operations::pointwise::Rectifier;
+use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::{Setting, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
-pub(crate) use join::joined;
+pub(crate) use reorder::joined;
 
 /// A function that returns true if a library has an algorithm for a call.
 pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
@@ -39,14 +39,14 @@ const PATTERNS: &[Pattern] = &[
     products::with_bias_gradient,
     convolutions::with_relu,
     convolutions::alone,
-    normalized::added,
-    normalized::backward_with_input,
+    conv_norm::added,
+    conv_norm::backward_with_input,
     batch_norm::renormalised,
     batch_norm::forward,
     batch_norm::backward_of_dropout,
     batch_norm::backward,
     batch_norm::backward_of_sum,
-    normalized::backward_of_sum,
+    conv_norm::backward_of_sum,
     rectifier::convolution,
     rectifier::maxima,
     rectifier::maxima_backward,

@@ -4,7 +4,7 @@ use super::sum::added;
 use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
 use crate::calls::Call;
 use crate::calls::product::{Auxiliary, Epilogue, Product};
-use crate::operations::product::library::{forward, input_gradient, weight_gradient};
+use crate::operations::matmul::linear::library::{forward, input_gradient, weight_gradient};
 use crate::operations::{Context, Setting, calls};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;

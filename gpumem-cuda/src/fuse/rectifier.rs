@@ -1,8 +1,9 @@
 //! Fusion of a rectifier with gpumem's own kernel before it: a convolution, or max pooling.
 
 use super::{Fused, HandedOn, are_apart, calls, forward_at, rectified};
-use crate::operations::convolution::forward_to;
-use crate::operations::{Context, Setting, max_pool};
+use crate::operations::conv::convolution::forward_to;
+use crate::operations::conv::max_pool;
+use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Op;
 

@@ -1,8 +1,8 @@
 //! Fusion of a sum with the operation after it: a rectifier, or the normalisation of its rows.
 
 use super::{Fused, are_apart, calls, ends, forward_at, rectified};
-use crate::operations::normalize::forward_of;
-use crate::operations::sum::add_and_rectify;
+use crate::operations::elementwise::sum::add_and_rectify;
+use crate::operations::norm::row_norm::forward_of;
 use crate::operations::{Context, Setting};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;

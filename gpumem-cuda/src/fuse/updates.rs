@@ -4,7 +4,9 @@
 //! norm.
 
 use super::{Fused, calls, is_apart_from_earlier};
-use crate::operations::{Setting, average, norm, optimizer, statistics};
+use crate::operations::norm::statistics;
+use crate::operations::optimizer::{average, gradient_norm};
+use crate::operations::{Setting, optimizer};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Action;
 
@@ -35,6 +37,6 @@ pub(super) fn averages(placed: &Placed, first: usize, setting: Setting) -> Fused
 }
 
 pub(super) fn squares(placed: &Placed, first: usize, setting: Setting) -> Fused {
-    let found = norm::all_squares(placed, first, setting)?;
+    let found = gradient_norm::all_squares(placed, first, setting)?;
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }

@@ -10,14 +10,14 @@
 //! | `plans`, `race`, `owned` | shared by both: calls prepared once for a program, autotuning, and types that own what a library makes |
 
 #[macro_use]
-mod owned;
+mod handle;
 
+mod autotune;
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 pub(crate) mod driver;
 mod find;
 pub(crate) mod nvml;
 pub(crate) mod nvrtc;
-pub(crate) mod plans;
+pub(crate) mod plan_cache;
 pub mod preflight;
-mod race;

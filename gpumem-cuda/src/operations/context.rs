@@ -2,7 +2,7 @@
 
 use crate::calls::{Argument, Kernel, type_name};
 use gpumem_core::error::Error;
-use gpumem_core::memory::order::channels_last;
+use gpumem_core::memory::layout::channels_last::channels_last;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Operation, Slot, Strides, Tensor, TensorId};
@@ -84,7 +84,7 @@ impl Context<'_> {
         Some(pitch).filter(|&pitch| pitch > 0)
     }
 
-    /// Adds the strides of maps to a kernel, if they are not all dense: see `kernels/layout.cuh`.
+    /// Adds the strides of maps to a kernel, if they are not all dense: see `kernels/common/layout.cuh`.
     ///
     /// # Errors
     /// [`Error::Unsupported`] if a map that is not dense has another shape than that of the operation.

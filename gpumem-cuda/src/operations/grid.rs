@@ -50,7 +50,7 @@ pub(super) fn planes(
     Ok((if dense { kernel } else { kernel.with("CHANNELS", channels) }, pack))
 }
 
-/// Returns the packs of 16 bytes in `count` elements: the threads of a kernel that includes `piece.cuh`.
+/// Returns the packs of 16 bytes in `count` elements: the threads of a kernel that includes `vector16.cuh`.
 pub(super) fn pieces(context: &Context<'_>, count: u64) -> u64 {
     count.div_ceil(16 / Role::Activation.bytes(context.setting.precision))
 }
@@ -63,7 +63,7 @@ pub(super) fn threads(items: u64) -> u32 {
 /// Blocks that keep the largest cards busy: four on each of 132 multiprocessors.
 pub(super) const BLOCKS: u64 = 528;
 
-/// Sums of parts that a block of 256 threads adds up: `SUMS_OF_BLOCK` of `parts.cuh`.
+/// Sums of parts that a block of 256 threads adds up: `SUMS_OF_BLOCK` of `partial_sums.cuh`.
 pub(super) const SUMS_OF_BLOCK: u64 = 32;
 
 /// Returns the number of parts to split `items` items into, so that about [`BLOCKS`] blocks run. Each part needs `blocks` blocks. There are at most

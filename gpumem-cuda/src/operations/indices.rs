@@ -1,4 +1,4 @@
-//! Indices made of indices: `kernels/padded_positions.cu`, `kernels/segment_positions.cu`, `kernels/arg_max.cu` and `kernels/as_strided.cu`.
+//! Indices made of indices: `kernels/attention/padded_positions.cu`, `kernels/attention/segment_positions.cu`, `kernels/movement/arg_max.cu` and `kernels/movement/as_strided.cu`.
 
 use super::context::Context;
 use crate::calls::{Kernel, Launch};

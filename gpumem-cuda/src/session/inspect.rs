@@ -1,8 +1,8 @@
 //! A training step call by call, with a look at each result, to find the first number that is not finite.
 
 use super::{Session, bind, untrained};
-use crate::launches::written_tensors;
-use crate::steps::Step;
+use crate::program_calls::Step;
+use crate::traffic::written_tensors;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
 use gpumem_core::program::{Part, TensorId};

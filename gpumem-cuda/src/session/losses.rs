@@ -9,7 +9,7 @@ use gpumem_core::error::Error;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// Words of the ring, as in `kernels/loss.cu`: the steps that may be enqueued before the loss of the first has arrived.
+/// Words of the ring, as in `kernels/loss/loss.cu`: the steps that may be enqueued before the loss of the first has arrived.
 const WORDS: u64 = 8;
 
 /// Reads of a word before the driver is asked if the step is still running.
@@ -29,7 +29,7 @@ pub(super) enum Losses {
 
 /// The way in which a program's loss reaches the host.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum LossTransfer {
     /// Written into the ring, whose address on the card this is.
     Ring(CUdeviceptr),
     /// Copied from the arena.
@@ -38,11 +38,11 @@ pub(super) enum Way {
 
 impl Losses {
     /// Returns the way in which the loss of a half's program reaches the host.
-    pub(super) fn way(&self, half: usize) -> Result<Way, Error> {
+    pub(super) fn way(&self, half: usize) -> Result<LossTransfer, Error> {
         match self {
-            Losses::Ring(ring) => Ok(Way::Ring(ring.words.address)),
+            Losses::Ring(ring) => Ok(LossTransfer::Ring(ring.words.address)),
             Losses::Copied(Copied { words, from, stream }) => {
-                Ok(Way::Copy(LossCopy::new(*from, words[half % 2], stream)?))
+                Ok(LossTransfer::Copy(LossCopy::new(*from, words[half % 2], stream)?))
             }
         }
     }

@@ -1,16 +1,16 @@
 //! Measurement of a training step: the time and the algorithm of each launch. Training itself calls none of these functions.
 
 use super::arena::{Arena, Pinned};
-use super::feeding::Feeding;
-use super::prepared::Prepared;
+use super::graph::Prepared;
+use super::inputs::Feeding;
 use super::programs::Calls;
 use super::{Session, bind};
 use crate::error::failure;
-use crate::launches::{Counted, counted};
 use crate::libraries::driver::elapsed_us;
 use crate::operations::Setting;
 use crate::profile::{Launched, Profile, Program};
-use crate::steps::Step;
+use crate::program_calls::Step;
+use crate::traffic::{Counted, counted};
 use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::error::Error;

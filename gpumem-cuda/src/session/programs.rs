@@ -1,14 +1,14 @@
 //! The calls of all programs of a network, and their kernels on the card.
 
 use super::arena::Arena;
+use super::graph::{Libraries, possible_steps};
 use super::modules::Modules;
-use super::prepared::{Libraries, possible_steps};
 use crate::calls::{Call, Kernel, Launch};
 use crate::card::Card;
 use crate::error::failure;
-use crate::measured::{Meter, Stage};
+use crate::memory_log::{Meter, Stage};
 use crate::operations::Setting;
-use crate::steps::Step;
+use crate::program_calls::Step;
 use cudarc::driver::result::occupancy;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;

@@ -99,10 +99,10 @@ fn averages_have_their_parameters() {
     for operation in changed.program.operations.iter_mut().filter(|it| it.action == Action::Average) {
         operation.writes.retain(|operand| operand.slot != Slot::Average);
     }
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("an average lacks a tensor")));
     let mut changed = placed;
     changed.program.descent.ema = None;
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("a program without moving averages computes some")));
 }

@@ -12,7 +12,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
 use gpumem_core::{Half, Precision};
-use gpumem_cuda::steps::Step;
+use gpumem_cuda::program_calls::Step;
 use gpumem_cuda::{Call, Launch};
 
 pub fn placed(batch: u64, precision: Precision, build: impl Fn(&mut Graph) -> NodeId) -> Placed {

@@ -12,7 +12,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::{Action, Op, Program};
 use gpumem_cuda::Kernel;
-use gpumem_cuda::steps::Step;
+use gpumem_cuda::program_calls::Step;
 use std::collections::BTreeSet;
 
 /// All maps channels last. Of the ways of `arrange`, those from 3 on mix the orders.

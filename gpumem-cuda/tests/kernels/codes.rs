@@ -11,7 +11,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
-use gpumem_core::number::dynamic::DynamicMap;
+use gpumem_core::number::dynamic_8bit::DynamicMap;
 use gpumem_core::program::{Action, Class, Layout, Program, StateWord, Tensor};
 use gpumem_core::train::optim::{Adam, AdamW8bit, Group, Optimizer, Sgd};
 use gpumem_core::{Half, Precision, Role, Update};
@@ -266,7 +266,7 @@ fn states_of_another_optimizer_are_refused() {
         let what = "states of 8 bits for another optimizer; name the optimizer in `TRAIN`".into();
         let refused = Error::Unsupported { device: "CUDA", what };
         let setting = crate::optimizers::setting_of(1, other);
-        assert_eq!(gpumem_cuda::steps::steps(&placed, setting).err(), Some(refused));
+        assert_eq!(gpumem_cuda::program_calls::steps(&placed, setting).err(), Some(refused));
     }
 }
 

@@ -15,7 +15,7 @@ use gpumem_cuda::Call;
 use gpumem_cuda::convolution::{Convolution, Pass};
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::product::{Element, Scratch};
-use gpumem_cuda::steps::{Step, steps, steps_where};
+use gpumem_cuda::program_calls::{Step, steps, steps_where};
 
 fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {

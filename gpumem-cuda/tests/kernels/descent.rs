@@ -136,7 +136,7 @@ fn squares_of_many_gradients() {
         let training = descending(training(&[Term::DOT], optimizer, Update::Separate), NORM, Schedule::PLAIN);
         let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
         let steps = steps_of(&placed, 2, Precision::F32, optimizer);
-        let is_of_squares = |step: &&gpumem_cuda::steps::Step| {
+        let is_of_squares = |step: &&gpumem_cuda::program_calls::Step| {
             matches!(placed.program.operations[step.first].action, Action::Squares(_))
         };
         let found: Vec<(usize, &str)> = steps
@@ -199,11 +199,11 @@ fn what_updates_need_is_there() {
     let setting = super::optimizers::setting_of(1, optimizer);
     let mut changed = placed.clone();
     changed.program.operations.retain(|operation| !matches!(operation.action, Action::Loss(_)));
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("an update without a loss, which prepares it")));
     let mut changed = placed.clone();
     changed.program.descent.clip = None;
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("a program that needs no norm of gradients computes it")));
     let mut changed = placed.clone();
     for operation in &mut changed.program.operations {
@@ -211,6 +211,6 @@ fn what_updates_need_is_there() {
             *first += 1;
         }
     }
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("the squares of a gradient have less memory than they need")));
 }

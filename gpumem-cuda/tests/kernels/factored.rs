@@ -72,7 +72,8 @@ fn rows_and_columns_are_launched_together() {
     let training = training(&[Term::MSE], optimizer, Update::Separate);
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
     let steps = steps_of(&placed, 2, Precision::F32, optimizer);
-    let is_update = |step: &&gpumem_cuda::steps::Step| placed.program.operations[step.first].action == Action::Update;
+    let is_update =
+        |step: &&gpumem_cuda::program_calls::Step| placed.program.operations[step.first].action == Action::Update;
     let updates: Vec<_> = steps.iter().filter(is_update).collect();
     let [step] = &updates[..] else { panic!("{updates:?}") };
     // Eleven parameters, and the end of the step.
@@ -99,7 +100,7 @@ fn bytes_are_those_of_all_parameters() {
     let optimizer = Optimizer::Adafactor(FACTORED);
     let training = training(&[Term::MSE], optimizer, Update::Separate);
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
-    let counted = gpumem_cuda::launches::launches(&placed, setting_of(1, optimizer)).unwrap();
+    let counted = gpumem_cuda::traffic::launches(&placed, setting_of(1, optimizer)).unwrap();
     let updates = counted.iter().filter_map(|launch| match &launch.call {
         Call::Kernel(kernel) if kernel.kernel.file == "factored.cu" => Some(launch.bytes() / 4),
         _ => None,
@@ -122,11 +123,11 @@ fn states_of_another_optimizer_are_refused() {
             let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
             let what = "another optimizer than that of the network; name the optimizer in `TRAIN`".into();
             let refused = Error::Unsupported { device: "CUDA", what };
-            assert_eq!(gpumem_cuda::steps::steps(&placed, setting_of(1, other)).err(), Some(refused));
+            assert_eq!(gpumem_cuda::program_calls::steps(&placed, setting_of(1, other)).err(), Some(refused));
         }
     }
     let placed = compile(&lower(&graph, &[output], &Options::default()).unwrap(), 1);
-    assert!(gpumem_cuda::steps::steps(&placed, setting_of(1, adafactor)).is_ok());
+    assert!(gpumem_cuda::program_calls::steps(&placed, setting_of(1, adafactor)).is_ok());
 }
 
 /// Scratch memory that is too small is found before anything runs.
@@ -140,7 +141,7 @@ fn too_little_scratch_memory_is_an_error() {
     let update = placed.program.operations.iter().find(is_update).unwrap();
     let memory = update.written(Slot::Workspace).unwrap() as usize;
     placed.program.tensors[memory].shape = gpumem_core::shape::Shape::new(&[100]);
-    let found = gpumem_cuda::steps::steps(&placed, setting_of(1, optimizer));
+    let found = gpumem_cuda::program_calls::steps(&placed, setting_of(1, optimizer));
     assert_eq!(found.err(), Some(Error::Damaged("updates have less scratch memory than they need")));
 }
 

@@ -165,7 +165,7 @@ fn statistics_are_two_launches() {
     let training = guarded(ADAMW, None, false, 1);
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
     let steps = steps_of(&placed, 3, Precision::F32, ADAMW);
-    let entry = |step: &gpumem_cuda::steps::Step| match &step.calls[..] {
+    let entry = |step: &gpumem_cuda::program_calls::Step| match &step.calls[..] {
         [Call::Kernel(launch)] => (step.count, launch.kernel.entry),
         other => panic!("{other:?}"),
     };
@@ -205,7 +205,7 @@ fn statistics_have_a_place_in_their_copy() {
             *first += 256;
         }
     }
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("running statistics are copied to less memory than they need")));
     let mut changed = placed;
     for operation in &mut changed.program.operations {
@@ -213,6 +213,6 @@ fn statistics_have_a_place_in_their_copy() {
             operation.writes.retain(|operand| operand.slot != Slot::Saved(0));
         }
     }
-    let found = gpumem_cuda::steps::steps(&changed, setting).err();
+    let found = gpumem_cuda::program_calls::steps(&changed, setting).err();
     assert_eq!(found, Some(Error::Damaged("a copy of running statistics lacks a tensor")));
 }

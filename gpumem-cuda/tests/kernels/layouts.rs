@@ -11,7 +11,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Layout, Op, Order, Program, Slot};
 use gpumem_cuda::operations::{Context, Setting, calls};
-use gpumem_cuda::steps::steps;
+use gpumem_cuda::program_calls::steps;
 use std::ops::Range;
 use std::slice;
 

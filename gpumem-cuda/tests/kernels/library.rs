@@ -14,7 +14,7 @@ use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::product::{Auxiliary, Element, Epilogue, Factor, Product, Scratch};
-use gpumem_cuda::steps::{Step, steps};
+use gpumem_cuda::program_calls::{Step, steps};
 use gpumem_cuda::{Argument, Call};
 use std::ops::Range;
 

@@ -127,6 +127,6 @@ fn too_little_scratch_memory_is_an_error() {
     let elements = 2 * 70 * 245 + 2 * 70 * 70 + 17 + 1;
     assert_eq!(placed.program.tensors[memory].shape, Shape::new(&[elements]));
     placed.program.tensors[memory].shape = Shape::new(&[100]);
-    let found = gpumem_cuda::steps::steps(&placed, setting_of(1, optimizer));
+    let found = gpumem_cuda::program_calls::steps(&placed, setting_of(1, optimizer));
     assert_eq!(found.err(), Some(Error::Damaged("an update has less scratch memory than it needs")));
 }

@@ -11,7 +11,7 @@ use gpumem_core::program::{Action, Class, Leg, Program, StateWord, TensorId};
 use gpumem_core::train::optim::{AdamW, Group, Lion, Optimizer, RmsProp, Sgd};
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_core::{Half, Precision, Update};
-use gpumem_cuda::steps::Step;
+use gpumem_cuda::program_calls::Step;
 
 const BATCH: u64 = 3;
 

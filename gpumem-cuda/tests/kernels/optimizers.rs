@@ -497,7 +497,7 @@ fn launches_take_so_many_parameters() {
         let placed = gpumem_core::memory::place::place(&plan(&program, 2, precision)).unwrap();
         let steps = steps_of(&placed, 2, precision, optimizer);
         let is_update =
-            |step: &&gpumem_cuda::steps::Step| placed.program.operations[step.first].action == Action::Update;
+            |step: &&gpumem_cuda::program_calls::Step| placed.program.operations[step.first].action == Action::Update;
         let found: Vec<(usize, &str)> = steps
             .iter()
             .filter(is_update)
@@ -542,7 +542,7 @@ fn an_update_without_the_loss_that_prepares_it_is_refused() {
         let mut placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 1);
         placed.program.operations.retain(|operation| !matches!(operation.action, Action::Loss(_)));
         let setting = setting_of(1, optimizer);
-        let found = gpumem_cuda::steps::steps(&placed, setting);
+        let found = gpumem_cuda::program_calls::steps(&placed, setting);
         let missing = Error::Damaged("an update without a loss, which prepares it");
         assert_eq!(found.err(), is_refused.then_some(missing), "{optimizer:?}");
     }

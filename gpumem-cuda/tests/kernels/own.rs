@@ -10,7 +10,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::operation::{Functions, Operations};
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::operations::Setting;
-use gpumem_cuda::steps::steps;
+use gpumem_cuda::program_calls::steps;
 
 /// Every operator, and derivatives of the input, of the output and of neither, in place and not, written and added.
 fn formulas(graph: &mut Graph) -> NodeId {

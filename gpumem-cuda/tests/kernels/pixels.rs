@@ -10,10 +10,10 @@ use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::Slot;
-use gpumem_cuda::launches::launches;
 use gpumem_cuda::operations::Setting;
 use gpumem_cuda::product::{Batch, Element, Epilogue, Factor, Product, Scratch};
-use gpumem_cuda::steps::{Step, steps, steps_where};
+use gpumem_cuda::program_calls::{Step, steps, steps_where};
+use gpumem_cuda::traffic::launches;
 use gpumem_cuda::{Argument, Call};
 
 fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {

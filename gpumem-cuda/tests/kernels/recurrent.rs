@@ -10,7 +10,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::{Slot, TensorId};
 use gpumem_cuda::Call;
 use gpumem_cuda::launch::{place, second_half};
-use gpumem_cuda::steps::steps_where;
+use gpumem_cuda::program_calls::steps_where;
 
 /// A chain of layers on a sequence.
 fn along(dims: [u64; 2], layers: &str) -> impl Fn(&mut Graph) -> NodeId + '_ {

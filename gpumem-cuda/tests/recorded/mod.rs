@@ -5,9 +5,9 @@ use gpumem_core::error::Error;
 use gpumem_core::report::roofline::Rates;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::Pass;
-use gpumem_cuda::launches::Counted;
 use gpumem_cuda::preflight::Versions;
 use gpumem_cuda::profile::{CardFacts, Launched, NanProduct, Profile, Program};
+use gpumem_cuda::traffic::Counted;
 use serde_json::{Map, Value, json};
 
 /// The card with what its libraries say of it, and their versions.

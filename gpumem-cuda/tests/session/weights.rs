@@ -66,7 +66,7 @@ fn updates_are_made_together_in_any_order() {
     let steps = |job: &Job| {
         let placed = job.train.as_ref().unwrap();
         let steps = Products::Own.steps(placed, BATCH, (job.precision, CAPABILITY), job.optimizer);
-        let of_updates = |step: &&gpumem_cuda::steps::Step| {
+        let of_updates = |step: &&gpumem_cuda::program_calls::Step| {
             placed.program.operations[step.first].action == gpumem_core::program::Action::Update
         };
         steps.iter().filter(of_updates).map(|step| step.count).collect::<Vec<usize>>()
@@ -252,7 +252,7 @@ fn averages_lie_as_their_weights() {
     let plain = job_training(&[16, 5, 5], layers, optimizer, Precision::F32, (training, None));
     let mut turned = plain.clone();
     let train = turned.train.as_mut().unwrap();
-    gpumem_core::memory::order::channels_last(&mut [train, &mut turned.infer]);
+    gpumem_core::memory::layout::channels_last::channels_last(&mut [train, &mut turned.infer]);
     let averages = |job: &Job| -> Vec<usize> {
         let tensors = &job.train.as_ref().unwrap().program.tensors;
         (0..tensors.len()).filter(|&id| tensors[id].class == Class::Average).collect()

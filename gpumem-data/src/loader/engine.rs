@@ -1,6 +1,6 @@
 //! Worker threads, which fill batches.
 
-use super::order::{Division, Order};
+use super::order::{Division, EpochOrder};
 use crate::batch::{Batched, Pool, Position, Tensors};
 use crate::dataset::Dataset;
 use crate::draw::Draw;
@@ -117,7 +117,7 @@ impl<I: Batched, T: Batched> Engine<I, T> {
     }
 
     /// Requests a batch from the workers.
-    pub fn ask(&mut self, order: &Order, division: &Division, wanted: Wanted) {
+    pub fn ask(&mut self, order: &EpochOrder, division: &Division, wanted: Wanted) {
         let mut indices = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(division.batch));
         order.indices(division, wanted.first, &mut indices);
         let tensors = self.pool.take().unwrap_or_else(Tensors::zeros);

@@ -1,14 +1,14 @@
 //! One epoch, as an iterator over its batches.
 
 use super::engine::{Engine, Wanted};
-use super::order::{Division, Order};
+use super::order::{Division, EpochOrder};
 use crate::batch::{Batch, Batched, Position};
 use crate::error::{Error, Result};
 use std::iter::FusedIterator;
 use std::time::{Duration, Instant};
 
 /// A run of an epoch, from a position to its end, with the next batches to request and to return.
-pub(super) struct Run {
+pub(super) struct EpochRun {
     division: Division,
     epoch: u64,
     /// Samples of the epoch that were returned before this run.
@@ -19,24 +19,24 @@ pub(super) struct Run {
     given: usize,
 }
 
-impl Run {
+impl EpochRun {
     /// Begins a run at `position`, and requests its first batches.
     pub fn new<I: Batched, T: Batched>(
         engine: &mut Engine<I, T>,
-        order: &Order,
+        order: &EpochOrder,
         division: Division,
         position: Position,
-    ) -> Run {
+    ) -> EpochRun {
         engine.begin();
         let (epoch, before) = (position.epoch, position.sample as usize);
         let batches = division.batches(before);
-        let mut run = Run { division, epoch, before, batches, asked: 0, given: 0 };
+        let mut run = EpochRun { division, epoch, before, batches, asked: 0, given: 0 };
         run.ask(engine, order);
         run
     }
 
     /// Requests as many batches as may be in flight.
-    fn ask<I: Batched, T: Batched>(&mut self, engine: &mut Engine<I, T>, order: &Order) {
+    fn ask<I: Batched, T: Batched>(&mut self, engine: &mut Engine<I, T>, order: &EpochOrder) {
         while self.asked < self.batches && engine.has_room(self.asked - self.given) {
             let number = self.asked;
             let first = self.before + number * self.division.batch;
@@ -54,7 +54,7 @@ impl Run {
     pub fn next<I: Batched, T: Batched>(
         &mut self,
         engine: &mut Engine<I, T>,
-        order: &Order,
+        order: &EpochOrder,
         waited: &mut Duration,
     ) -> Option<Result<Batch<I, T>>> {
         if self.given == self.batches {
@@ -102,21 +102,21 @@ impl Run {
 /// The first error is the last item. If the epoch is dropped before its end, the loader's next one continues there.
 pub struct Epoch<'l, I: Batched, T: Batched> {
     engine: &'l mut Engine<I, T>,
-    order: &'l Order,
+    order: &'l EpochOrder,
     position: &'l mut Position,
     /// The loader's waiting time over all epochs.
     total_waited: &'l mut Duration,
     waited: Duration,
-    run: Run,
+    run: EpochRun,
 }
 
 impl<'l, I: Batched, T: Batched> Epoch<'l, I, T> {
     pub(super) fn new(
         engine: &'l mut Engine<I, T>,
-        order: &'l Order,
+        order: &'l EpochOrder,
         position: &'l mut Position,
         total_waited: &'l mut Duration,
-        run: Run,
+        run: EpochRun,
     ) -> Self {
         Epoch { engine, order, position, total_waited, waited: Duration::ZERO, run }
     }

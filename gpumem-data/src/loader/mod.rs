@@ -10,9 +10,9 @@ use crate::batch::{Batch, Batched, Position};
 use crate::dataset::Dataset;
 use crate::error::{Error, ErrorKind, Result};
 use engine::Engine;
-use epoch::Run;
+use epoch::EpochRun;
 use gpumem_core::network::Network;
-use order::{Division, Order, Shard};
+use order::{Division, EpochOrder, Shard};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,11 +85,11 @@ pub struct Loader<I: Batched, T: Batched> {
     ignored: u32,
     shard: Shard,
     position: Position,
-    order: Order,
+    order: EpochOrder,
     /// `None` before the first epoch.
     engine: Option<Engine<I, T>>,
     /// The run of [`Loader::next_batch`]. `None` before the first batch of one.
-    run: Option<Run>,
+    run: Option<EpochRun>,
     waited: Duration,
     tensors: PhantomData<fn() -> (I, T)>,
 }
@@ -108,7 +108,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             ignored: IGNORED,
             shard: Shard { rank: 0, of: 1 },
             position: Position::default(),
-            order: Order::default(),
+            order: EpochOrder::default(),
             engine: None,
             run: None,
             waited: Duration::ZERO,
@@ -242,7 +242,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
     }
 
     /// Begins a run at the position, or at the next epoch if this one has no batches left. Leaves the engine to the caller.
-    fn begin(&mut self) -> Result<(Engine<I, T>, Run)> {
+    fn begin(&mut self) -> Result<(Engine<I, T>, EpochRun)> {
         let division = self.division()?;
         if self.position.sample > division.common() as u64 {
             let Position { epoch, sample } = self.position;
@@ -262,7 +262,7 @@ impl<I: Batched, T: Batched> Loader<I, T> {
             Some(engine) => engine,
             None => self.start()?,
         };
-        let run = Run::new(&mut engine, &self.order, division, self.position);
+        let run = EpochRun::new(&mut engine, &self.order, division, self.position);
         Ok((engine, run))
     }
 

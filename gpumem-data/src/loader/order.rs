@@ -47,14 +47,14 @@ impl Division {
 
 /// The order in which an epoch visits the samples.
 #[derive(Debug, Default)]
-pub(super) struct Order {
+pub(super) struct EpochOrder {
     /// The shuffled indices. Empty if the order is that of the data set.
     shuffled: Vec<usize>,
     /// The seed, epoch and number of samples of `shuffled`. `None` before the first shuffle.
     made_for: Option<(u64, u64, usize)>,
 }
 
-impl Order {
+impl EpochOrder {
     /// Shuffles for an epoch, after Fisher and Yates. Allocates in the first epoch only.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Order {
 
 #[cfg(test)]
 mod tests {
-    use super::{Division, Order, Shard};
+    use super::{Division, EpochOrder, Shard};
 
     fn division(samples: usize, batch: usize, (rank, of): (usize, usize), drops_last: bool) -> Division {
         Division { samples, batch, shard: Shard { rank, of }, drops_last }
@@ -101,7 +101,7 @@ mod tests {
     fn shards_partition_the_set_and_have_equally_many_batches() {
         for (samples, batch, of) in [(23, 4, 3), (5, 1, 2), (24, 4, 3), (2, 8, 3)] {
             for drops_last in [false, true] {
-                let mut order = Order::default();
+                let mut order = EpochOrder::default();
                 order.shuffle(3, 1, samples).unwrap();
                 let mut seen = Vec::new();
                 for rank in 0..of {
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn orders_differ_by_seed_and_epoch() {
         let order = |seed, epoch| {
-            let mut order = Order::default();
+            let mut order = EpochOrder::default();
             order.shuffle(seed, epoch, 100).unwrap();
             order.shuffled
         };

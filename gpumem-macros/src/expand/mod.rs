@@ -5,13 +5,12 @@
 //!
 //! Variables of generated code begin with `__`, because a pattern may not have the name of a constant, a static or a struct of the user.
 
-mod aimed;
+mod assumed_sizes;
+mod budget_docs;
 mod docs;
 mod editor;
 mod fallback;
-mod guesses;
 mod levels;
-mod needs;
 mod numbers;
 mod operations;
 mod plans;
@@ -20,19 +19,19 @@ mod record;
 mod remedies;
 mod steps;
 mod tables;
+mod target_cards;
 
+pub(crate) use budget_docs::documentation;
 pub(crate) use editor::links_of_blocks;
-pub(crate) use needs::documentation;
 pub(crate) use operations::operations;
 pub(crate) use plans::called_at;
 pub(crate) use record::{column, section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
-use crate::steps::function;
+use crate::settings::steps::function;
+use crate::settings::train::{Reading, is_name, literal};
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
-use crate::train::{Reading, is_name, literal};
-use aimed::{Found, Known};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
@@ -44,6 +43,7 @@ use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
+use target_cards::{Found, Known};
 
 /// The settings in the constants of a network.
 #[derive(Default)]
@@ -210,10 +210,10 @@ fn check_inputs(source: &Source, programs: &Programs) -> Result<(), LowerError> 
 }
 
 fn programs(resolved: &Resolved, readings: &Readings<'_>, mut blueprint: Blueprint) -> Result<Programs, LowerError> {
-    blueprint.settle_conv_norm(&guesses::least(readings))?;
+    blueprint.settle_conv_norm(&assumed_sizes::least(readings))?;
     let has_both = readings.train().is_some() && readings.cached().is_some();
-    let known = aimed::known(readings);
-    let (found, (training, levels, level_count, packed)) = match aimed::largest(readings, &blueprint)? {
+    let known = target_cards::known(readings);
+    let (found, (training, levels, level_count, packed)) = match target_cards::largest(readings, &blueprint)? {
         Some(Found { batch, room, fitted }) => (Some([batch, room]), between(fitted)),
         None => (None, trainings(readings, &blueprint, known.as_ref())?),
     };
@@ -249,7 +249,7 @@ fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Know
     {
         return Ok(between(fitted));
     }
-    let (batch, precision, workspaces) = guesses::nominal(readings);
+    let (batch, precision, workspaces) = assumed_sizes::nominal(readings);
     let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
@@ -283,10 +283,10 @@ fn network(
     let inputs = &*inputs_of(programs, inputs);
     let table = programs.blueprint.layers(programs.training.as_ref().unwrap_or(&programs.inference));
     let docs = docs::layer_table(&table);
-    let needs = needs::attribute(source, readings, programs);
+    let needs = budget_docs::attribute(source, readings, programs);
     let declaration = declaration(source, &docs, needs);
     let constants = constants(source, readings);
-    let structure = tables::structure(programs, &table, &guesses::Guesses::new(source, readings, programs));
+    let structure = tables::structure(programs, &table, &assumed_sizes::Guesses::new(source, readings, programs));
     let plans = plans::plans(source, readings, (programs, others));
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));

@@ -5,8 +5,8 @@
 
 use super::plans::called_at;
 use super::{Programs, generics, refusal_place};
+use crate::settings::train::{Reading, plain};
 use crate::syntax::Source;
-use crate::train::{Reading, plain};
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote};
 use syn::Expr;

@@ -2,8 +2,8 @@
 
 use super::Readings;
 use crate::resolve::{Declared, Resolved};
+use crate::settings::train::literal;
 use crate::syntax::Field;
-use crate::train::literal;
 use gpumem_core::program::op::Edge;
 use gpumem_core::shape::Shape;
 use proc_macro2::{Ident, Literal, Span, TokenStream};

@@ -1,8 +1,8 @@
 //! Writes the record of a network in the object section `.gpumem`.
 
 use super::{Programs, Readings, generics, refusal_place};
+use crate::settings::train::Reading;
 use crate::syntax::Source;
-use crate::train::Reading;
 use gpumem_core::memory::record::digest;
 use proc_macro2::{Literal, Span, TokenStream};
 use quote::{ToTokens as _, quote};

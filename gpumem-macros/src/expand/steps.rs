@@ -4,9 +4,9 @@
 
 use super::plans::{Trained, trained};
 use super::{Programs, Readings, generics, tensors, wired};
-use super::{all, guesses, numbers, tables};
+use super::{all, assumed_sizes, numbers, tables};
 use crate::resolve::Declared;
-use crate::steps::function;
+use crate::settings::steps::function;
 use crate::syntax::{Facade, Source};
 use proc_macro2::{Literal, TokenStream};
 use quote::quote;
@@ -91,7 +91,7 @@ pub(super) fn list(source: &Source, readings: &Readings<'_>, first: &TokenStream
 
 /// Returns a block that plans and checks a further step, and whose value is its compiled program.
 fn compiled(source: &Source, readings: &Readings<'_>, programs: &Programs) -> TokenStream {
-    let structure = tables::of_step(programs, &guesses::Guesses::new(source, readings, programs));
+    let structure = tables::of_step(programs, &assumed_sizes::Guesses::new(source, readings, programs));
     let Trained { only, leveled, checks, value, .. } = trained(source, readings, programs);
     let numbers::Numbers { settled, of_batch } =
         readings.train().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();

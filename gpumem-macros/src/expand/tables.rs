@@ -1,9 +1,9 @@
 //! Writes the tables and programs of a network as literals.
 
 use super::Programs;
-use super::guesses::{Guess, Guesses};
+use super::assumed_sizes::{AssumedSizes, Guesses};
 use gpumem_core::lower::{LayerLine, OwnedTables, tables};
-use gpumem_core::memory::lives::{OwnedOrder, OwnedTransients};
+use gpumem_core::memory::live_ranges::{OwnedOrder, OwnedTransients};
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -104,7 +104,7 @@ fn layers(table: &[LayerLine]) -> TokenStream {
 fn statics(
     names: &Names,
     program: &Program,
-    (guesses, packed): (&[Guess], &[PackedRanges]),
+    (guesses, packed): (&[AssumedSizes], &[PackedRanges]),
     base: Option<&Ident>,
 ) -> TokenStream {
     let Names { tables: own, program: name } = names;

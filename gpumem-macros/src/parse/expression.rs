@@ -1,7 +1,7 @@
 //! Parses elements and values.
 
+use super::foreign_syntax::{is_module, layer_called};
 use super::function::begins_with_path;
-use super::habits::{is_module, layer_called};
 use super::{Parser, brief, drain, skip_to_comma};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;

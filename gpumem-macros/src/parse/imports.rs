@@ -1,8 +1,8 @@
 //! Parses imports: Rust's `use` is passed through, `use blocks path::to::resnet;` imports a module of blocks.
 
 use super::Parser;
+use crate::cross_crate_blocks;
 use crate::syntax::{Module, Place, Use};
-use crate::travel;
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt as _;
@@ -87,7 +87,7 @@ impl Parser<'_> {
     pub(super) fn fetch(&mut self, uses: &mut [Use], fetched: &[TokenStream]) -> bool {
         let mut all = true;
         for (import, tokens) in uses.iter_mut().zip(fetched) {
-            let Some((nested, tokens)) = travel::unpack(tokens.clone()) else {
+            let Some((nested, tokens)) = cross_crate_blocks::unpack(tokens.clone()) else {
                 let message =
                     format!("the blocks of `{}` have mistakes, which are shown where they are declared", import.name);
                 self.errors.add(&import.name, message);

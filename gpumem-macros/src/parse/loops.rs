@@ -1,6 +1,6 @@
 //! Parses loops of Rust and Python, which are `repeat` here: `for i in 0..3 { .. }`, `[x; 3]`, `x for _ in range(3)`.
 
-use super::habits::stands_in;
+use super::foreign_syntax::stands_in;
 use super::{Parser, drain, skip_token};
 use crate::syntax::{Argument, Expression, Kind, Place};
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};

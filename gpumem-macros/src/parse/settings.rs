@@ -1,8 +1,8 @@
 //! Parses the fields of `TRAIN` and `INFER`, whose values are expressions of Rust.
 
 use super::{Parser, skip_to_comma};
+use crate::settings::train::text;
 use crate::syntax::{Field, Place, Settings};
-use crate::train::text;
 use gpumem_core::Loss;
 use gpumem_core::program::loss::Compares;
 use gpumem_core::train::Schedule;

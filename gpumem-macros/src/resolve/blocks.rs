@@ -8,7 +8,7 @@ use super::paths::snake_case;
 use super::types::check_distinct;
 use super::{MOST_ROWS, MOST_STEPS, too_many_elements, too_many_layers};
 use crate::errors::Errors;
-use crate::names;
+use crate::foreign_names;
 use crate::syntax::{Argument, Expression, Function, Kind, Place};
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::is_composite;
@@ -127,7 +127,7 @@ impl<'s> Resolver<'s, '_> {
             return self.value_as_layer(element, name, frame, value);
         }
         // A name of another library is not corrected to a layer, but to a name that the network declares.
-        let elsewhere = names::of_elsewhere(name);
+        let elsewhere = foreign_names::of_elsewhere(name);
         let near = self.nearest_layer(element, name, frame, elsewhere.is_some());
         let near = near.as_deref();
         let hint = match (near, &elsewhere) {

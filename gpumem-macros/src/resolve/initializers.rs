@@ -2,11 +2,11 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame, Known};
-use super::layers::{Call, Given};
+use super::layers::{Call, EvaluatedArguments};
 use crate::syntax::{Argument, Expression, Kind};
-use gpumem_core::layers::guess::Guess;
 use gpumem_core::layers::initializer::{Initial, Initializer};
 use gpumem_core::layers::mistake::At;
+use gpumem_core::layers::recovery::Guess;
 use gpumem_core::layers::{self};
 use gpumem_core::suggest::nearest;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ impl<'s> Resolver<'s, '_> {
     /// False too for a number that the layer takes itself, as `Scale(init = 0.1)`.
     pub(super) fn reads_init(
         &mut self,
-        given: &mut Given,
+        given: &mut EvaluatedArguments,
         argument: &'s Argument,
         call: &Call<'s, '_>,
         options: &[&'static str],

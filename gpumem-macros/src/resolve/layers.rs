@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// The evaluated arguments of a layer, and their places in the source.
 #[derive(Default)]
-pub(super) struct Given {
+pub(super) struct EvaluatedArguments {
     pub(super) values: Vec<layers::Written>,
     /// For each value, its index among the written arguments.
     indices: Vec<usize>,
@@ -118,7 +118,7 @@ impl<'s> Resolver<'s, '_> {
     ///
     /// Users of PyTorch read these as a sequence. It is reported only if a layer that usually follows another one comes after it: a norm, an
     /// activation, dropout or attention. A join of activations alone is meant as it is written, and so is one of layers that change shapes.
-    fn has_forgotten_list(&mut self, call: &Call<'s, '_>, given: &Given) -> bool {
+    fn has_forgotten_list(&mut self, call: &Call<'s, '_>, given: &EvaluatedArguments) -> bool {
         let branches: Vec<&Expression> = given.branches.iter().map(|&index| &call.arguments[index].value).collect();
         let is_identity = |branch: &&&Expression| matches!(&branch.kind, Kind::List(elements) if elements.is_empty());
         let layers: Vec<&Expression> = branches.iter().filter(|branch| !is_identity(branch)).copied().collect();
@@ -193,7 +193,7 @@ impl<'s> Resolver<'s, '_> {
     pub(super) fn finish(
         &mut self,
         call: &Call<'s, '_>,
-        given: &Given,
+        given: &EvaluatedArguments,
         built: Built,
         arriving: Current,
         segment: Option<&str>,
@@ -223,7 +223,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Records the parameter of a layer with `parameter = ".."`, and reports a layer that has not exactly one parameter.
-    fn check_parameter(&mut self, call: &Call<'s, '_>, given: &Given, row: RowId) {
+    fn check_parameter(&mut self, call: &Call<'s, '_>, given: &EvaluatedArguments, row: RowId) {
         // A further use of a shared layer has no parameters.
         if !given.is_parameter || self.sharing.owner().is_some() {
             return;
@@ -271,7 +271,7 @@ impl<'s> Resolver<'s, '_> {
         self.report(element.id, place, frame, &message);
     }
 
-    fn report_mistake(&mut self, call: &Call<'s, '_>, given: &Given, mistake: &Mistake) {
+    fn report_mistake(&mut self, call: &Call<'s, '_>, given: &EvaluatedArguments, mistake: &Mistake) {
         let index = match mistake.at {
             At::Layer | At::Argument(_) => None,
             At::Written(index) => given.indices.get(index),
@@ -294,8 +294,8 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Evaluates the arguments of a layer. The arguments of a join that have no name are its branches.
-    pub(super) fn given(&mut self, call: &Call<'s, '_>, options: &[&'static str], is_join: bool) -> Given {
-        let mut given = Given::default();
+    pub(super) fn given(&mut self, call: &Call<'s, '_>, options: &[&'static str], is_join: bool) -> EvaluatedArguments {
+        let mut given = EvaluatedArguments::default();
         let takes_tables = takes_tables(call.name);
         for (index, argument) in call.arguments.iter().enumerate() {
             if argument.name.as_ref().is_some_and(|name| name == "name") {

@@ -5,7 +5,6 @@ mod calls;
 pub(crate) mod check;
 mod formulas;
 pub(crate) mod frame;
-mod guesses;
 mod initializers;
 mod joined;
 mod layers;
@@ -14,6 +13,7 @@ mod modes;
 mod modules;
 mod operations;
 mod paths;
+mod recovery;
 mod sharing;
 mod steps;
 mod taps;
@@ -25,13 +25,13 @@ use frame::{Binding, Current, Frame, Known};
 use gpumem_core::graph::{Graph, NodeId, RowId};
 use gpumem_core::layers::Steps;
 use gpumem_core::layers::initializer::Initial;
-use guesses::Guesses;
 pub(crate) use layers::{BLOCK_NAME, is_block_name};
 use lora::Adapted;
 use modes::{At, Detached, Mode};
 pub(crate) use operations::with_functions;
 use paths::{Paths, Segment};
 use proc_macro2::Ident;
+use recovery::Guesses;
 use sharing::Sharing;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -148,7 +148,7 @@ struct Attempt {
 
 /// Resolves a network and checks it as a whole.
 pub(crate) fn resolve(source: &Source, errors: &mut Errors) -> Resolved {
-    let (resolved, found) = guesses::certain(|guesses| attempt(source, errors.begin(), guesses), MOST_STEPS);
+    let (resolved, found) = recovery::certain(|guesses| attempt(source, errors.begin(), guesses), MOST_STEPS);
     errors.append(found);
     resolved
 }

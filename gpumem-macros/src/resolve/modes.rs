@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use super::frame::{Current, Frame};
-use super::layers::{Call, Given};
+use super::layers::{Call, EvaluatedArguments};
 use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::graph::{NodeId, RowId, Source};
 use gpumem_core::layers::Use;
@@ -111,7 +111,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Returns how a layer with these arguments is used here.
-    pub(super) fn used(&self, given: &Given) -> Use {
+    pub(super) fn used(&self, given: &EvaluatedArguments) -> Use {
         let frozen = given.frozen || self.frozen.is_some();
         let (owner, eval) = (self.sharing.owner(), self.mode == Some(Mode::Eval));
         let (init, init_around, steps) = (given.init, self.init_around, self.around.clone());
@@ -119,7 +119,7 @@ impl<'s> Resolver<'s, '_> {
     }
 
     /// Reports a frozen layer that would still do things that layers only do in training, unless `train` asks for them.
-    pub(super) fn check_frozen(&mut self, call: &Call<'s, '_>, given: &Given, row: RowId) {
+    pub(super) fn check_frozen(&mut self, call: &Call<'s, '_>, given: &EvaluatedArguments, row: RowId) {
         let own = if given.frozen { Some(At::new(call.element, call.frame)) } else { None };
         let Some(At { id, place, frame }) = self.frozen.clone().or(own).filter(|_| self.mode.is_none()) else { return };
         let nodes = self.graph.nodes.iter().rev().take_while(|node| node.row == row);

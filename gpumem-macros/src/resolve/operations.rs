@@ -8,7 +8,7 @@ use crate::errors::Errors;
 use crate::parse::call_of_one;
 use crate::syntax::{Argument as Written, Axis, Expression, Function, Kind, Module, Operation, Place, Tensor};
 use gpumem_core::layers::arguments::{Argument, Arguments};
-use gpumem_core::layers::own::{Own, OwnParameter};
+use gpumem_core::layers::declared::{Own, OwnParameter};
 use gpumem_core::layers::{Built, Entry};
 use gpumem_core::program::Init;
 use gpumem_core::program::op::Op;

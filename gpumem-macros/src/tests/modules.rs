@@ -3,7 +3,7 @@
 use super::{assert_mistakes, forward, mistakes_with, sound};
 use crate::declare::declare;
 use crate::syntax::Facade;
-use crate::{compile, travel};
+use crate::{compile, cross_crate_blocks};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
 const RESNET: &str = "
@@ -95,7 +95,7 @@ fn a_module_hands_on_the_modules_that_it_uses() {
     let called = call_hidden(&declared("inner", "fn linear(n: usize) -> Block { [Linear(n)] }").1, call.tokens);
     let mut trees = called.into_iter();
     assert_eq!(trees.next().expect("a callback").to_string(), "[:: gpumem :: blocks]");
-    let Ok(gathered) = travel::arrive("blocks", trees.collect()) else { panic!("paths are left") };
+    let Ok(gathered) = cross_crate_blocks::arrive("blocks", trees.collect()) else { panic!("paths are left") };
     let inside = crate::declare::arrived(gathered.tokens, &gathered.modules);
     let handed: Vec<TokenTree> = call_hidden(&inside, "network".parse().expect("a name")).into_iter().collect();
     let text = forward("Features<2>", "Features<3>", "[out(3)]", "use blocks outer;");
@@ -344,7 +344,7 @@ fn what_is_no_path_is_not_fetched() {
         ("{ }", false),
     ] {
         let tokens: TokenStream = format!("@ {{ {paths} }} {{ fn f() -> Block {{ [Relu] }} }}").parse().unwrap();
-        assert_eq!(travel::arrive("blocks", tokens).is_err(), is_path, "{paths}");
+        assert_eq!(cross_crate_blocks::arrive("blocks", tokens).is_err(), is_path, "{paths}");
     }
 }
 
@@ -359,15 +359,16 @@ fn invisible_groups_travel() {
     let module = declared("m", "fn wide(n: usize) -> Block { [Linear(n)] }").1;
     assert!(!holds_invisible(call.tokens.clone()), "{}", call.tokens);
     let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();
-    let Ok(gathered) = travel::arrive("network", called) else { panic!("paths are left") };
+    let Ok(gathered) = cross_crate_blocks::arrive("network", called) else { panic!("paths are left") };
     assert_eq!(gathered.tokens.to_string(), written.to_string());
     assert!(holds_invisible(gathered.tokens));
     let stray = quote::quote!(@ (1) struct @);
     let uses = crate::parse::source(written, &[], &mut crate::errors::Errors::default()).expect("a struct").module.uses;
     let call: syn::Macro =
-        syn::parse2(travel::depart(&Facade::default(), "network", &uses, &stray).expect("a use")).expect("a call");
+        syn::parse2(cross_crate_blocks::depart(&Facade::default(), "network", &uses, &stray).expect("a use"))
+            .expect("a call");
     let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();
-    let Ok(gathered) = travel::arrive("network", called) else { panic!("paths are left") };
+    let Ok(gathered) = cross_crate_blocks::arrive("network", called) else { panic!("paths are left") };
     assert_eq!(gathered.tokens.to_string(), stray.to_string());
 }
 

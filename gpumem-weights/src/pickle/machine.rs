@@ -93,14 +93,14 @@ pub(super) struct Machine<'p> {
     pub(super) refused: BTreeSet<String>,
 }
 
-type Step<T> = Result<T, String>;
+type Parsed<T> = Result<T, String>;
 
 /// The unread bytes of the pickle.
 struct Rest<'p>(&'p [u8]);
 
 impl<'p> Rest<'p> {
     /// Reads `count` bytes.
-    fn take(&mut self, count: u64) -> Step<&'p [u8]> {
+    fn take(&mut self, count: u64) -> Parsed<&'p [u8]> {
         let parts = usize::try_from(count).ok().and_then(|count| self.0.split_at_checked(count));
         let (first, rest) = parts.ok_or("it ends in the middle of a value")?;
         self.0 = rest;
@@ -108,17 +108,17 @@ impl<'p> Rest<'p> {
     }
 
     /// Reads a number of `count` bytes, at most 8, little-endian.
-    fn number(&mut self, count: u64) -> Step<u64> {
+    fn number(&mut self, count: u64) -> Parsed<u64> {
         Ok(self.take(count)?.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte)))
     }
 
     /// Reads a text of `count` bytes.
-    fn text(&mut self, count: u64) -> Step<&'p str> {
+    fn text(&mut self, count: u64) -> Parsed<&'p str> {
         std::str::from_utf8(self.take(count)?).map_err(|_| "a text is not UTF-8".into())
     }
 
     /// Reads a text that ends with its line.
-    fn line(&mut self) -> Step<&'p str> {
+    fn line(&mut self) -> Parsed<&'p str> {
         let end = self.0.iter().position(|&byte| byte == b'\n').ok_or("it ends in the middle of a name")?;
         let line = self.text(end as u64)?;
         self.take(1)?;
@@ -128,7 +128,7 @@ impl<'p> Rest<'p> {
 
 impl<'p> Machine<'p> {
     /// Reads a pickle to its end, and returns its value.
-    pub(super) fn run(&mut self, pickle: &'p [u8]) -> Step<Value<'p>> {
+    pub(super) fn run(&mut self, pickle: &'p [u8]) -> Parsed<Value<'p>> {
         let mut rest = Rest(pickle);
         loop {
             let opcode = rest.take(1)?[0];
@@ -140,7 +140,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Runs one operation.
-    fn step(&mut self, opcode: u8, rest: &mut Rest<'p>) -> Step<()> {
+    fn step(&mut self, opcode: u8, rest: &mut Rest<'p>) -> Parsed<()> {
         let value = match opcode {
             // PROTO and FRAME are not needed.
             0x80 => return rest.take(1).map(drop),
@@ -206,7 +206,7 @@ impl<'p> Machine<'p> {
         self.push(value)
     }
 
-    fn push(&mut self, value: Value<'p>) -> Step<()> {
+    fn push(&mut self, value: Value<'p>) -> Parsed<()> {
         self.values += 1;
         if self.values > MOST_VALUES {
             return Err(format!("it makes more than {MOST_VALUES} values"));
@@ -215,12 +215,12 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    fn pop(&mut self) -> Step<Value<'p>> {
+    fn pop(&mut self) -> Parsed<Value<'p>> {
         self.stack.pop().ok_or_else(|| EMPTY.into())
     }
 
     /// Pops all values above the last mark, and the mark.
-    fn since_mark(&mut self) -> Step<Vec<Value<'p>>> {
+    fn since_mark(&mut self) -> Parsed<Vec<Value<'p>>> {
         let mark = self.stack.iter().rposition(|value| *value == Value::Mark).ok_or("a mark is missing")?;
         let items = self.stack.split_off(mark + 1);
         self.stack.pop();
@@ -243,7 +243,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Stores the last value in the memo under a number.
-    fn remember(&mut self, key: u64) -> Step<()> {
+    fn remember(&mut self, key: u64) -> Parsed<()> {
         let last = *self.stack.last().ok_or(EMPTY)?;
         self.memo.insert(key, last);
         if self.memo.len() > self.values {
@@ -252,7 +252,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    fn recalled(&self, key: u64) -> Step<Value<'p>> {
+    fn recalled(&self, key: u64) -> Parsed<Value<'p>> {
         self.memo.get(&key).copied().ok_or_else(|| "it recalls a value that it has not made".into())
     }
 
@@ -271,7 +271,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Adds values above a container on the stack to it: one item, or all since the mark.
-    fn add(&mut self, opcode: u8) -> Step<()> {
+    fn add(&mut self, opcode: u8) -> Parsed<()> {
         let items = match opcode {
             b'a' => vec![self.pop()?],
             b's' => {
@@ -293,7 +293,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Returns the storage of a persistent id: `("storage", torch.FloatStorage, key, device, elements)`.
-    fn storage(&mut self, id: Value<'p>) -> Step<Value<'p>> {
+    fn storage(&mut self, id: Value<'p>) -> Parsed<Value<'p>> {
         let items = self.items(id);
         match *items {
             [
@@ -321,7 +321,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Returns the result of a call: a dict, a shape or a tensor. All other calls are refused.
-    fn called(&mut self, callee: Value<'p>, arguments: Value<'p>) -> Step<Value<'p>> {
+    fn called(&mut self, callee: Value<'p>, arguments: Value<'p>) -> Parsed<Value<'p>> {
         let first = self.items(arguments).first().copied();
         match (callee, first) {
             (Value::Refused, _) => Ok(Value::Refused),
@@ -346,7 +346,7 @@ impl<'p> Machine<'p> {
     }
 
     /// Returns the tensor of `_rebuild_tensor_v2(storage, offset, size, stride, ..)`.
-    fn tensor(&mut self, arguments: Value<'p>) -> Step<Value<'p>> {
+    fn tensor(&mut self, arguments: Value<'p>) -> Parsed<Value<'p>> {
         let (storage, offset, shape, strides) = match *self.items(arguments) {
             [Value::Storage(storage), Value::Int(offset), shape @ Value::Tuple(_), strides @ Value::Tuple(_), ..] => {
                 (storage, offset, self.numbers(shape), self.numbers(strides))
@@ -378,20 +378,20 @@ impl<'p> Machine<'p> {
 const EMPTY: &str = "it takes a value where there is none";
 
 /// Reads a text that follows its length.
-fn text<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
+fn text<'p>(rest: &mut Rest<'p>, size: u64) -> Parsed<Value<'p>> {
     let count = rest.number(size)?;
     Ok(Value::Text(rest.text(count)?))
 }
 
 /// Skips bytes, which are no part of a tensor.
-fn bytes<'p>(rest: &mut Rest<'p>, size: u64) -> Step<Value<'p>> {
+fn bytes<'p>(rest: &mut Rest<'p>, size: u64) -> Parsed<Value<'p>> {
     let count = rest.number(size)?;
     rest.take(count)?;
     Ok(Value::Other)
 }
 
 /// Reads a whole number of any length. One beyond 64 bits is no size of a tensor.
-fn long<'p>(rest: &mut Rest<'p>) -> Step<Value<'p>> {
+fn long<'p>(rest: &mut Rest<'p>) -> Parsed<Value<'p>> {
     let count = rest.number(1)?;
     let bytes = rest.take(count)?;
     if count > 8 {

@@ -7,11 +7,12 @@
 //! what it found: see [`order`]. If that does not reach the lower bound, packers are tried in the order in which they usually succeed, and the
 //! search ends as soon as one reaches it.
 
+mod address_order;
 mod bound;
-mod carried;
+mod bucket_sort;
+pub(in crate::memory) mod choose;
+mod first_gap;
 mod greedy;
-mod holes;
-mod order;
 mod repair;
 mod search;
 mod sink;
@@ -21,9 +22,9 @@ mod verify;
 use alloc::vec;
 use alloc::vec::Vec;
 
+pub use address_order::{below, order, replay};
 use bound::Peak;
-pub use carried::{below, order, replay};
-pub(crate) use order::sorted;
+pub(crate) use bucket_sort::sorted;
 
 /// The alignment of every offset and every size in an arena, in bytes.
 pub const ALIGNMENT: u64 = 256;
@@ -266,13 +267,13 @@ const fn pack_into(
         };
         i += 1;
     }
-    order::by_first(ranges, by_first, starts, begins, next);
-    order::by_last(ranges, by_last, starts, begins, next);
+    bucket_sort::by_first(ranges, by_first, starts, begins, next);
+    bucket_sort::by_last(ranges, by_last, starts, begins, next);
     let peak = match bound::peak(ranges, by_first, by_last) {
         Ok(peak) => peak,
         Err(Overflow) => return Err(Overflow),
     };
-    order::by_size(ranges, by_size, starts, begins, next);
+    bucket_sort::by_size(ranges, by_size, starts, begins, next);
     let axis = bound::compress(ranges, by_first, by_last, &peak, spans);
 
     let mut size = u64::MAX;
@@ -311,7 +312,7 @@ const fn pack_into(
                 }
                 Attempt::Greedy if count <= GREEDY_LIMIT => Some(greedy::pack(spans, by_size, trial, next)),
                 Attempt::Holes { backwards } if size - peak.bytes > peak.bytes / NEAR => {
-                    Some(holes::pack(spans, by_first, by_last, backwards, trial, starts, ends))
+                    Some(first_gap::pack(spans, by_first, by_last, backwards, trial, starts, ends))
                 }
                 _ => None,
             };
@@ -323,7 +324,7 @@ const fn pack_into(
                 offsets.copy_from_slice(trial);
             }
             if rounds > 1 {
-                order::to_front(by_size, sink::highest(spans, trial) as u32);
+                bucket_sort::to_front(by_size, sink::highest(spans, trial) as u32);
             }
             round += 1;
         }

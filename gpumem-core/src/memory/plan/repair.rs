@@ -54,7 +54,7 @@ impl Rule {
 ///
 /// Loops here are written out: a macro runs this unoptimised, where iterators take several times as long.
 pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize, rule: Rule) -> bool {
-    let mut search = Search::new(spans, offsets, top, rule);
+    let mut search = Repair::new(spans, offsets, top, rule);
     let steps = (looks / spans.len().max(1)).min(MOST_STEPS);
     for step in 1..=steps {
         let Some(tensor) = search.hardest() else { break };
@@ -72,7 +72,7 @@ pub(super) fn repair(spans: &[Span], offsets: &mut [u64], top: u64, looks: usize
     search.homeless.is_empty()
 }
 
-struct Search<'a> {
+struct Repair<'a> {
     spans: &'a [Span],
     top: u64,
     /// The tensors that have a place, by address.
@@ -91,8 +91,8 @@ struct Search<'a> {
     random: u64,
 }
 
-impl<'a> Search<'a> {
-    fn new(spans: &'a [Span], offsets: &[u64], top: u64, rule: Rule) -> Search<'a> {
+impl<'a> Repair<'a> {
+    fn new(spans: &'a [Span], offsets: &[u64], top: u64, rule: Rule) -> Repair<'a> {
         let unit = (top / PARTS).max(1);
         let area = |span: &Span| (span.bytes / unit + 1) * u64::from(span.last - span.first + 1);
         let costs: Vec<u64> = spans.iter().map(|span| area(span).isqrt() << FRACTION).collect();
@@ -109,7 +109,7 @@ impl<'a> Search<'a> {
         placed.sort_unstable_by_key(|placed| (placed.start, placed.tensor));
         let (starts, ends) = (Vec::new(), Vec::new());
         let moments = spans.iter().map(|span| span.last as usize + 1).max().unwrap_or(0);
-        Search {
+        Repair {
             spans,
             top,
             placed,
@@ -292,7 +292,7 @@ mod tests {
     fn what_settles_lies_on_what_it_lives_with() {
         let span = |bytes, first, last| Span { bytes, first, last };
         let spans = [span(256, 0, 9), span(512, 0, 4), span(256, 5, 9), span(512, 3, 6), span(0, 0, 9)];
-        let mut search = Search::new(&spans, &[256, 768, 1536, 2048, 0], 4096, Rule::FIRST);
+        let mut search = Repair::new(&spans, &[256, 768, 1536, 2048, 0], 4096, Rule::FIRST);
         search.settle();
         let placed: Vec<_> = search.placed.iter().map(|placed| (placed.tensor, placed.start, placed.end)).collect();
         assert_eq!(placed, [(0, 0, 256), (1, 256, 768), (2, 256, 512), (3, 768, 1280)]);

@@ -3,7 +3,7 @@
 use super::bound::{self, Peak};
 use super::repair::{Rule, repair};
 use super::stack::{self, Orders, Stacked};
-use super::{LiveRange, NO_SPAN, PATIENCE, Span, order, sink};
+use super::{LiveRange, NO_SPAN, PATIENCE, Span, bucket_sort, sink};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -146,9 +146,9 @@ impl Stacks {
                 words
             });
         let mut keys = vec![0; count];
-        order::by_first(ranges, &mut by_first, &mut keys, &mut head, &mut next);
-        order::by_last(ranges, &mut by_last, &mut keys, &mut head, &mut next);
-        order::by_size(ranges, &mut by_size, &mut keys, &mut head, &mut next);
+        bucket_sort::by_first(ranges, &mut by_first, &mut keys, &mut head, &mut next);
+        bucket_sort::by_last(ranges, &mut by_last, &mut keys, &mut head, &mut next);
+        bucket_sort::by_size(ranges, &mut by_size, &mut keys, &mut head, &mut next);
         let mut spans = vec![NO_SPAN; count];
         let axis = bound::compress(ranges, &by_first, &by_last, &peak, &mut spans);
         let mut nested = by_first.clone();
@@ -170,7 +170,7 @@ impl Stacks {
                     *best = size;
                     offsets.copy_from_slice(&trial);
                 }
-                order::to_front(&mut by_size, highest);
+                bucket_sort::to_front(&mut by_size, highest);
                 if round == 0 && *best > self.top {
                     bases.push(trial.clone());
                     if repair(&self.spans, &mut trial, self.top, LOOKS[0], Rule::FIRST) {

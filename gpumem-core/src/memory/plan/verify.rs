@@ -7,7 +7,7 @@
 //! Const evaluation pays for every index, so that all that is known of a tensor is read at once. If an order says which tensor is directly below
 //! another when that one begins, as for a packing that the macro carried, nothing is searched: [`follow`].
 
-use super::{LiveRange, order};
+use super::{LiveRange, bucket_sort};
 
 /// The number that stands for no tensor.
 const NONE: u32 = u32::MAX;
@@ -72,7 +72,7 @@ pub(super) const fn verify(
     match sweep(ranges, packing, guesses, None, seen) {
         Ok(is_valid) => is_valid,
         Err(OutOfOrder) => {
-            order::by_first(ranges, by_first, keys, head, next);
+            bucket_sort::by_first(ranges, by_first, keys, head, next);
             clear(seen);
             matches!(sweep(ranges, packing, guesses, Some(by_first), seen), Ok(true))
         }

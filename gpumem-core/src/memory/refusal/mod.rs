@@ -10,18 +10,18 @@ use crate::message::Message;
 use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
 
+mod alternative;
 mod environment;
-mod remedy;
-mod search;
+mod largest_batch;
+mod several_networks;
 mod target;
-mod together;
 
+pub use alternative::{Offloaded, Remedies, Remedy, Slopes, Split};
 pub use environment::{Environment, UNCHECKED};
-pub use remedy::{Offloaded, Remedies, Remedy, Slopes, Split};
+pub use several_networks::{check_together, largest, together};
 pub use target::Aim;
-pub use together::{check_together, largest, together};
 
-use search::{Search, largest_batch, largest_planned, longest_cache, precision_fits};
+use largest_batch::{Found, largest_batch, largest_planned, longest_cache, precision_fits};
 use target::{Target, Targets};
 
 /// The text of a refusal.
@@ -350,12 +350,12 @@ const fn append_alternatives<const N: usize>(
         return false;
     }
     let search = largest_batch(tables, plan, room);
-    if let Search::Fits(batch) = search {
+    if let Found::Fits(batch) = search {
         append_remedy(text, found);
         text.text("batch ").number(batch);
         found += 1;
     }
-    let is_known = N <= MANY || found > 0 || !matches!(search, Search::Unknown);
+    let is_known = N <= MANY || found > 0 || !matches!(search, Found::Unknown);
     if found == 0 && is_known {
         append_label(text, "fits with");
         // Without any memory for a network, a smaller one does not help.
@@ -372,10 +372,10 @@ const fn append_least<const N: usize>(
     text: &mut Text,
     tables: &Tables,
     plan: &Plan<N>,
-    search: Search,
+    search: Found,
     (first, room, headroom): (&Target<'_>, u64, u64),
 ) {
-    if matches!(search, Search::Fits(_) | Search::Unknown) {
+    if matches!(search, Found::Fits(_) | Found::Unknown) {
         return;
     }
     append_label(text, "no batch");
@@ -388,7 +388,7 @@ const fn append_least<const N: usize>(
         return;
     }
     match search {
-        Search::OneSample(arena) => {
+        Found::OneSample(arena) => {
             text.text("one sample alone needs ").bytes(arena).text(" beside the reserve of ").bytes(first.reserve);
         }
         _ => {

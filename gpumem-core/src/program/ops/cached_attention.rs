@@ -1,6 +1,6 @@
 use crate::number::Role;
+use crate::program::cache_entry::Kept;
 use crate::program::encoding::record;
-use crate::program::kept::Kept;
 use crate::program::op::{Edge, Gradient, Rule, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;

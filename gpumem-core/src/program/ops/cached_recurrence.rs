@@ -1,7 +1,7 @@
 use super::{Cell, Recurrence};
 use crate::number::Role;
+use crate::program::cache_entry::Kept;
 use crate::program::encoding::record;
-use crate::program::kept::Kept;
 use crate::program::op::{Edge, Gradient, Rule, Work, Workspace};
 use crate::shape::Shape;
 use alloc::vec;

@@ -1,7 +1,7 @@
 use super::SelectiveScan;
 use crate::number::Role;
+use crate::program::cache_entry::Kept;
 use crate::program::encoding::record;
-use crate::program::kept::Kept;
 use crate::program::op::{Edge, Gradient, Rule};
 use crate::shape::{Shape, product};
 use alloc::vec;

@@ -1,6 +1,6 @@
 use super::Group;
 use super::table::{Corrections, Extent, Row, State, Value};
-use crate::number::dynamic::DynamicMap;
+use crate::number::dynamic_8bit::DynamicMap;
 
 /// `AdamW8bit { lr: 1e-3 }`: [`AdamW`](super::AdamW) with one byte for each element of its two means, in place of four.
 ///

@@ -1,7 +1,7 @@
 //! Facts about optimizers: their hyperparameters with bounds, and the state tensors that they keep.
 
 use crate::message::{Message, same};
-use crate::number::{Role, dynamic};
+use crate::number::{Role, dynamic_8bit};
 use crate::shape::Shape;
 
 /// The facts about an optimizer that do not depend on the values of hyperparameters.
@@ -44,10 +44,10 @@ pub enum Extent {
     Rows,
     /// Every column of the parameter's last two axes: its shape with 1 as the last dimension but one. A vector has no such state.
     Columns,
-    /// Every element, as codes of 8 bits in one vector. For a parameter of fewer than [`LEAST`](dynamic::LEAST) elements, the state has its
+    /// Every element, as codes of 8 bits in one vector. For a parameter of fewer than [`LEAST`](dynamic_8bit::LEAST) elements, the state has its
     /// shape, in f32.
     Codes,
-    /// Every [`BLOCK`](dynamic::BLOCK) of the parameter's elements, in f32: the scale of their codes. A parameter without codes has no such
+    /// Every [`BLOCK`](dynamic_8bit::BLOCK) of the parameter's elements, in f32: the scale of their codes. A parameter without codes has no such
     /// state.
     Blocks,
     /// Every element of a parameter that is no matrix of a hidden layer. Such a matrix has no such state.
@@ -62,7 +62,7 @@ impl Extent {
     /// Returns the shape of the tensor for a parameter of this shape, and the role of its elements; `None` if there is no tensor.
     pub fn tensor(self, parameter: Shape) -> Option<(Shape, Role)> {
         let elements = parameter.elements().unwrap_or(u64::MAX);
-        let has_codes = elements >= dynamic::LEAST;
+        let has_codes = elements >= dynamic_8bit::LEAST;
         match (self, parameter.rank()) {
             (Extent::Columns, 0 | 1) => None,
             (Extent::Whole | Extent::Others, _) | (Extent::Rows, 0 | 1) => Some((parameter, Role::Moment)),
@@ -71,7 +71,7 @@ impl Extent {
             (Extent::Codes, _) if has_codes => Some((Shape::new(&[elements]), Role::Code)),
             (Extent::Codes, _) => Some((parameter, Role::WideMoment)),
             (Extent::Blocks, _) if has_codes => {
-                Some((Shape::new(&[elements.div_ceil(dynamic::BLOCK)]), Role::WideMoment))
+                Some((Shape::new(&[elements.div_ceil(dynamic_8bit::BLOCK)]), Role::WideMoment))
             }
             (Extent::Blocks, _) => None,
         }

@@ -1,6 +1,6 @@
 //! Exponential moving averages of parameters: see `gpumem_core::train::Ema`.
 
-use super::super::mask::{STATE_WORDS, step_and_seed};
+use super::super::elementwise::dropout::{STATE_WORDS, step_and_seed};
 use super::super::{Bound, kernel};
 use super::elements::PIECE;
 use crate::operands::{Operands, Source, Target};

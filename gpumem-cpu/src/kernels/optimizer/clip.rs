@@ -1,6 +1,6 @@
 //! Gradient clipping: the norm of all gradients, and the clipped gradients that an update reads.
 
-use super::super::mask::STATE_WORDS;
+use super::super::elementwise::dropout::STATE_WORDS;
 use super::super::{Bound, kernel};
 use crate::operands::Operands;
 use gpumem_core::error::Error;

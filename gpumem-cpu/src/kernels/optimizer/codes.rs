@@ -1,11 +1,11 @@
-//! Adam with 8-bit states: see `gpumem_core::number::dynamic`. One block at a time is decoded to f32, updated, and encoded again.
+//! Adam with 8-bit states: see `gpumem_core::number::dynamic_8bit`. One block at a time is decoded to f32, updated, and encoded again.
 
 use super::elements::{PIECE, Rule};
 use crate::operands::{Operands, Target, count};
 use crate::simd::{Loop, wide};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
-use gpumem_core::number::dynamic::{BLOCK, DynamicMap, scale};
+use gpumem_core::number::dynamic_8bit::{BLOCK, DynamicMap, scale};
 use gpumem_core::program::Slot;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{AdamW8bit, extent_of};
@@ -42,13 +42,13 @@ impl Codes {
         let [of_m, of_v] = self.scales.each_mut().map(|scales| scales.get().par_chunks_mut(BLOCKS));
         let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(m.zip(v)).zip(of_m.zip(of_v));
         pieces.for_each(|(((w, gradient), (m, v)), (of_m, of_v))| {
-            wide(Piece { rule, w, gradient, codes: [m, v], scales: [of_m, of_v] });
+            wide(RuleOverBlocks { rule, w, gradient, codes: [m, v], scales: [of_m, of_v] });
         });
     }
 }
 
 /// An update of the elements of whole blocks.
-struct Piece<'a, R> {
+struct RuleOverBlocks<'a, R> {
     rule: &'a R,
     w: &'a mut [f32],
     gradient: &'a [f32],
@@ -56,7 +56,7 @@ struct Piece<'a, R> {
     scales: [&'a mut [f32]; 2],
 }
 
-impl<R: Rule<2>> Loop for Piece<'_, R> {
+impl<R: Rule<2>> Loop for RuleOverBlocks<'_, R> {
     type Output = ();
 
     #[inline(always)]

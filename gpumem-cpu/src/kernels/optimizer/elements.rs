@@ -15,14 +15,14 @@ pub(super) trait Rule<const STATES: usize>: Sync {
 }
 
 /// A rule, and the elements of a piece.
-struct Piece<'a, R, const STATES: usize> {
+struct RuleOverElements<'a, R, const STATES: usize> {
     rule: &'a R,
     w: &'a mut [f32],
     gradient: &'a [f32],
     states: [&'a mut [f32]; STATES],
 }
 
-impl<R: Rule<0>> Loop for Piece<'_, R, 0> {
+impl<R: Rule<0>> Loop for RuleOverElements<'_, R, 0> {
     type Output = ();
 
     #[inline(always)]
@@ -33,7 +33,7 @@ impl<R: Rule<0>> Loop for Piece<'_, R, 0> {
     }
 }
 
-impl<R: Rule<1>> Loop for Piece<'_, R, 1> {
+impl<R: Rule<1>> Loop for RuleOverElements<'_, R, 1> {
     type Output = ();
 
     #[inline(always)]
@@ -45,7 +45,7 @@ impl<R: Rule<1>> Loop for Piece<'_, R, 1> {
     }
 }
 
-impl<R: Rule<2>> Loop for Piece<'_, R, 2> {
+impl<R: Rule<2>> Loop for RuleOverElements<'_, R, 2> {
     type Output = ();
 
     #[inline(always)]
@@ -57,7 +57,7 @@ impl<R: Rule<2>> Loop for Piece<'_, R, 2> {
     }
 }
 
-impl<R: Rule<3>> Loop for Piece<'_, R, 3> {
+impl<R: Rule<3>> Loop for RuleOverElements<'_, R, 3> {
     type Output = ();
 
     #[inline(always)]
@@ -73,25 +73,25 @@ impl<R: Rule<3>> Loop for Piece<'_, R, 3> {
 /// Applies a rule without states.
 pub(super) fn none(rule: &impl Rule<0>, w: &mut [f32], gradient: &[f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE));
-    pieces.for_each(|(w, gradient)| wide(Piece { rule, w, gradient, states: [] }));
+    pieces.for_each(|(w, gradient)| wide(RuleOverElements { rule, w, gradient, states: [] }));
 }
 
 /// Applies a rule with one state.
 pub(super) fn one(rule: &impl Rule<1>, w: &mut [f32], gradient: &[f32], a: &mut [f32]) {
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(a.par_chunks_mut(PIECE));
-    pieces.for_each(|((w, gradient), a)| wide(Piece { rule, w, gradient, states: [a] }));
+    pieces.for_each(|((w, gradient), a)| wide(RuleOverElements { rule, w, gradient, states: [a] }));
 }
 
 /// Applies a rule with two states.
 pub(super) fn two(rule: &impl Rule<2>, w: &mut [f32], gradient: &[f32], [a, b]: [&mut [f32]; 2]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);
-    pieces.for_each(|((w, gradient), (a, b))| wide(Piece { rule, w, gradient, states: [a, b] }));
+    pieces.for_each(|((w, gradient), (a, b))| wide(RuleOverElements { rule, w, gradient, states: [a, b] }));
 }
 
 /// Applies a rule with three states.
 pub(super) fn three(rule: &impl Rule<3>, w: &mut [f32], gradient: &[f32], [a, b, c]: [&mut [f32]; 3]) {
     let states = a.par_chunks_mut(PIECE).zip(b.par_chunks_mut(PIECE)).zip(c.par_chunks_mut(PIECE));
     let pieces = w.par_chunks_mut(PIECE).zip(gradient.par_chunks(PIECE)).zip(states);
-    pieces.for_each(|((w, gradient), ((a, b), c))| wide(Piece { rule, w, gradient, states: [a, b, c] }));
+    pieces.for_each(|((w, gradient), ((a, b), c))| wide(RuleOverElements { rule, w, gradient, states: [a, b, c] }));
 }

@@ -28,7 +28,7 @@ fn root_mean(sums: Vec<f64>, elements: usize) -> f64 {
 }
 
 /// The numbers of one step.
-struct Step {
+struct StepNumbers {
     /// The smallest divisor of a gradient.
     least: f64,
     /// The weight of the new gradient in the means.
@@ -54,7 +54,7 @@ pub(super) fn divide(
     }
     let sizes = w.par_chunks(PIECE).map(|piece| piece.iter().map(|&x| squared(x)).sum());
     let size = root_mean(sizes.collect(), w.len());
-    let step = Step {
+    let step = StepNumbers {
         least: adafactor.least(),
         share: t.powf(adafactor.beta2_decay),
         shrink: 1.0 - adafactor.lr * adafactor.weight_decay,
@@ -67,7 +67,7 @@ pub(super) fn divide(
     }
 }
 
-impl Step {
+impl StepNumbers {
     /// Returns a gradient divided by the root of `variance`, the mean of its squares.
     fn scaled(&self, gradient: f32, variance: f64) -> f64 {
         f64::from(gradient) / at_least(self.least * self.least, variance).sqrt()

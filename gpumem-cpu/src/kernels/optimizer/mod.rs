@@ -9,7 +9,7 @@ mod factored;
 mod orthogonal;
 mod rules;
 
-use super::mask::{STATE_WORDS, step_and_seed};
+use super::elementwise::dropout::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
 use crate::operands::{Operands, Source, Target, count};
 use clip::Clipped;

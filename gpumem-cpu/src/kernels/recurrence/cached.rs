@@ -2,7 +2,7 @@
 
 use super::cells;
 use super::{Parameters, Sizes};
-use crate::kernels::positions::Position;
+use crate::kernels::attention::positions::Position;
 use crate::kernels::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Operands, count};

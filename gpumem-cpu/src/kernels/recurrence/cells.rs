@@ -1,6 +1,6 @@
 //! One step of one sample. The gates of all units are side by side, [G, H].
 
-use crate::kernels::pointwise::logistic;
+use crate::kernels::elementwise::pointwise::logistic;
 use gpumem_core::program::ops::Cell;
 
 /// Returns the activated gates of a unit. `p(k)` and `s(k)` are the values for gate `k`. Only the cell's gates of the four are used.

@@ -1,7 +1,7 @@
 //! Recurrent layer with its input projection. It computes the products and the recurrence one after the other, as separate operations would.
 
-use super::{Parameters, Rooms, Sizes, Way, sum_bias, sum_weight, walk, walk_back};
-use crate::kernels::product::{add_bias, sum_rows};
+use super::{Direction, Parameters, Rooms, Sizes, sum_bias, sum_weight, walk, walk_back};
+use crate::kernels::matmul::linear::{add_bias, sum_rows};
 use crate::kernels::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Gradient, Operands, Source, count};
@@ -45,7 +45,7 @@ fn room(op: &WholeRecurrence, operands: &Operands<'_>, gates: usize) -> Result<u
 
 /// One direction of the forward pass.
 struct Forth {
-    way: Way,
+    way: Direction,
     map: Map,
     map_bias: Option<Source>,
     parameters: Parameters,
@@ -81,7 +81,7 @@ pub(in crate::kernels) fn forward(op: &WholeRecurrence, operands: &mut Operands<
 
 /// One direction of the backward pass.
 struct Back {
-    way: Way,
+    way: Direction,
     /// The elements of the gates of earlier directions.
     start: usize,
     map: Map,
@@ -96,7 +96,7 @@ struct Back {
 impl Back {
     fn new(
         op: &WholeRecurrence,
-        (direction, way): (u8, Way),
+        (direction, way): (u8, Direction),
         sizes: &Sizes,
         operands: &mut Operands<'_>,
     ) -> Result<Back, Error> {

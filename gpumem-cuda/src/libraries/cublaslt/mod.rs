@@ -6,13 +6,13 @@
 
 mod parts;
 
-use super::plans::{Address, Planned};
-use super::race::{CANDIDATES, Race};
+use super::autotune::{CANDIDATES, Race};
+use super::plan_cache::{Address, Planned};
 use crate::calls::Argument;
 use crate::calls::product::{Batch, Element, Epilogue, Product};
 use crate::context::bind;
-use crate::notice::notice;
 use crate::profile::Choice;
+use crate::warning::notice;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys::{
     self, cublasComputeType_t as Compute, cublasLtEpilogue_t as LtEpilogue,
@@ -23,7 +23,7 @@ use cudarc::cublaslt::sys::{
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
-use parts::{Part, parts};
+use parts::{ProductPart, parts};
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
@@ -150,7 +150,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(part: &Part, address: &Address<'_>) -> Result<Places, Error> {
+    fn of(part: &ProductPart, address: &Address<'_>) -> Result<Places, Error> {
         let Product { a, b, c, d, element, epilogue, workspace, .. } = &part.product;
         let at = |tensor: Option<Argument>| tensor.map_or(Ok(0), address);
         let start = at(workspace.map(|workspace| workspace.tensor))?;
@@ -305,7 +305,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Returns a plan; `None` if the library has no algorithm for the product.
     fn new(library: &Library, product: &Product, address: &Address<'_>) -> Result<Option<Plan>, Error> {
-        let matmul = |part: &Part| Matmul::new(library, part, address);
+        let matmul = |part: &ProductPart| Matmul::new(library, part, address);
         if let [first, rest @ ..] = &parts(product)[..]
             && !rest.is_empty()
             && let Some(first) = matmul(first)?
@@ -313,7 +313,7 @@ impl Plan {
         {
             return Ok(Some(Plan { first, rest }));
         }
-        Ok(matmul(&Part::from(*product))?.map(|first| Plan { first, rest: Vec::new() }))
+        Ok(matmul(&ProductPart::from(*product))?.map(|first| Plan { first, rest: Vec::new() }))
     }
 
     /// Returns the algorithm of the product, or of its largest part.
@@ -368,7 +368,7 @@ unsafe impl Sync for Matmul {}
 
 impl Matmul {
     /// Returns a product that is ready to run; `None` if the library has no algorithm for it.
-    fn new(library: &Library, part: &Part, address: &Address<'_>) -> Result<Option<Matmul>, Error> {
+    fn new(library: &Library, part: &ProductPart, address: &Address<'_>) -> Result<Option<Matmul>, Error> {
         let (product, places) = (&part.product, Places::of(part, address)?);
         let Places { matrices, workspace, .. } = places;
         let name = product.to_string();

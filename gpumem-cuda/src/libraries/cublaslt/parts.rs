@@ -14,7 +14,7 @@ const LARGE: u64 = 1 << 33;
 
 /// A product of parts of matrices. `a`, `b`, `d` and `vector` are the offsets of the parts from their tensors' first elements, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct ProductPart {
     pub(super) product: Product,
     pub(super) a: u64,
     pub(super) b: u64,
@@ -24,19 +24,19 @@ pub(super) struct Part {
     pub(super) vector: u64,
 }
 
-impl From<Product> for Part {
-    fn from(product: Product) -> Part {
-        Part { product, a: 0, b: 0, d: 0, vector: 0 }
+impl From<Product> for ProductPart {
+    fn from(product: Product) -> ProductPart {
+        ProductPart { product, a: 0, b: 0, d: 0, vector: 0 }
     }
 }
 
 /// Returns the products that compute `product`, in order: itself, or two parts.
-pub(super) fn parts(product: &Product) -> Vec<Part> {
-    if product.terms() >= LARGE { split(product) } else { vec![Part::from(*product)] }
+pub(super) fn parts(product: &Product) -> Vec<ProductPart> {
+    if product.terms() >= LARGE { split(product) } else { vec![ProductPart::from(*product)] }
 }
 
-fn split(product: &Product) -> Vec<Part> {
-    let whole = Part::from(*product);
+fn split(product: &Product) -> Vec<ProductPart> {
+    let whole = ProductPart::from(*product);
     let Product { m, n, k, a, b, ldd, element, epilogue, .. } = *product;
     let is_narrow = element != Element::F32 && product.batch.is_none();
     if !is_narrow || [a.ld, b.ld, ldd].iter().any(|ld| !ld.is_multiple_of(PIECE)) {
@@ -47,32 +47,32 @@ fn split(product: &Product) -> Vec<Part> {
     // first.
     if k_left > 0 && k > k_left && (a.transposed || !b.transposed) && epilogue == Epilogue::None {
         let from = k - k_left;
-        let few = Part {
+        let few = ProductPart {
             product: Product { k: k_left, ..*product },
             a: if a.transposed { from } else { from * a.ld },
             b: if b.transposed { from * b.ld } else { from },
             ..whole
         };
-        let many = Part { product: Product { k: from, c: Some(product.d), ..*product }, ..whole };
+        let many = ProductPart { product: Product { k: from, c: Some(product.d), ..*product }, ..whole };
         return vec![few, many];
     }
     // Splits m: the result is always contiguous along it.
     if m_left > 0 && m > m_left && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = m - m_left;
-        let few = Part {
+        let few = ProductPart {
             product: Product { m: m_left, ..*product },
             a: if a.transposed { from * a.ld } else { from },
             d: from,
             vector: from,
             ..whole
         };
-        return vec![Part { product: Product { m: from, ..*product }, ..whole }, few];
+        return vec![ProductPart { product: Product { m: from, ..*product }, ..whole }, few];
     }
     // Splits n, along which B is contiguous if it is transposed.
     if n_left > 0 && n > n_left && b.transposed && matches!(epilogue, Epilogue::None | Epilogue::Bias(_)) {
         let from = n - n_left;
-        let few = Part { product: Product { n: n_left, ..*product }, b: from, d: from * ldd, ..whole };
-        return vec![Part { product: Product { n: from, ..*product }, ..whole }, few];
+        let few = ProductPart { product: Product { n: n_left, ..*product }, b: from, d: from * ldd, ..whole };
+        return vec![ProductPart { product: Product { n: from, ..*product }, ..whole }, few];
     }
     vec![whole]
 }
@@ -108,7 +108,7 @@ mod tests {
     }
 
     /// Adds a part to D, or writes it, with integers. A bias is the index of its element.
-    fn run(part: &Part, d: &mut [i64]) {
+    fn run(part: &ProductPart, d: &mut [i64]) {
         let Product { m, n, k, a, b, c, ldd, epilogue, .. } = part.product;
         let at = |ld: u64, transposed: bool, row: u64, column: u64| {
             if transposed { row * ld + column } else { column * ld + row }
@@ -126,7 +126,7 @@ mod tests {
         }
     }
 
-    fn result(whole: &Product, parts: &[Part]) -> Vec<i64> {
+    fn result(whole: &Product, parts: &[ProductPart]) -> Vec<i64> {
         let mut d = vec![1000; (whole.ldd * whole.n) as usize];
         parts.iter().for_each(|part| run(part, &mut d));
         d
@@ -143,7 +143,7 @@ mod tests {
                     let is_odd =
                         m || n && transposed[1] || k && (transposed[0] || !transposed[1]) && epilogue == Epilogue::None;
                     assert_eq!(parts.len(), 1 + usize::from(is_odd), "{whole}");
-                    assert_eq!(result(&whole, &parts), result(&whole, &[Part::from(whole)]), "{whole}");
+                    assert_eq!(result(&whole, &parts), result(&whole, &[ProductPart::from(whole)]), "{whole}");
                 }
             }
         }

@@ -7,7 +7,7 @@
 //! Scratch memory is the program's: the library gets the workspace that the plan gave to the operation, and nothing else. An algorithm is chosen by
 //! the library's heuristics among those that need no more. It is run once on the network's own memory, which holds nothing yet, because only then
 //! does the library report what it does not support. Each trial is waited for before the next decision. Unless autotuning is on, nothing is timed
-//! ([`Race`](super::race::Race)), so that a network always gets the same algorithms on a card.
+//! ([`Race`](super::autotune::Race)), so that a network always gets the same algorithms on a card.
 //!
 //! Recurrent layers ([`recurrence`]) have one algorithm, and the memory that the network has planned for it.
 //!
@@ -20,17 +20,17 @@ pub(crate) mod graph;
 mod legacy;
 pub(crate) mod recurrence;
 
-use super::plans::{Address, Planned};
+use super::plan_cache::{Address, Planned};
 use crate::calls::product::Element;
 use crate::calls::{Attention, Convolution, Recurrence};
 use crate::context::bind;
-use crate::notice::notice;
+use crate::warning::notice;
 use cudarc::cudnn::result::{self, CudnnError};
 use cudarc::cudnn::sys::{self, cudnnDataType_t as DataType, cudnnStatus_t as Status};
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use gpumem_core::error::Error;
-use legacy::Choice;
+use legacy::AlgorithmChoice;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
@@ -63,7 +63,7 @@ pub(crate) struct Library(Arc<Handle>);
 struct Handle {
     handle: sys::cudnnHandle_t,
     /// The algorithm of each f32 convolution without its tensors; `None` if there is none.
-    choices: Mutex<BTreeMap<Convolution, Option<Choice>>>,
+    choices: Mutex<BTreeMap<Convolution, Option<AlgorithmChoice>>>,
     /// The engine of each 16-bit convolution.
     engines: graph::Known<Convolution>,
     /// True for each pass of a recurrent layer that the library can compute. The key is the layer without its tensors, and true for the backward
@@ -120,7 +120,7 @@ impl Library {
         Ok(Some(Library(Arc::new(handle))))
     }
 
-    fn choices(&self) -> MutexGuard<'_, BTreeMap<Convolution, Option<Choice>>> {
+    fn choices(&self) -> MutexGuard<'_, BTreeMap<Convolution, Option<AlgorithmChoice>>> {
         self.0.choices.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -13,8 +13,8 @@ use super::{ALIGNMENT, Library, failure, is_refused};
 use crate::calls::Recurrence;
 use crate::calls::recurrence::{Each, Parts, Pass, Sum};
 use crate::error::failure as driver_failure;
-use crate::libraries::plans::{Address, Planned};
-use crate::notice::notice;
+use crate::libraries::plan_cache::{Address, Planned};
+use crate::warning::notice;
 pub use absent::{absent_pieces, absent_sizes};
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys;
@@ -22,7 +22,7 @@ use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{self as driver, CUdeviceptr};
 use descriptors::Description;
 use gpumem_core::error::Error;
-use pieces::Piece;
+use pieces::WeightPiece;
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
@@ -59,7 +59,7 @@ pub(crate) struct Plan {
     // Fields are dropped in this order, so that the handle is last.
     description: Description,
     call: Recurrence,
-    pieces: Vec<Piece>,
+    pieces: Vec<WeightPiece>,
     parts: Parts,
     /// Bytes of all weights, of the workspace and of the reserve, as the library reports them.
     weights: usize,

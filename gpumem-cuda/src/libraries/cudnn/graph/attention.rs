@@ -2,13 +2,14 @@
 //! values without being stored in memory.
 
 use super::{
-    ALIGNED, Engine, Kept, Known, Library, Numbers, Plan, Pointer, Question, Reference, Target, data_type, pack, signed,
+    ALIGNED, Engine, Known, Library, Numbers, OwnedDescriptors, Plan, Pointer, Question, Reference, Target, data_type,
+    pack, signed,
 };
 use crate::calls::Attention;
 use crate::calls::attention::Pass;
 use crate::libraries::cudnn::ALIGNMENT;
 use crate::libraries::cudnn::graph::backend::Descriptor;
-use crate::libraries::plans::Address;
+use crate::libraries::plan_cache::Address;
 use cudarc::cudnn::result::CudnnError;
 use cudarc::cudnn::sys::{
     cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnDataType_t as DataType,
@@ -84,7 +85,7 @@ impl Attention {
     }
 
     /// Describes the mask's graph: a query attends to the keys of its own time step and earlier ones.
-    fn mask(&self, kept: &mut Kept, target: Target<'_>) -> Result<Reference, CudnnError> {
+    fn mask(&self, kept: &mut OwnedDescriptors, target: Target<'_>) -> Result<Reference, CudnnError> {
         let scores = kept.keep(self.scores(SCORES)?);
         let masked = kept.keep(self.scores(MASKED)?);
         let bound = kept.keep(number(BOUND, DataType::CUDNN_DATA_INT32)?);
@@ -110,7 +111,7 @@ impl Attention {
     }
 
     /// Describes the operation with all its tensors.
-    fn operation(&self, kept: &mut Kept, target: Target<'_>) -> Result<Reference, CudnnError> {
+    fn operation(&self, kept: &mut OwnedDescriptors, target: Target<'_>) -> Result<Reference, CudnnError> {
         let (row, features) = (self.row(), self.heads.saturating_mul(self.width));
         let queries = kept.keep(self.heads_of(QUERIES, self.heads, row)?);
         let keys = kept.keep(self.heads_of(KEYS, self.kv_heads, row)?);
@@ -164,8 +165,8 @@ impl Attention {
 }
 
 impl Question for Attention {
-    fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
-        let mut kept = Kept::default();
+    fn describe(&self, target: Target<'_>) -> Result<(OwnedDescriptors, Reference), CudnnError> {
+        let mut kept = OwnedDescriptors::default();
         let operation = self.operation(&mut kept, target)?;
         let graph = Descriptor::new(Kind::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)?;
         target.tell(&graph, Some(Name::CUDNN_ATTR_OPERATIONGRAPH_HANDLE), None)?;

@@ -12,8 +12,8 @@ pub(crate) mod property;
 use super::{Library, Places, data_type, failure, is_refused};
 use crate::calls::Convolution;
 use crate::calls::convolution::Pass;
-use crate::libraries::plans::Address;
-use crate::libraries::race::Race;
+use crate::libraries::autotune::Race;
+use crate::libraries::plan_cache::Address;
 use crate::profile::Choice;
 use backend::{Descriptor, Pointer, Reference};
 use cudarc::cudnn::result::CudnnError;
@@ -155,14 +155,14 @@ fn names(pass: Pass) -> Names {
 
 /// Descriptors that belong together. They live as long as anything that was made from them.
 #[derive(Debug, Default)]
-struct Kept(Vec<Descriptor>);
+struct OwnedDescriptors(Vec<Descriptor>);
 
 // SAFETY: descriptors are the library's memory that belongs to this value and is not changed once it is finalised.
-unsafe impl Send for Kept {}
+unsafe impl Send for OwnedDescriptors {}
 // SAFETY: as above.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for OwnedDescriptors {}
 
-impl Kept {
+impl OwnedDescriptors {
     fn keep(&mut self, descriptor: Descriptor) -> Reference {
         let reference = descriptor.reference();
         self.0.push(descriptor);
@@ -197,7 +197,7 @@ impl Kept {
 }
 
 /// Describes a convolution for the library. The last of the descriptors is the graph of its operations.
-fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
+fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(OwnedDescriptors, Reference), CudnnError> {
     let Convolution { batch, in_channels, out_channels, groups, element, channels_last, .. } = *convolution;
     let ([height, width], [rows, columns]) = (convolution.input, convolution.output);
     let [kernel_height, kernel_width] = convolution.kernel;
@@ -205,7 +205,7 @@ fn describe(convolution: &Convolution, target: Target<'_>) -> Result<(Kept, Refe
     let of_x = lie([batch, in_channels, height, width], channels_last)?;
     let of_y = lie([batch, out_channels, rows, columns], channels_last)?;
     let of_w = lie([out_channels, in_channels / groups.max(1), kernel_height, kernel_width], channels_last)?;
-    let mut kept = Kept::default();
+    let mut kept = OwnedDescriptors::default();
     let mut x = kept.keep(tensor(X, data, of_x)?);
     let w = kept.keep(tensor(W, data, of_w)?);
     let mut y = kept.keep(tensor(Y, data, of_y)?);
@@ -302,7 +302,7 @@ pub(super) struct Executable {
     /// Bytes of scratch memory that it needs.
     memory: usize,
     settings: Descriptor,
-    _graph: Arc<Kept>,
+    _graph: Arc<OwnedDescriptors>,
 }
 
 // SAFETY: descriptors are the library's memory that belongs to this value and is not changed once it is finalised.
@@ -313,7 +313,7 @@ unsafe impl Sync for Executable {}
 impl Executable {
     /// Returns the plan of an engine with its settings, or the library's error if it cannot make one.
     fn new(
-        graph: &Arc<Kept>,
+        graph: &Arc<OwnedDescriptors>,
         engine: Engine,
         settings: Descriptor,
         target: Target<'_>,
@@ -339,7 +339,7 @@ impl Executable {
 /// A call that the library is asked to choose an engine for.
 trait Question: Copy + Ord + Display {
     /// Describes the call for the library. The last of the descriptors is the graph of its operations.
-    fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError>;
+    fn describe(&self, target: Target<'_>) -> Result<(OwnedDescriptors, Reference), CudnnError>;
 
     /// True if an engine may be used.
     fn accepts(&self, engine: Engine) -> bool;
@@ -352,7 +352,7 @@ trait Question: Copy + Ord + Display {
 }
 
 impl Question for Convolution {
-    fn describe(&self, target: Target<'_>) -> Result<(Kept, Reference), CudnnError> {
+    fn describe(&self, target: Target<'_>) -> Result<(OwnedDescriptors, Reference), CudnnError> {
         describe(self, target)
     }
 

@@ -58,7 +58,7 @@ impl Candidate {
 
 /// The library's algorithm for a convolution, with its arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::libraries::cudnn) struct Choice {
+pub(in crate::libraries::cudnn) struct AlgorithmChoice {
     pub(super) algorithm: Algorithm,
     pub(super) math: Math,
     pub(super) tail: Tail,

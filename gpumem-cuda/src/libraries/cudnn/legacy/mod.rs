@@ -5,9 +5,9 @@ mod descriptors;
 
 use super::{Library, Places, failure, is_refused, is_unsupported};
 use crate::calls::Convolution;
-use crate::libraries::plans::Address;
-use crate::libraries::race::Race;
-pub(super) use algorithms::Choice;
+use crate::libraries::autotune::Race;
+use crate::libraries::plan_cache::Address;
+pub(super) use algorithms::AlgorithmChoice;
 use algorithms::{Algorithm, Tail, ranked, tails, workspace};
 use cudarc::cudnn::result::{self, CudnnError};
 use cudarc::cudnn::sys::{self, cudnnConvolutionFwdAlgo_t as ForwardAlgorithm, cudnnStatus_t as Status};
@@ -20,7 +20,7 @@ use std::ffi::c_void;
 pub(crate) struct Plan {
     // Fields are dropped in this order, so that the handle is last.
     description: Description,
-    choice: Choice,
+    choice: AlgorithmChoice,
     places: Places,
     /// The factor of the result's previous contents.
     beta: f32,
@@ -53,7 +53,7 @@ impl Plan {
             Err(error) => return Err(failure(format!("describing {name}"))(error)),
         };
         // A placeholder: each trial replaces it.
-        let nothing = Choice {
+        let nothing = AlgorithmChoice {
             algorithm: Algorithm::Forward(ForwardAlgorithm::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM),
             math: math(convolution),
             tail: Tail::None,
@@ -74,14 +74,14 @@ impl Plan {
         Ok(Some(plan))
     }
 
-    fn take(&mut self, choice: Choice) -> Result<(), CudnnError> {
+    fn take(&mut self, choice: AlgorithmChoice) -> Result<(), CudnnError> {
         self.choice = choice;
         self.description.windows.set_math(choice.math)
     }
 
     /// Returns the first algorithm in the order of the library's heuristics, or with autotuning the fastest. It must keep within the workspace and
     /// not be refused when it is tried. Trials leave arbitrary values in the tensors. `None` if there is no such algorithm.
-    fn choose(&mut self, convolution: &Convolution) -> Result<Option<Choice>, Error> {
+    fn choose(&mut self, convolution: &Convolution) -> Result<Option<AlgorithmChoice>, Error> {
         let failure = |name: &str| failure(format!("choosing an algorithm for {name}"));
         let handle = self.library.0.handle;
         let ranked = match ranked(handle, convolution.pass, &self.description) {
@@ -99,7 +99,7 @@ impl Plan {
             let Some(math) = candidate.usable(convolution, bytes) else { continue };
             let algorithm = candidate.algorithm;
             for &tail in tails(convolution, algorithm) {
-                let choice = Choice { algorithm, math, tail, memory: 0 };
+                let choice = AlgorithmChoice { algorithm, math, tail, memory: 0 };
                 match self.attempt(choice) {
                     Ok(Some(choice)) => {
                         // A kernel that fails has broken the context, so no other algorithm can be tried.
@@ -120,7 +120,7 @@ impl Plan {
     }
 
     /// Runs a choice once, and records the scratch memory that the library says it needs; `None` if that is more than the workspace.
-    fn attempt(&mut self, choice: Choice) -> Result<Option<Choice>, CudnnError> {
+    fn attempt(&mut self, choice: AlgorithmChoice) -> Result<Option<AlgorithmChoice>, CudnnError> {
         self.take(choice)?;
         let memory = workspace(self.library.0.handle, choice.algorithm, &self.description)?;
         if memory > self.places.workspace.1 {
@@ -133,7 +133,7 @@ impl Plan {
 
     /// Returns the algorithm and its settings.
     pub(super) fn choice(&self) -> crate::profile::Choice {
-        let Choice { algorithm, math, tail, memory } = self.choice;
+        let AlgorithmChoice { algorithm, math, tail, memory } = self.choice;
         let algorithm = match algorithm {
             Algorithm::Forward(algorithm) => format!("{algorithm:?}"),
             Algorithm::Data(algorithm) => format!("{algorithm:?}"),

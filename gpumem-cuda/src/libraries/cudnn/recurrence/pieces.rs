@@ -11,7 +11,7 @@ use std::ptr::null_mut;
 
 /// A contiguous piece of a weight or a bias: its place in the tensor, its place in the buffer, and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct WeightPiece {
     /// The direction and the index of the weight in [`Each`](crate::calls::recurrence::Each); `at` is the offset in that tensor, in bytes.
     pub(super) of: [usize; 2],
     pub(super) at: u64,
@@ -20,7 +20,7 @@ pub(super) struct Piece {
     pub(super) bytes: usize,
 }
 
-impl Piece {
+impl WeightPiece {
     /// Returns the entry of `all` for this piece's weight.
     pub(super) fn among<'a, T>(&self, all: &'a [[T; 5]; 2]) -> &'a T {
         &all[self.of[0]][self.of[1]]
@@ -35,7 +35,7 @@ pub(super) fn of(
     call: &Recurrence,
     bytes: usize,
     start: CUdeviceptr,
-) -> Result<Option<Vec<Piece>>, CudnnError> {
+) -> Result<Option<Vec<WeightPiece>>, CudnnError> {
     let (gates, mut pieces) = (call.cell.gates(), Vec::new());
     let [of_map, of_steps, of_bias] = call.gate_bytes();
     for (direction, weights) in (0..call.directions.min(2)).zip(&call.weights) {
@@ -52,7 +52,12 @@ pub(super) fn of(
                 let packed = address.checked_sub(start).filter(|_| address != 0);
                 let is_inside = |packed: &u64| packed.checked_add(length).is_some_and(|end| end <= bytes as u64);
                 let Some(packed) = packed.filter(is_inside) else { return Ok(None) };
-                pieces.push(Piece { of: [direction as usize, of], at: gate * length, packed, bytes: length as usize });
+                pieces.push(WeightPiece {
+                    of: [direction as usize, of],
+                    at: gate * length,
+                    packed,
+                    bytes: length as usize,
+                });
             }
         }
     }
@@ -89,9 +94,9 @@ fn find(
 }
 
 /// Joins pieces that are adjacent both in their tensor and in the buffer.
-fn joined(mut pieces: Vec<Piece>) -> Vec<Piece> {
+fn joined(mut pieces: Vec<WeightPiece>) -> Vec<WeightPiece> {
     pieces.sort_by_key(|piece| (piece.of, piece.at));
-    let mut all: Vec<Piece> = Vec::new();
+    let mut all: Vec<WeightPiece> = Vec::new();
     for piece in pieces {
         match all.last_mut() {
             Some(last)
@@ -113,7 +118,7 @@ mod tests {
 
     #[test]
     fn pieces_that_follow_each_other_are_one() {
-        let piece = |of, at, packed, bytes| Piece { of: [0, of], at, packed, bytes };
+        let piece = |of, at, packed, bytes| WeightPiece { of: [0, of], at, packed, bytes };
         // Gates are in the order in which the library is asked for them: a weight and a bias each.
         let asked =
             vec![piece(0, 0, 0, 8), piece(2, 0, 32, 4), piece(0, 8, 8, 8), piece(2, 4, 36, 4), piece(1, 0, 16, 8)];
@@ -122,7 +127,7 @@ mod tests {
         let turned = vec![piece(0, 0, 8, 8), piece(0, 8, 0, 8)];
         assert_eq!(joined(turned.clone()), turned);
         // Pieces of different directions are not joined.
-        let other = Piece { of: [1, 0], ..piece(0, 8, 8, 8) };
+        let other = WeightPiece { of: [1, 0], ..piece(0, 8, 8, 8) };
         assert_eq!(joined(vec![other, piece(0, 0, 0, 8)]), [piece(0, 0, 0, 8), other]);
     }
 }

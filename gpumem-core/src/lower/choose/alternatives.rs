@@ -1,0 +1,366 @@
+//! Alternatives to a training step that does not fit: other programs of it, each planned.
+//!
+//! Alternatives with one change come first, the cheapest before dearer ones; several changes together only if none is enough alone. Every program
+//! is lowered as the user's program is, which takes time. So programs that cannot help are left out, as far as a lower bound of their bytes
+//! tells, and dear ones are not tried if enough was found.
+
+use crate::graph::{RowId, Source};
+use crate::lower::choose::level::{Fitting, budget};
+use crate::lower::schedule::offload::most_parked;
+use crate::lower::{Blueprint, Setting, Term, tables, unchunkable};
+use crate::memory::budget::{Line, lasting_at, lower_bound_at};
+use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
+use crate::memory::tables::Tables;
+use crate::number::{Coding, Half, Precision};
+use crate::program::{Program, TrainingOnly};
+use crate::train::optim::whole_states;
+use crate::train::{Checkpoint, Offload};
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The number of alternatives after which dearer ones are left out.
+const ENOUGH: usize = 2;
+
+/// The precision that is suggested first for a step in f32.
+const MIXED: Precision = Precision::Mixed(Half::Bf16);
+
+/// The numbers of chunks that are tried. An eighth of the logits is little compared with most steps.
+const CHUNKS: [u64; 2] = [8, 32];
+
+/// A step, and the changes that make it from the one that the user wrote.
+#[derive(Clone)]
+struct Variant {
+    blueprint: Blueprint,
+    remedy: Remedy,
+    /// True if it recomputes as much as it takes to fit.
+    recomputes: bool,
+    /// Tables that say what lives outside of the step, with a batch that is not split further.
+    tables: Tables,
+}
+
+impl Variant {
+    fn as_written(blueprint: &Blueprint, tables: Tables) -> Variant {
+        Variant {
+            blueprint: blueprint.clone(),
+            remedy: Remedy::as_written(0),
+            recomputes: blueprint.takes_what_fits(),
+            tables,
+        }
+    }
+
+    /// Returns the step with `InplaceAbn`; `None` if it has nothing that this could replace.
+    fn in_place(&self) -> Option<Variant> {
+        let (blueprint, slopes) = self.blueprint.activated_in_place()?;
+        Some(Variant { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
+    }
+
+    /// Returns the step with logits in chunks. `None` if no loss can have chunks, or all that can set `chunks` already.
+    fn chunked(&self, chunks: u64) -> Option<Variant> {
+        let mut other = self.clone();
+        let Blueprint { graph, outputs, training, .. } = &mut other.blueprint;
+        let loss = &mut training.as_mut()?.loss;
+        let whole: Vec<usize> = (0..loss.len()).filter(|&term| loss[term].options.chunks == 1).collect();
+        for &term in &whole {
+            loss[term].options.chunks = chunks;
+            if unchunkable(graph, outputs, loss, term).is_some() {
+                loss[term].options.chunks = 1;
+            }
+        }
+        let has_some = whole.iter().any(|&term| loss[term].options.chunks > 1);
+        other.remedy.chunks = Some(chunks);
+        has_some.then_some(other)
+    }
+
+    /// Returns the step with `checkpoint: Auto`; `None` if `checkpoint` already recomputes more than norms.
+    fn recomputed(&self) -> Option<Variant> {
+        let mut other = Variant { recomputes: true, ..self.clone() };
+        let steps = other.blueprint.training.as_mut()?;
+        match steps.checkpoint {
+            // `Auto` would recompute outputs of normalisations before any level. A step with `Norms` does so already, and levels are compared
+            // with it.
+            Checkpoint::None => steps.checkpoint = Checkpoint::Auto,
+            Checkpoint::Norms => {}
+            Checkpoint::Cheap | Checkpoint::Auto | Checkpoint::Budget(_) => return None,
+        }
+        Some(other)
+    }
+
+    /// Returns the numbers of micro-batches into which a batch can be split further. Empty if the loss compares all of its samples.
+    fn parts(&self, batch: u64) -> Vec<u64> {
+        if self.blueprint.training.iter().flat_map(|steps| &steps.loss).any(Term::compares_samples) {
+            return Vec::new();
+        }
+        let parts = self.blueprint.training.as_ref().map_or(1, |steps| steps.descent.micro_batches);
+        let mut found = divisors(batch);
+        found.retain(|&more| more > parts);
+        found
+    }
+
+    /// Returns the step with this number of micro-batches.
+    fn in_parts(&self, micro_batches: u64) -> Variant {
+        let mut other = self.clone();
+        if let Some(steps) = &mut other.blueprint.training {
+            steps.descent.micro_batches = micro_batches;
+        }
+        let is_norm = |source: &Source| match source {
+            Source::Op { op, .. } => {
+                matches!(op.training_only(), Some(TrainingOnly::Statistics | TrainingOnly::Undone))
+            }
+            _ => false,
+        };
+        let has_statistics = other.blueprint.graph.nodes.iter().any(|node| is_norm(&node.source));
+        other.remedy.split = Some(Split { micro_batches, has_statistics });
+        other
+    }
+
+    /// Returns the step with `what` in host memory. `None` if the step has no such tensors, or they are there already.
+    fn offloading(&self, what: Offload, precision: Precision) -> Option<Variant> {
+        let mut other = self.clone();
+        let steps = other.blueprint.training.as_mut()?;
+        let has_states = !whole_states(steps.moments).1 && (steps.moments > 0 || precision.has_master());
+        let has_it = what == Offload::Activations || has_states;
+        let is_more = match steps.descent.offload {
+            Offload::None => true,
+            written => what == Offload::All && written != Offload::All,
+        };
+        if !has_it || !is_more {
+            return None;
+        }
+        steps.descent.offload = what;
+        other.tables.offloads = steps.descent.offloads();
+        other.remedy.offload = Some(Offloaded { what, moved: 0, ms: 0 });
+        Some(other)
+    }
+}
+
+/// A step that was planned.
+struct Planned {
+    program: Program,
+    remedy: Remedy,
+}
+
+/// A search for alternatives that fit into `room` bytes, at one batch size and number format.
+struct Limits<'a> {
+    setting: &'a Setting,
+    room: u64,
+    /// The layers of each `lora` whose weights are in the network's format.
+    loras: &'a [Range<RowId>],
+}
+
+impl Blueprint {
+    /// Returns the alternatives with which the training step fits into an arena of `room` bytes. `program` is the leanest program of the step as
+    /// the user wrote it. `loras` are the layers of each `lora` without a `base`. [`Remedies::UNKNOWN`] if the step fits, or misses only by what
+    /// packing adds.
+    pub fn remedies(&self, program: &Program, setting: &Setting, room: u64, loras: &[Range<RowId>]) -> Remedies {
+        if room == u64::MAX || self.training.is_none() {
+            return Remedies::UNKNOWN;
+        }
+        let search = Limits { setting, room, loras };
+        let tables = search.tables(program);
+        if search.may_fit(search.bound(&tables)) {
+            return Remedies::UNKNOWN;
+        }
+        let written = Variant::as_written(self, tables);
+        let (mut found, coded) = search.alone(&written, program);
+        if found.is_empty() {
+            found = search.together(&written, &coded);
+        }
+        let is_told = found.iter().filter(|remedy| remedy.offload.is_none()).count() < Remedies::MOST;
+        let mixed = if is_told { search.mixed(&written) } else { None };
+        let mut planned = found.into_iter();
+        Remedies { planned: core::array::from_fn(|_| planned.next()), mixed, ..Remedies::UNKNOWN }
+    }
+}
+
+impl Limits<'_> {
+    /// Returns alternatives with one change, and the steps with quantized weights that were tried. These are all there are if nothing was found.
+    fn alone(&self, written: &Variant, program: &Program) -> (Vec<Remedy>, Vec<Variant>) {
+        let (mut found, mut coded) = (Vec::new(), Vec::new());
+        found.extend(written.in_place().and_then(|way| self.fitting(&way)));
+        found.extend(self.chunked(written).find_map(|way| self.fitting(&way)));
+        found.extend(self.recomputed(written));
+        found.extend(self.split(written));
+        found.extend(self.codings(written).find_map(|way| {
+            let remedy = self.fitting(&way);
+            coded.push(way);
+            remedy
+        }));
+        if found.len() < ENOUGH {
+            found.extend(
+                self.hosted(written, most_parked(program, self.setting)).into_iter().take(ENOUGH - found.len()),
+            );
+        }
+        (found, coded)
+    }
+
+    /// Returns the step with something in host memory: the fastest transfer first, and both kinds only if neither is enough. At most `parked`
+    /// bytes of activations leave the arena.
+    fn hosted(&self, written: &Variant, parked: u64) -> Vec<Remedy> {
+        let fitting = |what| {
+            let way = self.offloading(written, what)?;
+            let parked = if what == Offload::OptimizerState { 0 } else { parked };
+            let bound = self.bound(&way.tables).map(|bytes| bytes.saturating_sub(parked));
+            Some(()).filter(|()| self.may_fit(bound)).and_then(|()| self.fitting(&way))
+        };
+        let mut found: Vec<Remedy> =
+            [Offload::Activations, Offload::OptimizerState].into_iter().filter_map(fitting).collect();
+        found.sort_by_key(|remedy| remedy.offload.map(|Offloaded { ms, moved, .. }| (ms, moved)));
+        if found.is_empty() { fitting(Offload::All).into_iter().collect() } else { found }
+    }
+
+    /// Returns the arena bytes of a split f32 step in mixed precision; `None` if it does not fit. There, sums of gradients are other tensors. If
+    /// a batch is whole, the compiler asks the step that the user wrote.
+    fn mixed(&self, written: &Variant) -> Option<u64> {
+        let is_split = written.blueprint.training.as_ref()?.descent.accumulates();
+        let setting = Setting { precision: MIXED, ..*self.setting };
+        let way = Some(written).filter(|_| is_split && self.setting.precision == Precision::F32)?;
+        Some(Limits { setting: &setting, ..*self }.fitting(way)?.arena)
+    }
+
+    /// Returns alternatives with two changes or, if those are not enough either, with three.
+    fn together(&self, written: &Variant, coded: &[Variant]) -> Vec<Remedy> {
+        let in_place = written.in_place();
+        let chunked = self.chunked(written).next();
+        let streamed = self.offloading(written, Offload::OptimizerState);
+        let both = |way: &Variant| way.recomputed().and_then(|way| self.split(&way));
+        let all = self.offloading(written, Offload::All);
+        let pairs: [&dyn Fn() -> Option<Remedy>; 9] = [
+            &|| self.recomputed(in_place.as_ref()?),
+            &|| self.recomputed(chunked.as_ref()?),
+            &|| self.split(chunked.as_ref()?),
+            &|| both(written),
+            &|| coded.iter().find_map(|way| self.recomputed(way)),
+            &|| coded.iter().find_map(|way| self.split(way)),
+            &|| self.recomputed(streamed.as_ref()?),
+            &|| self.split(streamed.as_ref()?),
+            &|| self.split(all.as_ref()?),
+        ];
+        let found: Vec<Remedy> = pairs.iter().filter_map(|pair| pair()).take(ENOUGH).collect();
+        if found.is_empty() { coded.iter().chain(&streamed).find_map(both).into_iter().collect() } else { found }
+    }
+
+    /// Returns the step with logits in chunks: the fewest first.
+    fn chunked<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
+        let may_fit = self.may_fit(self.lasting(&way.tables));
+        CHUNKS.into_iter().filter(move |_| may_fit).filter_map(|chunks| way.chunked(chunks))
+    }
+
+    /// Returns the step with as little recomputation as was found; `None` if it does not fit. Recomputation frees nothing that lives outside of
+    /// the step.
+    fn recomputed(&self, way: &Variant) -> Option<Remedy> {
+        let way = way.recomputed().filter(|way| self.may_fit(self.lasting(&way.tables)))?;
+        self.fitting(&way)
+    }
+
+    /// Returns the step with the fewest micro-batches with which it fits; `None` if there are none.
+    fn split(&self, way: &Variant) -> Option<Remedy> {
+        let numbers = way.parts(self.setting.batch);
+        // A gradient of each parameter is alive from the first micro-batch on.
+        let wide_sums = self.setting.precision.has_master();
+        let held = Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables };
+        Some(()).filter(|()| self.may_fit(self.lasting(&held)))?;
+        // Micro-batches of one sample need least: if those do not fit, nothing does. More micro-batches need less, so that the fewest are between
+        // those that do not fit and those that do.
+        let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
+        let tables = self.tables(&program);
+        let (mut low, mut high) = (0, numbers.len() - 1);
+        // The bound of this program with larger micro-batches says roughly how many are enough: its neighbours come first.
+        let mut next = numbers.partition_point(|&parts| !self.may_fit(self.bound(&tables.with_micro_batches(parts))));
+        let mut tries = 0;
+        while low < high {
+            let at = if tries < 2 { next.clamp(low, high - 1) } else { (low + high) / 2 };
+            match self.fitting(&way.in_parts(numbers[at])) {
+                Some(remedy) => (found, high, next) = (remedy, at, at.saturating_sub(1)),
+                None => (low, next) = (at + 1, at + 1),
+            }
+            tries += 1;
+        }
+        Some(found)
+    }
+
+    /// Returns the step with the frozen weights inside `lora` quantized, if they are in the network's format. Formats with more digits come
+    /// first.
+    fn codings<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
+        Coding::ALL.into_iter().filter_map(|coding| {
+            let (graph, places) = way.blueprint.graph.with_base(self.loras, coding)?;
+            let mut other = Variant { remedy: Remedy { base: Some(coding), ..way.remedy }, ..way.clone() };
+            other.blueprint.graph = graph;
+            other.blueprint.move_ends(&places);
+            other.tables = self.tables(&other.blueprint.training(self.setting.precision).ok()??);
+            Some(other)
+        })
+    }
+
+    fn offloading(&self, way: &Variant, what: Offload) -> Option<Variant> {
+        way.offloading(what, self.setting.precision)
+    }
+
+    /// Returns the alternative that a step is, if it fits; `None` otherwise.
+    fn fitting(&self, way: &Variant) -> Option<Remedy> {
+        self.planned(way).map(|planned| planned.remedy)
+    }
+
+    /// Plans the step; `None` if it does not fit.
+    fn planned(&self, Variant { blueprint, remedy, recomputes, .. }: &Variant) -> Option<Planned> {
+        let Fitting { program, budget, more } = if *recomputes {
+            blueprint.fitting(self.setting, self.room).ok()??
+        } else {
+            let program = blueprint.chosen(self.setting, self.room).ok()??;
+            Some(()).filter(|()| self.may_fit(self.bound(&self.tables(&program))))?;
+            let budget = budget(&program, self.setting)?;
+            Fitting { program, budget, more: None }
+        };
+        let offload =
+            remedy.offload.map(|of| Offloaded { moved: budget.fetched.saturating_mul(2), ms: budget.bus_ms(), ..of });
+        let remedy = Remedy { arena: budget[Line::Arena], offload, more, ..*remedy };
+        (remedy.arena <= self.room).then_some(Planned { program, remedy })
+    }
+
+    fn tables(&self, program: &Program) -> Tables {
+        // Leaked until the process ends, as elsewhere.
+        tables(program).leak().with_workspaces(self.setting.workspaces)
+    }
+
+    /// Returns a lower bound of the arena in bytes; `None` if the step is too large for any plan.
+    fn bound(&self, tables: &Tables) -> Option<u64> {
+        lower_bound_at(tables, self.setting.batch, self.setting.precision).ok()
+    }
+
+    /// Returns the arena bytes that live outside of a step; `None` if they are too many for any plan.
+    fn lasting(&self, tables: &Tables) -> Option<u64> {
+        lasting_at(tables, self.setting.batch, self.setting.precision).ok()
+    }
+
+    /// True if this many bytes are available; false for `None`.
+    fn may_fit(&self, bytes: Option<u64>) -> bool {
+        bytes.is_some_and(|bytes| bytes <= self.room)
+    }
+}
+
+/// Returns the divisors of a batch, the smallest first. Empty for a batch larger than any in use, whose divisors would take too long.
+fn divisors(batch: u64) -> Vec<u64> {
+    if batch > MOST_SAMPLES {
+        return Vec::new();
+    }
+    let roots = || (1..=batch.isqrt()).filter(|small| batch.is_multiple_of(*small));
+    let large = roots().filter(|small| small * small != batch).map(|small| batch / small);
+    let mut all: Vec<u64> = roots().chain(large).collect();
+    all.sort_unstable();
+    all
+}
+
+/// The most samples of a batch that is split in an alternative.
+const MOST_SAMPLES: u64 = 1 << 32;
+
+#[cfg(test)]
+mod tests {
+    use super::divisors;
+
+    #[test]
+    fn divisors_of_batches() {
+        assert_eq!(divisors(1), [1]);
+        assert_eq!(divisors(36), [1, 2, 3, 4, 6, 9, 12, 18, 36]);
+        assert_eq!(divisors(97), [1, 97]);
+        assert_eq!(divisors(u64::MAX), []);
+    }
+}

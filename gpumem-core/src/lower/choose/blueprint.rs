@@ -1,0 +1,367 @@
+//! Blueprints, from which a network is lowered again: at another precision, by a tool, without the macro.
+
+use crate::graph::{Graph, NodeId, Source};
+use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
+use crate::lower::schedule::recompute_norms::normalises;
+use crate::lower::{Cached, LayerLine, Level, LowerError, Options, Parts, Search, Setting, Term, Training};
+use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
+use crate::memory::tables::samples;
+use crate::number::Precision;
+use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
+use crate::program::loss::Written;
+use crate::program::op::{Rule, Work};
+use crate::program::{Op, Program};
+use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Update};
+use alloc::vec::Vec;
+
+/// A network without its weights: the graph, and the settings of `TRAIN` that change the program.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blueprint {
+    /// The network.
+    pub graph: Graph,
+    /// Its outputs, in order.
+    pub outputs: Vec<NodeId>,
+    /// The settings of training; `None` if the network is not trained.
+    pub training: Option<Steps>,
+    /// The lengths of cached sequences; `None` if `INFER` has no cache.
+    pub cached: Option<Cached>,
+    /// The named training steps, of which `training` is one; empty if no step has a name.
+    pub parts: Parts,
+}
+
+/// Settings of training, as far as the program depends on them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    /// The terms of the loss, which is their sum.
+    pub loss: Vec<Term>,
+    /// Optimizer state tensors for each parameter: see [`with_state`](crate::train::optim::with_state).
+    pub moments: u64,
+    /// The time of updates: as soon as a gradient is complete, or separately at the end.
+    pub update: Update,
+    /// The choice of what is recomputed.
+    pub checkpoint: Checkpoint,
+    /// Gradient clipping, gradient accumulation, the learning-rate schedule and other settings of an update.
+    pub descent: Descent,
+    /// The choice to run 1x1 convolutions and the normalisations after them as one operation, or as two.
+    pub conv_norm: ConvNorm,
+}
+
+wire_enum!(Update { Fused, Separate });
+
+impl Wire for Term {
+    fn put(&self, out: &mut Vec<u8>) {
+        Written { kind: self.measure, options: self.options.clone() }.put(out);
+        self.weight.put(out);
+        self.from.put(out);
+        self.and.put(out);
+        self.third.put(out);
+        self.scale.put(out);
+        self.bias.put(out);
+        self.target.put(out);
+        self.lengths.put(out);
+        self.weights.put(out);
+        self.counted.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Term> {
+        let Written { kind, options } = Wire::take(from)?;
+        Some(Term {
+            measure: kind,
+            weight: Wire::take(from)?,
+            from: Wire::take(from)?,
+            and: Wire::take(from)?,
+            third: Wire::take(from)?,
+            scale: Wire::take(from)?,
+            bias: Wire::take(from)?,
+            target: Wire::take(from)?,
+            lengths: Wire::take(from)?,
+            weights: Wire::take(from)?,
+            counted: Wire::take(from)?,
+            options,
+        })
+    }
+}
+wire_struct!(Steps { loss, moments, update, checkpoint, descent, conv_norm });
+
+impl Wire for Checkpoint {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, share) = match *self {
+            Checkpoint::None => (0u64, 0.0),
+            Checkpoint::Cheap => (1, 0.0),
+            Checkpoint::Auto => (2, 0.0),
+            Checkpoint::Budget(share) => (3, share),
+            Checkpoint::Norms => (4, 0.0),
+        };
+        kind.put(out);
+        share.put(out);
+    }
+
+    fn take(from: &mut Reader<'_>) -> Option<Checkpoint> {
+        let (kind, share) = (u64::take(from)?, f64::take(from)?);
+        Some(match kind {
+            0 => Checkpoint::None,
+            1 => Checkpoint::Cheap,
+            2 => Checkpoint::Auto,
+            3 => Checkpoint::Budget(share),
+            4 => Checkpoint::Norms,
+            _ => return None,
+        })
+    }
+}
+
+wire_struct!(Cached { steps, chunk });
+
+/// The divisor of a step's time that bounds what `Cheap` adds: one part in 8. The last few percent of a peak cost many times what the others do.
+const CHEAP: u64 = 8;
+
+impl Blueprint {
+    /// Returns the training step at a precision; `None` if the network is not trained.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn training(&self, precision: Precision) -> Result<Option<Program>, LowerError> {
+        self.trained(precision, |graph, options| lower(graph, &self.outputs, options))
+    }
+
+    /// Returns the training step in the backward order that was found to need least memory at a setting. `None` if the network is not trained. It
+    /// recomputes outputs of normalisations if the setting allows it and `checkpoint` in `TRAIN` is `Norms` or `Cheap`; other values of
+    /// `checkpoint` change nothing here.
+    ///
+    /// # Errors
+    /// See [`lower_for`].
+    pub fn training_for(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+        let renormalises = setting.renormalises && matches!(self.checkpoint(), Checkpoint::Norms | Checkpoint::Cheap);
+        self.ordered(&Setting { renormalises, ..*setting })
+    }
+
+    fn ordered(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+        self.trained(setting.precision, |graph, options| lower_for(graph, &self.outputs, options, setting))
+    }
+
+    /// Returns the choice of what is recomputed: the default for a network that is not trained.
+    pub fn checkpoint(&self) -> Checkpoint {
+        self.training.as_ref().map(|steps| steps.checkpoint).unwrap_or_default()
+    }
+
+    /// Returns the step that recomputes outputs of normalisations, if `checkpoint` is `Auto` or `Budget`. `None` if it needs no less memory than
+    /// `plain`, which keeps them.
+    pub(in crate::lower) fn renormalised(
+        &self,
+        plain: &Program,
+        setting: &Setting,
+    ) -> Result<Option<Program>, LowerError> {
+        let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
+        let has_some = self.graph.groups.is_empty() && normalises(&self.graph);
+        let found = if is_asked_for && setting.renormalises && has_some { self.ordered(setting)? } else { None };
+        Ok(found.filter(|found| setting.peak(found) < setting.peak(plain)))
+    }
+
+    /// Returns the training steps that `checkpoint` in `TRAIN` allows; none for a network that is not trained. If memory decides, these are the
+    /// step as the user wrote it and others that need less and less memory. Otherwise there is one.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
+        let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
+        match self.checkpoint() {
+            Checkpoint::Norms | Checkpoint::None => Ok(Vec::from([plain])),
+            Checkpoint::Cheap => Ok(Vec::from([self.cheap(plain, setting)?])),
+            Checkpoint::Auto | Checkpoint::Budget(_) => {
+                let again = self.renormalised(&plain, setting)?;
+                let found = self.leaner(again.as_ref().unwrap_or(&plain), setting)?;
+                let mut all: Vec<Program> = [plain].into_iter().chain(again).collect();
+                for level in found.levels.iter().skip(1) {
+                    all.extend(self.training_in_order(setting.precision, &level.order)?);
+                }
+                Ok(all)
+            }
+        }
+    }
+
+    /// Returns the step of `Checkpoint::Cheap`, or `plain`, which has no levels, if no level is cheap enough.
+    fn cheap(&self, plain: Program, setting: &Setting) -> Result<Program, LowerError> {
+        let found = self.leaner(&plain, &Setting { only_cheap: true, ..*setting })?;
+        let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
+        let Some(level) = found.levels.iter().skip(1).rfind(is_cheap) else { return Ok(plain) };
+        Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or(plain))
+    }
+
+    /// True if the memory of the cards decides what is recomputed.
+    pub fn takes_what_fits(&self) -> bool {
+        self.training.is_some() && self.checkpoint() == Checkpoint::Auto
+    }
+
+    /// Returns the training step whose operations run in this order; `None` if the network is not trained.
+    ///
+    /// # Errors
+    /// See [`lower_in_order`].
+    pub fn training_in_order(&self, precision: Precision, order: &[u32]) -> Result<Option<Program>, LowerError> {
+        self.trained(precision, |graph, options| lower_in_order(graph, &self.outputs, options, order))
+    }
+
+    /// Returns the levels of recomputation of the training step, at the setting's precision. `None` if the network is not trained.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub fn levels(&self, setting: &Setting) -> Result<Option<Search>, LowerError> {
+        self.trained(setting.precision, |graph, options| search(graph, &self.outputs, options, setting))
+    }
+
+    /// Returns the levels of recomputation that need less memory than `plain`. Levels begin with the default backward order, and that of `plain`
+    /// may need less.
+    ///
+    /// # Errors
+    /// See [`search`].
+    pub(in crate::lower) fn leaner(&self, plain: &Program, setting: &Setting) -> Result<Search, LowerError> {
+        let mut found = self.levels(setting)?.unwrap_or_default();
+        if self.training.as_ref().is_some_and(|steps| steps.descent.offload != Offload::None) {
+            // The search knows neither activations in host memory nor the buffers through which optimizer state is streamed.
+            for level in found.levels.iter_mut().skip(1) {
+                let program = self.training_in_order(setting.precision, &level.order)?;
+                level.peak = program.map_or(u64::MAX, |program| setting.peak(&program));
+            }
+        }
+        // The first level is the step as the user wrote it.
+        let mut least = None;
+        found.levels.retain(|level| {
+            let is_kept = least.is_none_or(|least| level.peak < least);
+            if is_kept {
+                least = Some(least.map_or_else(|| setting.peak(plain), |_| level.peak));
+            }
+            is_kept
+        });
+        Ok(found)
+    }
+
+    /// Chooses [`ConvNorm::Separate`] if a step at this setting needs less memory with it. The scratch memory of [`ConvNorm::Fused`] does not
+    /// depend on the batch, but what it need not store grows with the batch. So if it loses nothing at one sample, it loses nothing at any batch
+    /// size.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn settle_conv_norm(&mut self, setting: &Setting) -> Result<(), LowerError> {
+        let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm == ConvNorm::Fused) else {
+            return Ok(());
+        };
+        let samples = samples(setting.batch, steps.descent.micro_batches);
+        if saves_much(&with_normalized_convolutions(&self.graph, &self.ends()), samples) {
+            return Ok(());
+        }
+        let mut separate = self.clone();
+        separate.training.iter_mut().for_each(|steps| steps.conv_norm = ConvNorm::Separate);
+        let peak = |blueprint: &Blueprint| {
+            let program = blueprint.training(setting.precision)?;
+            Ok(program.map_or(0, |program| setting.peak(&program)))
+        };
+        if peak(&separate)? < peak(self)? {
+            *self = separate;
+        }
+        Ok(())
+    }
+
+    /// Calls `lower` with the graph and the options of a training step. `None` if the network is not trained. Unless `conv_norm` is `Separate`,
+    /// normalisations are fused with the 1x1 convolutions before them in that graph.
+    fn trained<T>(
+        &self,
+        precision: Precision,
+        lower: impl FnOnce(&Graph, &Options<'_>) -> Result<T, LowerError>,
+    ) -> Result<Option<T>, LowerError> {
+        let Some(steps) = &self.training else { return Ok(None) };
+        let training = Training {
+            loss: &steps.loss,
+            moments: steps.moments,
+            update: steps.update,
+            skips_overflow: precision.scales_loss(),
+            input_gradient: false,
+            descent: steps.descent.at(precision),
+        };
+        let options = Options { training: Some(training) };
+        let graph = self.trained_graph();
+        match steps.conv_norm {
+            ConvNorm::Fused => lower(&with_normalized_convolutions(&graph, &self.ends()), &options).map(Some),
+            ConvNorm::Separate => lower(&graph, &options).map(Some),
+        }
+    }
+
+    /// Returns the forward pass of `INFER`, which does not depend on the precision.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn inference(&self) -> Result<Program, LowerError> {
+        match self.cached {
+            Some(cached) => lower_cached(&self.graph, &self.outputs, cached),
+            None => self.evaluation(),
+        }
+    }
+
+    /// Returns the forward pass over whole samples, whatever `INFER` says.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn evaluation(&self) -> Result<Program, LowerError> {
+        lower(&self.forward_graph(), &self.outputs, &Options::default())
+    }
+
+    /// Returns the forward pass of `INFER` for one time step. `None` without a cache, or if `INFER` takes one at a time anyway. Each of its
+    /// tensors is one of [`Blueprint::inference`] and no larger, so that it has that tensor's offset; otherwise `None`, too.
+    ///
+    /// # Errors
+    /// See [`lower`].
+    pub fn decoding(&self) -> Result<Option<Program>, LowerError> {
+        let Some(cached) = self.cached.filter(|cached| cached.chunk > 1) else { return Ok(None) };
+        let one = lower_cached(&self.graph, &self.outputs, Cached { chunk: 1, ..cached })?;
+        Ok(self.inference()?.covers(&one).then_some(one))
+    }
+
+    /// Returns the layer table of the network, given one of its programs.
+    pub fn layers(&self, program: &Program) -> Vec<LayerLine> {
+        layer_table(&self.graph, &self.outputs, program)
+    }
+
+    /// Encodes the blueprint in the compact form that a record carries.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.graph.put(&mut bytes);
+        self.outputs.put(&mut bytes);
+        self.training.put(&mut bytes);
+        self.cached.put(&mut bytes);
+        if !self.parts.all.is_empty() {
+            self.parts.put(&mut bytes);
+        }
+        bytes
+    }
+
+    /// Reads what [`Blueprint::encode`] wrote; `None` if the bytes are not that.
+    pub fn decode(bytes: &[u8]) -> Option<Blueprint> {
+        let mut from = Reader::new(bytes);
+        let graph = Graph::take(&mut from)?;
+        let outputs = Vec::<NodeId>::take(&mut from)?;
+        let training = <Option<Steps> as Wire>::take(&mut from)?;
+        let cached = <Option<Cached> as Wire>::take(&mut from)?;
+        let parts: Parts = if from.is_empty() { Parts::default() } else { Wire::take(&mut from)? };
+        let all = training.iter().chain(parts.all.iter().map(|part| &part.steps));
+        let terms = all.flat_map(|steps| &steps.loss).flat_map(Term::nodes);
+        let exist = terms.chain(outputs.iter().copied()).all(|node| node < graph.nodes.len());
+        let is_one = parts.all.is_empty() || training.is_some() && parts.at < parts.all.len();
+        (from.is_empty() && exist && is_one).then_some(Blueprint { graph, outputs, training, cached, parts })
+    }
+}
+
+/// True if fused convolutions and normalisations save 8 times their scratch memory or more, or if there are none. Elements are compared, not
+/// bytes: those of scratch memory are at most twice as wide as those of a map.
+fn saves_much(graph: &Graph, samples: u64) -> bool {
+    let all = graph.nodes.iter().filter_map(|node| match &node.source {
+        Source::Op { op: Op::NormalizedConvolution(op), .. } => Some(op),
+        _ => None,
+    });
+    let (mut stored, mut scratch) = (0u64, 0u64);
+    for op in all {
+        let work = Work::Gradient(0);
+        let workspace = op.workspace(work).map_or(0, |workspace| workspace.shape.elements().unwrap_or(u64::MAX));
+        let own =
+            op.scratch(work).iter().filter_map(|saved| saved.shape.elements()).fold(workspace, u64::saturating_add);
+        stored = stored.saturating_add(op.output().elements().unwrap_or(u64::MAX).saturating_mul(samples));
+        scratch = scratch.max(own);
+    }
+    stored >= scratch.saturating_mul(8)
+}

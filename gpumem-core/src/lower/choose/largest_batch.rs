@@ -1,0 +1,121 @@
+//! The largest batch of a training step that fits, if cards are known while the network is lowered.
+//!
+//! Input: a blueprint, a setting, and the bytes available to an arena. Output: a batch, and the step for it as [`Blueprint::fitted`] makes it,
+//! with levels of a batch nearby. Cost: one search for recomputation and one or two packings, which fit and need not be the smallest.
+
+use crate::lower::choose::level::Levels;
+use crate::lower::{Blueprint, Fitted, LowerError, Setting, tables};
+use crate::memory::budget::{Budget, Line, lower_bound_at};
+use crate::memory::levels::room_within;
+use crate::memory::tables::Tables;
+use crate::program::Program;
+
+/// The most batches that are planned for one answer.
+const MOST_PLANS: usize = 8;
+
+/// A number of samples that no card has memory for.
+const MOST_SAMPLES: u64 = 1 << 32;
+
+/// The bytes of the plain step, in arenas, at the batch where levels are searched. There, the leanest of them about fits into one arena.
+const TIMES: u64 = 4;
+
+/// The factor, as a fraction, of peaks that are estimated for another batch. They are then too low, so that no level is left out that fits.
+const NEARLY: [u128; 2] = [63, 64];
+
+/// A step at the largest batch that was found.
+#[derive(Clone, Debug)]
+pub struct LargestFitted {
+    /// Samples in a step.
+    pub batch: u64,
+    /// The step for this batch.
+    pub fitted: Fitted,
+}
+
+impl Blueprint {
+    /// Returns the largest batch with which the step that recomputes most fits into `room` bytes, and the step for it. That step has as little
+    /// recomputation as was found, or as much as `Budget` asks for. The plain step is first lowered for the batch of the setting.
+    ///
+    /// `None` for a network that is not trained, or if not even one sample fits.
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn largest_fitted(&self, setting: &Setting, room: u64) -> Result<Option<LargestFitted>, LowerError> {
+        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
+        let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
+        let of_samples = |samples: u64| Setting { batch: samples.saturating_mul(parts), ..*setting };
+        let near = largest_bounded(&at_once(&plain, setting), setting, room.saturating_mul(TIMES)).max(1);
+        let near = of_samples(near);
+        let mut levels = self.levels_beside(&plain, &near)?;
+        let leanest = self.leanest(&plain, &mut levels, setting)?;
+        levels.enough = room;
+        let tables = at_once(&leanest, setting);
+        let mut batch = largest_bounded(&tables, setting, room);
+        // Usually a packing is as small as its lower bound.
+        for _ in 0..MOST_PLANS {
+            if batch == 0 {
+                return Ok(None);
+            }
+            let at = of_samples(batch);
+            let room_within = |budget: &Budget| room_within(self.checkpoint(), budget, room);
+            let levels = |_: &Program| Ok(levels.clone().scaled([near.peak(&leanest), at.peak(&leanest)]));
+            let Some(fitted) = self.fitted_beside(plain.clone(), levels, &at, room_within)? else { return Ok(None) };
+            let budget = fitted.leaner.as_ref().map_or(&fitted.budget, |leaner| &leaner.budget);
+            let arena = budget[Line::Arena];
+            if arena <= room {
+                return Ok(Some(LargestFitted { batch: at.batch, fitted }));
+            }
+            batch = smaller(batch, arena, room);
+        }
+        Ok(None)
+    }
+
+    /// Returns the step that recomputes most.
+    fn leanest(&self, plain: &Program, levels: &mut Levels, setting: &Setting) -> Result<Program, LowerError> {
+        if let Some((_, [.., last])) = levels.found.levels.split_first() {
+            levels.leanest = self.training_in_order(setting.precision, &last.order)?;
+        }
+        let leanest = levels.leanest.as_ref().or(levels.again.as_ref());
+        Ok(leanest.unwrap_or(plain).clone())
+    }
+}
+
+impl Levels {
+    /// Returns the levels with their peaks at another batch, scaled as the peak of one level is. They are a little too low, never too high.
+    fn scaled(mut self, [here, there]: [u64; 2]) -> Levels {
+        let [part, whole] = NEARLY;
+        for level in &mut self.found.levels {
+            let peak = u128::from(level.peak) * u128::from(there) / u128::from(here.max(1)) * part / whole;
+            level.peak = u64::try_from(peak).unwrap_or(u64::MAX);
+        }
+        self
+    }
+}
+
+/// Returns the tables of a step whose samples are all in memory at once.
+fn at_once(program: &Program, setting: &Setting) -> Tables {
+    // Leaked until the process ends, as elsewhere.
+    tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1)
+}
+
+/// Returns the most samples in memory at once whose lower bound fits into `room` bytes. 0 if not even one fits.
+fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
+    let may_fit = |batch: u64| lower_bound_at(tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
+    if !may_fit(1) {
+        return 0;
+    }
+    let (mut low, mut high) = (1, 2);
+    while high < MOST_SAMPLES && may_fit(high) {
+        (low, high) = (high, 2 * high);
+    }
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        if may_fit(middle) { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// Returns a smaller batch, scaled by the ratio of `room` to the arena that is too large. It has at least one sample less.
+fn smaller(batch: u64, arena: u64, room: u64) -> u64 {
+    let share = u128::from(batch) * u128::from(room) / u128::from(arena.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX).min(batch - 1)
+}

@@ -1,0 +1,221 @@
+//! Training steps that fit, if batch and cards are known while the network is lowered.
+
+use crate::lower::schedule::recompute::{Level, Search, Setting};
+use crate::lower::{Blueprint, LowerError, tables};
+use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
+use crate::memory::levels::room_within;
+use crate::memory::plan::PackedRanges;
+use crate::program::Program;
+use crate::train::Checkpoint;
+use alloc::vec::Vec;
+
+/// A training step, and a recompute level of it if it does not fit.
+#[derive(Clone, Debug)]
+pub struct Fitted {
+    /// The step as the user wrote it, without levels.
+    pub plain: Program,
+    /// The cheapest level that fits or, if none does, the leanest. `None` if the plain step fits, or no level is leaner.
+    pub leaner: Option<Leaner>,
+    /// The budget of the plain step, with a reserve of 0.
+    pub budget: Budget,
+    /// The packings of these steps at the setting: of the plain step, then of the level.
+    pub packed: Vec<PackedRanges>,
+}
+
+/// A recompute level that was planned.
+#[derive(Clone, Debug)]
+pub struct Leaner {
+    /// The program of the step.
+    pub program: Program,
+    /// Its budget, with a reserve of 0.
+    pub budget: Budget,
+    /// True if it fits.
+    pub fits: bool,
+    /// Its number among the levels that were found, and the number of these levels.
+    pub number: [u64; 2],
+    /// Floating-point operations and time beyond those of the plain step, in thousandths of that. The time is that of a model, in which an
+    /// operation takes as long as its products or its memory traffic, whichever is longer.
+    pub more: [u64; 2],
+}
+
+/// Steps that need less memory than a given training step.
+#[derive(Clone)]
+pub(in crate::lower) struct Levels {
+    /// The step that recomputes outputs of normalisations; `None` if it needs no less memory.
+    pub(in crate::lower) again: Option<Program>,
+    /// The levels, the first of which is the step as the user wrote it.
+    pub(in crate::lower) found: Search,
+    /// The last of these levels; `None` if it is not lowered yet.
+    pub(in crate::lower) leanest: Option<Program>,
+    /// Bytes of an arena that are small enough, even if a smaller packing exists.
+    pub(in crate::lower) enough: u64,
+}
+
+/// A training step that fits.
+pub(in crate::lower) struct Fitting {
+    pub(in crate::lower) program: Program,
+    /// Its budget, with a reserve of 0.
+    pub(in crate::lower) budget: Budget,
+    /// The cost of a level: see [`Leaner::more`]. `None` for the plain step.
+    pub(in crate::lower) more: Option<[u64; 2]>,
+}
+
+impl Blueprint {
+    /// Returns the training step in an arena of at most `room` bytes. `room` is called with the budget of the plain step. That step is returned
+    /// if it fits, or else the one with as little recomputation as was found. `None` for a network that is not trained, or too large for any
+    /// plan.
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn fitted(&self, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
+        let Some(plain) = self.training_for(setting)? else { return Ok(None) };
+        self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
+    }
+
+    /// Fits a training step; `None` if it is too large for any plan. `levels` is called if `plain` does not fit, and returns the levels that are
+    /// tried then.
+    pub(in crate::lower) fn fitted_beside(
+        &self,
+        plain: Program,
+        levels: impl FnOnce(&Program) -> Result<Levels, LowerError>,
+        setting: &Setting,
+        room: impl FnOnce(&Budget) -> u64,
+    ) -> Result<Option<Fitted>, LowerError> {
+        let Some((budget, packed)) = packed(&plain, setting, 0) else { return Ok(None) };
+        let (room, mut packed) = (room(&budget), Vec::from([packed]));
+        if budget[Line::Arena] <= room {
+            return Ok(Some(Fitted { plain, leaner: None, budget, packed }));
+        }
+        // All levels need equal memory besides activations.
+        let lasting = budget[Line::Arena] - budget[Line::Activations];
+        let leaner = self.level(&plain, levels(&plain)?, setting, [lasting, room], true)?;
+        let leaner = leaner.map(|(leaner, of_leaner)| {
+            packed.push(of_leaner);
+            leaner
+        });
+        Ok(Some(Fitted { plain, leaner, budget, packed }))
+    }
+
+    /// Returns the levels at a setting that need less memory than a step.
+    pub(in crate::lower) fn levels_beside(&self, plain: &Program, setting: &Setting) -> Result<Levels, LowerError> {
+        let again = self.renormalised(plain, setting)?;
+        let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
+        Ok(Levels { again, found, leanest: None, enough: 0 })
+    }
+
+    /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. A step is planned only if its lower bound fits.
+    pub(in crate::lower) fn fitting(&self, setting: &Setting, room: u64) -> Result<Option<Fitting>, LowerError> {
+        let Some(program) = self.training_for(setting)? else { return Ok(None) };
+        let tables = tables(&program).leak().with_workspaces(setting.workspaces);
+        let bound = lower_bound_at(&tables, setting.batch, setting.precision);
+        if bound.is_ok_and(|bytes| bytes <= room)
+            && let Some(budget) = budget(&program, setting).filter(|budget| budget[Line::Arena] <= room)
+        {
+            return Ok(Some(Fitting { program, budget, more: None }));
+        }
+        let Ok(lasting) = lasting_at(&tables, setting.batch, setting.precision) else { return Ok(None) };
+        // The bytes that a level moves to host memory are known only after it is lowered.
+        let parks = self.training.as_ref().is_some_and(|steps| steps.descent.parks());
+        let levels = self.levels_beside(&program, setting)?;
+        let leaner = self.level(&program, levels, setting, [lasting, room], parks)?.filter(|(leaner, _)| leaner.fits);
+        Ok(leaner.map(|(Leaner { program, budget, more, .. }, _)| Fitting { program, budget, more: Some(more) }))
+    }
+
+    /// Returns the cheapest level that fits into `room` bytes, of which `lasting` are used by other tensors. If none fits, returns the last level
+    /// with `or_last`, and `None` without it.
+    fn level(
+        &self,
+        plain: &Program,
+        levels: Levels,
+        setting: &Setting,
+        [lasting, room]: [u64; 2],
+        or_last: bool,
+    ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
+        let Levels { again, found, mut leanest, enough } = levels;
+        let before = usize::from(again.is_some());
+        let count = found.levels.len().max(1) + before;
+        // With `or_last`, the last level is taken even if it does not fit.
+        let is_asked_for = |number: usize| or_last && number + 1 == count;
+        let is_worth_it = |number: usize, peak: u64| is_asked_for(number) || lasting.saturating_add(peak) <= room;
+        let planned = |program: Program, number: usize, more: [u64; 2]| {
+            let (budget, packed) = packed(&program, setting, enough.min(room))?;
+            let fits = budget[Line::Arena] <= room;
+            Some((Leaner { program, budget, fits, number: [number as u64, count as u64], more }, packed))
+        };
+        if let Some(program) = again.filter(|again| is_worth_it(1, setting.peak(again))) {
+            let more = [0, share(setting.again(&program), found.step_cost)];
+            let Some(planned) = planned(program, 1, more) else { return Ok(None) };
+            if planned.0.fits || is_asked_for(1) {
+                return Ok(Some(planned));
+            }
+        }
+        // Levels begin with a step that keeps what the plain step may recompute.
+        let own = if self.graph.groups.is_empty() { setting.again(plain) } else { 0 };
+        for (number, level) in found.levels.iter().enumerate().skip(1) {
+            let number = number + before;
+            if !is_worth_it(number, level.peak) {
+                continue;
+            }
+            let known = leanest.take_if(|_| number + 1 == count);
+            let program = match known {
+                Some(known) => known,
+                None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
+            };
+            // Its updates are gathered now, and its peak may have been that of another batch.
+            if !is_worth_it(number, setting.peak(&program)) {
+                continue;
+            }
+            let Some(planned) = planned(program, number, more(plain, level, [found.step_cost, own])) else {
+                return Ok(None);
+            };
+            if planned.0.fits || is_asked_for(number) {
+                return Ok(Some(planned));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Blueprint {
+    /// Returns the one program of the training step that the compiler takes if an arena may have `room` bytes. `None` for a network that is not
+    /// trained.
+    ///
+    /// # Errors
+    /// See [`lower`](crate::lower::lower).
+    pub fn chosen(&self, setting: &Setting, room: u64) -> Result<Option<Program>, LowerError> {
+        let checkpoint = self.checkpoint();
+        if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
+            && let Some(Fitted { plain, leaner, .. }) =
+                self.fitted(setting, |budget| room_within(checkpoint, budget, room))?
+        {
+            return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
+        }
+        Ok(self.trainings(setting)?.into_iter().next())
+    }
+}
+
+/// Returns the budget of a step at a setting; `None` if it is too large for any plan.
+pub(in crate::lower) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
+    packed(program, setting, 0).map(|(budget, _)| budget)
+}
+
+/// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
+/// smaller one exists.
+fn packed(program: &Program, setting: &Setting, enough: u64) -> Option<(Budget, PackedRanges)> {
+    // Leaked until the process ends, as elsewhere.
+    let tables = tables(program).leak().with_workspaces(setting.workspaces);
+    pack_within(&tables, setting.batch, setting.precision, enough).ok()
+}
+
+/// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.
+fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] {
+    let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
+    let flops = flops.fold(0u64, u64::saturating_add);
+    let time = share(level.cost.saturating_sub(own), step_cost.saturating_add(own));
+    [share(level.macs_again.saturating_mul(2), flops), time]
+}
+
+/// Returns a part in thousandths of the whole, rounded up; 0 if the whole is 0.
+fn share(part: u64, whole: u64) -> u64 {
+    (1000 * u128::from(part)).div_ceil(u128::from(whole).max(1)) as u64 * u64::from(whole > 0)
+}

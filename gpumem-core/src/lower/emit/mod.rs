@@ -1,0 +1,10 @@
+//! Turns a draft into a program: updates, micro-batches, live ranges, numbered tensors, and the tables that const evaluation reads.
+
+pub(in crate::lower) mod averages;
+pub(in crate::lower) mod batch_updates;
+pub(in crate::lower) mod extend_lifetimes;
+pub(in crate::lower) mod finish;
+pub(in crate::lower) mod guard;
+pub(in crate::lower) mod micro_batches;
+pub(in crate::lower) mod pad_logits;
+pub(in crate::lower) mod tables;

@@ -1,0 +1,220 @@
+//! Logits in chunks: they exist for some time steps of each sample at a time.
+//!
+//! A language model has a logit for each class at each time step, which is often the largest tensor of a training step. With `chunks` in the
+//! loss, logits are computed between the terms of the loss. For one chunk of the time steps, activations are sliced, mapped to logits and
+//! measured, and gradients are propagated to activations and parameters. Then the next chunk takes the memory. No product is computed twice. Each
+//! chunk is a term of its own, whose divisor is that of the whole.
+
+use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
+use crate::lower::differentiate::builder::reachable;
+use crate::lower::{LowerError, Term, Training};
+use crate::program::loss::LossOptions;
+use crate::program::ops::{CodedProduct, Pointwise, Product, Slice, Sum};
+use crate::program::{Criterion, Measure, Op};
+use crate::shape::Shape;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+/// The most chunks of a loss: each one adds operations of its own.
+pub const MOST_CHUNKS: u64 = 256;
+
+/// A range of the time steps that a term measures.
+#[derive(Clone, Debug)]
+pub(in crate::lower) struct Chunk {
+    /// The nodes that are computed for this chunk alone.
+    pub(in crate::lower) nodes: Range<NodeId>,
+    /// The node with its logits.
+    pub(in crate::lower) value: NodeId,
+    /// The first of its time steps, and the number of time steps of all chunks.
+    pub(in crate::lower) first: u64,
+    pub(in crate::lower) whole: u64,
+}
+
+/// A graph in which logits that are measured in chunks are computed in chunks.
+pub(in crate::lower) struct Chunked {
+    pub(in crate::lower) graph: Graph,
+    /// The chunks of each term, in order; none for a term that measures a whole value.
+    pub(in crate::lower) terms: Vec<Vec<Chunk>>,
+}
+
+/// The part of a graph that maps activations to logits, row by row: a row is a time step.
+struct Head {
+    rows: u64,
+    classes: u64,
+    end: NodeId,
+    /// All nodes with a number for each class of each row, in order.
+    wide: BTreeSet<NodeId>,
+    /// The activations that are mapped to classes, as rows.
+    narrow: BTreeSet<NodeId>,
+}
+
+impl Head {
+    /// Returns the head that computes the logits `end`. Fails if they are not logits of a sequence.
+    fn of(graph: &Graph, end: NodeId) -> Result<Head, String> {
+        let value = graph.value(end);
+        let criterion = Criterion::new(Measure::CrossEntropy, 1.0, LossOptions::DEFAULT, value.shape);
+        if !(criterion.is_of_rows() && criterion.outer > 1 && value.batched) {
+            let shape = value.shape;
+            return Err(format!(
+                "`chunks` are parts of the steps of a sequence, and the loss measures a value of shape {shape}; remove `chunks`"
+            ));
+        }
+        let (rows, classes) = (criterion.outer, criterion.classes);
+        let mut head = Head { rows, classes, end, wide: BTreeSet::new(), narrow: BTreeSet::new() };
+        let mut waiting = vec![end];
+        while let Some(id) = waiting.pop() {
+            if head.wide.insert(id) {
+                waiting.extend(head.add(graph, id)?);
+            }
+        }
+        Ok(head)
+    }
+
+    /// Returns the wide nodes that a wide node is computed from. Fails if its operation cannot be chunked.
+    fn add<'g>(&mut self, graph: &'g Graph, id: NodeId) -> Result<&'g [NodeId], String> {
+        let Node { value, source, row, .. } = &graph.nodes[id];
+        let is_wide = value.batched
+            && value.shape.last() == self.classes
+            && value.shape.elements() == self.rows.checked_mul(self.classes);
+        let map = |op: &Product| op.rows == self.rows && op.out_features == self.classes;
+        match source {
+            Source::View(_) if is_wide => return Ok(graph.nodes[id].inputs()),
+            Source::Op { op: Op::Sum(_) | Op::Pointwise(_), inputs, .. } if is_wide => return Ok(inputs),
+            Source::Op { op: Op::Product(op), inputs, .. } if is_wide && map(op) => {
+                let is_batched = graph.value(inputs[0]).batched;
+                if is_batched {
+                    self.narrow.insert(inputs[0]);
+                    return Ok(&[]);
+                }
+            }
+            Source::Op { op: Op::CodedProduct(op), inputs, .. } if is_wide && map(&op.product) => {
+                self.narrow.insert(inputs[0]);
+                return Ok(&[]);
+            }
+            _ => {}
+        }
+        let made = match source {
+            Source::Op { .. } => graph.rows.get(*row).map(|row| format!("`{}` makes them", row.kind)),
+            _ => None,
+        };
+        let made = made.unwrap_or_else(|| "no layer makes them".into());
+        Err(format!("`chunks` takes logits that `Linear` or `Tied` makes of a sequence, but {made}; remove `chunks`"))
+    }
+
+    /// True if one of these values, or an activation that the head maps, depends on the logits.
+    fn is_read_for(&self, graph: &Graph, others: &[NodeId]) -> bool {
+        let ends: Vec<NodeId> = others.iter().chain(&self.narrow).copied().collect();
+        let reached = reachable(graph, &ends);
+        self.wide.iter().any(|&node| reached[node])
+    }
+
+    /// Adds the nodes that compute the logits of some rows, and returns the last of them.
+    fn cut(&self, graph: &mut Graph, first: u64, length: u64) -> NodeId {
+        let mut places: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        for &id in &self.narrow {
+            let row = graph.nodes[self.end].row;
+            let place = cut_rows(graph, id, row, [self.rows, first, length]);
+            places.insert(id, place);
+        }
+        let shape = Shape::new(&[length, self.classes]);
+        for &id in &self.wide {
+            let Node { value, source, row, detached } = graph.nodes[id].clone();
+            let place = match source {
+                Source::Op { op, mut inputs, .. } => {
+                    // Inputs that have classes or are mapped to classes are cut; all rows share weights and biases.
+                    let cut = inputs.iter_mut().enumerate();
+                    let of_rows = |index: usize| index == 0 || matches!(op, Op::Sum(_));
+                    cut.filter(|(index, _)| of_rows(*index)).for_each(|(_, input)| *input = places[input]);
+                    graph.computed(Type { shape, ..value }, of_rows_alone(op, length, shape), inputs, row)
+                }
+                Source::View(input) if detached => graph.detach(places[&input]),
+                Source::View(input) => places[&input],
+                Source::Input | Source::Parameter(_) => id,
+            };
+            places.insert(id, place);
+        }
+        places[&self.end]
+    }
+}
+
+/// Returns `length` rows of activations from `first` on, for the layer that maps them.
+fn cut_rows(graph: &mut Graph, id: NodeId, row: RowId, [rows, first, length]: [u64; 3]) -> NodeId {
+    let value = graph.value(id);
+    let width = value.shape.last();
+    let input = Shape::new(&[rows, width]);
+    let from = match value.shape == input {
+        true => id,
+        false => graph.node(Type { shape: input, ..value }, Source::View(id), row),
+    };
+    let op = Slice { input, start: first, length, axis: 0 };
+    graph.computed(Type { shape: Shape::new(&[length, width]), ..value }, op, vec![from], row)
+}
+
+/// Returns the operation for this number of rows, whose output has this shape.
+fn of_rows_alone(op: Op, rows: u64, shape: Shape) -> Op {
+    match op {
+        Op::Product(op) => Product { rows, shape, ..op }.into(),
+        Op::CodedProduct(CodedProduct { coding, product }) => {
+            CodedProduct { coding, product: Product { rows, shape, ..product } }.into()
+        }
+        Op::Sum(op) => Sum { shape, ..op }.into(),
+        Op::Pointwise(op) => Pointwise { shape, ..op }.into(),
+        other => other,
+    }
+}
+
+/// Returns the head whose logits a term measures in chunks. Fails with a message if it cannot be chunked.
+fn head(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Result<Head, String> {
+    let term = &loss[index];
+    if term.measure != Measure::CrossEntropy {
+        return Err("`chunks` is of `CrossEntropy` alone; remove it".into());
+    }
+    let measured = |term: &Term| term.values(outputs).unwrap_or_default();
+    let Some(&end) = measured(term).first() else { return Err("the loss measures nothing".into()) };
+    let head = Head::of(graph, end)?;
+    let chunks = term.options.chunks;
+    if chunks > head.rows {
+        let rows = head.rows;
+        return Err(format!("{rows} steps are no {chunks} chunks; write `chunks: {rows}` or fewer"));
+    }
+    if chunks > MOST_CHUNKS {
+        return Err(format!("`chunks` is at most {MOST_CHUNKS}: each has operations of its own"));
+    }
+    let others = loss.iter().enumerate().filter(|(other, _)| *other != index).flat_map(|(_, term)| measured(term));
+    if head.is_read_for(graph, &others.collect::<Vec<_>>()) {
+        let message = "with `chunks` the logits are never there as a whole, and something else in training reads them; remove `chunks`";
+        return Err(message.into());
+    }
+    Ok(head)
+}
+
+/// Returns why a term of a loss cannot be measured in its chunks, to be read after `chunks`. `None` if it can.
+pub fn unchunkable(graph: &Graph, outputs: &[NodeId], loss: &[Term], index: usize) -> Option<String> {
+    if loss[index].options.chunks <= 1 { None } else { head(graph, outputs, loss, index).err() }
+}
+
+/// Returns the graph in which logits are computed in the chunks that the terms of the loss ask for.
+pub(in crate::lower) fn chunked(
+    graph: &Graph,
+    outputs: &[NodeId],
+    training: Option<Training<'_>>,
+) -> Result<Chunked, LowerError> {
+    let loss = training.map_or(&[][..], |training| training.loss);
+    let mut chunked = Chunked { graph: graph.clone(), terms: vec![Vec::new(); loss.len()] };
+    for (index, term) in loss.iter().enumerate().filter(|(_, term)| term.options.chunks > 1) {
+        let head = head(graph, outputs, loss, index).map_err(|message| LowerError::of_all(&message))?;
+        let (chunks, whole) = (term.options.chunks, head.rows);
+        // The first time step of chunk number `at`. The lengths of chunks differ by one at most.
+        let begin = |at: u64| (u128::from(whole) * u128::from(at) / u128::from(chunks)) as u64;
+        for at in 0..chunks {
+            let (first, from) = (begin(at), chunked.graph.nodes.len());
+            let value = head.cut(&mut chunked.graph, first, begin(at + 1) - first);
+            chunked.terms[index].push(Chunk { nodes: from..chunked.graph.nodes.len(), value, first, whole });
+        }
+    }
+    Ok(chunked)
+}

@@ -1,0 +1,156 @@
+//! The order of the backward pass.
+//!
+//! The default order visits node after node from the last to the first, and of each node the gradients of its parameters before that of its
+//! input: saved tensors are freed as early as possible. All of them are alive at the loss, and in most networks little else is alive afterwards,
+//! so that no order needs less memory. If the default order needs more than that, another one is searched. The gradient of a large weight may
+//! wait until maps are freed, or a branch may be finished before the gradient of the next one is sliced out of that of a concatenation. In the
+//! search, all activations after normalisations may save nothing, so that the input of a convolution is freed before that input's gradient is
+//! computed.
+
+mod model;
+mod search;
+#[cfg(test)]
+mod tests;
+
+use crate::graph::Graph;
+use crate::lower::differentiate::activation_slopes::Activations;
+use crate::lower::differentiate::backward::Piece;
+use crate::lower::differentiate::builder::Builder;
+use crate::lower::rewrite::conv_norm::share_scratch;
+use crate::lower::schedule::concat_prefix;
+use crate::lower::schedule::recompute::{Draft, Setting};
+use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
+use crate::lower::{LowerError, Training};
+use crate::program::Phase;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use model::{Model, alive, most_alive};
+
+/// The divisor of the peak that gives the least saving that counts. Another order is searched if the default peak exceeds the bytes alive at the
+/// loss by more than this part. It is taken if it saves more than this part, since operations that run as one pass over memory may be apart in
+/// it.
+const PART: u64 = 128;
+
+/// The most outputs of normalisations that are recomputed on their own, and not next to the gradient of the normalisation.
+const HURRIED: usize = 16;
+
+/// Adds the backward pass, its pieces in this order, to a step that has come to its loss. Returns the draft, and the operation index at which
+/// each piece begins.
+pub(in crate::lower) fn drafted(
+    mut builder: Builder<'_>,
+    graph: &Graph,
+    training: Training<'_>,
+    pieces: &[Piece],
+) -> (Draft, Vec<usize>) {
+    builder.backward(training, pieces);
+    let begins = core::mem::take(&mut builder.begins);
+    let mut draft = builder.into_draft();
+    concat_prefix::read_in_front(&mut draft, graph);
+    share_scratch(&mut draft);
+    (draft, begins)
+}
+
+/// Returns the training step in the backward order that was found to need least memory at a setting. `built` returns the step up to its loss, in
+/// which more or fewer [activations](crate::lower::differentiate::activation_slopes) save nothing.
+pub(in crate::lower) fn ordered<'g>(
+    built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
+    graph: &Graph,
+    training: Training<'_>,
+    setting: &Setting,
+) -> Result<Draft, LowerError> {
+    let again = match setting.renormalises && normalises(graph) {
+        true => renormalised(built(Activations::All)?, graph, training, setting),
+        false => None,
+    };
+    let again = match again {
+        // No order of a step that keeps these outputs needs as little.
+        Some(again) if again.peak + again.keeping / PART < again.keeping => return Ok(again.draft),
+        again => again.map(|again| (again.draft, again.peak)),
+    };
+    let (mut draft, mut peak, is_near) = least(built(Activations::Unread)?, graph, training, setting);
+    let other = match is_near {
+        true => None,
+        false => built(Activations::All).ok().map(|builder| least(builder, graph, training, setting)),
+    };
+    for (found, less) in other.map(|(found, less, _)| (found, less)).into_iter().chain(again) {
+        if less + peak / PART < peak {
+            (draft, peak) = (found, less);
+        }
+    }
+    Ok(draft)
+}
+
+/// A step that recomputes [outputs of normalisations](crate::lower::schedule::recompute_norms), in the default order otherwise.
+#[derive(Clone)]
+struct Again {
+    draft: Draft,
+    /// The peak in bytes, and the first operation index at which it is reached.
+    peak: u64,
+    at: usize,
+    /// The bytes that are alive at the loss, and those that would be if these outputs were kept.
+    kept: u64,
+    keeping: u64,
+}
+
+/// Returns the step that recomputes such outputs next to gradients. If that makes the peak, some are recomputed on their own. `None` if there are
+/// no such outputs, or the step is too large for any plan.
+fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> Option<Again> {
+    let mut all = builder.renormalised();
+    if all.is_empty() {
+        return None;
+    }
+    let pieces = builder.pieces();
+    let step = |all: &[Renormalised]| {
+        let (mut draft, _) = drafted(builder.clone(), graph, training, &waiting(&pieces, all));
+        let outputs = renormalise(&mut draft, all)?;
+        let alive = alive(&draft, setting)?;
+        let kept = alive[draft.operations.iter().position(|operation| operation.phase() == Phase::Loss)?];
+        let (peak, Reverse(at)) = alive.into_iter().zip((0..).map(Reverse)).max()?;
+        let bytes = outputs.iter().filter_map(|&output| setting.bytes(&draft.tensors[output as usize]));
+        let keeping = kept + bytes.sum::<u64>();
+        Some(Again { draft, peak, at, kept, keeping })
+    };
+    let patient = step(&all)?;
+    if patient.peak <= patient.kept + patient.peak / PART {
+        return Some(patient);
+    }
+    // Tensors that waiting gradients read are alive together with the gradient of the normalisation's input. If that is the peak, they should not
+    // wait.
+    let (mut found, mut best) = (patient.clone(), patient.clone());
+    for _ in 0..HURRIED {
+        let hurries = all.iter_mut().any(|it| it.hurry(&found.draft, found.at));
+        match if hurries { step(&all) } else { None } {
+            Some(next) if next.peak <= best.peak => found = next,
+            _ => break,
+        }
+        if found.peak < best.peak {
+            best = found.clone();
+        }
+    }
+    Some(if best.peak + patient.peak / PART < patient.peak { best } else { patient })
+}
+
+/// Returns the step in the order that was found to need least memory, its peak in bytes, and a flag. The flag is true if the default order needs
+/// little more than any order must.
+fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> (Draft, u64, bool) {
+    let pieces = builder.pieces();
+    let (rule, begins) = drafted(builder.clone(), graph, training, &pieces);
+    let Some(peak) = most_alive(&rule, rule.operations.len(), setting) else { return (rule, u64::MAX, true) };
+    if pieces.is_empty() {
+        return (rule, peak, true);
+    }
+    let model = Model::new(&builder, training, &pieces, (&rule, &begins), setting);
+    if peak.saturating_sub(model.floor()) <= peak / PART {
+        return (rule, peak, true);
+    }
+    if let Some(order) = search::search(&model) {
+        let order: Vec<Piece> = order.into_iter().map(|at| pieces[at]).collect();
+        let (found, _) = drafted(builder, graph, training, &order);
+        if let Some(less) =
+            most_alive(&found, found.operations.len(), setting).filter(|&less| less + peak / PART < peak)
+        {
+            return (found, less, false);
+        }
+    }
+    (rule, peak, false)
+}

@@ -1,0 +1,236 @@
+//! Parked activations: in host memory between the forward pass, which computes them, and the backward pass, which reads them.
+//!
+//! Such a tensor has two live ranges in the arena: one until it has left, and one from where it begins to return. The bus takes time, one copy
+//! after the other in each direction, while operations go on. So a model says how long each operation and each copy takes. A tensor stays in the
+//! arena if it cannot leave before the forward pass is over, or would have to return so early that nothing is gained.
+//!
+//! The plan is valid even if the model is wrong: each copy begins at an operation and is waited for at another, and between the two the tensor
+//! has its memory to itself. If a card is slower or a bus is faster than in the model, nothing waits; in the other case the step does.
+
+use crate::lower::emit::batch_updates::most_of_sample;
+use crate::lower::rewrite::conv_norm::hands_on;
+use crate::lower::schedule::recompute::{Setting, costs};
+use crate::memory::tables::{Workspaces, samples};
+use crate::number::{Precision, Role};
+use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The bytes that a card moves in its memory while one byte crosses the bus: 900 GB/s to 25 GB/s. Cards have 10 to 130.
+pub const BUS: u64 = 36;
+
+/// The samples of the step whose time is modelled. There, weights matter little compared with activations, which leaves the least time for
+/// copies.
+const SAMPLES: u64 = 64;
+
+/// The divisor of the peak from which on a tensor is worth a copy. With smaller ones there would be many copies, each with a wait.
+const LEAST: i128 = 256;
+
+/// The operations between the forward and the backward pass, from the first of the loss to the last, both included.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    first: usize,
+    last: usize,
+}
+
+impl Turn {
+    fn of(operations: &[Operation]) -> Option<Turn> {
+        let is_loss = |operation: &Operation| operation.phase() == Phase::Loss;
+        let (first, last) = (operations.iter().position(is_loss)?, operations.iter().rposition(is_loss)?);
+        Some(Turn { first, last })
+    }
+}
+
+/// A tensor that nothing touches for a while.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    tensor: TensorId,
+    /// The last operation of the forward pass that touches it.
+    last: usize,
+    /// The first one of the backward pass, which reads it.
+    next: usize,
+}
+
+/// Returns the tensors that the forward pass leaves for the backward pass, untouched in between. Those of `lasting` are left out.
+fn gaps(operations: &[Operation], tensors: &[Tensor], turn: Turn, lasting: &[TensorId]) -> Vec<Gap> {
+    let mut last: Vec<Option<usize>> = vec![None; tensors.len()];
+    let mut is_apart = vec![true; tensors.len()];
+    for (at, operation) in operations[..=turn.last].iter().enumerate() {
+        for id in operation.tensors().map(|id| id as usize) {
+            last[id] = Some(at);
+            is_apart[id] &= at < turn.first;
+        }
+    }
+    let mut next: Vec<Option<usize>> = vec![None; tensors.len()];
+    for (at, operation) in operations.iter().enumerate().skip(turn.last + 1) {
+        operation.tensors().for_each(|id| _ = next[id as usize].get_or_insert(at));
+    }
+    let gap = |id: usize| {
+        let (tensor, Gap { tensor: number, last, next }) =
+            (&tensors[id], Gap { tensor: id as TensorId, last: last[id]?, next: next[id]? });
+        let is_kind = tensor.class == Class::Transient && tensor.role == Role::Activation && tensor.batched;
+        // A tensor that is overwritten before it is read holds nothing.
+        let is_read = operations[next].reads.iter().any(|operand| operand.tensor == number);
+        let is_one = is_kind && tensor.part != Part::Workspace && is_apart[id] && is_read && !lasting.contains(&number);
+        is_one.then_some(Gap { tensor: number, last, next })
+    };
+    (0..tensors.len()).filter_map(gap).collect()
+}
+
+/// A model of when operations begin and how long copies take.
+struct Clock {
+    /// The time at which each operation begins, and that at which the last one ends.
+    begins: Vec<u128>,
+    /// The time that each tensor takes on the bus.
+    copies: Vec<u128>,
+}
+
+impl Clock {
+    /// Returns the setting of the model: 16-bit numbers, with which operations leave the least time for copies.
+    fn setting() -> Setting {
+        Setting::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
+    }
+
+    fn of(operations: &[Operation], tensors: &[Tensor]) -> Option<Clock> {
+        let (all, moves) = costs(operations, tensors, &Clock::setting())?;
+        let mut begins = vec![0];
+        let mut time = 0;
+        for cost in all {
+            time += u128::from(cost);
+            begins.push(time);
+        }
+        Some(Clock { begins, copies: moves.into_iter().map(|cost| u128::from(cost) * u128::from(BUS)).collect() })
+    }
+}
+
+/// A parked tensor, and the operations before which its copies begin and are waited for.
+#[derive(Clone, Copy, Debug)]
+struct Parked {
+    gap: Gap,
+    leave: usize,
+    left: usize,
+    returning: usize,
+    returned: usize,
+}
+
+/// Returns the tensors that can leave and return in time. Those that the forward pass finishes with first are away longest, and leave first.
+fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Turn) -> Vec<Parked> {
+    let Clock { begins, copies } = clock;
+    gaps.sort_by_key(|gap| (gap.last, gap.tensor));
+    let mut free = 0;
+    let mut leaving: Vec<(Gap, usize)> = Vec::new();
+    for gap in gaps {
+        let end = begins[gap.last + 1].max(free) + copies[gap.tensor as usize];
+        if end <= begins[turn.first] {
+            free = end;
+            leaving.push((gap, begins.partition_point(|&begin| begin < end).max(gap.last + 1)));
+        }
+    }
+    // Copies back are planned from the other end: the tensor that is read last returns last.
+    leaving.sort_by_key(|(gap, _)| core::cmp::Reverse((gap.next, gap.tensor)));
+    let mut free = u128::MAX;
+    let mut parked: Vec<Parked> = Vec::new();
+    for (gap, left) in leaving {
+        let begin = begins[gap.next].min(free).checked_sub(copies[gap.tensor as usize]);
+        let Some(begin) = begin.filter(|&begin| begin >= begins[turn.last + 1]) else { continue };
+        free = begin;
+        let returning = begins.partition_point(|&other| other <= begin) - 1;
+        parked.push(Parked {
+            gap,
+            leave: later(operations, gap.last + 1, turn),
+            left: later(operations, left, turn),
+            returning: earlier(operations, returning.min(gap.next), turn),
+            returned: earlier(operations, gap.next, turn),
+        });
+    }
+    parked.reverse();
+    parked
+}
+
+/// True if a backend may fuse operation `at` with the one before it, so that nothing may come between them.
+fn is_joined(operations: &[Operation], at: usize) -> bool {
+    let (one, other) = (&operations[at - 1], &operations[at]);
+    let is_simple = |operation: &Operation| match &operation.action {
+        Action::Run { op, .. } => matches!(op, Op::Pointwise(_) | Op::Rectifier(_) | Op::Binary(_) | Op::Sum(_)),
+        _ => false,
+    };
+    let is_read = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
+    // The pass that computes the gradient of a normalisation also recomputes its output, and that of a conv norm its input, maybe through a
+    // rectifier.
+    let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_) | Op::NormalizedConvolution(_)));
+    let renormalises = one.phase() == Phase::Again && (is_norm || hands_on(operations, at));
+    renormalises || (is_read && (is_simple(one) || is_simple(other)))
+}
+
+/// Returns the first index from `at` on, before the turn, that is not between operations which may be fused.
+fn later(operations: &[Operation], at: usize, turn: Turn) -> usize {
+    (at..turn.first).find(|&at| !is_joined(operations, at)).unwrap_or(turn.first)
+}
+
+/// Returns the last index up to `at`, after the turn, that is not between operations which may be fused.
+fn earlier(operations: &[Operation], at: usize, turn: Turn) -> usize {
+    (turn.last + 2..=at).rev().find(|&at| !is_joined(operations, at)).unwrap_or(turn.last + 1)
+}
+
+/// Returns the step with these tensors parked in host memory.
+fn with(operations: &[Operation], tensors: &[Tensor], all: &[Parked]) -> (Vec<Operation>, Vec<Tensor>) {
+    let (mut operations, mut tensors) = (operations.to_vec(), tensors.to_vec());
+    // The copies and waits before each operation. A wait comes after its copy if both are at one place.
+    let mut legs: Vec<Vec<Operation>> = vec![Vec::new(); operations.len()];
+    for &Parked { gap: Gap { tensor, next, .. }, leave, left, returning, returned } in all {
+        let original = tensors[tensor as usize].clone();
+        let row = original.row;
+        let host = tensors.len() as TensorId;
+        tensors.extend([Tensor { class: Class::Host, ..original.clone() }, original]);
+        let back = host + 1;
+        for operation in &mut operations[next..] {
+            let operands = operation.reads.iter_mut().chain(&mut operation.writes);
+            operands.filter(|operand| operand.tensor == tensor).for_each(|operand| operand.tensor = back);
+        }
+        for (leg, from, to, at) in [
+            (Leg::Leave, tensor, host, leave),
+            (Leg::Left, tensor, host, left),
+            (Leg::Return, host, back, returning),
+            (Leg::Returned, host, back, returned),
+        ] {
+            let source = Operand { slot: Slot::Input(0), tensor: from };
+            let is_copy = matches!(leg, Leg::Leave | Leg::Return);
+            let target = Operand { slot: if is_copy { Slot::Output } else { Slot::Input(1) }, tensor: to };
+            let (reads, writes) = if is_copy { (vec![source], vec![target]) } else { (vec![source, target], vec![]) };
+            legs[at].push(Operation { action: Action::Park(leg), row, accumulate: false, reads, writes });
+        }
+    }
+    let all = legs.into_iter().zip(operations).flat_map(|(mut legs, operation)| {
+        legs.push(operation);
+        legs
+    });
+    (all.collect(), tensors)
+}
+
+/// Parks activations in host memory, if that lowers the peak of the bytes of each sample. Tensors of `lasting` are read after the step.
+pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<Tensor>, lasting: &[TensorId]) {
+    let (Some(turn), Some(clock)) = (Turn::of(operations), Clock::of(operations, tensors)) else { return };
+    let before = most_of_sample(operations, tensors);
+    let mut gaps = gaps(operations, tensors, turn, lasting);
+    gaps.retain(|gap| {
+        let elements = tensors[gap.tensor as usize].shape.elements().unwrap_or(0);
+        i128::from(elements) * 4 * LEAST >= before[0]
+    });
+    let all = chosen(gaps, operations, &clock, turn);
+    let (other, others) = with(operations, tensors, &all);
+    if most_of_sample(&other, &others).iter().zip(before).all(|(after, before)| *after < before) {
+        (*operations, *tensors) = (other, others);
+    }
+}
+
+/// Returns the most bytes of activations that leave during the forward pass: as many as the bus moves then.
+pub(in crate::lower) fn most_parked(program: &Program, at: &Setting) -> u64 {
+    let (operations, tensors) = (&program.operations, &program.tensors);
+    let Some((turn, clock)) = Turn::of(operations).zip(Clock::of(operations, tensors)) else { return 0 };
+    let setting = Clock::setting();
+    let bytes = clock.begins[turn.first] / (u128::from(setting.flops_per_byte()) * u128::from(BUS));
+    let [element, other] =
+        [setting.precision, at.precision].map(|precision| u128::from(Role::Activation.bytes(precision)));
+    let samples = u128::from(samples(at.batch, program.descent.micro_batches));
+    u64::try_from(bytes * samples * other / (u128::from(SAMPLES) * element)).unwrap_or(u64::MAX)
+}

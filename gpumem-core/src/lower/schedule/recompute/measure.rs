@@ -1,0 +1,268 @@
+//! Sizes and costs of a step at a setting.
+
+use super::Draft;
+use super::emit::{Emission, Held, StepEffects, changes};
+use super::values::{Place, reads_saved};
+use crate::memory::plan::ALIGNMENT;
+use crate::memory::tables::{Workspaces, samples};
+use crate::number::{Format, Precision, Role};
+use crate::program::made_beside;
+use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Program, Slot, Tensor};
+use crate::report::roofline::flops;
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The sizes at which bytes and time are counted: batch, precision and scratch limits. Results hold at other sizes, too, and are about as good
+/// there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// Samples of a step.
+    pub batch: u64,
+    /// The number formats.
+    pub precision: Precision,
+    /// The most bytes of one workspace.
+    pub workspaces: Workspaces,
+    /// True if only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
+    pub only_cheap: bool,
+    /// The number of levels that are asked for, besides the step without any.
+    pub levels: usize,
+    /// True if outputs of normalisations are recomputed when that needs less memory: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
+    /// begin with a step that keeps them.
+    pub renormalises: bool,
+}
+
+impl Setting {
+    /// The number of levels that is of use: with more of them, hardly any is nearer to the available bytes.
+    pub const LEVELS: usize = 12;
+
+    /// Returns the setting of a batch and a precision in which any operation may run again.
+    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Setting {
+        Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS, renormalises: true }
+    }
+
+    /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in
+    /// others.
+    pub(in crate::lower) fn flops_per_byte(&self) -> u64 {
+        match self.precision.narrow() {
+            Format::Bf16 | Format::F16 => 150,
+            Format::F32 | Format::U32 | Format::U8 => 25,
+        }
+    }
+
+    /// Returns the bytes of a tensor; `None` if it is too large for any plan.
+    pub(in crate::lower) fn bytes(&self, tensor: &Tensor) -> Option<u64> {
+        let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
+        let capped = self.workspaces.cap(tensor.role, bytes);
+        Some(capped).filter(|&bytes| bytes < MOST)
+    }
+
+    /// Returns the peak of the tensors inside a step, in bytes.
+    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
+        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let mut changes = vec![0i128; program.operations.len() + 1];
+        for tensor in program.transients().map(|id| program.tensor(id)) {
+            let bytes = i128::from(setting.bytes(tensor).unwrap_or(MOST).next_multiple_of(ALIGNMENT));
+            changes[tensor.first as usize] += bytes;
+            changes[tensor.last as usize + 1] -= bytes;
+        }
+        let mut live = 0;
+        let alive = changes.into_iter().map(|change| {
+            live += change;
+            live
+        });
+        alive.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the time of recomputations in a step, in floating-point operations that take as long.
+    pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
+        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let Some((costs, moves)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
+        let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
+            _ if operation.phase() != Phase::Again => 0,
+            Some(true) => operation.written(Slot::Output).map_or(0, |output| moves[output as usize]),
+            Some(false) => 0,
+            None => costs[at],
+        };
+        program.operations.iter().enumerate().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the padded bytes of `times` times `elements` elements in an arena. [`MOST`] if they are too many for any plan.
+    pub(in crate::lower) fn padded_of(&self, role: Role, times: u64, elements: u64) -> u64 {
+        elements.saturating_mul(times).saturating_mul(role.bytes(self.precision)).min(MOST).next_multiple_of(ALIGNMENT)
+    }
+}
+
+/// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
+const MOST: u64 = 1 << 58;
+
+/// The cost of a recomputation that is ruled out.
+pub(in crate::lower) const NEVER: u64 = u64::MAX;
+
+/// The sizes of a step in bytes, and its costs in floating-point operations that take as long.
+#[derive(Clone, Debug, Default)]
+pub(in crate::lower) struct Sizes {
+    /// Padded bytes of values. `owns` has those of tensors first written after the forward pass, and `scratch` those of each forward operation's
+    /// scratch memory.
+    pub(in crate::lower) values: Vec<u64>,
+    pub(in crate::lower) owns: Vec<u64>,
+    pub(in crate::lower) scratch: Vec<u64>,
+    /// The cost of running each forward operation again; [`NEVER`] if that is ruled out.
+    pub(in crate::lower) costs: Vec<u64>,
+    /// The costs of the whole step and of its forward pass.
+    pub(in crate::lower) step: u64,
+    pub(in crate::lower) forward: u64,
+}
+
+impl Sizes {
+    /// Returns the sizes of a step; `None` if it is too large for any plan.
+    pub(in crate::lower) fn of(draft: &Draft, step: &StepEffects, setting: &Setting) -> Option<Sizes> {
+        let exact: Option<Vec<u64>> = draft.tensors.iter().map(|tensor| setting.bytes(tensor)).collect();
+        let exact = exact?;
+        let padded = |tensor: u32| exact[tensor as usize].next_multiple_of(ALIGNMENT);
+        let values = &step.values;
+        let meter = Meter { tensors: &draft.tensors, exact: &exact, setting };
+        let mut sizes = Sizes {
+            values: values.values.iter().map(|value| padded(value.tensor)).collect(),
+            owns: values.owns.iter().map(|own| padded(own.tensor)).collect(),
+            ..Sizes::default()
+        };
+        for (at, operation) in draft.operations.iter().enumerate() {
+            let cost = meter.cost(operation);
+            sizes.step = sizes.step.saturating_add(cost);
+            if at < values.forward {
+                sizes.step = sizes.step.saturating_add(meter.statistics(operation));
+                sizes.forward = sizes.forward.saturating_add(cost);
+                sizes.scratch.push(operation.written(Slot::Workspace).map_or(0, padded));
+                let is_left = setting.only_cheap && macs(operation) > 0;
+                sizes.costs.push(if is_left { NEVER } else { cost });
+            }
+        }
+        let all = sizes.values.iter().chain(&sizes.owns).chain(&sizes.scratch);
+        all.copied().try_fold(0, u64::checked_add).filter(|&all| all < MOST).map(|_| sizes)
+    }
+
+    /// Returns the bytes of a piece of memory.
+    pub(in crate::lower) fn bytes(&self, held: Held) -> u64 {
+        match held {
+            Held::Value(value) => self.values[value as usize],
+            Held::Own(own) => self.owns[own as usize],
+            Held::Scratch(at) => self.scratch[at as usize],
+            Held::Nothing => 0,
+        }
+    }
+
+    /// Returns the peak of an order, in bytes.
+    pub(in crate::lower) fn peak(&self, emission: &Emission<'_>) -> u64 {
+        let mut live = 0;
+        let alive = changes(emission, |held| self.bytes(held)).into_iter().map(|change| {
+            live += change;
+            live
+        });
+        alive.max().unwrap_or(0) as u64
+    }
+
+    /// Returns the cost of an order beyond one run of each operation.
+    pub(in crate::lower) fn cost(&self, order: &[u32]) -> u64 {
+        let again = again(order, self.costs.len());
+        again.map(|at| self.costs[at]).fold(0, u64::saturating_add)
+    }
+}
+
+/// Returns the forward operations of an order that run again, once for each time.
+pub(in crate::lower) fn again(order: &[u32], forward: usize) -> impl Iterator<Item = usize> + '_ {
+    order[forward.min(order.len())..].iter().map(|&at| at as usize).filter(move |&at| at < forward)
+}
+
+/// The measurement of single operations.
+struct Meter<'d> {
+    tensors: &'d [Tensor],
+    /// Bytes of each tensor.
+    exact: &'d [u64],
+    setting: &'d Setting,
+}
+
+impl Meter<'_> {
+    /// Returns the bytes that an operation reads of a tensor: of a table only the rows that it looks up.
+    fn read(&self, operation: &Operation, operand: &Operand) -> u64 {
+        let bytes = self.exact[operand.tensor as usize];
+        let output = || operation.written(Slot::Output).map_or(bytes, |output| self.exact[output as usize]);
+        match &operation.action {
+            Action::Run { op: Op::Gather(_), pass: Pass::Forward } if operand.slot == Slot::Input(1) => {
+                bytes.min(output())
+            }
+            Action::Run { op: Op::Slice(_), pass: Pass::Forward | Pass::Chunk } => bytes.min(output()),
+            Action::Run { op: Op::BatchNorm(norm), .. } if operand.slot == Slot::Input(0) => norm.share(bytes),
+            _ => bytes,
+        }
+    }
+
+    /// Returns the bytes that an operation moves. It reads and writes each tensor once; scratch memory is not counted.
+    fn moved(&self, operation: &Operation) -> u64 {
+        let once = |operands: &[Operand], index: usize| {
+            let operand = &operands[index];
+            let is_known = operands[..index].iter().any(|other| other.tensor == operand.tensor);
+            !operand.slot.is_scratch() && !is_known
+        };
+        let reads = (0..operation.reads.len()).filter(|&index| once(&operation.reads, index));
+        let reads = reads.map(|index| self.read(operation, &operation.reads[index]));
+        let writes = (0..operation.writes.len()).filter(|&index| once(&operation.writes, index));
+        let writes = writes.map(|index| self.exact[operation.writes[index].tensor as usize]);
+        reads.chain(writes).fold(0, u64::saturating_add)
+    }
+
+    /// Returns the cost of an operation: the longer of two times, for arithmetic and for memory traffic. A forward operation costs as much when
+    /// it runs again.
+    fn cost(&self, operation: &Operation) -> u64 {
+        let output = operation.written(Slot::Output);
+        let is_batched = output.is_none_or(|output| self.tensors[output as usize].batched);
+        let batch = if is_batched { self.setting.batch } else { 1 };
+        flops(operation, batch).max(self.moved(operation).saturating_mul(self.setting.flops_per_byte()))
+    }
+
+    /// Returns what a forward operation costs in addition when it runs for the first time. If it reads saved statistics when it runs again, it
+    /// has passed over its input once more to compute them.
+    fn statistics(&self, operation: &Operation) -> u64 {
+        let input = operation.read(Slot::Input(0)).filter(|_| reads_saved(operation));
+        input.map_or(0, |input| self.exact[input as usize].saturating_mul(self.setting.flops_per_byte()))
+    }
+}
+
+/// Returns the cost of each operation, and of moving each tensor once in the memory of a card. `None` if they are too large for any plan.
+pub(in crate::lower) fn costs(
+    operations: &[Operation],
+    tensors: &[Tensor],
+    setting: &Setting,
+) -> Option<(Vec<u64>, Vec<u64>)> {
+    let exact: Vec<u64> = tensors.iter().map(|tensor| setting.bytes(tensor)).collect::<Option<_>>()?;
+    let meter = Meter { tensors, exact: &exact, setting };
+    let all = operations.iter().map(|operation| meter.cost(operation)).collect();
+    Some((all, exact.iter().map(|bytes| bytes.saturating_mul(setting.flops_per_byte())).collect()))
+}
+
+/// Returns the multiply-accumulates of an operation's forward pass, for one sample.
+pub(in crate::lower) fn macs(operation: &Operation) -> u64 {
+    match &operation.action {
+        Action::Run { op, .. } => op.macs(),
+        _ => 0,
+    }
+}
+
+/// Returns the bytes that an order moves again: those independent of the batch, and those of each sample.
+pub(in crate::lower) fn moved_again(draft: &Draft, step: &StepEffects, order: &[u32], setting: &Setting) -> [u64; 2] {
+    let mut moved = [0u64; 2];
+    for at in again(order, step.values.forward) {
+        let operation = &draft.operations[at];
+        let places = step.values.reads[at].iter().zip(&operation.reads);
+        let written = step.values.writes[at].iter().zip(&operation.writes);
+        for (place, operand) in places.chain(written) {
+            if *place == Place::Scratch || matches!(operand.slot, Slot::Buffer(_)) {
+                continue;
+            }
+            let tensor = &draft.tensors[operand.tensor as usize];
+            let bytes = setting.bytes(&Tensor { batched: false, ..tensor.clone() }).unwrap_or(0);
+            let sum = &mut moved[usize::from(tensor.batched)];
+            *sum = sum.saturating_add(bytes);
+        }
+    }
+    moved
+}

@@ -1,0 +1,225 @@
+//! Layer norm, RMS norm and group norm: rows normalised by their own statistics.
+//!
+//! `y = (x - mean) * rstd * weight + bias`, with mean and biased variance of each row and `rstd = 1 / sqrt(variance + eps)`. If rows are not centred,
+//! the mean is 0 and the variance the mean square. A sample has R rows of D elements. Weights and biases repeat after `groups` rows, and `shared`
+//! consecutive elements have the same one.
+//!
+//! Backward, with `n = (x - mean) * rstd`, `g = dy * weight` and means over the row: `dbias = sum of dy`, `dweight = sum of dy * n`,
+//! `dx = rstd * (g - mean(g) - n * mean(g * n))`, without `mean(g)` if rows are not centred.
+
+use crate::kernels::norm::batch_norm::inverse_root;
+use crate::kernels::{Bound, kernel};
+use crate::operands::{Gradient, Operands, count};
+use crate::parallel::{self, with_scratch};
+use crate::simd::wide;
+use gpumem_core::error::Error;
+use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Normalize;
+use rayon::prelude::*;
+
+/// The sizes of a normalisation.
+#[derive(Clone, Copy)]
+struct Sizes {
+    /// Rows of a sample. The next field is the elements of a row.
+    rows: usize,
+    length: usize,
+    center: bool,
+    eps: f64,
+    groups: usize,
+    shared: usize,
+    /// Weights of a row.
+    own: usize,
+}
+
+impl Sizes {
+    fn new(op: &Normalize) -> Result<Sizes, Error> {
+        if !op.is_sound() {
+            return Err(Error::Damaged("a normalisation's rows are no whole groups"));
+        }
+        let [rows, length, groups, shared] = [op.rows, op.length, op.groups, op.shared].map(|size| count(&[size]));
+        Ok(Sizes { rows, length, center: op.center, eps: op.eps, groups, shared, own: length / shared })
+    }
+
+    /// Returns the mean and `1 / std` of a row.
+    fn statistics(&self, row: &[f32]) -> (f32, f32) {
+        let length = row.len() as f64;
+        let mean = if self.center { parallel::sum(row, f64::from) / length } else { 0.0 };
+        let squares = parallel::sum(row, |x| (f64::from(x) - mean) * (f64::from(x) - mean));
+        (mean as f32, inverse_root(squares / length, self.eps))
+    }
+
+    /// Saves the statistics of all rows of `x`. For each sample, the means, if rows are centred, precede `1 / std`.
+    fn save(&self, x: &[f32], saved: &mut [f32]) {
+        let Sizes { rows, length, .. } = *self;
+        let samples = saved.par_chunks_mut(self.saved()).zip(x.par_chunks(rows * length));
+        samples.for_each(|(saved, x)| {
+            let (means, rstds) = saved.split_at_mut(if self.center { rows } else { 0 });
+            let each = rstds.par_iter_mut().zip(x.par_chunks(length));
+            if self.center {
+                let both = each.zip(means.par_iter_mut());
+                both.for_each(|((rstd, x), mean)| (*mean, *rstd) = self.statistics(x));
+            } else {
+                each.for_each(|(rstd, x)| *rstd = self.statistics(x).1);
+            }
+        });
+    }
+
+    /// Returns how many numbers are saved for a sample.
+    fn saved(&self) -> usize {
+        if self.center { 2 * self.rows } else { self.rows }
+    }
+
+    /// Returns the saved mean and `1 / std` of a row, which is counted over the whole batch.
+    fn kept(&self, saved: &[f32], row: usize) -> (f32, f32) {
+        let sample = &saved[row / self.rows * self.saved()..][..self.saved()];
+        let row = row % self.rows;
+        if self.center { (sample[row], sample[self.rows + row]) } else { (0.0, sample[row]) }
+    }
+
+    /// Applies `y = f(y, parameter)` to a row. `shared` consecutive elements have the same parameter.
+    fn with_parameter(&self, y: &mut [f32], parameter: Option<&[f32]>, f: impl Fn(f32, f32) -> f32) {
+        match (parameter, self.shared) {
+            (None, _) => {}
+            (Some(parameter), 1) => wide(|| y.iter_mut().zip(parameter).for_each(|(y, &p)| *y = f(*y, p))),
+            (Some(parameter), shared) => {
+                for (y, &p) in y.chunks_exact_mut(shared).zip(parameter) {
+                    wide(|| y.iter_mut().for_each(|y| *y = f(*y, p)));
+                }
+            }
+        }
+    }
+
+    /// Returns the parameters of a row, which is counted over the whole batch.
+    fn of_row<'a>(&self, parameter: Option<&'a [f32]>, row: usize) -> Option<&'a [f32]> {
+        parameter.map(|all| &all[row % self.groups * self.own..][..self.own])
+    }
+}
+
+/// Computes `y` from `x` and, in training, the statistics.
+pub(in crate::kernels) fn forward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op)?;
+    let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
+    let mut pair = operands.pair(Slot::Input(0), Slot::Output, count(&[batch, op.rows, op.length]))?;
+    let weight = operands.source_if(op.scale, Slot::Input(1), parameters)?;
+    let bias = operands.source_if(op.shift, Slot::Input(2), parameters)?;
+    let mut saved = operands.target_if_any(Slot::Saved(0), count(&[batch, op.statistics(), op.rows]))?;
+    kernel(move |_| {
+        let (source, target) = pair.get();
+        let saved = saved.as_mut().map(|saved| {
+            let x = source.unwrap_or(&*target);
+            let saved = saved.get();
+            sizes.save(x, saved);
+            &*saved
+        });
+        let (weight, bias) = (weight.as_ref().map(|w| w.get()), bias.as_ref().map(|b| b.get()));
+        parallel::pieces(source, target, sizes.length, |row, x, y| {
+            let (mean, rstd) = match saved {
+                Some(saved) => sizes.kept(saved, row),
+                None => sizes.statistics(x.unwrap_or(&*y)),
+            };
+            if let Some(x) = x {
+                y.copy_from_slice(x);
+            }
+            wide(|| y.iter_mut().for_each(|y| *y = (*y - mean) * rstd));
+            sizes.with_parameter(y, sizes.of_row(weight, row), |y, weight| y * weight);
+            sizes.with_parameter(y, sizes.of_row(bias, row), |y, bias| y + bias);
+            0.0
+        });
+    })
+}
+
+/// Computes `out (+)= sum of f(dy, x, mean, rstd)` over all elements that share a parameter.
+fn sum_parameter(
+    sizes: &Sizes,
+    out: &mut Gradient,
+    [dy, x]: [&[f32]; 2],
+    saved: &[f32],
+    f: impl Fn(f32, f32, f32, f32) -> f64 + Sync,
+) {
+    let Sizes { groups, shared, own, length, .. } = *sizes;
+    let row = groups * length;
+    parallel::column_sums(out.target.get(), out.accumulate, dy.len() / row.max(1), |outer, first, sums| {
+        let (dy, x) = (&dy[outer * row..][..row], &x[outer * row..][..row]);
+        // Each run of columns is inside one row.
+        let mut done = 0;
+        while done < sums.len() {
+            let column = first + done;
+            let end = (sums.len() - done).min(own - column % own);
+            let (mean, rstd) = sizes.kept(saved, outer * groups + column / own);
+            let at = column * shared;
+            let sums = &mut sums[done..done + end];
+            if shared == 1 {
+                let pairs = dy[at..].iter().zip(&x[at..]);
+                sums.iter_mut().zip(pairs).for_each(|(sum, (&dy, &x))| *sum += f(dy, x, mean, rstd));
+            } else {
+                for (sum, at) in sums.iter_mut().zip((at..).step_by(shared)) {
+                    let (dy, x) = (&dy[at..at + shared], &x[at..at + shared]);
+                    *sum += parallel::sum_of_pairs(dy, x, |dy, x| f(dy, x, mean, rstd));
+                }
+            }
+            done += end;
+        }
+    });
+}
+
+/// Computes the gradients that the operation writes. `dx` may overwrite `dy`.
+pub(in crate::kernels) fn backward(op: &Normalize, operands: &mut Operands<'_>) -> Bound {
+    let sizes = Sizes::new(op)?;
+    let (batch, parameters) = (operands.batch(), count(&[op.parameters()]));
+    let length = count(&[batch, op.rows, op.length]);
+    let input = operands.source(Slot::Input(0), length)?;
+    let saved = operands.source(Slot::Saved(0), count(&[batch, op.statistics(), op.rows]))?;
+    let flows = operands.writes(Slot::InputGradient(0));
+    let weight = operands.source_if(op.scale && flows, Slot::Input(1), parameters)?;
+    let mut weight_gradient = operands.gradient(Slot::InputGradient(1), parameters)?;
+    let mut bias_gradient = operands.gradient(Slot::InputGradient(2), parameters)?;
+    let mut pair = if flows { Some(operands.gradients(0, length)?) } else { None };
+    let accumulate = pair.as_ref().is_some_and(|(_, accumulate)| *accumulate);
+    let alone = operands.source_if(!flows, Slot::Gradient, length)?;
+    kernel(move |_| {
+        let (x, saved) = (input.get(), saved.get());
+        let (source, target) = match &mut pair {
+            Some((pair, _)) => {
+                let (source, target) = pair.get();
+                (source, Some(target))
+            }
+            None => (alone.as_ref().map(|alone| alone.get()), None),
+        };
+        let dy = source.or(target.as_deref()).unwrap_or_default();
+        if let Some(out) = &mut weight_gradient {
+            sum_parameter(&sizes, out, [dy, x], saved, |dy, x, mean, rstd| {
+                f64::from(dy) * f64::from((x - mean) * rstd)
+            });
+        }
+        if let Some(out) = &mut bias_gradient {
+            sum_parameter(&sizes, out, [dy, x], saved, |dy, _, _, _| f64::from(dy));
+        }
+        let Some(target) = target else { return };
+        let weight = weight.as_ref().map(|weight| weight.get());
+        parallel::pieces(source, target, sizes.length, |row, dy, dx| {
+            let statistics = sizes.kept(saved, row);
+            let (x, weight) = (&x[row * sizes.length..][..sizes.length], sizes.of_row(weight, row));
+            with_scratch(sizes.length, |g| {
+                g.copy_from_slice(dy.unwrap_or(&*dx));
+                sizes.with_parameter(g, weight, |dy, weight| dy * weight);
+                slope(&sizes, statistics, x, g, dx, accumulate);
+            });
+            0.0
+        });
+    })
+}
+
+/// Computes `dx` of a row from `g`.
+fn slope(sizes: &Sizes, (mean, rstd): (f32, f32), x: &[f32], g: &[f32], dx: &mut [f32], accumulate: bool) {
+    let length = x.len() as f64;
+    let sum = if sizes.center { (parallel::sum(g, f64::from) / length) as f32 } else { 0.0 };
+    let normalised = |g: f32, x: f32| f64::from(g) * f64::from((x - mean) * rstd);
+    let product = (parallel::sum_of_pairs(g, x, normalised) / length) as f32;
+    let value = |g: f32, x: f32| rstd * (g - sum - (x - mean) * rstd * product);
+    let all = dx.iter_mut().zip(g.iter().zip(x));
+    if accumulate {
+        wide(|| all.for_each(|(dx, (&g, &x))| *dx += value(g, x)));
+    } else {
+        wide(|| all.for_each(|(dx, (&g, &x))| *dx = value(g, x)));
+    }
+}

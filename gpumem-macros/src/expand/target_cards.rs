@@ -1,0 +1,164 @@
+//! The cards and the available bytes of a training step, if the macro can read them. Const evaluation decides.
+
+use super::Readings;
+use super::assumed_sizes::{bytes, card_list, conv_workspace, nominal, settings_of};
+use crate::selected::SELECTED;
+use crate::settings::train::literal;
+use gpumem_core::Checkpoint;
+use gpumem_core::cards::Card;
+use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Setting};
+use gpumem_core::memory::refusal::{Aim, Environment};
+
+/// The sizes of a training step, all of them final, and the bytes that its arena may have.
+pub(super) struct Known {
+    pub(super) setting: Setting,
+    pub(super) room: u64,
+}
+
+/// Returns the sizes of a network whose batch, cards, headroom and scratch limits are literals. `None` for other networks.
+pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
+    let reading = readings.train()?;
+    literal(&reading.batch?.value).filter(|&batch| batch > 0 && !reading.takes_largest)?;
+    let (batch, precision, workspaces) = nominal(readings);
+    let room = room(readings, true)?;
+    Some(Known { setting: Setting::new(batch, precision, workspaces), room })
+}
+
+/// A training step with `batch: Largest` whose batch the macro has found.
+pub(super) struct Found {
+    /// The batch, and the arena bytes for which it is the largest.
+    pub(super) batch: u64,
+    pub(super) room: u64,
+    /// The programs of the step at that batch.
+    pub(super) fitted: Fitted,
+}
+
+/// Finds the largest batch for a network with `batch: Largest` whose cards, headroom and scratch limits are literals.
+///
+/// Without this, const evaluation would have to plan every recompute level at one batch after the other. `None` for other networks, and if not even
+/// one sample fits.
+pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
+    let takes_largest = readings.train().is_some_and(|reading| reading.takes_largest);
+    if !takes_largest || !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
+        return Ok(None);
+    }
+    // If no card is named, there is no limit and so no largest batch.
+    let Some(room) = room(readings, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
+    let (batch, precision, workspaces) = nominal(readings);
+    let found = blueprint.largest_fitted(&Setting::new(batch, precision, workspaces), room)?;
+    Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
+}
+
+/// Returns the bytes that the arena of the training step may have. `None` unless cards, headroom and scratch limits are literals.
+///
+/// If `may_be_unchecked`, there is no limit while the environment switches the check off.
+fn room(readings: &Readings<'_>, may_be_unchecked: bool) -> Option<u64> {
+    let settings = settings_of(readings);
+    conv_workspace(settings)?;
+    let cards: Vec<Card> = card_list(settings)?;
+    let variable = |name: &str| std::env::var(name).ok();
+    let [vram, named, headroom, unchecked] =
+        ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "__GPUMEM_CHECK"].map(variable);
+    let environment = Environment {
+        vram: vram.as_deref(),
+        cards: named.as_deref(),
+        headroom: headroom.as_deref(),
+        unchecked: unchecked.as_deref().filter(|_| may_be_unchecked),
+    };
+    let headroom = bytes(settings, "headroom", 0)?;
+    Some(Aim { cards: &cards, selected: SELECTED, headroom, environment }.room())
+}
+
+#[cfg(test)]
+mod tests {
+    use gpumem_core::cards::RTX_3060;
+    use gpumem_core::lower::tables;
+    use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
+    use gpumem_core::memory::refusal::Aim;
+    use gpumem_core::memory::tables::Workspaces;
+    use gpumem_core::program::Program;
+    use gpumem_core::{Precision, Train};
+    use proc_macro2::{TokenStream, TokenTree};
+
+    /// All tokens, those of groups after their group.
+    fn flat(tokens: TokenStream) -> Vec<TokenTree> {
+        let inside = |token: TokenTree| match &token {
+            TokenTree::Group(group) => [vec![token.clone()], flat(group.stream())].concat(),
+            _ => vec![token],
+        };
+        tokens.into_iter().flat_map(inside).collect()
+    }
+
+    fn expanded(checkpoint: &str, cards: &str) -> Vec<TokenTree> {
+        let network = format!(
+            "pub struct Net;
+            const TRAIN: Train = Train {{ batch: Largest, loss: CrossEntropy, checkpoint: {checkpoint}, {cards} }};
+            fn forward(image: Image<3, 64, 64>) -> Logits<10> {{
+                [repeat(12, [Conv2d(64, 3, padding = 1), BatchNorm2d, Tanh]), GlobalAvgPool, Linear(10)]
+            }}"
+        );
+        flat(crate::compile(network.parse().unwrap()))
+    }
+
+    fn place_of(tokens: &[TokenTree], name: &str) -> Option<usize> {
+        tokens.iter().position(|token| token.to_string() == name)
+    }
+
+    /// The training programs that const evaluation chooses between.
+    fn programs(tokens: &[TokenTree]) -> Vec<Program> {
+        let is_program = |name: &str| name.starts_with("__TRAINING_") && name.ends_with("_PROGRAM");
+        let statics = tokens
+            .windows(2)
+            .enumerate()
+            .filter(|(_, pair)| pair[0].to_string() == "static" && is_program(&pair[1].to_string()));
+        let literal = |(at, _): (usize, _)| {
+            tokens[at..].iter().find_map(|token| match token {
+                TokenTree::Literal(literal) => Some(syn::Lit::new(literal.clone())),
+                _ => None,
+            })
+        };
+        let program = |literal: syn::Lit| match literal {
+            syn::Lit::ByteStr(bytes) => Program::decode(&bytes.value()),
+            _ => None,
+        };
+        statics.filter_map(literal).filter_map(program).collect()
+    }
+
+    /// At a written batch, const evaluation makes two plans. It does not plan each level at one batch after the other.
+    #[test]
+    fn the_largest_batch_with_recomputation_is_found_here() {
+        let tokens = expanded("Auto", "cards: [RTX_3060]");
+        let call = place_of(&tokens, "largest_found").expect("the batch is written");
+        let numbers = tokens[call..].iter().find_map(|token| {
+            let text = token.to_string();
+            let inside = text.strip_prefix('[')?.strip_suffix(']')?;
+            let (batch, room) = inside.split_once(',')?;
+            Some([batch.trim().parse::<u64>().ok()?, room.trim().parse::<u64>().ok()?])
+        });
+        let [batch, room] = numbers.unwrap();
+        assert_eq!(room, RTX_3060.usable() - RTX_3060.reserve());
+        let programs = programs(&tokens);
+        let [plain, leaner] = &programs[..] else { panic!("{} programs", programs.len()) };
+        // Without the caps of workspaces a step needs more than the macro planned.
+        let workspaces = Workspaces::aimed(&Aim::at(&[RTX_3060]), Train::DEFAULT.conv_workspace);
+        let tables = [plain, leaner].map(|program| tables(program).leak().with_workspaces(workspaces));
+        let arena = |index: usize| budget_at(&tables[index], batch, Precision::F32).unwrap()[Line::Arena];
+        assert!(arena(0) > room && arena(1) <= room, "{} and {} of {room}", arena(0), arena(1));
+        let more = batch + batch / 8 + 1;
+        assert!(lower_bound_at(&tables[1], more, Precision::F32).unwrap() > room, "{more} fits, too");
+    }
+
+    /// Const evaluation searches the batch if the macro does not know the numbers.
+    #[test]
+    fn what_is_not_known_here_is_not_found_here() {
+        for (checkpoint, cards) in [
+            ("Auto", "cards: [RTX_3060], headroom: HEADROOM"),
+            ("Auto", "cards: [RTX_3060], conv_workspace: 1 << 20"),
+            ("None", "cards: [RTX_3060]"),
+        ] {
+            let tokens = expanded(checkpoint, cards);
+            let names = ["largest_found", "largest_fitting"].map(|name| place_of(&tokens, name).is_some());
+            assert_eq!(names, [false, true], "{checkpoint}, {cards}");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The fields of `TRAIN` and `INFER`: read, checked, and written as constants.
+
+pub(crate) mod averages;
+pub(crate) mod clip_and_schedule;
+pub(crate) mod layer_decay;
+pub(crate) mod literals;
+pub(crate) mod loss;
+pub(crate) mod micro_batches;
+pub(crate) mod offload;
+pub(crate) mod optimizer;
+pub(crate) mod steps;
+pub(crate) mod train;
