@@ -9,7 +9,81 @@ use crate::train::{Descent, Schedule};
 use alloc::format;
 use alloc::string::String;
 
+/// The first number of training steps that double precision cannot tell from the next.
+const MOST_STEPS: u64 = 1 << 53;
+
 impl<N: Network, D: Device> Net<N, D> {
+    /// Returns the number of training steps that have been made. To resume elsewhere, a training needs it besides all tensors in
+    /// [`Net::names`], since optimizers correct by the step and dropout draws by it.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, or a failure of the device.
+    pub fn steps(&mut self) -> Result<u64, Error> {
+        let offset = self.state_place(StateWord::Step as usize)?;
+        let mut bytes = [0; 8];
+        self.runner.read(offset, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Sets the number of training steps that have been made, below 2^53: schedules and bias corrections compute with it in double
+    /// precision.
+    ///
+    /// # Errors
+    /// As for [`Net::steps`], or a number that is too large.
+    pub fn set_steps(&mut self, steps: u64) -> Result<(), Error> {
+        let offset = self.state_place(StateWord::Step as usize)?;
+        Self::check_steps(steps)?;
+        self.runner.write(offset, &steps.to_le_bytes())
+    }
+
+    /// Refuses a number of training steps that cannot have been made.
+    pub(super) fn check_steps(steps: u64) -> Result<(), Error> {
+        if steps < MOST_STEPS {
+            return Ok(());
+        }
+        let what = format!(
+            "{steps} training steps cannot have been made: their number is below {MOST_STEPS}; the file that says so is damaged, or the \
+             number was read at another place than it was written"
+        );
+        Err(Error::Unsupported { device: N::NAME, what })
+    }
+
+    /// Refuses a learning rate that no training has.
+    pub(super) fn check_lr(lr: f64) -> Result<(), Error> {
+        if (0.0..=f64::from(f32::MAX)).contains(&lr) {
+            return Ok(());
+        }
+        let what = format!("a learning rate must be 0 or more and finite, not {lr}");
+        Err(Error::Unsupported { device: N::NAME, what })
+    }
+
+    /// Returns the learning rate of the next step: that of the schedule if `TRAIN` has one. Rates of groups are in proportion to it.
+    ///
+    /// PyTorch: `scheduler.get_last_lr()[0]`.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, a schedule whose `total` was left out and is not set, or a failure of the device.
+    #[doc(alias = "get_last_lr")]
+    pub fn lr(&mut self) -> Result<f64, Error> {
+        self.check_schedule()?;
+        let steps = self.steps()?;
+        Ok(self.step.schedule.rate(self.step.optimizer.lr(), steps))
+    }
+
+    /// Changes the learning rate from the next step on, and those of groups of parameters in the same proportion. If `TRAIN` has a
+    /// [`schedule`](crate::train::Schedule), this sets its `lr`, from which the schedule computes the rate of each step.
+    ///
+    /// # Errors
+    /// A network without `TRAIN`, a rate that is negative or not finite, or a failure of the device.
+    pub fn set_lr(&mut self, lr: f64) -> Result<(), Error> {
+        self.trained()?;
+        Self::check_lr(lr)?;
+        let optimizer = self.step.optimizer.with_lr(lr);
+        self.runner.set_optimizer(optimizer)?;
+        self.step.optimizer = optimizer;
+        Ok(())
+    }
+
     /// Refuses a schedule whose `total` is neither written nor set.
     pub(super) fn check_schedule(&self) -> Result<(), Error> {
         if !self.step.schedule.is_open() {

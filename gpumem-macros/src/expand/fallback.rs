@@ -3,7 +3,8 @@
 //! The last mistake is put into the type of the input. The compiler reports nothing else about a type that contains an error, so tensors of any
 //! type may be passed in and out.
 
-use super::{Readings, conditions, constants, declaration, generics, served_batch};
+use super::types::{generates, served_batch};
+use super::{Readings, conditions, constants, declaration, generics};
 use crate::errors::Errors;
 use crate::syntax::Source;
 use proc_macro2::TokenStream;
@@ -19,7 +20,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
     let (errors, last) = errors.into_tokens();
     let conditions = conditions(source);
     let import = source.facade.import();
-    let generates = readings.cached().map(|_| super::generates(source, readings));
+    let generates = readings.cached().map(|_| generates(source, readings));
     let served = served_batch(source, readings).map(|_| {
         quote! {
             #generates

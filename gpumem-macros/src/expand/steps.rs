@@ -3,8 +3,9 @@
 //! The first step is planned like the only step of other networks. Each further step is a separate block, in which items have the same names.
 
 use super::plans::{Trained, trained};
+use super::types::{all, tensor};
 use super::{Programs, Readings, generics, tensors, wired};
-use super::{all, assumed_sizes, numbers, tables};
+use super::{assumed_sizes, numbers, tables};
 use crate::resolve::Declared;
 use crate::settings::steps::function;
 use crate::syntax::{Facade, Source};
@@ -56,8 +57,7 @@ pub(super) fn types(source: &Source, readings: &Readings<'_>, programs: &Program
             let wanted = wired(inputs, &programs.blueprint.inputs_of(part));
             let input = all(tensors(&wanted, &batch));
             let targets = reading.loss.targets.iter();
-            let target =
-                all(targets.map(|target| super::tensor(target.elements, target.shape.dims(), &batch)).collect());
+            let target = all(targets.map(|target| tensor(target.elements, target.shape.dims(), &batch)).collect());
             let number = Literal::usize_unsuffixed(number);
             quote! {
                 #[automatically_derived]
