@@ -118,7 +118,7 @@ fn run(device: &gpumem::AnyDevice) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Texts that begin where `start` says, and for each letter of them the one behind it.
+/// Texts that begin where `start` says, and for each letter of them the one after it.
 fn batch(
     text: &[u32],
     mut start: impl FnMut() -> usize,
@@ -128,7 +128,7 @@ fn batch(
     (Tensor::from_fn(|index| text[at(index)]), Tensor::from_fn(|index| text[at(index) + 1]))
 }
 
-/// A letter drawn from what the network says of the one behind a text. The lower the temperature, the surer it has to be of it.
+/// A letter drawn from what the network says of the one after a text. The lower the temperature, the surer it has to be of it.
 fn drawn(logits: &[f32], temperature: f32, random: &mut Random) -> u32 {
     let largest = logits.iter().copied().fold(f32::MIN, f32::max);
     let weights: Vec<f32> = logits.iter().map(|logit| ((logit - largest) / temperature).exp()).collect();

@@ -104,7 +104,7 @@ impl Init {
             Init::Normal(deviation) => (stream.normal() * deviation) as f32,
             Init::NormalWithZeros { deviation, zeros: [first, count] } => {
                 let drawn = (stream.normal() * deviation) as f32;
-                if index.checked_sub(first).is_some_and(|behind| behind < count) { 0.0 } else { drawn }
+                if index.checked_sub(first).is_some_and(|after| after < count) { 0.0 } else { drawn }
             }
             Init::Logarithms { most } => ln((index % most.max(1) + 1) as f64) as f32,
             Init::StepSizes { min, max } => {

@@ -57,8 +57,8 @@ impl Program {
         let activation = |norm: &Operation| {
             let at = *saved.get(&norm.read(Slot::Saved(0))?)?;
             let normalised = forward[at].written(Slot::Output);
-            let behind = &forward[at + 1..];
-            let activation = behind.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;
+            let after = &forward[at + 1..];
+            let activation = after.iter().find(|operation| operation.read(Slot::Input(0)) == normalised)?;
             Some((activation.written(Slot::Output)?, activation.row))
         };
         merged.filter_map(activation).collect()

@@ -361,12 +361,12 @@ pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
         _ => None,
     };
     let norm = |at: usize| again(at).filter(|(op, _)| matches!(op, Op::BatchNorm(_)));
-    let behind = |at: usize, output: Option<TensorId>| {
+    let after = |at: usize, output: Option<TensorId>| {
         again(at).filter(|(op, it)| matches!(op, Op::Pointwise(_)) && it.read(Slot::Input(0)) == output)
     };
     let first = if norm(at).is_some() { at } else { at.checked_sub(1)? };
     let (_, normalised) = norm(first)?;
-    let last = if behind(first + 1, normalised.written(Slot::Output)).is_some() { first + 1 } else { first };
+    let last = if after(first + 1, normalised.written(Slot::Output)).is_some() { first + 1 } else { first };
     let gradient = operations.get(last + 1)?;
     let is_its_own = matches!(gradient.backward(), Some(Op::BatchNorm(_)))
         && gradient.read(Slot::Input(0)).is_some()

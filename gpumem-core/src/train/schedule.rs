@@ -310,8 +310,8 @@ impl Schedule {
         if step < warmup {
             return lr * ((step + 1) as f64 / (warmup as f64 + 1.0));
         }
-        let behind = (step - warmup) as f64;
-        let share = |total: u64| (behind / total.saturating_sub(warmup) as f64).min(1.0);
+        let after = (step - warmup) as f64;
+        let share = |total: u64| (after / total.saturating_sub(warmup) as f64).min(1.0);
         match self {
             Schedule::Constant { .. } => lr,
             Schedule::Cosine { total, min, .. } => between(lr, min, share(total)),
@@ -320,10 +320,10 @@ impl Schedule {
             Schedule::OneCycle { total, pct_start, div_factor, final_div_factor } => {
                 let (first, last) = (lr / div_factor, lr / div_factor / final_div_factor);
                 let (highest, end) = (pct_start * total as f64 - 1.0, total as f64 - 1.0);
-                if behind <= highest {
-                    between(first, lr, behind / highest)
+                if after <= highest {
+                    between(first, lr, after / highest)
                 } else {
-                    between(lr, last, ((behind - highest) / (end - highest)).min(1.0))
+                    between(lr, last, ((after - highest) / (end - highest)).min(1.0))
                 }
             }
         }

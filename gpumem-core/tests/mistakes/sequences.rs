@@ -230,7 +230,7 @@ fn sequences_and_joins() {
         (
             "tokens 6",
             "PositionEmbedding(7, 8, padding_idx = 1)",
-            "has 7 positions, but 6 steps behind row 1 of padding need 8; write so many",
+            "has 7 positions, but 6 steps after row 1 of padding need 8; write so many",
         ),
         (
             "tokens 6",
@@ -240,7 +240,7 @@ fn sequences_and_joins() {
         (
             "7x12",
             "Rotary(3, size = [2; 3])",
-            "has a map of 2 x 3 positions behind 0 others, but its input has 7 steps; use `size` and `before` that make 7",
+            "has a map of 2 x 3 positions after 0 others, but its input has 7 steps; use `size` and `before` that make 7",
         ),
         (
             "7x12",

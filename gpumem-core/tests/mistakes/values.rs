@@ -51,12 +51,12 @@ fn functions_and_shapes() {
         (
             "3x4x5",
             "Permute([0; 2; 1])",
-            "needs each axis of [3, 4, 5] once, behind the batch, which is axis 0: as `(0, 1, 2, 3)`, in the order that you want",
+            "needs each axis of [3, 4, 5] once, after the batch, which is axis 0: as `(0, 1, 2, 3)`, in the order that you want",
         ),
         (
             "3x4x5",
             "Permute(0, 2, 1)",
-            "needs each axis of [3, 4, 5] once, behind the batch, which is axis 0: as `(0, 1, 2, 3)`, in the order that you want",
+            "needs each axis of [3, 4, 5] once, after the batch, which is axis 0: as `(0, 1, 2, 3)`, in the order that you want",
         ),
         ("3x4x5", "Permute(0, 2, 1.5, 1)", "needs an axis, or several as `(1, 2)` for `dims`, not (0, 2, 1.5, 1)"),
         // One argument or several, but not both, and no list among them.

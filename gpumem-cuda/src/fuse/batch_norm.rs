@@ -19,7 +19,7 @@ pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused 
     if let Some((residual, output)) = added(placed, first + count, tail.output) {
         (count, tail) = (count + 1, Tail { residual: Some(residual), output, ..tail });
     }
-    if let Some((rectifier, output)) = followed(placed, first + count, tail.output, Rectifier::behind_norm) {
+    if let Some((rectifier, output)) = followed(placed, first + count, tail.output, Rectifier::after_norm) {
         (count, tail) = (count + 1, Tail { rectifier, output, ..tail });
     }
     let context = Context { placed, operation, setting };
@@ -74,8 +74,8 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Settin
 /// The kernel for the gradient of the input has each element of the output in a register anyway.
 pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> Fused {
     let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
-    let (last, behind, output) = match followed(placed, first + 1, output, Rectifier::behind_norm) {
-        Some((behind, output)) => (first + 2, behind, output),
+    let (last, after, output) = match followed(placed, first + 1, output, Rectifier::after_norm) {
+        Some((after, output)) => (first + 2, after, output),
         None => (first + 1, Rectifier::NONE, output),
     };
     let Some(operation) = placed.program.operations.get(last) else { return Ok(None) };
@@ -84,14 +84,14 @@ pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> F
     };
     let context = Context { placed, operation, setting };
     let same = |slot: Slot| again.read(slot).is_some() && again.read(slot) == operation.read(slot);
-    let is_its_own = same(Slot::Saved(0)) && same(Slot::Input(0)) && follower(op)? == behind;
+    let is_its_own = same(Slot::Saved(0)) && same(Slot::Input(0)) && follower(op)? == after;
     let is_made = operation.written(Slot::InputGradient(0)).is_some();
     let lies_alike = context.tensor(output).layout == context.tensor(dy).layout;
     let is_apart = operation.tensors().all(|tensor| tensor != output && !overlap(placed, tensor, output));
     if !(is_its_own && is_made && lies_alike && is_apart) {
         return Ok(None);
     }
-    let incoming = Incoming { dy, rectifier: behind, masked: None, drop: None, again: Some(output) };
+    let incoming = Incoming { dy, rectifier: after, masked: None, drop: None, again: Some(output) };
     Ok(Some((last - first + 1, calls(backward_through(&context, op, incoming)?))))
 }
 

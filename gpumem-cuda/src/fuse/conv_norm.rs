@@ -58,11 +58,11 @@ pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Settin
     let Some((operation, Op::BatchNorm(op), made)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let Some(saved) = kept(&context).filter(|_| op.within == 0) else { return Ok(None) };
-    let (count, behind, x) = match followed(placed, first + 1, made, Rectifier::behind_norm) {
-        Some((behind, output)) => (2, behind, output),
+    let (count, after, x) = match followed(placed, first + 1, made, Rectifier::after_norm) {
+        Some((after, output)) => (2, after, output),
         None => (1, Rectifier::NONE, made),
     };
-    let again = Again { input: context.read(Slot::Input(0))?, saved, parameters: parameters(&context, op)?, behind };
+    let again = Again { input: context.read(Slot::Input(0))?, saved, parameters: parameters(&context, op)?, after };
     let fused = backward(placed, first + count, setting, Some((again, x)))?;
     Ok(fused.map(|(others, calls)| (count + others, calls)))
 }

@@ -139,11 +139,11 @@ impl<'a> HandedOn<'a> {
     /// Returns operations `first` and `first + 1`, if they are such a pair; else `None`.
     fn at(placed: &'a Placed, first: usize) -> Option<HandedOn<'a>> {
         let operations = &placed.program.operations;
-        let (behind, operation) = (operations.get(first)?, operations.get(first + 1)?);
-        let Op::Pointwise(follower) = backward_of(behind)? else { return None };
-        let (dy, output) = (behind.read(Slot::Gradient)?, behind.read(Slot::Output)?);
-        let between = behind.written(Slot::InputGradient(0))?;
-        let is_handed_on = !behind.accumulate && operation.read(Slot::Gradient) == Some(between);
+        let (after, operation) = (operations.get(first)?, operations.get(first + 1)?);
+        let Op::Pointwise(follower) = backward_of(after)? else { return None };
+        let (dy, output) = (after.read(Slot::Gradient)?, after.read(Slot::Output)?);
+        let between = after.written(Slot::InputGradient(0))?;
+        let is_handed_on = !after.accumulate && operation.read(Slot::Gradient) == Some(between);
         let rectifier = Rectifier::of(follower.function).filter(|_| is_handed_on)?;
         Some(HandedOn { rectifier, dy, output, between, operation, op: backward_of(operation)? })
     }

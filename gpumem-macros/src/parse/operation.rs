@@ -197,13 +197,13 @@ impl Parser<'_> {
             Err(error) => return Err(syn::Error::new(error.span(), format!("expected a type: {types}"))),
         };
         let mut place = Place::from(&name).to(Place::from(&kind));
-        let default = self.value_behind(input)?;
+        let default = self.value_after(input)?;
         place = default.as_ref().map_or(place, |value| place.to(value.place));
         Ok((Asked { name, kind, default }, place))
     }
 
     /// Parses `= 1.0`, if that is next.
-    fn value_behind(&mut self, input: ParseStream<'_>) -> syn::Result<Option<Expression>> {
+    fn value_after(&mut self, input: ParseStream<'_>) -> syn::Result<Option<Expression>> {
         if !input.peek(Token![=]) {
             return Ok(None);
         }
@@ -319,7 +319,7 @@ impl Parser<'_> {
             }
             input.parse::<Token![:]>()?;
             let axes = parser.axes(input, "a tensor")?;
-            let init = parser.value_behind(input)?;
+            let init = parser.value_after(input)?;
             if init.is_some() != filled {
                 let message = match filled {
                     true => format!(
@@ -391,7 +391,7 @@ impl Parser<'_> {
             }
         }
         if operation.axes.iter().flatten().filter_map(Axis::rest).count() > 1 {
-            self.errors.add(&operation.input, "only one name stands for several axes, with `..` behind it");
+            self.errors.add(&operation.input, "only one name stands for several axes, with `..` after it");
         }
         self.check_rests(operation);
         self.check_arguments(operation);

@@ -272,7 +272,7 @@ fn source(argument: &Expr, written: &mut Written, errors: &mut Errors) {
                     [] => format!("{last} stands"),
                     before => format!("{} and {last} stand", before.join(", ")),
                 };
-                format!("{sources} here, and in braces behind the name {}", listed(&loss.row().options()))
+                format!("{sources} here, and in braces after the name {}", listed(&loss.row().options()))
             }
         };
         return errors.add(&option, format!("`{text}` has no option `{name}`; {hint}"));

@@ -20,7 +20,7 @@ const OTHERS: [&str; 3] = ["rprop", "asgd", "sparseadam"];
 fn in_place_of(hyperparameter: &str) -> Option<&'static str> {
     match hyperparameter {
         "maximize" => {
-            Some("a step makes the loss smaller; what is to grow has `Affine(-1.0)` behind it, with `loss: Mean`")
+            Some("a step makes the loss smaller; what is to grow has `Affine(-1.0)` after it, with `loss: Mean`")
         }
         "foreach" | "fused" | "capturable" | "differentiable" => Some("how it runs is no choice; leave it out"),
         _ => None,

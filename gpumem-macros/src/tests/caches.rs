@@ -73,7 +73,7 @@ fn what_a_cache_needs() {
         (
             "Transpose(1, 2), Conv1d(8, 3, padding = 1), Transpose(1, 2)",
             "layer 2 `Conv1d`",
-            "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step: write `padding = 2`, and behind it \
+            "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step: write `padding = 2`, and after it \
              `Slice(0, -2, dim = -1)`",
         ),
         ("Transpose(1, 2), Conv1d(8, 3, padding = 5, stride = 2), Transpose(1, 2)", "layer 2 `Conv1d`", several),

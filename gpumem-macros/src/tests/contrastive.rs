@@ -60,7 +60,7 @@ fn mistakes_of_losses_of_batches() {
         (
             "Contrastive(from = (one, other), weights = w)",
             "weights",
-            "`Contrastive` has no option `weights`; `from` stands here, and in braces behind the name `temperature` and `scale`",
+            "`Contrastive` has no option `weights`; `from` stands here, and in braces after the name `temperature` and `scale`",
         ),
         (
             "Contrastive(from = (one, wide))",

@@ -56,7 +56,7 @@ fn training_settings() {
         (
             "optimizer: Sgd { lr: 1.0, maximize: true }",
             "maximize",
-            "`Sgd` has no hyperparameter `maximize`; a step makes the loss smaller; what is to grow has `Affine(-1.0)` behind it, \
+            "`Sgd` has no hyperparameter `maximize`; a step makes the loss smaller; what is to grow has `Affine(-1.0)` after it, \
              with `loss: Mean`",
         ),
         (
@@ -127,7 +127,7 @@ fn training_settings() {
         &[(
             "CrossEntropy",
             "`CrossEntropy` compares classes, but `forward` returns `Volume<5, 2, 3, 4>`; its voxels are the pixels of \
-             `Map<5, 6, 4>` behind `Reshape(5, 6, 4)`",
+             `Map<5, 6, 4>` after `Reshape(5, 6, 4)`",
         )],
     );
     let text = forward("Features<4>", "Features<4>", "[Linear(4)]", "const INFER: Infer = Infer { loss: Mse };");

@@ -76,7 +76,7 @@ fn losses_of_several_terms() {
         (
             "Huber(gamma = a)",
             "gamma",
-            "`Huber` has no option `gamma`; `from`, `target`, `weights`, `mask` and `lengths` stand here, and in braces behind the name \
+            "`Huber` has no option `gamma`; `from`, `target`, `weights`, `mask` and `lengths` stand here, and in braces after the name \
              `reduction` and `delta`",
         ),
         ("Mse(from = aux, from = wide)", "from", "`from` is given twice; remove one"),
@@ -100,7 +100,7 @@ fn losses_of_several_terms() {
             "CrossEntropy + CrossEntropy(from = cube, target = cube)",
             "CrossEntropy(from = cube, target = cube)",
             "`CrossEntropy` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; its voxels are the pixels of \
-             `Map<2, 12, 5>` behind `Reshape(2, 12, 5)`",
+             `Map<2, 12, 5>` after `Reshape(2, 12, 5)`",
         ),
         (
             "CrossEntropy + Mse(from = aux)",
@@ -296,12 +296,12 @@ fn losses_of_sequences() {
         (
             "Ctc { target_length: 4, input_lengths: steps }",
             "input_lengths",
-            "`Ctc` has no option `input_lengths`; it stands in parentheses behind the options, as `(input_lengths = name)`",
+            "`Ctc` has no option `input_lengths`; it stands in parentheses after the options, as `(input_lengths = name)`",
         ),
         (
             "Ctc { target_length: 4 }(lengths = steps)",
             "lengths",
-            "`Ctc` has no option `lengths`; `from`, `target`, `input_lengths` and `weights` stand here, and in braces behind the name \
+            "`Ctc` has no option `lengths`; `from`, `target`, `input_lengths` and `weights` stand here, and in braces after the name \
              `reduction`, `target_length`, `blank` and `zero_infinity`",
         ),
         (
@@ -325,7 +325,7 @@ fn losses_of_sequences() {
         assert_mistakes(&with_steps(loss, "LogSoftmax"), &[(place, message)]);
     }
     for (layer, gives, instead) in
-        [("Softmax", "probabilities", "in its place"), ("Linear(5)", "any numbers", "behind it")]
+        [("Softmax", "probabilities", "in its place"), ("Linear(5)", "any numbers", "after it")]
     {
         let name = layer.split('(').next().unwrap();
         let said = format!(
@@ -414,7 +414,7 @@ fn options_of_losses() {
         (
             "Huber { from: aux }",
             "from",
-            "`Huber` has no option `from`; it stands in parentheses behind the options, as `(from = aux)`",
+            "`Huber` has no option `from`; it stands in parentheses after the options, as `(from = aux)`",
         ),
         (
             "BceWithLogits { ignore_index: 3 }",
@@ -479,7 +479,7 @@ fn options_of_losses() {
             "CrossEntropy + Nll(from = cube, target = cube)",
             "Nll(from = cube, target = cube)",
             "`Nll` compares classes of vectors, sequences and maps, but `cube` is [2, 3, 4, 5]; its voxels are the pixels of \
-             `Map<2, 12, 5>` behind `Reshape(2, 12, 5)`",
+             `Map<2, 12, 5>` after `Reshape(2, 12, 5)`",
         ),
     ]);
 }

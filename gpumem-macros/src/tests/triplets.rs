@@ -97,7 +97,7 @@ fn mistakes_of_losses_of_three_values() {
         (
             "CrossEntropy { mask: m }",
             "mask",
-            "`CrossEntropy` has no option `mask`; it stands in parentheses behind the options, as `(mask = name)`",
+            "`CrossEntropy` has no option `mask`; it stands in parentheses after the options, as `(mask = name)`",
         ),
         (
             "Mean(from = flat, weights = other)",
@@ -116,6 +116,6 @@ fn mistakes_of_losses_of_three_values() {
     }
     let lost = with("NtXent(from = (flat, other), mask = m)");
     let said =
-        "`NtXent` has no option `mask`; `from` stands here, and in braces behind the name `temperature` and `scale`";
+        "`NtXent` has no option `mask`; `from` stands here, and in braces after the name `temperature` and `scale`";
     assert_mistakes(&lost, &[("mask", said)]);
 }

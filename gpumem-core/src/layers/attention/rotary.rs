@@ -129,7 +129,7 @@ impl Turn {
         let (first, steps) = (self.before.unwrap_or(0), x.shape.dims()[0]);
         if height.saturating_mul(width).saturating_add(first) != steps {
             let text = format!(
-                "has a map of {height} x {width} positions behind {first} others, but its input has {steps} steps; use `{size}` and \
+                "has a map of {height} x {width} positions after {first} others, but its input has {steps} steps; use `{size}` and \
                  `{before}` that make {steps}"
             );
             return Err(Mistake::of(size, text));

@@ -58,7 +58,7 @@ impl Layer for PositionEmbedding {
                     "counts tokens from the beginning of a row, whatever document they are of; leave `padding_idx` out";
                 return Err(Mistake::of("padding_idx", text));
             }
-            return self.behind(b, x[0], width, padding);
+            return self.following(b, x[0], width, padding);
         }
         let mut positions = self.positions;
         if positions < steps {
@@ -77,7 +77,7 @@ impl Layer for PositionEmbedding {
 
 impl PositionEmbedding {
     /// Returns the rows of positions that do not count padding.
-    fn behind(&self, b: &mut Builder<'_>, x: Value, width: u64, padding: u64) -> Result<Value, Mistake> {
+    fn following(&self, b: &mut Builder<'_>, x: Value, width: u64, padding: u64) -> Result<Value, Mistake> {
         let (&[steps], Elements::Indices) = (x.shape.dims(), x.elements) else {
             let text =
                 format!("has `padding_idx`, which is one of tokens [T], but the previous layer produces {}", x.shape);
@@ -87,7 +87,7 @@ impl PositionEmbedding {
         let needed = padding.saturating_add(1).saturating_add(steps);
         if rows < needed {
             let text = format!(
-                "has {rows} positions, but {steps} steps behind row {padding} of padding need {needed}; write so many"
+                "has {rows} positions, but {steps} steps after row {padding} of padding need {needed}; write so many"
             );
             b.report(Mistake::of("positions", text));
             rows = needed;

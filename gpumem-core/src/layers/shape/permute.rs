@@ -40,7 +40,7 @@ impl Layer for Permute {
             return Err(Mistake::of(
                 "dims",
                 format!(
-                    "needs each axis of {shape} once, behind the batch, which is axis 0: as `({})`, in the order that you want",
+                    "needs each axis of {shape} once, after the batch, which is axis 0: as `({})`, in the order that you want",
                     all.join(", ")
                 ),
             ));

@@ -50,10 +50,10 @@ fn last_first(sum: &mut Source) {
 /// True if operation `at` propagates a gradient through a rectifier to the next operation, the gradient of a conv norm. Backends fuse such a
 /// rectifier into the pass of that gradient.
 pub(in crate::lower) fn hands_on(operations: &[Operation], at: usize) -> bool {
-    let (Some(behind), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
+    let (Some(after), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
     let is_rectifier =
-        matches!(behind.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));
-    let handed = behind.written(Slot::InputGradient(0)).filter(|_| is_rectifier && !behind.accumulate);
+        matches!(after.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));
+    let handed = after.written(Slot::InputGradient(0)).filter(|_| is_rectifier && !after.accumulate);
     let takes = matches!(operation.backward(), Some(Op::NormalizedConvolution(_)));
     takes && handed.is_some() && handed == operation.read(Slot::Gradient)
 }

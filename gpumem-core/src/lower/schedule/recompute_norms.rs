@@ -142,16 +142,16 @@ pub(in crate::lower) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<P
     let wait = all.iter().filter(|it| it.waits);
     let waits: BTreeMap<Piece, NodeId> =
         wait.flat_map(|it| it.weights.iter().map(|&piece| (piece, it.first))).collect();
-    let mut behind: BTreeMap<NodeId, Vec<Piece>> = BTreeMap::new();
+    let mut following: BTreeMap<NodeId, Vec<Piece>> = BTreeMap::new();
     for piece in pieces {
         if let Some(&norm) = waits.get(piece) {
-            behind.entry(norm).or_default().push(*piece);
+            following.entry(norm).or_default().push(*piece);
         }
     }
     let mut order = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| !waits.contains_key(piece)) {
         order.push(*piece);
-        order.extend(behind.remove(&piece.node).unwrap_or_default());
+        order.extend(following.remove(&piece.node).unwrap_or_default());
     }
     order
 }

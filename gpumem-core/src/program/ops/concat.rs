@@ -27,8 +27,8 @@ impl Concat {
 
     /// Returns the elements that each value adds to a row.
     pub fn parts(&self) -> Vec<u64> {
-        let behind = (self.axis as usize).saturating_add(1);
-        let inner = product(self.shape.dims().get(behind..).unwrap_or_default());
+        let after = (self.axis as usize).saturating_add(1);
+        let inner = product(self.shape.dims().get(after..).unwrap_or_default());
         self.lengths.iter().map(|length| length.saturating_mul(inner)).collect()
     }
 }

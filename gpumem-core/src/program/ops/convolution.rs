@@ -138,7 +138,7 @@ impl<const N: usize> Rule for Convolution<N> {
         if padding[N - 1] != op.reach() || self.output[N - 1] < sequence.whole {
             return Err(format!(
                 "lets a step see later ones, which `cache` in `INFER` does not know when it comes to that step: write `padding = {0}`, and \
-                 behind it `Slice(0, -{0}, dim = -1)`",
+                 after it `Slice(0, -{0}, dim = -1)`",
                 op.reach()
             ));
         }

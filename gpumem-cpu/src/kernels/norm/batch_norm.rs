@@ -156,8 +156,8 @@ pub(in crate::kernels) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) 
     if !function.has_slope_of_input() {
         return Err(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"));
     }
-    let behind = Pointwise { function, arguments: Vec::new(), shape: op.output() };
-    pointwise::with(&behind, Through { op, operands, of_output: function.row().kept == Kept::Output })
+    let following = Pointwise { function, arguments: Vec::new(), shape: op.output() };
+    pointwise::with(&following, Through { op, operands, of_output: function.row().kept == Kept::Output })
 }
 
 /// Computes the gradients for running statistics if the gradient of the weight is not wanted. Reads no input.

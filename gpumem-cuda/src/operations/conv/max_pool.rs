@@ -77,21 +77,21 @@ pub(in crate::operations) fn backward(context: &Context<'_>, op: &MaxPool) -> Re
     backward_through(context, op, context.read(Slot::Gradient)?, None)
 }
 
-/// Returns the launch of the backward pass from `dy`. With `behind`, the rectifier after the maxima and its output, `dy` is the gradient of that
+/// Returns the launch of the backward pass from `dy`. With `after`, the rectifier after the maxima and its output, `dy` is the gradient of that
 /// output.
 pub(crate) fn backward_through(
     context: &Context<'_>,
     op: &MaxPool,
     dy: TensorId,
-    behind: Option<(Rectifier, TensorId)>,
+    after: Option<(Rectifier, TensorId)>,
 ) -> Result<Vec<Launch>, Error> {
     let places = context.read(Slot::Saved(0))?;
     let dx = context.written(Slot::InputGradient(0))?;
     let count = context.count(dx);
     let kernel = kernel(context, "max_pool_backward", op, count, true, context.adds(Slot::InputGradient(0)));
-    let kernel = kernel.with("RECTIFIER", behind.map_or(Rectifier::NONE, |(rectifier, _)| rectifier));
+    let kernel = kernel.with("RECTIFIER", after.map_or(Rectifier::NONE, |(rectifier, _)| rectifier));
     let (kernel, pack) = lie(context, op, kernel, dx, dy, places)?;
-    let y = behind.map(|(_, y)| y);
+    let y = after.map(|(_, y)| y);
     let (kernel, threads) = match blocks(op).filter(|_| pack > 1) {
         Some([rows, columns]) => {
             let kernel = kernel.with("BLOCKS_H", rows).with("BLOCKS_W", columns);

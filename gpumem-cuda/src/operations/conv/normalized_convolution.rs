@@ -191,7 +191,7 @@ pub(crate) struct Again {
     pub(crate) input: TensorId,
     pub(crate) saved: TensorId,
     pub(crate) parameters: [Option<TensorId>; 2],
-    pub(crate) behind: Rectifier,
+    pub(crate) after: Rectifier,
 }
 
 /// Other operations that are fused into the launch of the gradients.
@@ -401,7 +401,7 @@ fn parameters_together(
     let kernel = kernel(context, op, ("normalized_backward_together", 1), dy)?;
     let kernel = kernel.with("RECTIFIER", rectifier).with("MASKED", u8::from(rectified.is_some()));
     let kernel = match again {
-        Some(again) => kernel.with("AGAIN", again.behind).with("AGAIN_AFFINE", u8::from(again.parameters[0].is_some())),
+        Some(again) => kernel.with("AGAIN", again.after).with("AGAIN_AFFINE", u8::from(again.parameters[0].is_some())),
         None => kernel,
     };
     let [before_factors, before_summands] = again.map_or([None; 2], |again| again.parameters);

@@ -28,7 +28,7 @@ impl Rectifier {
     }
 
     /// Returns the function if it can be fused with a normalisation before it, because its slope can be computed from its input; else `None`.
-    pub(crate) fn behind_norm(function: Function) -> Option<Rectifier> {
+    pub(crate) fn after_norm(function: Function) -> Option<Rectifier> {
         function.has_slope_of_input().then_some(Rectifier { function: Some(function), slope: None })
     }
 

@@ -373,7 +373,7 @@ pub(in crate::operations) fn backward(context: &Context<'_>, op: &BatchNorm) -> 
 /// Returns the function after the normalisation that is part of the operation, so that its gradient passes through it.
 pub(crate) fn follower(op: &BatchNorm) -> Result<Rectifier, Error> {
     let Some(function) = op.activation else { return Ok(Rectifier::NONE) };
-    Rectifier::behind_norm(function)
+    Rectifier::after_norm(function)
         .ok_or(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"))
 }
 

@@ -57,7 +57,7 @@ fn square(context: &Context<'_>, all: &[Operation], first: u64) -> Result<Launch
             return Err(other_layout());
         }
         if operation.action != Action::Squares(next) || operation.written(Slot::Workspace) != Some(sums) {
-            return Err(Error::Damaged("the squares of gradients do not lie one behind the other"));
+            return Err(Error::Damaged("the squares of gradients do not lie one after the other"));
         }
         next = next.saturating_add(context.elements(id).div_ceil(Clip::PIECE));
         ids.push(id);

@@ -396,14 +396,14 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
     let rule = Rule::new(context, context.operation);
     let master = context.operation.written(Slot::Master);
     let master = master.filter(|_| rule.mixed && context.placed.masters[parameter as usize].is_some());
-    let behind = |id: TensorId| {
+    let after = |id: TensorId| {
         let bytes = piece.first.checked_mul(context.tensor(id).role.bytes(context.setting.precision));
         let blocks = bytes.filter(|bytes| bytes.is_multiple_of(256)).and_then(|bytes| u32::try_from(bytes / 256).ok());
         let odd = Error::Damaged("a piece of a parameter does not begin at a multiple of 256 bytes");
         blocks.filter(|&blocks| blocks < NONE).ok_or(odd)
     };
     let mut arguments = vec![Some(parameter), master, Some(gradient)];
-    let mut fields = vec![vec![behind(parameter)?], vec![behind(gradient)?]];
+    let mut fields = vec![vec![after(parameter)?], vec![after(gradient)?]];
     fields.extend(rule.mixed.then(|| vec![if master.is_some() { 0 } else { NONE }]));
     for index in 0..rule.states.max(2) {
         arguments.push(context.operation.written(Slot::Moment(index as u8)));
@@ -567,7 +567,7 @@ pub(super) fn distances(
     let at = offsets.iter().position(|&offset| offset == Some(start));
     let distance = |offset: &Option<u64>| match offset.map(|offset| offset - start) {
         None => Ok(absent),
-        Some(behind) if behind.is_multiple_of(256) && behind / 256 < u64::from(NONE) => Ok((behind / 256) as u32),
+        Some(after) if after.is_multiple_of(256) && after / 256 < u64::from(NONE) => Ok((after / 256) as u32),
         Some(_) => Err(Error::Damaged("a tensor does not begin at a multiple of 256 bytes")),
     };
     Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))

@@ -91,7 +91,7 @@ fn gates(context: &Context<'_>, op: &WholeRecurrence, reserve: TensorId) -> Vec<
 
 /// Returns the operation of gpumem's recurrence kernels, after the input products. It has the layer's tensors, with the gates of each direction in
 /// place of the input.
-fn behind(
+fn after(
     context: &Context<'_>,
     op: &WholeRecurrence,
     mut reads: Vec<(Slot, TensorId)>,
@@ -147,7 +147,7 @@ pub(in crate::operations) fn forward(context: &Context<'_>, op: &WholeRecurrence
             writes.push((Slot::Saved(direction), gates));
         }
     }
-    let operation = behind(context, op, reads, writes);
+    let operation = after(context, op, reads, writes);
     let launches = recurrence::forward(&Context { operation: &operation, ..*context }, &op.recurrence())?;
     calls.extend(launches.into_iter().map(Call::from));
     Ok(calls)
@@ -176,7 +176,7 @@ pub(in crate::operations) fn backward(context: &Context<'_>, op: &WholeRecurrenc
         }
         writes.push((Slot::InputGradient(op.recurrence().first_input(direction)), gates));
     }
-    let operation = behind(context, op, reads, writes);
+    let operation = after(context, op, reads, writes);
     let launches = recurrence::backward(&Context { operation: &operation, ..*context }, &op.recurrence())?;
     let mut calls: Vec<Call> = launches.into_iter().map(Call::from).collect();
     // The backward direction comes first, as it does in a layer without input weights and with separate products.

@@ -183,7 +183,7 @@ pub(super) fn as_map(volume: Shape) -> Option<String> {
     let &[classes, depth, height, width] = volume.dims() else { return None };
     let rows = depth.saturating_mul(height);
     Some(format!(
-        "its voxels are the pixels of `Map<{classes}, {rows}, {width}>` behind `Reshape({classes}, {rows}, {width})`"
+        "its voxels are the pixels of `Map<{classes}, {rows}, {width}>` after `Reshape({classes}, {rows}, {width})`"
     ))
 }
 
@@ -210,7 +210,7 @@ pub(super) fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId
         }
         (Loss::Ctc, "Softmax" | "Linear") => {
             let gives = if layer == "Softmax" { "probabilities" } else { "any numbers" };
-            let instead = if layer == "Softmax" { "in its place" } else { "behind it" };
+            let instead = if layer == "Softmax" { "in its place" } else { "after it" };
             let message = format!(
                 "`{loss}` takes logarithms of probabilities, and `{layer}` gives {gives}; write `LogSoftmax` {instead}"
             );

@@ -138,10 +138,10 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
 
 fn hint(text: &str, known: &[&str]) -> String {
     match (text, nearest(text, known)) {
-        ("from" | "target", _) => "it stands in parentheses behind the options, as `(from = aux)`".to_string(),
-        ("mask", _) => "it stands in parentheses behind the options, as `(mask = name)`".to_string(),
+        ("from" | "target", _) => "it stands in parentheses after the options, as `(from = aux)`".to_string(),
+        ("mask", _) => "it stands in parentheses after the options, as `(mask = name)`".to_string(),
         ("input_lengths", _) if known.contains(&"target_length") => {
-            "it stands in parentheses behind the options, as `(input_lengths = name)`".to_string()
+            "it stands in parentheses after the options, as `(input_lengths = name)`".to_string()
         }
         (_, Some(near)) => format!("did you mean `{near}`?"),
         (_, None) if known.len() == 1 => format!("it has {}", listed(known)),

@@ -105,7 +105,7 @@ impl Listing<'_> {
         all
     }
 
-    fn behind(&self, place: Place, piece: usize) -> Place {
+    fn following(&self, place: Place, piece: usize) -> Place {
         let Place { mut state, mut open, .. } = place;
         state.run(self.model, piece);
         open.retain(|&other| other != piece);
@@ -128,7 +128,7 @@ impl Listing<'_> {
             if let Some(piece) = places.last_mut()?.untried.pop() {
                 // A place to which the search does not go back is not kept.
                 let place = if goes_back { places.last().cloned() } else { places.pop() };
-                let next = self.behind(place?, piece);
+                let next = self.following(place?, piece);
                 if self.failed.contains(&next.state.over) {
                     continue;
                 }

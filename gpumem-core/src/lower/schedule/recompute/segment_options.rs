@@ -172,7 +172,7 @@ fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) 
     let mut key = vec![segment.forward.len() as u64, segment.cross_bytes, u64::from(is_large)];
     let near = |value: u32, key: &mut Vec<u64>| {
         let producer = values.values[value as usize].producer as usize;
-        key.push(producer.checked_sub(segment.forward.start).map_or(u64::MAX, |behind| behind as u64));
+        key.push(producer.checked_sub(segment.forward.start).map_or(u64::MAX, |after| after as u64));
         key.push(sizes.values[value as usize]);
     };
     for at in segment.forward.clone() {

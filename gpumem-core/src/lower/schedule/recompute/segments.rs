@@ -111,8 +111,8 @@ impl<'a> Frame<'a> {
             }
         }
         let position = draft.nodes[forward..].iter().map(|node| {
-            let behind = draft.nodes[..forward].partition_point(|computed| computed <= node);
-            behind.saturating_sub(1)
+            let after = draft.nodes[..forward].partition_point(|computed| computed <= node);
+            after.saturating_sub(1)
         });
         let position = Rc::new(falling(position.collect()));
         let (at, before) = (sums(&at, count), sums(&before, count + 1));
@@ -144,12 +144,12 @@ impl<'a> Frame<'a> {
         let reaches: Vec<usize> = values.values.iter().map(reach).collect();
         let cuts = self.cuts(&reaches);
         // Positions of operations after the forward pass never rise.
-        let behind = |at: usize| self.position.partition_point(|&position| position >= at);
+        let after = |at: usize| self.position.partition_point(|&position| position >= at);
         let of_producer = |at: usize| values.values.partition_point(|value| (value.producer as usize) < at) as u32;
         let pairs = cuts.windows(2).map(|pair| {
             let (from, to) = (pair[0], pair[1]);
-            let start = if to == values.forward { 0 } else { behind(to) };
-            let end = if from == 0 { self.position.len() } else { behind(from) };
+            let start = if to == values.forward { 0 } else { after(to) };
+            let end = if from == 0 { self.position.len() } else { after(from) };
             let mut segment = Segment {
                 forward: from..to,
                 rest: start..end,
