@@ -91,7 +91,7 @@ pub use gpumem_train as train;
 pub use gpumem_weights as weights;
 pub use selected::SELECTED;
 
-/// For generated code.
+/// Names that generated code uses.
 #[doc(hidden)]
 pub use gpumem_core as __private;
 #[doc(hidden)]

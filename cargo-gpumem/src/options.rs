@@ -11,7 +11,7 @@ use std::path::PathBuf;
 #[derive(Parser)]
 #[command(name = "cargo", bin_name = "cargo")]
 pub enum Cargo {
-    /// Which cards the networks of a crate fit, with which batch, and what a change costs.
+    /// Plans the networks of a crate: the cards that they fit, the largest batches, and the cost of a change.
     #[command(version)]
     Gpumem(Arguments),
 }
@@ -24,7 +24,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Which cards the networks fit, what is left, and the largest batch.
+    /// Lists the cards that each network fits, the memory that is left, and the largest batch.
     #[command(
         after_help = "Exit code 0: all of them fit, or `--all` was asked; 1: one does not fit a card that was named, here, \
                             in its `cards:`, by a `fits!` or by a Cargo feature; 2: no answer, or none for a network that \
@@ -32,15 +32,15 @@ pub enum Command {
                             named for are listed as left out."
     )]
     Fit(Fit),
-    /// Layers, budget and the tensors alive at the peak of one network.
+    /// Shows the layers and the budget of one network, and the tensors that are alive at its peak.
     Show(Show),
-    /// What a change costs: every network now beside the same at a revision.
+    /// Compares every network with itself at another revision.
     Diff(Diff),
-    /// The cards that are known: usable memory, and where that figure comes from.
+    /// Lists the known cards with their usable memory, and the source of that figure.
     Cards(Cards),
 }
 
-/// What to build.
+/// Options of the build.
 #[derive(Args, Clone, Default)]
 #[command(next_help_heading = "What to build")]
 pub struct Build {
@@ -84,23 +84,23 @@ impl Build {
     }
 }
 
-/// Which program is planned, and how.
+/// Options of the program that is planned.
 #[derive(Args, Clone, Default)]
 pub struct Settings {
-    /// Samples in a step, instead of what is written
+    /// Samples in a step, instead of those in the source
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub batch: Option<u64>,
-    /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of what is written
+    /// F32, Bf16, F16, "Mixed(Bf16)" or "Mixed(F16)", instead of the precision in the source
     #[arg(long, value_name = "P", value_parser = precision)]
     pub precision: Option<Precision>,
 }
 
-/// What is planned, and how it is printed.
+/// Networks and cards to plan, and the format of the answer.
 #[derive(Args)]
 pub struct Plan {
     #[command(flatten)]
     pub settings: Settings,
-    /// How to print
+    /// Format of the output
     #[arg(long, value_enum, default_value = "table")]
     pub format: Plain,
     #[command(flatten)]
@@ -109,21 +109,21 @@ pub struct Plan {
 
 #[derive(Args)]
 pub struct Fit {
-    /// Networks, by name; all of them if none is named
+    /// Names of networks; all of them if none is named
     #[arg(value_name = "NETWORK")]
     pub networks: Vec<String>,
-    /// Cards instead of those that are written: slugs with commas, or sizes such as 11.5GiB
+    /// Cards instead of those in the source: slugs with commas, or sizes such as 11.5GiB
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = device)]
     pub cards: Vec<Device>,
-    /// All cards that are known
+    /// All known cards
     #[arg(long, conflicts_with = "cards")]
     pub all: bool,
     #[command(flatten)]
     pub settings: Settings,
-    /// Memory of each card to be left to others, instead of what is written
+    /// Memory of each card to leave to others, instead of the headroom in the source
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub headroom: Option<u64>,
-    /// How to print: a table, JSON, or annotations for GitHub Actions
+    /// Format of the output: a table, JSON, or annotations for GitHub Actions
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     #[command(flatten)]
@@ -132,13 +132,13 @@ pub struct Fit {
 
 #[derive(Args)]
 pub struct Show {
-    /// The network, by name; may be left out where there is one
+    /// Name of the network; may be left out if there is one only
     #[arg(value_name = "NETWORK")]
     pub network: Option<String>,
-    /// Layers and tensors to list, the largest ones
+    /// Number of layers and tensors to list, the largest first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub top: usize,
-    /// What layers are sorted by
+    /// Order of the layers
     #[arg(long, value_enum, default_value = "kept")]
     pub sort: Sort,
     /// The forward pass instead of the training step
@@ -150,7 +150,7 @@ pub struct Show {
 
 #[derive(Args)]
 pub struct Diff {
-    /// What to compare with: a branch, tag or commit of git
+    /// Revision to compare with: a branch, tag or commit of git
     #[arg(value_name = "REV")]
     pub revision: String,
     #[command(flatten)]
@@ -159,10 +159,10 @@ pub struct Diff {
 
 #[derive(Args)]
 pub struct Cards {
-    /// A card, or the beginning of names; all cards if left out
+    /// A card, or the beginning of its name; all cards if left out
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// How to print
+    /// Format of the output
     #[arg(long, value_enum, default_value = "table")]
     pub format: Plain,
 }

@@ -54,8 +54,7 @@ impl Shape {
         self
     }
 
-    /// True if channels first and channels last are one order for the last three axes, with one channel or one pixel.
-    /// False for shapes of fewer axes.
+    /// True if channels first and channels last are one order, since there is one channel or one pixel. False for shapes of fewer axes.
     pub fn is_same_in_both_orders(&self) -> bool {
         matches!(self.dims(), [.., channels, height, width] if *channels == 1 || (*height == 1 && *width == 1))
     }

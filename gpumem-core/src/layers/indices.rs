@@ -1,4 +1,4 @@
-//! How large indices can be that operations make.
+//! Limits of the indices that operations compute.
 
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;

@@ -53,8 +53,8 @@ pub struct Transients {
     pub changes: &'static [[i32; 2]],
     /// Packings that the macro found, the best guess first.
     pub orders: &'static [Order],
-    /// For each tensor the one directly below it in the first order when it begins, as [`below`](crate::memory::plan::below) has it. The orders
-    /// agree on most neighbours. Empty without an order.
+    /// The tensor directly below each tensor in the first order when that tensor begins, as [`below`](crate::memory::plan::below) has it. The
+    /// orders agree on most neighbours. Empty without an order.
     pub below: &'static [u32],
 }
 

@@ -44,8 +44,8 @@ pub enum Action {
     /// piece it writes `sqrt(sum of squares / PIECE)` to `Workspace`, from this index on. It does not write the sum, which could be infinite.
     /// All gradients share one workspace.
     Squares(u64),
-    /// Computes the norm of all gradients from what [`Action::Squares`] wrote, and the factor that clips them if they are clipped by norm. Both
-    /// are words of `State`: see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). A program that
+    /// Computes the norm of all gradients from the sums of [`Action::Squares`], and the factor that clips by norm. Both are words of `State`:
+    /// see [`StateWord::Norm`](super::StateWord::Norm) and [`StateWord::Clip`](super::StateWord::Clip). A program that
     /// [skips](crate::train::Descent::skips) steps also records there that the norm is not finite. The step then updates nothing.
     Norm,
     /// Updates `Parameter` and its `Moment`s from `ParameterGradient`, by the network's optimizer. It has a `Workspace` if
@@ -131,12 +131,12 @@ impl Action {
         matches!(self, Action::Update | Action::UpdatePiece(_))
     }
 
-    /// True if it names a parameter with optimizer state, all of it or a piece, in the arena or in host memory.
+    /// True if it names a parameter with optimizer state, whole or in pieces, in the arena or on the host.
     pub fn has_states(&self) -> bool {
         self.is_update() || matches!(self, Action::Fetch(_) | Action::Store(_))
     }
 
-    /// True if a card runs many operations of this kind in one launch, which gets only the first tensor of each slot.
+    /// True if a card runs many of these in one launch, which gets only the first tensor of each slot.
     pub fn is_of_many(&self) -> bool {
         matches!(
             self,

@@ -28,7 +28,7 @@ pub struct Criterion {
     pub weight: f64,
     /// Its options.
     pub options: LossOptions,
-    /// True for the scale, and for the bias, of a loss that compares samples if it is a value of the network.
+    /// True for each of scale and bias that is a value of the network, in a loss across a batch.
     pub learned: [bool; 2],
 }
 
@@ -84,7 +84,7 @@ impl Criterion {
         self.outer != self.whole
     }
 
-    /// Returns the position in the target of a batch of a position that is counted over all samples of this part.
+    /// Converts a position among this part's samples into a position in the whole batch's target.
     pub fn place(&self, position: u64) -> u64 {
         let [part, whole, first] =
             [self.outer, self.whole, self.first].map(|positions| product(&[positions, self.inner]));
@@ -139,7 +139,7 @@ impl Criterion {
         self.options.second.or(self.kind.row().second.map(|number| number.default)).unwrap_or(0.0)
     }
 
-    /// Returns the elements of a time step, for a loss in which only the first time steps of each sample count.
+    /// Returns the elements of a time step, for a loss that counts by lengths.
     pub fn step(&self) -> u64 {
         product(&[self.outer, self.classes, self.inner]) / self.options.counted.max(1)
     }

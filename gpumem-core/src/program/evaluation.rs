@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 pub struct Evaluation {
     /// The program. Its one result is the loss.
     pub program: Program,
-    /// For each of its tensors, the tensor's number in the training step.
+    /// The number that each of its tensors has in the training step.
     pub tensors: Vec<TensorId>,
 }
 

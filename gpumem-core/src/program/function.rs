@@ -41,14 +41,14 @@ pub enum Bound {
 pub struct FunctionRow {
     /// The tensor that its gradient reads.
     pub kept: Kept,
-    /// For a function with two slopes, an output that has another slope than 0 has; `None` for others. One bit of each element is then all
-    /// that its gradient needs of the output. A NaN counts as having that other slope, so a gradient passes it, as in PyTorch.
+    /// An output whose slope differs from that of 0, for a function with two slopes; `None` for others. One bit of each element is then all that
+    /// its gradient needs of the output. A NaN counts as having that other slope, so a gradient passes it, as in PyTorch.
     pub other_side: Option<f32>,
     /// Its arguments, in order. A layer takes them with or without their names.
     pub arguments: &'static [FunctionArgument],
     /// True if the layer has PyTorch's flag `inplace`.
     pub inplace: bool,
-    /// With `inplace`, the function of equal values whose gradient reads the output. `None` if this one's gradient does.
+    /// The function of equal values whose gradient reads the output, used with `inplace`. `None` if this one's gradient does.
     pub in_place: Option<Function>,
     /// True if the function is a layer of its name.
     pub is_layer: bool,

@@ -130,9 +130,10 @@ impl Indices {
 }
 
 impl Operation {
-    /// What of the user's numbers it looks something up by. What another operation of the program makes is not among them: it is as
-    /// it should be, and not there yet when a step begins. Of indices that [`AsStrided`] takes from the user's, it is the operation that
-    /// takes them which says what they may be.
+    /// Returns the rules for the user's indices by which it looks something up.
+    ///
+    /// Indices that another operation computes have no rule: they are right, and not there yet when a step begins. If [`AsStrided`] takes
+    /// some of the user's indices, the operation that reads these gives the rule.
     pub fn indices(&self, program: &Program) -> Vec<Indices> {
         let is_given = |indices: &Indices| {
             let tensor = self.read(indices.slot).and_then(|id| program.tensors.get(id as usize));

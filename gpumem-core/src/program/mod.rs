@@ -143,8 +143,8 @@ impl StateWord {
     /// Number of words in the tensor.
     pub const COUNT: usize = 26;
 
-    /// The word with the number of time steps in this call that belong to the sequence, of a network with a cache. Time steps after them are
-    /// padding. It shares the word of the seed, since inference draws no random numbers.
+    /// The word with the number of time steps in this call, of a network with a cache. Time steps after them are padding. It shares the word of
+    /// the seed, since inference draws no random numbers.
     pub const AT_HAND: usize = StateWord::Seed as usize;
 
     /// The word with the index of the current micro-batch, counted from 0. It shares the word of the clipping factor, which is computed after

@@ -269,7 +269,7 @@ pub struct Roofline {
     pub batch: u64,
     /// The card's rates.
     pub rates: Rates,
-    /// Each layer, phase and kind of work, in the order in which they run.
+    /// Layers, phases and kinds of work, in the order in which they run.
     pub spent: Vec<Spent>,
     paths: Vec<&'static str>,
 }
@@ -286,7 +286,7 @@ pub(super) fn moved(placed: &Placed, at: usize) -> u64 {
     }
 }
 
-/// Returns the least time of each layer on a card, in the training step, or in the forward pass if there is none.
+/// Returns the least time of each layer on a card, in the training step or else in the forward pass.
 ///
 /// # Errors
 /// A card whose bandwidth or rates are not in the table.

@@ -130,8 +130,7 @@ pub struct Infer {
     /// tokens at a time and computes none twice: see [`Net::generate`](crate::run::net::Net::generate). 0 if left out: the whole sequence
     /// at once.
     pub cache: usize,
-    /// With `cache`, the time steps in one forward pass while a prompt is read. Generated tokens are always taken one by one. 1 if left
-    /// out.
+    /// The time steps in one forward pass while a prompt is read, with `cache`. Generated tokens are always taken one by one. 1 if left out.
     pub chunk: usize,
 }
 

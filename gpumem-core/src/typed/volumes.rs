@@ -39,7 +39,7 @@ where
     type Out = (C, D::Out, H::Out, W::Out);
 }
 
-/// Rule with output channels, then kernel, stride, padding, dilation and overhang of the depth, of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and overhang of depth, height and width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct Convolution3d<O, KD, SD, PD, DD, ED, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(
@@ -58,7 +58,7 @@ where
     type Out = (O, D::Out, H::Out, W::Out);
 }
 
-/// Rule with output channels, then kernel, stride, padding, dilation and output padding of the depth, of the height, then of the width.
+/// Rule with output channels, then kernel, stride, padding, dilation and output padding of depth, height and width.
 #[derive(Debug)]
 #[allow(clippy::type_complexity)]
 pub struct TransposedConvolution3d<O, KD, SD, PD, DD, ED, KH, SH, PH, DH, EH, KW, SW, PW, DW, EW>(

@@ -67,7 +67,7 @@ impl Passage {
     }
 }
 
-/// A range of bytes of a tensor in host memory, and the arena tensor whose first bytes hold them for a while.
+/// A range of bytes of a tensor on the host, and the arena tensor whose first bytes hold them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copy {
     /// The tensor in host memory.

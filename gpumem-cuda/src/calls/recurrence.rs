@@ -5,7 +5,7 @@ use super::product::{Element, Scratch};
 use gpumem_core::program::ops::{Cell, WholeRecurrence};
 use std::fmt;
 
-/// The gradient of a weight or a bias, and true if it is added to its tensor instead of overwriting it.
+/// The gradient of a weight or bias, and true if it is added to its tensor.
 pub type Sum = (Argument, bool);
 
 /// A value for each weight of each direction: input weight `[gates * hidden, in_features]`, recurrent weight `[gates * hidden, outputs]`, their two

@@ -163,8 +163,8 @@ pub fn tensor_core_terms(format: Format, capability: (i32, i32)) -> u8 {
     }
 }
 
-/// Stores the maps and weights of a network's programs with channels last, if the card has tensor cores for the format: see [`channels_last`]. Must
-/// be called before a program's calls are requested.
+/// Stores maps and weights with channels last, if the card has tensor cores for the format: see [`channels_last`]. Must be called before a
+/// program's calls are requested.
 pub fn order(programs: &mut [&mut Placed], precision: Precision, capability: (i32, i32)) {
     if tensor_core_terms(precision.narrow(), capability) > 0 {
         channels_last(programs);

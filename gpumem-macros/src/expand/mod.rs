@@ -480,11 +480,12 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     let conditions = conditions(source);
     let shares = source.train().map(|_| {
         quote! {
-            /// Loads the training step and, beside it, the forward pass of `INFER` at its own batch, over one set of weights and in one
-            /// arena: `infer` runs that.
+            /// Loads the training step and the forward pass of `INFER` over one set of weights, in one arena.
+            ///
+            /// `infer` runs the forward pass, at the batch of `INFER`.
             ///
             /// # Errors
-            /// As for `on`, and where `INFER` has another precision, a larger batch or more activations than `TRAIN`.
+            /// As for `on`, or an `INFER` with another precision, a larger batch or more activations than `TRAIN`.
             #[allow(dead_code)]
             pub fn shared_on<Device: #facade::__private::run::device::Device>(
                 target_device: &Device,
@@ -495,13 +496,13 @@ fn constants(source: &Source, readings: &Readings<'_>) -> TokenStream {
     });
     let serve = served_batch(source, readings).map(|_| {
         let weights = format!(
-            " needs. [`Net::copy_from`]({}::Net::copy_from) gives it the weights of a network that was trained.",
+            " needs. [`Net::copy_from`]({}::Net::copy_from) copies the weights of a trained network into it.",
             facade.to_string().replace(' ', "")
         );
         quote! {
             #shares
 
-            /// Loads the forward pass alone onto `device`, as `INFER` says: at its batch and its precision, without what training
+            /// Loads the forward pass alone onto `device`, at the batch and precision of `INFER`, without the memory that training
             #[doc = #weights]
             ///
             /// # Errors

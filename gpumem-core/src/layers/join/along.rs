@@ -1,4 +1,4 @@
-//! What layers share that look something up along an axis, by indices with as many axes.
+//! Checks that `Gather` and `ScatterAdd` share: an axis, and indices with as many axes as the value.
 
 use super::super::shape::part;
 use super::check_numbers;

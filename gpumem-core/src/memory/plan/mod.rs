@@ -121,7 +121,7 @@ pub struct PackedSlice {
 pub struct PackedRanges {
     /// The tensors.
     pub ranges: Vec<LiveRange>,
-    /// Their packing.
+    /// The packing of these ranges.
     pub packed: PackedSlice,
 }
 

@@ -5,7 +5,7 @@ use super::{Aim, Text, append_fitting_cards, append_label, append_misfits, appen
 /// One of several networks: its name and the bytes of its arena.
 pub type NamedArena<'a> = (&'a str, u64);
 
-/// Refuses the crate, with one panic, if the arenas of these networks do not fit every card of `aim` at once. See [`together`].
+/// Refuses the crate, with one panic, if these networks do not fit every card of `aim` at once. See [`together`].
 #[track_caller]
 pub const fn check_together(networks: &[NamedArena<'_>], aim: &Aim<'_>) {
     if !aim.environment.is_unchecked()

@@ -28,11 +28,11 @@ record! {
         pub momentum: f64,
         /// True if there are factors and summands.
         pub affine: bool,
-        /// For a gradient or recomputation: channels of the map whose first channels are x, a concatenation that is saved instead of x.
-        /// 0 if x itself is saved.
+        /// Channels of the map whose first channels are x: a concatenation that a gradient or recomputation reads instead of x. 0 if x itself is
+        /// saved.
         pub within: u64,
-        /// For a gradient: the function applied to y, if the gradient includes that function's. Its slope is recomputed from x, so the function
-        /// saves nothing. `None` otherwise.
+        /// The function applied to y, if this is a gradient that includes that function's. Its slope is recomputed from x, so the function saves
+        /// nothing. `None` otherwise.
         pub activation: Option<Function>,
         /// True if training, too, normalises by the running statistics and leaves them unchanged.
         pub eval: bool,

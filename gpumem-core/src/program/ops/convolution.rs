@@ -10,7 +10,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 record! {
-    /// Convolution of a map or a volume, or its transpose, in which every element of x adds its window to y.
+    /// Convolution of a map or a volume, or its transpose: every element of x adds its window to y.
     ///
     /// * Inputs: x `[in_channels, H, W]` or `[in_channels, D, H, W]`, a weight and, with `bias`, a bias `[out_channels]`. The weight is
     ///   `[out_channels, in_channels / groups, kernel height, kernel width]`, and that of the transpose
@@ -46,8 +46,8 @@ const PARTIAL_SUMS: u64 = 1 << 20;
 const MOST_PARTS: u64 = 64;
 
 impl<const N: usize> Convolution<N> {
-    /// Returns channels and size of the images over which windows slide, and of the map with a position for each window. These are x and y,
-    /// or y and x for the transpose.
+    /// Returns channels and size of the images under the windows, and of the map with an element for each window. These are x and y, or y and x
+    /// for the transpose.
     pub fn sides(&self) -> [(u64, [u64; N]); 2] {
         let (x, y) = ((self.in_channels, self.input), (self.out_channels, self.output));
         if self.transposed { [y, x] } else { [x, y] }

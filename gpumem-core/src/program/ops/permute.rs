@@ -13,7 +13,7 @@ record! {
     pub struct Permute {
         /// Dimensions of x.
         pub input: Shape,
-        /// For each axis of y, the index of that axis in x.
+        /// The index in x of each axis of y.
         pub order: Vec<u64>,
     }
 }

@@ -100,7 +100,7 @@ impl Muon {
         corrections: Corrections::Betas,
     };
 
-    /// Returns the square of `r`, a factor of a step in addition to the learning rate, for a matrix of this shape.
+    /// Returns the square of `r`, a further factor of the step for a matrix of this shape.
     pub fn squared_ratio(&self, parameter: Shape) -> f64 {
         let [rows, columns] = matrix(parameter).map(|size| size as f64);
         if self.match_rms_adamw { 0.04 * rows.max(columns) } else { (rows / columns).max(1.0) }

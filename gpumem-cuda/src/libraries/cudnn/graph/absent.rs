@@ -40,8 +40,8 @@ impl AbsentCard {
         card().map(AbsentCard).map_err(failure("describing a card".into()))
     }
 
-    /// Returns the engine that a session uses for a 16-bit convolution, if no engine is refused when it runs. By the library's heuristics it is the
-    /// fastest that needs no more than the convolution's scratch memory. `None` if there is none.
+    /// Returns the engine that a session uses for a 16-bit convolution, if no engine is refused when it runs. By the library's heuristics it is
+    /// the fastest that needs no more than the convolution's scratch memory. `None` if there is none.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.
@@ -58,7 +58,7 @@ impl AbsentCard {
         self.answer(convolution, room)
     }
 
-    /// Returns the engine that a session uses for attention with `room` bytes of scratch, if none is refused when it runs.
+    /// Returns the engine that a session uses for attention with `room` bytes of scratch.
     ///
     /// # Errors
     /// [`Error::Device`] if the library fails.
