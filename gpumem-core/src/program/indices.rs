@@ -5,6 +5,7 @@ use super::ops::AsStrided;
 use super::{Action, Class, Operation, Pass, Program, Slot};
 use crate::error::Error;
 use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 
 /// Indices at or above the limit that are valid all the same.
@@ -28,6 +29,9 @@ impl Allowed {
         }
     }
 }
+
+/// Most places of a sample that are listed. Of a view of more, all that it is taken from are looked at.
+const MOST_PLACES: u64 = 1 << 28;
 
 /// A group of the user's indices, all of which must be below a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +79,7 @@ impl Indices {
             return self
                 .check_each((0u64..).zip(indices).map(|(position, value)| (position, value, is_first(position))));
         };
-        let mut sample = Vec::with_capacity(self.each as usize);
+        let mut sample = Vec::new();
         let mut first = 0;
         for index in indices {
             sample.push(index);
@@ -105,12 +109,18 @@ impl Indices {
         Ok(())
     }
 
-    /// Returns the rule for indices of which `view` reads those that this one is about. All elements of the view are `each` here.
+    /// Returns the rule for indices of which `view` reads those that this one is about. `None` if it is not about all that the view has.
     fn before(self, view: &AsStrided, slot: Slot) -> Option<Indices> {
         let each = view.input.elements()?;
-        let mut places: Vec<u64> = match &self.places {
-            Some(places) => places.iter().map(|&place| view.place(place)).collect(),
-            None => (0..self.each).map(|element| view.place(element)).collect(),
+        if view.output.elements() != Some(self.each) {
+            return None;
+        }
+        let read = if self.ordered { view.clone() } else { view.distinct() };
+        let mut places: Vec<u64> = match (&self.places, read.output.elements()?) {
+            (Some(places), _) => places.iter().map(|&place| view.place(place)).collect(),
+            (None, count) if count <= MOST_PLACES => (0..count).map(|element| read.place(element)).collect(),
+            // All of them may be read.
+            _ => return Some(Indices { slot, each, ..self }),
         };
         if !self.ordered {
             places.sort_unstable();
@@ -144,7 +154,9 @@ impl Operation {
                 let slot = Slot::Input(0);
                 let is_read = is_given(&Indices::below(u64::MAX, "index", slot, 0));
                 let own = program.operations.iter().position(|operation| operation == self);
-                own.filter(|_| is_read).map_or_else(Vec::new, |own| self.rules_of_readers(view, program, own + 1))
+                let mut seen = vec![false; program.operations.len()];
+                let rules = |own: usize| self.rules_of_readers(view, program, own + 1, &mut seen);
+                own.filter(|_| is_read).map_or_else(Vec::new, rules)
             }
             None => self.own_indices().into_iter().filter(is_given).collect(),
         }
@@ -168,20 +180,26 @@ impl Operation {
     }
 
     /// Returns what all that read the indices of a view say of them, as rules for the indices that it takes them from. Operations from number
-    /// `next` on may read them.
-    fn rules_of_readers(&self, view: &AsStrided, program: &Program, next: usize) -> Vec<Indices> {
+    /// `next` on may read them. Views that were `seen` have been followed: in a damaged program several may make one tensor.
+    fn rules_of_readers(&self, view: &AsStrided, program: &Program, next: usize, seen: &mut [bool]) -> Vec<Indices> {
         let Some(output) = self.written(Slot::Output) else { return Vec::new() };
-        let later = program.operations.iter().enumerate().skip(next);
-        let readers = later.filter(|(_, operation)| operation.reads.iter().any(|operand| operand.tensor == output));
-        let rules = readers.flat_map(|(number, reader)| match reader.view() {
-            Some(view) => reader.rules_of_readers(view, program, number + 1),
-            None => {
-                let mut rules = reader.own_indices();
-                rules.retain(|rule| reader.read(rule.slot) == Some(output));
-                rules
+        let mut rules = Vec::new();
+        for (number, reader) in program.operations.iter().enumerate().skip(next) {
+            if !reader.reads.iter().any(|operand| operand.tensor == output) {
+                continue;
             }
-        });
-        rules.filter_map(|rule| rule.before(view, Slot::Input(0))).collect()
+            match reader.view() {
+                Some(view) if !core::mem::replace(&mut seen[number], true) => {
+                    rules.extend(reader.rules_of_readers(view, program, number + 1, seen));
+                }
+                Some(_) => {}
+                None => {
+                    let own = reader.own_indices().into_iter();
+                    rules.extend(own.filter(|rule| reader.read(rule.slot) == Some(output)));
+                }
+            }
+        }
+        rules.into_iter().filter_map(|rule| rule.before(view, Slot::Input(0))).collect()
     }
 }
 
@@ -201,6 +219,21 @@ mod tests {
         assert_eq!(rule.check([9, 4, 0, 9, 5, 4]), Err(wrong));
         let all = AsStrided { output: Shape::new(&[2, 3]), start: 0, strides: [0, 1].to_vec(), ..view };
         assert_eq!(Indices::below(5, "token", Slot::Input(0), 6).before(&all, Slot::Input(0)).unwrap().places, None);
+    }
+
+    /// What a damaged program says of them takes no memory: a rule of more indices than a view has, and a view of more than there can be.
+    #[test]
+    fn damaged_views_are_not_listed() {
+        let many = 1 << 40;
+        let view = AsStrided::expanded(Shape::new(&[3]), Shape::new(&[many, 3]));
+        let rule = |each| Indices::below(5, "token", Slot::Input(0), each);
+        assert_eq!(rule(many).before(&view, Slot::Input(0)), None);
+        assert_eq!(rule(3 * many).before(&view, Slot::Input(0)), Some(rule(3)));
+        let wide = AsStrided::part(Shape::new(&[many]), 0, [1, many - 1]);
+        let all = rule(many - 1).before(&wide, Slot::Input(0)).unwrap();
+        assert_eq!(all, rule(many));
+        let one = AsStrided::part(Shape::new(&[many]), 0, [1, 1]);
+        assert_eq!(rule(1).before(&one, Slot::Input(0)).unwrap().check([9, 9, 9]), Ok(()));
     }
 
     /// Those that may not fall are compared in the order of the view, and not from one sample to the next.

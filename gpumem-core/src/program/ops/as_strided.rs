@@ -61,6 +61,13 @@ impl AsStrided {
         self.strides.len() == self.output.rank() && self.reach().is_some_and(is_within)
     }
 
+    /// Returns the view without repetitions, which reads the same elements of x.
+    pub fn distinct(&self) -> AsStrided {
+        let axes = self.output.dims().iter().zip(&self.strides);
+        let dims: Vec<u64> = axes.map(|(&length, &stride)| if stride == 0 { length.min(1) } else { length }).collect();
+        AsStrided { output: Shape::new(&dims), ..self.clone() }
+    }
+
     /// Returns the element of x that an element of y is, both counted in a sample.
     pub fn place(&self, element: u64) -> u64 {
         let (mut rest, mut place) = (element, self.start);
@@ -112,7 +119,9 @@ mod tests {
         assert_eq!(read(&AsStrided::permuted(x, &[1, 0])), [0, 3, 1, 4, 2, 5]);
         let row = Shape::new(&[3, 1]);
         assert_eq!(read(&AsStrided::expanded(row, Shape::new(&[3, 2]))), [0, 0, 1, 1, 2, 2]);
-        assert_eq!(read(&AsStrided::expanded(Shape::new(&[3]), Shape::new(&[2, 3]))), [0, 1, 2, 0, 1, 2]);
+        let twice = AsStrided::expanded(Shape::new(&[3]), Shape::new(&[2, 3]));
+        assert_eq!(read(&twice), [0, 1, 2, 0, 1, 2]);
+        assert_eq!(read(&twice.distinct()), [0, 1, 2]);
     }
 
     /// A damaged program may say anything.
