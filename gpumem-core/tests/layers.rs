@@ -3,10 +3,13 @@
 
 mod common;
 
-use common::{again, built, chain, inputs, join, layer, numbers, op_of, parse, sound, try_join};
+use common::{
+    again, built, chain, counted, inputs, join, layer, numbers, op_of, parse, sound, try_join, try_within, within,
+};
 use gpumem_core::graph::Graph;
 use gpumem_core::layers::recovery::Guess;
 use gpumem_core::layers::{Entry, Use};
+use gpumem_core::program::ops::Seen;
 use gpumem_core::program::{Op, Program};
 use proptest::prelude::*;
 
@@ -435,4 +438,30 @@ fn shared_indices_look_up_shared_values_alone() {
     let own = layer(&mut graph, x, "TopK(2, 1, indices = true)");
     let taken = join(&mut graph, &[scores, own], "Gather");
     assert!(graph.value(taken).batched);
+}
+
+/// What is found at each step does not look at others; along the steps it would find those that do not count.
+#[test]
+fn places_inside_of_lengths() {
+    let mut graph = Graph::default();
+    let x = inputs(&mut graph, "6x4")[0];
+    let (_, steps) = counted(&mut graph, Seen::Lengths, x, 6);
+    let steps = [steps];
+    let best = within(&mut graph, &steps, &[x], "TopK(2)");
+    assert_eq!(graph.value(best).shape.to_string(), "[6, 2]");
+    let places = within(&mut graph, &steps, &[x], "TopK(2, indices = true)");
+    within(&mut graph, &steps, &[x, places], "Gather(dim = -1)");
+    within(&mut graph, &steps, &[x, places, best], "ScatterAdd(dim = -1)");
+    within(&mut graph, &steps, &[x], "ArgMax(-1) | Embedding(4, 3)");
+    let said = "looks at steps after the end of a sample; put it outside of `lengths(n, ..)`";
+    for text in ["TopK(2, 1)", "ArgMax(1)"] {
+        assert_eq!(try_within(&mut graph, &steps, &[x], text).unwrap_err().to_string(), said, "{text}");
+    }
+    let sum = try_within(&mut graph, &steps, &[x, places, best], "ScatterAdd").unwrap_err();
+    assert_eq!(
+        sum.to_string(),
+        "adds to elements of [6, 4] along axis 1, but its second branch produces [6, 2]; use [6, 4]"
+    );
+    let all = within(&mut graph, &steps, &[x], "TopK(4, indices = true)");
+    assert_eq!(try_within(&mut graph, &steps, &[x, all, x], "ScatterAdd").unwrap_err().to_string(), said);
 }
