@@ -114,3 +114,35 @@ fn messages_are_added_up_where_edges_end() {
     let refused = net.forward((&messages, &Tensor::from_vec(ends).unwrap())).unwrap_err();
     assert_eq!(refused.to_string(), "index 3 at position 5 is too large: it must be below 3");
 }
+
+network! {
+    /// A decoder in which each token chooses two of four numbers, and a row of a table.
+    struct Routed;
+
+    const INFER: Infer = Infer { batch: 1, cache: 9, chunk: 4 };
+
+    fn forward(tokens: Tokens<9>) -> TokenLogits<9, 6> {
+        [
+            Embedding(6, 8), CausalSelfAttention(2), tap(x), Linear(4), tap(scores),
+            Mul(
+                Gather([from(x), Linear(4)], [from(scores), TopK(2, indices)], dim = -1),
+                [from(scores), TopK(2), Softmax(-1)],
+            ),
+            Add([], [from(scores), ArgMax(-1), Embedding(4, 2)]), tap(chosen),
+            ScatterAdd(from(scores), [from(scores), TopK(2, indices)], from(chosen), dim = -1),
+            Linear(6),
+        ]
+    }
+}
+
+/// What each token chooses does not depend on how many are computed at a time.
+#[test]
+fn a_router_goes_on_with_a_cache() {
+    let mut net = Routed::on(&Cpu::with_threads(1).unwrap()).unwrap();
+    let sequence = [3, 0, 5, 1, 1, 4, 2, 0, 3];
+    let together = net.extend(&[&sequence]).unwrap();
+    net.truncate(0).unwrap();
+    let steps: Vec<Vec<f32>> = sequence.iter().map(|token| net.extend(&[&[*token]]).unwrap()).collect();
+    assert_eq!(steps.last(), Some(&together));
+    assert!(steps.iter().flatten().all(|logit| logit.is_finite()) && steps[0] != steps[8]);
+}
