@@ -57,6 +57,12 @@ pub trait Rule: Sized {
         false
     }
 
+    /// True if the backward pass works in the gradient of `input`, and so computes it even if nothing reads it.
+    fn works_in_gradient(&self, input: u8) -> bool {
+        let _ = input;
+        false
+    }
+
     /// Returns the largest scratch memory that `work` can use, or `None` if it uses none.
     fn workspace(&self, work: Work) -> Option<Workspace> {
         let _ = work;
@@ -379,6 +385,11 @@ macro_rules! operations {
             /// See [`Rule::works_in_saved`].
             pub fn works_in_saved(&self) -> bool {
                 match self { $(Op::$name(op) => op.works_in_saved(),)* }
+            }
+
+            /// See [`Rule::works_in_gradient`].
+            pub fn works_in_gradient(&self, input: u8) -> bool {
+                match self { $(Op::$name(op) => op.works_in_gradient(input),)* }
             }
 
             /// See [`Rule::workspace`].

@@ -285,7 +285,9 @@ impl Builder<'_> {
             }
             Some(Gradient::Computed { of, in_place }) => {
                 let needs = |input: u8| self.needs_gradient(node.inputs[usize::from(input)]);
-                let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| needs(*input)).collect();
+                let is_needed = of.iter().any(|(input, _)| needs(*input));
+                let computed = |input: u8| needs(input) || is_needed && node.op.works_in_gradient(input);
+                let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| computed(*input)).collect();
                 // Rules that come later still read the gradient of the output.
                 let is_last = self.waits(id).next().is_none();
                 let overwrite = (*in_place && is_last).then_some(gradient);

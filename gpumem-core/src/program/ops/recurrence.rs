@@ -129,6 +129,11 @@ impl Rule for Recurrence {
         vec![Gradient::in_place(&of.into_iter().map(|input| (input, reads)).collect::<Vec<_>>())]
     }
 
+    /// The gradients of weights are sums over those of the gates of each direction.
+    fn works_in_gradient(&self, input: u8) -> bool {
+        self.all_directions().any(|direction| self.first_input(direction) == input)
+    }
+
     fn saved(&self) -> Vec<Saved> {
         let gates = |direction| Saved {
             shape: Shape::new(&[self.steps, self.width()]),
