@@ -6,7 +6,7 @@ use crate::network::Network;
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, Setting, lower_cached, tables};
+use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, Sizes, lower_cached, tables};
 use gpumem_core::memory::budget::{Budget, Line, budget_at};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Workspaces};
@@ -98,7 +98,7 @@ fn one_step(
     })?;
     let cards: Vec<Card> = written.cards.iter().copied().copied().collect();
     let workspaces = Workspaces::aimed(&Aim::at(&cards), written.convolution_workspace);
-    let setting = Setting::new(batch, precision, workspaces);
+    let setting = Sizes::new(batch, precision, workspaces);
     let lowered = match training {
         true => network.blueprint.chosen(&setting, room(&written.cards, written.headroom)).transpose(),
         false => Some(network.blueprint.inference()),
@@ -194,7 +194,7 @@ impl PlannedProgram {
         let Some(blueprint) = &self.recomputed else {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
         };
-        let setting = Setting::new(self.batch, self.precision, self.workspaces(aim));
+        let setting = Sizes::new(self.batch, self.precision, self.workspaces(aim));
         let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
         let arenas = |room: u64| -> Result<Arenas<'static>, Failure> {
             let program = blueprint.chosen(&setting, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());

@@ -4,7 +4,7 @@ mod common;
 
 use common::{chain, join, layer, numbers, plan_within};
 use gpumem_core::graph::Graph;
-use gpumem_core::lower::{Blueprint, Setting, Steps, Term};
+use gpumem_core::lower::{Blueprint, Sizes, Steps, Term};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Program};
@@ -29,8 +29,8 @@ fn blueprint(conv_norm: ConvNorm) -> Blueprint {
     Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 
-fn setting(batch: u64) -> Setting {
-    Setting::new(batch, Precision::F32, Workspaces { product: 32 << 20, convolution: 256 << 20 })
+fn setting(batch: u64) -> Sizes {
+    Sizes::new(batch, Precision::F32, Workspaces { product: 32 << 20, convolution: 256 << 20 })
 }
 
 fn fused(program: &Program) -> usize {

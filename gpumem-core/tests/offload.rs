@@ -6,7 +6,7 @@ mod common;
 use common::{chain, join, layer, numbers, plan, training};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{
-    Blueprint, Options, Setting, Steps, Term, Training, lower, lower_for, tables, with_normalized_convolutions,
+    Blueprint, Options, Sizes, Steps, Term, Training, lower, lower_for, tables, with_normalized_convolutions,
 };
 use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
 use gpumem_core::memory::layout::channels_last::channels_last;
@@ -270,7 +270,7 @@ fn parked_activations_lower_the_bound() {
         cached: None,
         parts: Default::default(),
     };
-    let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    let setting = Sizes::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
     for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
         let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
             let programs = steps(offload, checkpoint).trainings(&setting).unwrap();
@@ -299,7 +299,7 @@ fn nothing_stands_between_an_output_and_the_gradient_beside_it() {
     for (graph, output) in [layers, bottlenecks(16)] {
         let mut training = training(2).training.unwrap();
         training.descent.offload = Offload::Activations;
-        let setting = Setting::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let setting = Sizes::new(8, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let program = lower_for(&graph, &[output], &Options { training: Some(training) }, &setting).unwrap();
         let is_leg = |operation: &&Operation| matches!(operation.action, Action::Park(_));
         let is_again = |operation: &&Operation| operation.phase() == Phase::Again;

@@ -9,7 +9,7 @@ use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::layout::channels_last::channels_last;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Class, Layout, Order, Program, Slot, Tensor};
+use gpumem_core::program::{ChannelOrder, Class, Layout, Program, Slot, Tensor};
 
 /// The training step of a chain of layers and its forward pass: each parameter is in one place for both.
 fn network(input: &[u64], text: &str, moments: u64) -> [Placed; 2] {
@@ -47,7 +47,7 @@ fn ordered(input: &[u64], text: &str, moments: u64) -> [Placed; 2] {
 }
 
 fn is_last(tensor: &Tensor) -> bool {
-    tensor.layout.order == Order::ChannelsLast
+    tensor.layout.order == ChannelOrder::ChannelsLast
 }
 
 /// Names of the parameters that have their channels last.
@@ -163,7 +163,7 @@ fn layouts_that_were_chosen_stay() {
     let mut chosen = network(&[4, 8, 8], text, 1);
     let convolution =
         chosen[0].program.operations.iter().find_map(|operation| operation.written(Slot::Output)).unwrap();
-    chosen[0].program.tensors[convolution as usize].layout = Layout { order: Order::ChannelsLast, pitch: 11 };
+    chosen[0].program.tensors[convolution as usize].layout = Layout { order: ChannelOrder::ChannelsLast, pitch: 11 };
     again(chosen);
     again(ordered(&[4, 8, 8], text, 1));
 }

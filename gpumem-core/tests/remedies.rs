@@ -8,7 +8,7 @@ use chain::{Chain, TENSORS};
 use common::{chain as layers, numbers};
 use gpumem_core::cards::RTX_3060;
 use gpumem_core::graph::{Graph, Lora};
-use gpumem_core::lower::{Blueprint, Setting, Steps, Term, tables};
+use gpumem_core::lower::{Blueprint, Sizes, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
 use gpumem_core::memory::refusal::{Aim, Offloaded, Remedies, Remedy, Slopes, Split, refusal_with};
 use gpumem_core::memory::tables::{Tables, Workspaces};
@@ -31,8 +31,8 @@ fn blueprint(text: &str, loss: Term, checkpoint: Checkpoint) -> Blueprint {
     Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() }
 }
 
-fn setting(batch: u64) -> Setting {
-    Setting::new(batch, Precision::F32, WORKSPACES)
+fn setting(batch: u64) -> Sizes {
+    Sizes::new(batch, Precision::F32, WORKSPACES)
 }
 
 fn arena(program: &Program, batch: u64) -> u64 {
@@ -407,13 +407,13 @@ fn mixed_precision_of_a_batch_in_parts() {
     let mut split = blueprint(MAPS, Term::MSE, Checkpoint::None);
     split.training.as_mut().unwrap().descent.micro_batches = 2;
     let plain = split.training_for(&setting(24)).unwrap().unwrap();
-    let mixed = Setting { precision: Precision::Mixed(Half::Bf16), ..setting(24) };
+    let mixed = Sizes { precision: Precision::Mixed(Half::Bf16), ..setting(24) };
     let program = split.training_for(&mixed).unwrap().unwrap();
     assert!(program.descent.wide_sums && !plain.descent.wide_sums);
     let tables = tables(&program).leak().with_workspaces(WORKSPACES);
     let room = budget_at(&tables, 24, mixed.precision).unwrap()[Line::Arena];
     assert!(room < arena(&plain, 24));
-    let found = |blueprint: &Blueprint, program: &Program, setting: &Setting, room| {
+    let found = |blueprint: &Blueprint, program: &Program, setting: &Sizes, room| {
         blueprint.remedies(program, setting, room, &[]).mixed
     };
     assert_eq!(found(&split, &plain, &setting(24), room), Some(room));
@@ -498,7 +498,7 @@ fn a_base_in_codes() {
         (Blueprint { graph, outputs, training: Some(steps), cached: None, parts: Default::default() }, rows)
     };
     let mixed = Precision::Mixed(Half::Bf16);
-    let setting = Setting::new(2, mixed, WORKSPACES);
+    let setting = Sizes::new(2, mixed, WORKSPACES);
     let arena = |blueprint: &Blueprint| {
         let program = blueprint.training_for(&setting).unwrap().unwrap();
         let tables = tables(&program).leak().with_workspaces(WORKSPACES);

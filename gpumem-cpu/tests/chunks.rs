@@ -6,7 +6,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, Lora, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order};
+use gpumem_core::lower::{Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Coding;
 use gpumem_core::program::loss::{LossOptions, Reduction};
@@ -285,7 +285,7 @@ fn orders_and_recomputation() {
     let mut leaner = 0;
     for head in [Head::Linear, Head::Tied, Head::Adapted(Some(Coding::Nf4))] {
         for batch in [1, 6] {
-            let (way, setting) = (Way { batch, ..Way::PLAIN }, Setting::new(batch, Precision::F32, workspaces));
+            let (way, setting) = (Way { batch, ..Way::PLAIN }, Sizes::new(batch, Precision::F32, workspaces));
             let (graph, output, middle) = network(head, [8, 40, 4], body);
             let terms = [1, 3].map(|chunks| way.terms(middle, chunks));
             let [whole, chunked] =

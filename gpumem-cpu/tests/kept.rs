@@ -4,7 +4,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order};
+use gpumem_core::lower::{Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
@@ -105,7 +105,7 @@ fn what_a_convolution_reads_is_gone_when_its_inputs_gradient_is_made() {
     let input = graph.input(numbers(&[3, 6, 5])).unwrap();
     let text = "Conv2d(4, 3, padding = 1, bias = false) | BatchNorm2d | Relu | Conv2d(2, 1) | Flatten | Linear(5)";
     let output = chain(&mut graph, input, text);
-    let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    let setting = Sizes::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
     let ordered = lower_for(&graph, &[output], &options(), &setting).unwrap();
     assert!(norms(&ordered, Pass::Backward).iter().all(|norm| norm.activation.is_some()), "{ordered}");
     let is_of_convolution = |operation: &&Operation| matches!(operation.backward(), Some(Op::Convolution(_)));
@@ -259,7 +259,7 @@ fn levels_of_a_dense_block_change_no_bit() {
     let expected = trained(&plain(&graph, output), 1);
     for only_cheap in [true, false] {
         let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
-        let setting = Setting { only_cheap, ..Setting::new(BATCH, Precision::F32, workspaces) };
+        let setting = Sizes { only_cheap, ..Sizes::new(BATCH, Precision::F32, workspaces) };
         let found = levels(&graph, &[output], &options(), &setting).unwrap();
         assert!(found.len() > 1);
         for level in &found {

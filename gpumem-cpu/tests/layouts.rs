@@ -9,7 +9,7 @@ use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Action, Class, Layout, Op, Operation, Order, Program, Slot, StateWord, Tensor};
+use gpumem_core::program::{Action, ChannelOrder, Class, Layout, Op, Operation, Program, Slot, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::{Adafactor, Optimizer, Sgd};
 use gpumem_core::{Role, Update};
@@ -188,7 +188,7 @@ fn programs_are_dense_by_themselves() {
     }
 }
 
-const LAST: Layout = Layout { order: Order::ChannelsLast, pitch: 0 };
+const LAST: Layout = Layout { order: ChannelOrder::ChannelsLast, pitch: 0 };
 
 /// A program in which the tensor that the first such operation writes or reads has a layout of its own.
 fn with_layout(text: &str, is: impl Fn(&Op) -> bool, slot: Slot, layout: Layout) -> Program {
@@ -289,7 +289,11 @@ fn damaged_layouts_are_found_when_tensors_are_placed() {
     damaged(&inference, seen);
     // What has no room has no plan either: the layout is damaged after the planning.
     let room = "a tensor's layout has no room for its shape";
-    let short = [pitch(Order::ChannelsFirst, 4), pitch(Order::ChannelsLast, 3), pitch(Order::ChannelsFirst, u64::MAX)];
+    let short = [
+        pitch(ChannelOrder::ChannelsFirst, 4),
+        pitch(ChannelOrder::ChannelsLast, 3),
+        pitch(ChannelOrder::ChannelsFirst, u64::MAX),
+    ];
     let vector = with_layout(text, |op| matches!(op, Op::Product(_)), Slot::Output, LAST);
     for bad in short.into_iter().chain([vector]) {
         let mut sound = bad.clone();

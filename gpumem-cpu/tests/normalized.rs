@@ -7,7 +7,7 @@ mod harness;
 
 use gpumem_core::graph::{Graph, NodeId, Source};
 use gpumem_core::lower::{
-    Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order, with_normalized_convolutions,
+    Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order, with_normalized_convolutions,
 };
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::tables::Workspaces;
@@ -109,7 +109,7 @@ fn their_inputs_are_made_again() {
     let output = bottlenecks(&mut graph);
     let graph = with_normalized_convolutions(&graph, &[output]);
     let options = options(Update::Fused);
-    let setting = Setting::new(BATCH, Precision::F32, NO_SCRATCH);
+    let setting = Sizes::new(BATCH, Precision::F32, NO_SCRATCH);
     let plain = lower(&graph, &[output], &options).unwrap();
     let found = lower_for(&graph, &[output], &options, &setting).unwrap();
     let is_again = |it: &&Operation| matches!(it.action, Action::Run { op: Op::BatchNorm(_), pass: Pass::Again });
@@ -190,7 +190,7 @@ fn they_run_again() {
     let graph = with_normalized_convolutions(&graph, &[output]);
     let options = options(Update::Fused);
     let plain = lower(&graph, &[output], &options).unwrap();
-    let setting = Setting::new(BATCH, Precision::F32, NO_SCRATCH);
+    let setting = Sizes::new(BATCH, Precision::F32, NO_SCRATCH);
     let all = levels(&graph, &[output], &options, &setting).unwrap();
     let mut most = 0;
     for level in &all {

@@ -7,7 +7,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, Lora, NodeId, Source};
-use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
+use gpumem_core::lower::{Options, Sizes, Term, Training, lower, lower_for};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Coding;
 use gpumem_core::program::{Op, Program, StateWord};
@@ -129,7 +129,7 @@ proptest! {
     fn orders_do_not_change_what_is_computed(choices in choices(24)) {
         let (graph, output) = network(&choices, true);
         let options = Options { training: Some(PLAIN) };
-        let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let setting = Sizes::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let ordered = lower_for(&graph, &[output], &options, &setting).unwrap();
         let (losses, found) = trained(&ordered, 2);
         let (expected_losses, expected) = train(&graph, output, Update::Fused, 2);
@@ -218,7 +218,7 @@ proptest! {
         let Some((graph, output)) = with_modes(&choices, &stopped, rests) else { return Ok(()) };
         let expected = train(&graph, output, Update::Fused, 1);
         prop_assert_eq!(&expected, &train(&graph, output, Update::Separate, 2));
-        let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let setting = Sizes::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let ordered = lower_for(&graph, &[output], &Options { training: Some(PLAIN) }, &setting).unwrap();
         let (losses, found) = trained(&ordered, 2);
         for (found, expected) in found.iter().chain([&losses]).zip(expected.1.iter().chain([&expected.0])) {

@@ -5,7 +5,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::lower::{Options, Sizes, Term, Training, levels, lower, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Pass, Program};
 use gpumem_core::train::optim::{Optimizer, Sgd};
@@ -59,7 +59,7 @@ fn with(order: &[u32], forward: usize, put: (usize, usize)) -> Vec<u32> {
 fn something_runs_again() {
     let (mut graph, output) = network(&[(0, 0, 0), (3, 1, 0), (12, 0, 0)], true);
     let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
-    let setting = Setting::new(BATCH, Precision::F32, workspaces);
+    let setting = Sizes::new(BATCH, Precision::F32, workspaces);
     let found = levels(&graph, &[output], &options(Update::Fused, false), &setting).unwrap();
     assert!(found.len() > 1 && found[1..].iter().all(|level| level.operations_again > 0), "{found:?}");
     assert_eq!(again(&plain(&graph, output)), 0);
@@ -127,7 +127,7 @@ proptest! {
         let (graph, output) = network(&choices, true);
         let options = options(Update::Fused, false);
         let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
-        let setting = Setting { only_cheap, ..Setting::new(BATCH, Precision::F32, workspaces) };
+        let setting = Sizes { only_cheap, ..Sizes::new(BATCH, Precision::F32, workspaces) };
         let found = levels(&graph, &[output], &options, &setting).unwrap();
         let expected = trained(&plain(&graph, output), 1);
         prop_assert!(found.windows(2).all(|pair| pair[1].peak < pair[0].peak));

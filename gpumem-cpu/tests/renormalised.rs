@@ -6,7 +6,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for};
+use gpumem_core::lower::{Options, Sizes, Term, Training, lower, lower_for};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Operation, Pass, Program, Slot};
@@ -96,8 +96,7 @@ fn norms_again(program: &Program) -> usize {
 fn compare(choices: &[(usize, usize, u64)], update: Update) -> usize {
     let (graph, output) = network(choices);
     let rule = lower(&graph, &[output], &options(update)).unwrap();
-    let found =
-        lower_for(&graph, &[output], &options(update), &Setting::new(BATCH, Precision::F32, NO_SCRATCH)).unwrap();
+    let found = lower_for(&graph, &[output], &options(update), &Sizes::new(BATCH, Precision::F32, NO_SCRATCH)).unwrap();
     let count = norms_again(&found);
     assert_eq!(norms_again(&rule), 0);
     if count > 0 {
@@ -131,8 +130,8 @@ fn of_chain(input: &[u64], text: &str) -> [usize; 2] {
     let x = graph.input(numbers(input)).unwrap();
     let output = chain(&mut graph, x, text);
     let rule = lower(&graph, &[output], &options(Update::Fused)).unwrap();
-    let found = lower_for(&graph, &[output], &options(Update::Fused), &Setting::new(BATCH, Precision::F32, NO_SCRATCH))
-        .unwrap();
+    let found =
+        lower_for(&graph, &[output], &options(Update::Fused), &Sizes::new(BATCH, Precision::F32, NO_SCRATCH)).unwrap();
     assert_eq!(trained(&rule, 1), trained(&found, 2), "{rule}\n{found}");
     [norms_again(&found), alone(&found)]
 }

@@ -3,7 +3,7 @@
 mod harness;
 
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Blueprint, Options, Setting, Steps, Term, Training, levels, lower, lower_in_order};
+use gpumem_core::lower::{Blueprint, Options, Sizes, Steps, Term, Training, levels, lower, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::number::Role;
 use gpumem_core::program::{Action, Class, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor, TensorId};
@@ -172,7 +172,7 @@ fn levels_change_no_bit() {
     assert_eq!(expected, trained(&whole(&program), 2));
     for only_cheap in [true, false] {
         let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
-        let setting = Setting { only_cheap, ..Setting::new(BATCH, Precision::F32, workspaces) };
+        let setting = Sizes { only_cheap, ..Sizes::new(BATCH, Precision::F32, workspaces) };
         let found = levels(&graph, &[output], &options(), &setting).unwrap();
         assert!(only_cheap || found.len() > 1);
         for level in &found {
@@ -226,7 +226,7 @@ fn other_savers_change_no_bit() {
     let (graph, output) = deep();
     let workspaces = Workspaces { product: 1 << 20, convolution: 1 << 20 };
     for micro_batches in [1, 3] {
-        let setting = Setting::new(BATCH * micro_batches, Precision::F32, workspaces);
+        let setting = Sizes::new(BATCH * micro_batches, Precision::F32, workspaces);
         let steps = |offload, checkpoint| {
             let descent = Descent { micro_batches, offload, ..Descent::PLAIN };
             let (loss, update) = (vec![Term::CROSS_ENTROPY], Update::Fused);

@@ -8,7 +8,7 @@ mod harness;
 
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::lower::{
-    LowerError, Options, Setting, Term, Training, levels, lower, lower_for, lower_in_order, unchunkable,
+    LowerError, Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order, unchunkable,
 };
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::loss::{Compares, LossOptions};
@@ -177,7 +177,7 @@ impl Net {
 
     fn lowered(&self, how: &How) -> Result<Program, LowerError> {
         let options = how.options(&self.loss);
-        let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+        let setting = Sizes::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
         let Net { graph, outputs, .. } = self;
         match &how.way {
             Way::Plain => lower(graph, outputs, &options),

@@ -3,7 +3,7 @@
 use crate::calls::Call;
 pub use crate::fuse::Can;
 use crate::fuse::{all_can, fused, joined};
-use crate::operations::{self, Context, Setting};
+use crate::operations::{self, Context, LaunchContext};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Phase, Program};
@@ -12,7 +12,7 @@ use gpumem_core::train::optim::{Extent, Optimizer, has_extent};
 /// A fusion group with its calls: one operation, or several that run as one. Groups run in the order of their list, which may differ from the order
 /// of operations in the program.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct OperationCalls {
     /// Index of its first operation.
     pub first: usize,
     /// Number of its consecutive operations, at least 1.
@@ -23,7 +23,7 @@ pub struct Step {
     pub calls: Vec<Call>,
 }
 
-impl Step {
+impl OperationCalls {
     /// Returns the indices of all its operations, ascending.
     pub fn operations(&self) -> Vec<usize> {
         let mut all: Vec<usize> = (self.first..self.first + self.count).chain(self.moved.iter().copied()).collect();
@@ -41,7 +41,7 @@ impl Step {
 ///
 /// # Errors
 /// As for [`operations::calls`].
-pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
+pub fn steps(placed: &Placed, setting: LaunchContext) -> Result<Vec<OperationCalls>, Error> {
     steps_where(placed, setting, &mut |_| Ok(true))
 }
 
@@ -50,7 +50,7 @@ pub fn steps(placed: &Placed, setting: Setting) -> Result<Vec<Step>, Error> {
 ///
 /// # Errors
 /// As for [`operations::calls`], and the errors of `can`.
-pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Result<Vec<Step>, Error> {
+pub fn steps_where(placed: &Placed, setting: LaunchContext, can: &mut Can<'_>) -> Result<Vec<OperationCalls>, Error> {
     let count = placed.program.tensors.len();
     if [placed.offsets.len(), placed.bytes.len(), placed.masters.len()] != [count; 3] {
         return Err(Error::Damaged("the plan has another number of tensors than the program"));
@@ -58,14 +58,14 @@ pub fn steps_where(placed: &Placed, setting: Setting, can: &mut Can<'_>) -> Resu
     if placed.program.operations.iter().any(|operation| operation.action.is_update()) {
         has_rule(&placed.program, &setting.optimizer)?;
     }
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<OperationCalls> = Vec::new();
     let mut first = 0;
     while let Some(operation) = placed.program.operations.get(first) {
         let step = match fused(placed, first, setting, can)? {
-            Some((count, calls)) => Step { first, count: count.max(1), moved: Vec::new(), calls },
+            Some((count, calls)) => OperationCalls { first, count: count.max(1), moved: Vec::new(), calls },
             None => {
                 let calls = possible(&Context { placed, operation, setting }, can)?;
-                Step { first, count: 1, moved: Vec::new(), calls }
+                OperationCalls { first, count: 1, moved: Vec::new(), calls }
             }
         };
         first += step.count;
@@ -90,7 +90,10 @@ fn possible(context: &Context<'_>, can: &mut Can<'_>) -> Result<Vec<Call>, Error
     if all_can(&calls, can)? {
         return Ok(calls);
     }
-    operations::calls(&Context { setting: Setting { library: false, cudnn: false, ..context.setting }, ..*context })
+    operations::calls(&Context {
+        setting: LaunchContext { library: false, cudnn: false, ..context.setting },
+        ..*context
+    })
 }
 
 #[cfg(test)]
@@ -102,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_plan_of_another_program_is_an_error() {
-        let setting = Setting {
+        let setting = LaunchContext {
             batch: 1,
             precision: Precision::F32,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),

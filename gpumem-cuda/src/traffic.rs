@@ -6,12 +6,12 @@
 use crate::calls::convolution::Pass;
 use crate::calls::product::Epilogue;
 use crate::calls::{Argument, Attention, Call, Convolution, Kernel, Product, SOURCES, attention, recurrence};
-use crate::operations::Setting;
-use crate::program_calls::{Step, steps};
+use crate::operations::LaunchContext;
+use crate::program_calls::{OperationCalls, steps};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Layout, Operation, Order, Phase, Slot, TensorId};
+use gpumem_core::program::{Action, ChannelOrder, Layout, Operation, Phase, Slot, TensorId};
 use gpumem_core::report::roofline::{flops, traffic};
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ impl Counted {
 ///
 /// # Errors
 /// As for [`steps`].
-pub fn launches(placed: &Placed, setting: Setting) -> Result<Vec<Counted>, Error> {
+pub fn launches(placed: &Placed, setting: LaunchContext) -> Result<Vec<Counted>, Error> {
     let steps = steps(placed, setting)?;
     Ok(steps.iter().flat_map(|step| counted(placed, setting, step)).collect())
 }
@@ -134,7 +134,7 @@ pub(crate) fn written_tensors(placed: &Placed, call: &Call) -> Vec<TensorId> {
 }
 
 /// Returns the launches of one step of a program.
-pub(crate) fn counted(placed: &Placed, setting: Setting, step: &Step) -> Vec<Counted> {
+pub(crate) fn counted(placed: &Placed, setting: LaunchContext, step: &OperationCalls) -> Vec<Counted> {
     let operations = step.operations().into_iter().map(|index| &placed.program.operations[index]);
     let operations: Vec<&Operation> = operations.collect();
     let moved = Moved::new(placed, &operations);
@@ -208,7 +208,7 @@ fn of_updates(call: &Call, operations: &[&Operation], moved: &Moved) -> Option<(
 }
 
 /// Returns the number of launches in `step` that are, like this one, for one time step each; 1 for any other launch.
-fn alike(step: &Step, call: &Call) -> u64 {
+fn alike(step: &OperationCalls, call: &Call) -> u64 {
     let kernel = |call: &Call| match call {
         Call::Kernel(launch) if STEPWISE.contains(&launch.kernel.entry) => Some(launch.kernel.entry),
         _ => None,
@@ -226,7 +226,7 @@ const STEPWISE: [&str; 4] = ["recurrence_forward", "recurrence_project", "recurr
 ///
 /// Calls that multiply have equal shares, except those of a recurrence. There, the gradients of the weights together multiply as much as all time
 /// steps of the backward pass, and the projection a quarter of what the four gates multiply.
-fn part(step: &Step, call: &Call) -> u64 {
+fn part(step: &OperationCalls, call: &Call) -> u64 {
     let is_called = |other: &&Call, entry| matches!(other, Call::Kernel(launch) if launch.kernel.entry == entry);
     let count = |entry| step.calls.iter().filter(|other| is_called(other, entry)).count() as u64;
     let Call::Kernel(launch) = call else { return u64::from(multiplies(call)) };
@@ -266,7 +266,7 @@ fn again(call: &Call, reads: &[u64]) -> Vec<u64> {
 /// Returns one word for the layouts of several tensors.
 fn layout(all: impl Iterator<Item = Layout>) -> &'static str {
     let all: Vec<Layout> = all.collect();
-    if all.iter().any(|layout| layout.order == Order::ChannelsLast) {
+    if all.iter().any(|layout| layout.order == ChannelOrder::ChannelsLast) {
         return "channels_last";
     }
     if all.iter().all(Layout::is_dense) { "dense" } else { "padded" }

@@ -24,7 +24,7 @@ use gpumem::optim::{Adam, Optimizer, Sgd};
 use gpumem::{Network, Precision, Update};
 use gpumem_core::operation::Operations;
 use gpumem_cuda::Call;
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::program_calls::steps;
 use networks::{AlexNet, Gpt2, Gpt2Dropout, LstmLm, Mlp, MobileNetV2, ResNet18, ResNet50, UNet, Vgg16};
 use std::fmt::Write;
@@ -163,7 +163,7 @@ fn plan_text(placed: &Placed) -> String {
 fn launches_text(placed: &Placed, case: &Case, batch: u64, precision: Precision) -> String {
     let mut text = String::new();
     for (libraries, capability) in [(false, (8, 0)), (true, (9, 0))] {
-        let setting = Setting {
+        let setting = LaunchContext {
             batch,
             precision,
             optimizer: case.optimizer,

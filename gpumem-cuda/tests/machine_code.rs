@@ -22,7 +22,7 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::compile_all;
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::program_calls::steps;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Call, Kernel, Launch, preflight};
@@ -65,7 +65,7 @@ fn launches<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<La
 fn of_file<N: Network>(
     (card, precision, batch): (&Card, Precision, u64),
     file: &str,
-    change: impl Fn(Setting) -> Setting,
+    change: impl Fn(LaunchContext) -> LaunchContext,
 ) -> Vec<Launch> {
     let (placed, setting, _) = planned::training::<N>(card, Some(precision), Some(batch), true).unwrap();
     let calls = steps(&placed, change(setting)).unwrap().into_iter().flat_map(|step| step.calls);
@@ -75,12 +75,15 @@ fn of_file<N: Network>(
 
 /// Those of attention where every run must give the same bits: cuDNN computes it otherwise, where it is installed.
 fn attention<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
-    of_file::<N>((card, precision, batch), "attention.cu", |setting| Setting { deterministic: true, ..setting })
+    of_file::<N>((card, precision, batch), "attention.cu", |setting| LaunchContext { deterministic: true, ..setting })
 }
 
 /// Those of transposed convolutions where there is no cuDNN.
 fn transposes<N: Network>(card: &Card, precision: Precision, batch: u64) -> Vec<Launch> {
-    of_file::<N>((card, precision, batch), "convolution_transposed.cu", |setting| Setting { cudnn: false, ..setting })
+    of_file::<N>((card, precision, batch), "convolution_transposed.cu", |setting| LaunchContext {
+        cudnn: false,
+        ..setting
+    })
 }
 
 /// Those of a language model of Llama's sizes that takes one token behind others, whose positions are rotary and of a table.
@@ -94,7 +97,7 @@ fn cached(card: &Card, precision: Precision) -> Vec<Launch> {
     let program = lower_cached(&graph, &[output], Cached { steps: 4096, chunk: 1 }).unwrap();
     let placed = place(&graphs::plan(&program, 1, precision)).unwrap();
     let (major, minor) = card.compute_capability;
-    let setting = Setting { library: true, ..own(1, precision, (i32::from(major), i32::from(minor))) };
+    let setting = LaunchContext { library: true, ..own(1, precision, (i32::from(major), i32::from(minor))) };
     let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch) } else { None }).collect()
 }
@@ -302,8 +305,8 @@ fn has_compiler() -> bool {
 }
 
 /// What the project's own kernels depend on, for a card of this compute capability.
-fn own(batch: u64, precision: Precision, capability: (i32, i32)) -> Setting {
-    Setting {
+fn own(batch: u64, precision: Precision, capability: (i32, i32)) -> LaunchContext {
+    LaunchContext {
         batch,
         precision,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),
@@ -336,7 +339,7 @@ fn of_channels_last(size: u64, batch: u64, multiprocessors: u32) -> Vec<Kernel> 
     let mut program = lower(&graph, &[output], &graphs::training(0)).unwrap();
     layouts::arrange(&mut program, 0);
     let placed = place(&graphs::plan(&program, batch, Precision::Bf16)).unwrap();
-    let setting = Setting { multiprocessors, library: true, cudnn: true, ..own(batch, Precision::Bf16, (9, 0)) };
+    let setting = LaunchContext { multiprocessors, library: true, cudnn: true, ..own(batch, Precision::Bf16, (9, 0)) };
     let calls = steps(&placed, setting).unwrap().into_iter().flat_map(|step| step.calls);
     calls.filter_map(|call| if let Call::Kernel(launch) = call { Some(launch.kernel) } else { None }).collect()
 }

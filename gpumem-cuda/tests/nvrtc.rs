@@ -16,7 +16,7 @@ use gpumem_core::{Format, Precision};
 use gpumem_cuda::cache::Cache;
 use gpumem_cuda::compile::{compile_all, resources, target};
 use gpumem_cuda::launch::type_name;
-use gpumem_cuda::operations::{Setting, tensor_core_terms};
+use gpumem_cuda::operations::{LaunchContext, tensor_core_terms};
 use gpumem_cuda::program_calls::steps;
 use gpumem_cuda::progress::Progress;
 use gpumem_cuda::{Call, Kernel, SOURCES, preflight};
@@ -336,7 +336,7 @@ fn kernels_of_users_compile() {
     let program = lower(&graph, &[output], &graphs::training(0)).unwrap();
     for (precision, capability) in [(Precision::F32, (8, 0)), (Precision::Bf16, (9, 0)), (Precision::F16, (7, 5))] {
         let placed = place(&graphs::plan(&program, 3, precision)).unwrap();
-        let setting = Setting {
+        let setting = LaunchContext {
             batch: 3,
             precision,
             optimizer: Optimizer::Sgd(Sgd::DEFAULT),

@@ -12,7 +12,7 @@ mod pages;
 
 use gpumem::{Checkpoint, Line, Network, Precision};
 use gpumem_core::graph::{Graph, NodeId, Source};
-use gpumem_core::lower::{Blueprint, Setting, tables, with_normalized_convolutions};
+use gpumem_core::lower::{Blueprint, Sizes, tables, with_normalized_convolutions};
 use gpumem_core::memory::budget::budget_at;
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Class, Op, Program, Tensor};
@@ -55,11 +55,11 @@ fn blueprint<N: Network>(checkpoint: Checkpoint) -> Blueprint {
     blueprint
 }
 
-fn setting(batch: u64) -> Setting {
-    Setting::new(batch, Precision::F32, Workspaces { product: 0, convolution: 0 })
+fn setting(batch: u64) -> Sizes {
+    Sizes::new(batch, Precision::F32, Workspaces { product: 0, convolution: 0 })
 }
 
-fn planned(program: &Program, setting: &Setting) -> u64 {
+fn planned(program: &Program, setting: &Sizes) -> u64 {
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
     budget_at(&tables, setting.batch, setting.precision).unwrap()[Line::Arena]
 }

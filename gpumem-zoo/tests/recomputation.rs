@@ -8,7 +8,7 @@ mod pages;
 use gpumem::__private::memory::tables::Workspaces;
 use gpumem::__private::program::Program;
 use gpumem::{Half, Network, Precision, network};
-use gpumem_core::lower::{Blueprint, Level, Search, Setting};
+use gpumem_core::lower::{Blueprint, RecomputeLevel, Search, Sizes};
 use gpumem_zoo::densenet::DenseNet121;
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Medium, Gpt2Xl};
 use gpumem_zoo::mobilenet::MobileNetV2;
@@ -28,7 +28,7 @@ const FINE: usize = 40;
 struct Case {
     name: &'static str,
     blueprint: &'static [u8],
-    setting: Setting,
+    setting: Sizes,
     /// MiB of a step in which nothing is computed again, and hundredths of that at each of [`SHARES`], as a search of segments reached
     /// them that was compared with the best there is.
     known: (u64, [u64; 5]),
@@ -38,7 +38,7 @@ struct Case {
 
 fn case<N: Network>(batch: u64, precision: Precision, known: (u64, [u64; 5]), steps: usize) -> Case {
     let workspaces = Workspaces { product: 32 << 20, convolution: 256 << 20 };
-    let setting = Setting { levels: FINE, ..Setting::new(batch, precision, workspaces) };
+    let setting = Sizes { levels: FINE, ..Sizes::new(batch, precision, workspaces) };
     Case { name: N::NAME, blueprint: N::BLUEPRINT, setting, known, steps }
 }
 
@@ -82,12 +82,13 @@ fn search(case: &Case) -> Search {
 
 /// The smallest peak of the levels that take no more than so many hundredths of a step longer.
 fn least(found: &Search, share: u64) -> u64 {
-    let is_within = |level: &&Level| u128::from(level.cost) * 100 <= u128::from(found.step_cost) * u128::from(share);
+    let is_within =
+        |level: &&RecomputeLevel| u128::from(level.cost) * 100 <= u128::from(found.step_cost) * u128::from(share);
     found.levels.iter().filter(is_within).map(|level| level.peak).min().unwrap()
 }
 
 /// The most bytes alive at once in a step, from the lives of its tensors.
-fn peak(program: &Program, setting: &Setting) -> u64 {
+fn peak(program: &Program, setting: &Sizes) -> u64 {
     let mut changes = vec![0i64; program.operations.len() + 1];
     for tensor in program.transients().map(|id| program.tensor(id)) {
         let bytes = tensor.stored(setting.batch).unwrap() * tensor.role.bytes(setting.precision);
@@ -137,7 +138,7 @@ fn well_known_networks_need_little_for_little_time() {
 fn a_level_is_a_step_of_its_size() {
     for case in cases() {
         let blueprint = Blueprint::decode(case.blueprint).unwrap();
-        let setting = Setting { levels: 4, ..case.setting };
+        let setting = Sizes { levels: 4, ..case.setting };
         let levels = blueprint.levels(&setting).unwrap().unwrap().levels;
         assert!(levels.len() > 2, "{}: {} levels", case.name, levels.len());
         for level in &levels {
@@ -150,7 +151,7 @@ fn a_level_is_a_step_of_its_size() {
 #[test]
 fn what_multiplies_may_be_left_out() {
     for case in cases() {
-        let setting = Setting { only_cheap: true, levels: Setting::LEVELS, ..case.setting };
+        let setting = Sizes { only_cheap: true, levels: Sizes::LEVELS, ..case.setting };
         let found = Blueprint::decode(case.blueprint).unwrap().levels(&setting).unwrap().unwrap();
         assert!(found.levels.iter().all(|level| level.macs_again == 0), "{}", case.name);
         // VGG-16 has nothing else but activations in place.
@@ -186,7 +187,7 @@ fn a_chain_needs_twice_the_root_of_its_layers() {
     const BYTES: u64 = 8192 * 1024 * 4;
     let chains = [(16u64, Uniform16::BLUEPRINT), (64, Uniform64::BLUEPRINT), (256, Uniform256::BLUEPRINT)];
     for (layers, blueprint) in chains {
-        let setting = Setting { levels: FINE, ..Setting::new(8192, Precision::F32, workspaces) };
+        let setting = Sizes { levels: FINE, ..Sizes::new(8192, Precision::F32, workspaces) };
         let found = Blueprint::decode(blueprint).unwrap().levels(&setting).unwrap().unwrap();
         let law = 2 * layers.isqrt();
         table += &format!("| {layers} | {:.1} |", found.levels[0].peak as f64 / BYTES as f64);

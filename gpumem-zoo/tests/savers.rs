@@ -4,7 +4,7 @@
 mod pages;
 
 use gpumem::{Checkpoint, Half, Line, Network, Offload, Precision};
-use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
+use gpumem_core::lower::{Blueprint, Fitted, Leaner, Sizes, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::levels::budget_room;
 use gpumem_core::memory::tables::Workspaces;
@@ -29,11 +29,11 @@ fn blueprint<N: Network>(optimizer: Optimizer, checkpoint: Checkpoint) -> Bluepr
     blueprint
 }
 
-fn setting(batch: u64, precision: Precision) -> Setting {
-    Setting::new(batch, precision, Workspaces { product: 32 << 20, convolution: 256 << 20 })
+fn setting(batch: u64, precision: Precision) -> Sizes {
+    Sizes::new(batch, precision, Workspaces { product: 32 << 20, convolution: 256 << 20 })
 }
 
-fn arena(program: &Program, setting: &Setting) -> u64 {
+fn arena(program: &Program, setting: &Sizes) -> u64 {
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
     let budget = budget_at(&tables, setting.batch, setting.precision).unwrap();
     // Staging buffers are no harder to pack than what else there is.
@@ -42,7 +42,7 @@ fn arena(program: &Program, setting: &Setting) -> u64 {
 }
 
 /// The level that const evaluation would take for this room.
-fn leaner(blueprint: &Blueprint, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Leaner {
+fn leaner(blueprint: &Blueprint, setting: &Sizes, room: impl FnOnce(&Budget) -> u64) -> Leaner {
     let Fitted { leaner, .. } = blueprint.fitted(setting, room).unwrap().unwrap();
     leaner.unwrap()
 }
@@ -56,7 +56,7 @@ fn line<N: Network>(batch: u64) -> String {
     let adam = |checkpoint| blueprint::<N>(Optimizer::AdamW(AdamW::DEFAULT), checkpoint);
     let codes = |checkpoint| blueprint::<N>(Optimizer::AdamW8bit(AdamW8bit::DEFAULT), checkpoint);
     let (single, mixed) = (setting(batch, Precision::F32), setting(batch, MIXED));
-    let of = |blueprint: &Blueprint, setting: &Setting| {
+    let of = |blueprint: &Blueprint, setting: &Sizes| {
         let programs = blueprint.trainings(setting).unwrap();
         assert_eq!(programs.len(), 1, "{}", N::NAME);
         arena(&programs[0], setting)

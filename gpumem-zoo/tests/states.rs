@@ -6,7 +6,7 @@ mod pages;
 
 use gpumem::{Half, Line, Network, Offload, Precision, Update, network};
 use gpumem_core::Role;
-use gpumem_core::lower::{Blueprint, Fitted, Leaner, Setting, tables};
+use gpumem_core::lower::{Blueprint, Fitted, Leaner, Sizes, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
@@ -154,7 +154,7 @@ impl Way {
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
         steps.descent.offload = self.offload;
         let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
-        let setting = Setting::new(1, PRECISION, workspaces);
+        let setting = Sizes::new(1, PRECISION, workspaces);
         let Fitted { plain, leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
         let tables = tables(&plain).leak().with_workspaces(workspaces);
         let budget = budget_at(&tables, 1, PRECISION).unwrap();

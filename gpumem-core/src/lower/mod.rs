@@ -32,7 +32,7 @@ use differentiate::activation_slopes::Activations;
 use differentiate::builder::Builder;
 use rewrite::chunk_logits::Chunked;
 use schedule::recompute::{Draft, recomputed, searched};
-pub use schedule::recompute::{Level, Search, Setting};
+pub use schedule::recompute::{RecomputeLevel, Search, Sizes};
 
 /// The options of a lowering.
 #[derive(Clone, Copy, Debug, Default)]
@@ -271,7 +271,7 @@ pub fn lower_for(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
-    setting: &Setting,
+    setting: &Sizes,
 ) -> Result<Program, LowerError> {
     drafted(graph, outputs, options, Some(setting), as_written)
 }
@@ -303,12 +303,7 @@ pub fn lower_in_order(
 ///
 /// # Errors
 /// Those of [`lower`], and a network that is not trained.
-pub fn search(
-    graph: &Graph,
-    outputs: &[NodeId],
-    options: &Options<'_>,
-    setting: &Setting,
-) -> Result<Search, LowerError> {
+pub fn search(graph: &Graph, outputs: &[NodeId], options: &Options<'_>, setting: &Sizes) -> Result<Search, LowerError> {
     let Some(training) = options.training else {
         return Err(LowerError::of_all(
             "nothing is computed again in a network that is not trained; add `const TRAIN`",
@@ -316,7 +311,7 @@ pub fn search(
     };
     let (draft, graph) = draft(graph, outputs, options, None)?;
     // Only one micro-batch is in memory at a time.
-    let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+    let setting = Sizes { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
     searched(&draft, &graph, &setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
@@ -328,8 +323,8 @@ pub fn levels(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
-    setting: &Setting,
-) -> Result<Vec<Level>, LowerError> {
+    setting: &Sizes,
+) -> Result<Vec<RecomputeLevel>, LowerError> {
     Ok(search(graph, outputs, options, setting)?.levels)
 }
 
@@ -338,7 +333,7 @@ fn drafted(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
-    setting: Option<&Setting>,
+    setting: Option<&Sizes>,
     change: impl FnOnce(Draft, &Graph) -> Result<Draft, LowerError>,
 ) -> Result<Program, LowerError> {
     let (draft, graph) = draft(graph, outputs, options, setting)?;
@@ -352,7 +347,7 @@ fn draft(
     graph: &Graph,
     outputs: &[NodeId],
     options: &Options<'_>,
-    setting: Option<&Setting>,
+    setting: Option<&Sizes>,
 ) -> Result<(Draft, Graph), LowerError> {
     if outputs.is_empty() {
         return Err(LowerError::of_all("the network has no output"));
@@ -395,7 +390,7 @@ fn draft(
     let draft = match (options.training, setting) {
         // Recomputed values of groups are alive for a short time only, which the search for an order does not know.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
-            let setting = Setting { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+            let setting = Sizes { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
             schedule::backward_order::ordered(built, &graph, training, &setting)?
         }
         (Some(training), _) => {

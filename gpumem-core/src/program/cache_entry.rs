@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 /// A cache entry of an operation, for each sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kept {
+pub struct CacheEntry {
     /// Its name, which follows the layer's name.
     pub name: &'static str,
     /// Its dimensions.
@@ -19,21 +19,21 @@ pub struct Kept {
     pub grows: bool,
 }
 
-impl Kept {
+impl CacheEntry {
     /// Returns an entry with a row for each time step.
-    pub fn rows(name: &'static str, [steps, row]: [u64; 2]) -> Kept {
-        Kept { name, shape: Shape::new(&[steps, row]), role: Role::Activation, grows: true }
+    pub fn rows(name: &'static str, [steps, row]: [u64; 2]) -> CacheEntry {
+        CacheEntry { name, shape: Shape::new(&[steps, row]), role: Role::Activation, grows: true }
     }
 
     /// Returns an entry that sums up all time steps so far.
-    pub fn state(name: &'static str, dims: &[u64], role: Role) -> Kept {
-        Kept { name, shape: Shape::new(dims), role, grows: false }
+    pub fn state(name: &'static str, dims: &[u64], role: Role) -> CacheEntry {
+        CacheEntry { name, shape: Shape::new(dims), role, grows: false }
     }
 }
 
 impl Operation {
     /// Returns the tensors of its cache entries.
-    pub fn caches(&self) -> Vec<(TensorId, Kept)> {
+    pub fn caches(&self) -> Vec<(TensorId, CacheEntry)> {
         let all = self.forward().map(|op| op.caches()).unwrap_or_default();
         (0..).zip(all).filter_map(|(index, kept)| Some((self.read(Slot::Cache(index))?, kept))).collect()
     }

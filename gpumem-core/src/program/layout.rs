@@ -12,20 +12,20 @@ use alloc::vec::Vec;
 /// The order of the axes of a map, or of a filter of a convolution's weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Order {
+pub enum ChannelOrder {
     /// `[C, H, W]`, the order of shapes.
     ChannelsFirst,
     /// `[H, W, C]`: the channels of a pixel are adjacent. Shapes are written `[C, H, W]` all the same.
     ChannelsLast,
 }
-wire_enum!(Order { ChannelsFirst, ChannelsLast });
+wire_enum!(ChannelOrder { ChannelsFirst, ChannelsLast });
 
 record! {
     /// The layout of a sample's elements in memory.
     #[derive(Copy, Eq)]
     pub struct Layout {
         /// The order of axes. Shapes that are neither a map nor a weight have one order only.
-        pub order: Order,
+        pub order: ChannelOrder,
         /// The pitch: elements from one row of the innermost axis to the next. 0 if rows have no padding.
         pub pitch: u64,
     }
@@ -46,10 +46,10 @@ pub struct Strides {
 
 impl Layout {
     /// The order of the shape, without padding.
-    pub const DENSE: Layout = Layout { order: Order::ChannelsFirst, pitch: 0 };
+    pub const DENSE: Layout = Layout { order: ChannelOrder::ChannelsFirst, pitch: 0 };
 
     /// Channels innermost, without padding.
-    pub const CHANNELS_LAST: Layout = Layout { order: Order::ChannelsLast, pitch: 0 };
+    pub const CHANNELS_LAST: Layout = Layout { order: ChannelOrder::ChannelsLast, pitch: 0 };
 
     /// True if elements are in the order of the shape, without padding.
     pub fn is_dense(&self) -> bool {
@@ -64,7 +64,7 @@ impl Layout {
     /// Returns the channels, rows and columns of a map, or of a filter in channels last. `None` for other shapes.
     fn planes(&self, shape: Shape) -> Option<[u64; 3]> {
         match (self.order, shape.dims()) {
-            (_, &[channels, height, width]) | (Order::ChannelsLast, &[_, channels, height, width]) => {
+            (_, &[channels, height, width]) | (ChannelOrder::ChannelsLast, &[_, channels, height, width]) => {
                 Some([channels, height, width])
             }
             _ => None,
@@ -75,8 +75,8 @@ impl Layout {
     /// shape without channels has its channels last.
     pub fn elements(&self, shape: Shape) -> Option<u64> {
         let inner = match self.order {
-            Order::ChannelsLast => self.planes(shape)?[0],
-            Order::ChannelsFirst => shape.last(),
+            ChannelOrder::ChannelsLast => self.planes(shape)?[0],
+            ChannelOrder::ChannelsFirst => shape.last(),
         };
         match self.pitch {
             0 => shape.elements(),
@@ -104,11 +104,11 @@ impl Layout {
         let sample = self.elements(shape).and(self.elements(Shape::new(&[channels, height, width])))?;
         let pitch = |length: u64| if self.pitch == 0 { length } else { self.pitch };
         Some(match self.order {
-            Order::ChannelsFirst => {
+            ChannelOrder::ChannelsFirst => {
                 let row = pitch(width);
                 Strides { sample, channel: product(&[height, row]), row, column: 1 }
             }
-            Order::ChannelsLast => {
+            ChannelOrder::ChannelsLast => {
                 let column = pitch(channels);
                 Strides { sample, channel: 1, row: product(&[width, column]), column }
             }
@@ -179,7 +179,7 @@ impl Program {
                 let mut operands = operation.reads.iter().chain(&operation.writes);
                 operands.all(|operand| {
                     let Layout { order, pitch } = tensor(operand.tensor).layout;
-                    order == Order::ChannelsFirst && (pitch == 0 || slots.contains(&operand.slot))
+                    order == ChannelOrder::ChannelsFirst && (pitch == 0 || slots.contains(&operand.slot))
                 })
             }
             Layouts::Alike => {
@@ -211,12 +211,12 @@ mod tests {
         let map = Shape::new(&[3, 4, 5]);
         let strides = |order, pitch| Layout { order, pitch }.strides(map);
         let at = |sample, channel, row, column| Some(Strides { sample, channel, row, column });
-        assert_eq!(strides(Order::ChannelsFirst, 0), at(60, 20, 5, 1));
-        assert_eq!(strides(Order::ChannelsFirst, 8), at(96, 32, 8, 1));
-        assert_eq!(strides(Order::ChannelsLast, 0), at(60, 1, 15, 3));
-        assert_eq!(strides(Order::ChannelsLast, 4), at(80, 1, 20, 4));
-        assert_eq!(strides(Order::ChannelsFirst, 4), None);
-        assert_eq!(strides(Order::ChannelsLast, 2), None);
+        assert_eq!(strides(ChannelOrder::ChannelsFirst, 0), at(60, 20, 5, 1));
+        assert_eq!(strides(ChannelOrder::ChannelsFirst, 8), at(96, 32, 8, 1));
+        assert_eq!(strides(ChannelOrder::ChannelsLast, 0), at(60, 1, 15, 3));
+        assert_eq!(strides(ChannelOrder::ChannelsLast, 4), at(80, 1, 20, 4));
+        assert_eq!(strides(ChannelOrder::ChannelsFirst, 4), None);
+        assert_eq!(strides(ChannelOrder::ChannelsLast, 2), None);
     }
 
     #[test]
@@ -243,6 +243,6 @@ mod tests {
         assert_eq!(Layout { pitch: 8, ..Layout::DENSE }.strides(sequence), None);
         let strides = Strides { sample: 56, channel: 56, row: 8, column: 1 };
         assert_eq!(Layout { pitch: 8, ..Layout::DENSE }.places(sequence), Some(([1, 7, 6], strides)));
-        assert_eq!(Layout { order: Order::ChannelsLast, pitch: 0 }.elements(sequence), None);
+        assert_eq!(Layout { order: ChannelOrder::ChannelsLast, pitch: 0 }.elements(sequence), None);
     }
 }

@@ -35,7 +35,7 @@ pub use criterion::Criterion;
 use encoding::{Reader, Wire, record, wire_enum};
 pub use evaluation::{Evaluation, TrainingOnly};
 pub use init::Init;
-pub use layout::{Layout, Order, Strides};
+pub use layout::{ChannelOrder, Layout, Strides};
 pub use loss::Measure;
 pub use op::Op;
 pub use origin::{NO_ROW, Part, Phase};

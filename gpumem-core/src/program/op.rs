@@ -5,7 +5,7 @@
 //! parameters.
 
 use super::Slot;
-use super::cache_entry::Kept;
+use super::cache_entry::CacheEntry;
 use super::encoding::{Reader, Wire};
 use super::indices::Indices;
 use super::ops::{
@@ -107,7 +107,7 @@ pub trait Rule: Sized {
     }
 
     /// Returns the cache entries that it keeps of each sample between calls, in the order of its [`Slot::Cache`](super::Slot)s.
-    fn caches(&self) -> Vec<Kept> {
+    fn caches(&self) -> Vec<CacheEntry> {
         Vec::new()
     }
 
@@ -433,7 +433,7 @@ macro_rules! operations {
             }
 
             /// See [`Rule::caches`].
-            pub fn caches(&self) -> Vec<Kept> {
+            pub fn caches(&self) -> Vec<CacheEntry> {
                 match self { $(Op::$name(op) => op.caches(),)* }
             }
 

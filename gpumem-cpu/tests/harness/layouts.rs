@@ -3,7 +3,7 @@
 use super::graphs::{chain, images, join, layer, numbers};
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::program::op::Layouts;
-use gpumem_core::program::{Action, Class, Layout, Op, Operand, Operation, Order, Program, Slot, Tensor};
+use gpumem_core::program::{Action, ChannelOrder, Class, Layout, Op, Operand, Operation, Program, Slot, Tensor};
 
 /// Ways in which [`arrange`] lays maps and weights out.
 pub const WAYS: usize = 9;
@@ -11,7 +11,7 @@ pub const WAYS: usize = 9;
 /// Dense, channels last, and either with a pitch of the last axis; a weight has none.
 fn layout(kind: usize, tensor: &Tensor) -> Layout {
     let last = kind % 2 == 1;
-    let order = if last { Order::ChannelsLast } else { Order::ChannelsFirst };
+    let order = if last { ChannelOrder::ChannelsLast } else { ChannelOrder::ChannelsFirst };
     let Some([channels, _, width]) = tensor.shape.as_map() else { return Layout { order, pitch: 0 } };
     let inner = if last { channels } else { width };
     Layout { order, pitch: if kind < 2 { 0 } else { inner + 3 } }

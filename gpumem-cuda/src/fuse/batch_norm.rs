@@ -6,14 +6,14 @@ use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::norm::batch_norm::{
     Drop, Dropped, Incoming, Tail, backward_through, follower, forward_with, may_drop, statistics_first, sums_first,
 };
-use crate::operations::{Context, Setting, is_dense};
+use crate::operations::{Context, LaunchContext, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::{BatchNorm, Mask};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
 /// Fuses batch normalisation with a sum with one other map, an elementwise function, and dropout, as far as they follow it.
-pub(super) fn forward(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn forward(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::BatchNorm(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let (mut count, mut tail) = (1, Tail::new(output));
     if let Some((residual, output)) = added(placed, first + count, tail.output) {
@@ -50,12 +50,12 @@ fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
 /// Fuses the backward pass of a rectifier or another elementwise function with that of the batch normalisation before it.
 ///
 /// The slope is recomputed from the input, which the normalisation's backward pass reads anyway.
-pub(super) fn backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn backward(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     backward_from(placed, first, setting, None)
 }
 
 /// Fuses as [`backward`] does, if the gradient passes through dropout before it reaches the rectifier.
-pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let operation = &placed.program.operations[first];
     let Some(Op::Mask(mask @ Mask { p, shared: 1, .. })) = backward_of(operation) else { return Ok(None) };
     let operands =
@@ -72,7 +72,7 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Settin
 /// Fuses recomputing a normalisation's output, from its saved tensors, with the backward pass of normalisation and following function.
 ///
 /// The kernel for the gradient of the input has each element of the output in a register anyway.
-pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn renormalised(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
     let (last, after, output) = match followed(placed, first + 1, output, Rectifier::after_norm) {
         Some((after, output)) => (first + 2, after, output),
@@ -100,7 +100,7 @@ pub(super) fn renormalised(placed: &Placed, first: usize, setting: Setting) -> F
 fn backward_from(
     placed: &Placed,
     first: usize,
-    setting: Setting,
+    setting: LaunchContext,
     dropout: Option<(Drop, TensorId, TensorId)>,
 ) -> Fused {
     let program = &placed.program;
@@ -164,7 +164,7 @@ impl<'a> Rectified<'a> {
 /// Fuses the backward pass of a rectifier after a sum with that of the batch normalisation of one branch.
 ///
 /// The gradient after the rectifier is written while it is summed, because the other branches need that gradient too.
-pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::BatchNorm(op) }) =
         HandedOn::at(placed, first)
     else {

@@ -3,7 +3,7 @@
 use super::{Can, Fused, calls, dies_by, forward_at, overlap, special};
 use crate::calls::Launch;
 use crate::operations::elementwise::chain::Chain;
-use crate::operations::{Setting, is_channels_last, is_dense};
+use crate::operations::{LaunchContext, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Class, Op, Operation, TensorId};
@@ -12,7 +12,7 @@ use gpumem_core::program::{Class, Op, Operation, TensorId};
 const MOST: usize = 8;
 
 /// Returns operation `first` and as many of its successors as fit into one launch; `None` if those are fewer than two.
-pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+pub(super) fn chain(placed: &Placed, first: usize, setting: LaunchContext, can: &mut Can<'_>) -> Fused {
     let operations = &placed.program.operations;
     let Some(mut chain) = operations.get(first).and_then(|it| Chain::like(placed, it, setting)) else {
         return Ok(None);
@@ -38,7 +38,7 @@ pub(super) fn chain(placed: &Placed, first: usize, setting: Setting, can: &mut C
 }
 
 /// Returns one launch for these operations, given in program order; `None` if they cannot be fused.
-pub(super) fn launch(placed: &Placed, operations: &[usize], setting: Setting) -> Option<Launch> {
+pub(super) fn launch(placed: &Placed, operations: &[usize], setting: LaunchContext) -> Option<Launch> {
     let all = operations.iter().map(|&index| &placed.program.operations[index]);
     let mut chain = Chain::like(placed, all.clone().next()?, setting)?;
     if operations.len() > MOST || !all.clone().all(|operation| lies(placed, operation)) {
@@ -74,7 +74,7 @@ fn lies(placed: &Placed, operation: &Operation) -> bool {
 }
 
 /// True if all these operations are elementwise.
-pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: Setting) -> bool {
+pub(super) fn is_elementwise(placed: &Placed, operations: &[usize], setting: LaunchContext) -> bool {
     operations.iter().all(|&index| {
         let operation = &placed.program.operations[index];
         let chain = Chain::like(placed, operation, setting);
@@ -92,7 +92,7 @@ fn is_completed_by(placed: &Placed, chain: &Chain<'_>, at: usize) -> bool {
 }
 
 /// True if an operation is fused with one that is not elementwise, which saves more.
-fn leads_away(placed: &Placed, at: usize, setting: Setting, can: &mut Can<'_>) -> Result<bool, Error> {
+fn leads_away(placed: &Placed, at: usize, setting: LaunchContext, can: &mut Can<'_>) -> Result<bool, Error> {
     let other = special(placed, at, setting, can)?;
     Ok(other.is_some_and(|(count, _)| !is_elementwise(placed, &Vec::from_iter(at..at + count), setting)))
 }

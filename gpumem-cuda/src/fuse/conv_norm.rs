@@ -7,13 +7,13 @@ use crate::calls::{Call, Convolution};
 use crate::operations::conv::normalized_convolution::{Again, Besides, Rectified, backward_with, direct_output};
 use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::norm::batch_norm::{kept, parameters};
-use crate::operations::{Context, Setting, calls};
+use crate::operations::{Context, LaunchContext, calls};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Op, Slot, TensorId};
 
 /// Fuses a conv norm computed by the library with a sum with one other map, a Relu, or both.
-pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn added(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::NormalizedConvolution(op), output)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let mut all = calls(&context)?;
@@ -46,7 +46,7 @@ pub(super) fn added(placed: &Placed, first: usize, setting: Setting) -> Fused {
 /// Fuses the backward pass of a rectifier after a sum with that of the conv norm of one branch.
 ///
 /// The gradient after the rectifier is written while it is multiplied, because the other branches need that gradient too.
-pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     backward(placed, first, setting, None)
 }
 
@@ -54,7 +54,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: Setting) -
 ///
 /// The input is the output of a normalisation, recomputed from its saved tensors, and of the function after it. It is written while it is
 /// multiplied.
-pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::BatchNorm(op), made)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let Some(saved) = kept(&context).filter(|_| op.within == 0) else { return Ok(None) };
@@ -68,7 +68,7 @@ pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: Settin
 }
 
 /// Fuses the conv norm's backward pass from operation `first` on with that of a rectifier, if there is one. With `again`, its input is recomputed.
-fn backward(placed: &Placed, first: usize, setting: Setting, again: Option<(Again, TensorId)>) -> Fused {
+fn backward(placed: &Placed, first: usize, setting: LaunchContext, again: Option<(Again, TensorId)>) -> Fused {
     let handed = HandedOn::at(placed, first);
     let count = if handed.is_some() { 2 } else { 1 };
     if count == 1 && again.is_none() {

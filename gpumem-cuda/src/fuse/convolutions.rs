@@ -5,13 +5,13 @@ use crate::calls::product::Product;
 use crate::calls::{Call, Convolution};
 use crate::operations::conv::convolution::library::forward;
 use crate::operations::conv::convolution::product;
-use crate::operations::{Context, Setting};
+use crate::operations::{Context, LaunchContext};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Op, Slot};
 
 /// Fuses a convolution with a bias and the Relu after it. cuDNN has this function only with a bias, and cuBLASLt only without one.
-pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn with_relu(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Convolution(op), input)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
     let is_relu = activation.function == Function::Relu && next.read(Slot::Input(0)) == Some(input);
@@ -34,7 +34,7 @@ pub(super) fn with_relu(placed: &Placed, first: usize, setting: Setting) -> Fuse
 
 /// Returns a library's convolution by itself, before the patterns of gpumem's own kernels are tried. Those are shorter only if the library has no
 /// algorithm.
-pub(super) fn alone(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn alone(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Convolution(op), _)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let call = if setting.cudnn {

@@ -15,7 +15,7 @@ mod updates;
 
 use crate::calls::{Call, Launch};
 use crate::operations::elementwise::pointwise::Rectifier;
-use crate::operations::{Setting, is_channels_last, is_dense};
+use crate::operations::{LaunchContext, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
@@ -29,7 +29,7 @@ pub type Can<'a> = dyn FnMut(&Call) -> Result<bool, Error> + 'a;
 type Fused = Result<Option<(usize, Vec<Call>)>, Error>;
 
 /// A pattern: a function that fuses operations from index `first` on.
-type Pattern = fn(placed: &Placed, first: usize, setting: Setting) -> Fused;
+type Pattern = fn(placed: &Placed, first: usize, setting: LaunchContext) -> Fused;
 
 /// All patterns, in the order in which they are tried.
 const PATTERNS: &[Pattern] = &[
@@ -60,7 +60,7 @@ const PATTERNS: &[Pattern] = &[
 
 /// Returns the first pattern that applies and whose library calls have algorithms. Prefers an elementwise chain, if all operations of the pattern
 /// are elementwise and the chain is longer.
-pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+pub(crate) fn fused(placed: &Placed, first: usize, setting: LaunchContext, can: &mut Can<'_>) -> Fused {
     let found = special(placed, first, setting, can)?;
     let alone = found.as_ref().map_or(1, |(count, _)| *count);
     if alone > 1 && !chain::is_elementwise(placed, &Vec::from_iter(first..first + alone), setting) {
@@ -71,7 +71,7 @@ pub(crate) fn fused(placed: &Placed, first: usize, setting: Setting, can: &mut C
 }
 
 /// Returns the first pattern that matches at `first`. Unlike [`fused`], never builds an elementwise chain.
-fn special(placed: &Placed, first: usize, setting: Setting, can: &mut Can<'_>) -> Fused {
+fn special(placed: &Placed, first: usize, setting: LaunchContext, can: &mut Can<'_>) -> Fused {
     for pattern in PATTERNS {
         // Products support pitches and convolutions every layout. Updates and checks work on a weight's elements in any order.
         let takes = |it: &Operation| match it.action {

@@ -5,13 +5,17 @@ use super::{Fused, are_apart, are_apart_without, dies_by, forward_at};
 use crate::calls::Call;
 use crate::calls::product::{Auxiliary, Epilogue, Product};
 use crate::operations::matmul::linear::library::{forward, input_gradient, weight_gradient};
-use crate::operations::{Context, Setting, calls};
+use crate::operations::{Context, LaunchContext, calls};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::function::Function;
 use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId, ops};
 
 /// Returns the product whose backward pass operation `index` is, if products are computed by the library; else `None`.
-fn backward_at<'a>(placed: &'a Placed, index: usize, setting: Setting) -> Option<(Context<'a>, &'a ops::Product)> {
+fn backward_at<'a>(
+    placed: &'a Placed,
+    index: usize,
+    setting: LaunchContext,
+) -> Option<(Context<'a>, &'a ops::Product)> {
     let operation = placed.program.operations.get(index).filter(|_| setting.library)?;
     let Action::Run { op: Op::Product(op), pass: Pass::Backward } = &operation.action else { return None };
     Some((Context { placed, operation, setting }, op))
@@ -37,7 +41,7 @@ fn auxiliary(tensor: TensorId, product: &Product) -> Option<Auxiliary> {
 /// Fuses a product with the Relu or Gelu after it. The exact Gelu is not fused: the library has the approximation only.
 ///
 /// Relu's backward pass uses its output as its mask: the library's own mask, of bits, is not part of the memory plan.
-pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn with_activation(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Product(op), input)) = forward_at(placed, first) else { return Ok(None) };
     let Some((next, Op::Pointwise(activation), output)) = forward_at(placed, first + 1) else { return Ok(None) };
     if !setting.library || next.read(Slot::Input(0)) != Some(input) {
@@ -61,7 +65,7 @@ pub(super) fn with_activation(placed: &Placed, first: usize, setting: Setting) -
 
 /// Fuses a product with the sum after it, if the product computes one of the sum's two branches. The other branch is its addend, and the sum is
 /// rounded once. If the sum overwrites a factor of the product, the two are not fused.
-pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn with_sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Product(op), own)) = forward_at(placed, first) else { return Ok(None) };
     let Some((addend, output)) = added(placed, first + 1, own).filter(|_| setting.library) else { return Ok(None) };
     if operation.reads.iter().any(|read| read.tensor == output) {
@@ -73,7 +77,7 @@ pub(super) fn with_sum(placed: &Placed, first: usize, setting: Setting) -> Fused
 
 /// Fuses the gradient of a product's input with that of the approximate Gelu before it. Updates of weights between the two, scheduled as early as
 /// possible, run after both.
-pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let operations = &placed.program.operations;
     let is_update = |operation: &&Operation| matches!(operation.action, Action::Update);
@@ -113,7 +117,7 @@ pub(super) fn with_activation_gradient(placed: &Placed, first: usize, setting: S
 }
 
 /// Returns one product for the gradients of weight and bias. The gradient of the bias overwrites its tensor; the library cannot add to it.
-pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn with_bias_gradient(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((context, op)) = backward_at(placed, first, setting) else { return Ok(None) };
     let Some(sums) = context.operation.written(Slot::InputGradient(2)) else { return Ok(None) };
     if op.transposed || context.adds(Slot::InputGradient(2)) == 1 || of_input_and_weight(&context) != [false, true] {

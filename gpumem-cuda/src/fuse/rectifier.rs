@@ -3,11 +3,11 @@
 use super::{Fused, HandedOn, are_apart, calls, forward_at, rectified};
 use crate::operations::conv::convolution::forward_to;
 use crate::operations::conv::max_pool;
-use crate::operations::{Context, Setting};
+use crate::operations::{Context, LaunchContext};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::Op;
 
-pub(super) fn convolution(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn convolution(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Convolution(op), value)) = forward_at(placed, first) else { return Ok(None) };
     let Some((rectifier, output)) = rectified(placed, first + 1, value) else { return Ok(None) };
     if !are_apart(placed, first, 2) {
@@ -17,7 +17,7 @@ pub(super) fn convolution(placed: &Placed, first: usize, setting: Setting) -> Fu
     Ok(Some((2, calls(launches))))
 }
 
-pub(super) fn maxima(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn maxima(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::MaxPool(op), value)) = forward_at(placed, first) else { return Ok(None) };
     let Some((rectifier, output)) = rectified(placed, first + 1, value) else { return Ok(None) };
     if !are_apart(placed, first, 2) {
@@ -28,7 +28,7 @@ pub(super) fn maxima(placed: &Placed, first: usize, setting: Setting) -> Fused {
 }
 
 /// Fuses the backward pass of a rectifier with that of the max pooling before it. The gradient between the two is never written.
-pub(super) fn maxima_backward(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn maxima_backward(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let program = &placed.program;
     let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::MaxPool(op) }) = HandedOn::at(placed, first)
     else {

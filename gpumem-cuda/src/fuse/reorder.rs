@@ -8,14 +8,14 @@
 //! are compared by their bytes, not by their numbers.
 
 use super::{chain, overlap};
-use crate::operations::Setting;
-use crate::program_calls::Step;
+use crate::operations::LaunchContext;
+use crate::program_calls::OperationCalls;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Leg, Operation, TensorId};
 
 /// Returns the launches with all such chains. Each chain replaces two launches.
-pub(crate) fn joined(placed: &Placed, setting: Setting, mut steps: Vec<Step>) -> Vec<Step> {
-    let is_elementwise = |step: &Step| chain::is_elementwise(placed, &step.operations(), setting);
+pub(crate) fn joined(placed: &Placed, setting: LaunchContext, mut steps: Vec<OperationCalls>) -> Vec<OperationCalls> {
+    let is_elementwise = |step: &OperationCalls| chain::is_elementwise(placed, &step.operations(), setting);
     let mut elementwise: Vec<bool> = steps.iter().map(is_elementwise).collect();
     let mut at = 0;
     while at < steps.len() {
@@ -38,16 +38,22 @@ struct Joined {
     kept: usize,
     /// The index of the other one.
     gone: usize,
-    step: Step,
+    step: OperationCalls,
 }
 
 /// Merges step `at` with the nearest step that reads its result; `None` if neither can move to the other.
-fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[bool], at: usize) -> Option<Joined> {
+fn partner(
+    placed: &Placed,
+    setting: LaunchContext,
+    steps: &[OperationCalls],
+    elementwise: &[bool],
+    at: usize,
+) -> Option<Joined> {
     let operations = &placed.program.operations;
     let own = Touched::by_chain(placed, &steps[at]);
     let last = own.writes.iter().map(|&id| placed.program.tensor(id).last as usize).max()?;
-    let phase = |step: &Step| step.phase(&placed.program);
-    let reads_own = |step: &Step| {
+    let phase = |step: &OperationCalls| step.phase(&placed.program);
+    let reads_own = |step: &OperationCalls| {
         let mut read = step.operations().into_iter().flat_map(|index| &operations[index].reads);
         read.any(|operand| own.writes.contains(&operand.tensor))
     };
@@ -75,12 +81,17 @@ fn partner(placed: &Placed, setting: Setting, steps: &[Step], elementwise: &[boo
 }
 
 /// Merges two steps into one launch at the position of `kept`; `None` if they cannot be fused.
-fn together(placed: &Placed, setting: Setting, kept: &Step, gone: &Step) -> Option<Step> {
+fn together(
+    placed: &Placed,
+    setting: LaunchContext,
+    kept: &OperationCalls,
+    gone: &OperationCalls,
+) -> Option<OperationCalls> {
     let mut moved = [kept.moved.clone(), gone.operations()].concat();
     moved.sort_unstable();
-    let step = Step { moved, ..kept.clone() };
+    let step = OperationCalls { moved, ..kept.clone() };
     let launch = chain::launch(placed, &step.operations(), setting)?;
-    Some(Step { calls: vec![launch.into()], ..step })
+    Some(OperationCalls { calls: vec![launch.into()], ..step })
 }
 
 /// The tensors that a step reads without having written them, and those that it writes.
@@ -92,7 +103,7 @@ struct Touched {
 impl Touched {
     /// Returns every tensor that the operations touch, needed or not. An operation that waits for a copy counts as its writer: until then the copy
     /// may be running.
-    fn by(placed: &Placed, step: &Step) -> Touched {
+    fn by(placed: &Placed, step: &OperationCalls) -> Touched {
         let mut touched = Touched { reads: Vec::new(), writes: Vec::new() };
         for index in step.operations() {
             let Operation { action, reads, writes, .. } = &placed.program.operations[index];
@@ -107,7 +118,7 @@ impl Touched {
     }
 
     /// Returns the tensors of elementwise operations without those between them, which stay in registers.
-    fn by_chain(placed: &Placed, step: &Step) -> Touched {
+    fn by_chain(placed: &Placed, step: &OperationCalls) -> Touched {
         let mut touched = Touched::by(placed, step);
         let operations = step.operations();
         touched.writes.retain(|&id| chain::is_needed(placed, &operations, id));

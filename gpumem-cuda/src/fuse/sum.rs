@@ -3,12 +3,12 @@
 use super::{Fused, are_apart, calls, ends, forward_at, rectified};
 use crate::operations::elementwise::sum::add_and_rectify;
 use crate::operations::norm::row_norm::forward_of;
-use crate::operations::{Context, Setting};
+use crate::operations::{Context, LaunchContext};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::ops::Sum;
 use gpumem_core::program::{Op, Operation, Slot, TensorId};
 
-pub(super) fn sum(placed: &Placed, first: usize, setting: Setting) -> Fused {
+pub(super) fn sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let Some((operation, Op::Sum(op), sum)) = forward_at(placed, first) else { return Ok(None) };
     if !are_apart(placed, first, 2) {
         return Ok(None);

@@ -12,7 +12,7 @@ use gpumem_core::{Format, Precision};
 
 /// Facts that the calls of a whole network depend on.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting {
+pub struct LaunchContext {
     /// Samples of a batch.
     pub batch: u64,
     /// The network's precision.
@@ -43,7 +43,7 @@ pub struct Context<'a> {
     /// The operation.
     pub operation: &'a Operation,
     /// The facts of the network.
-    pub setting: Setting,
+    pub setting: LaunchContext,
 }
 
 impl Context<'_> {

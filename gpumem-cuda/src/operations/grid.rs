@@ -4,7 +4,7 @@ use super::context::Context;
 use crate::calls::{Kernel, type_name};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Layout, Order, TensorId};
+use gpumem_core::program::{ChannelOrder, Layout, TensorId};
 use gpumem_core::shape::Shape;
 
 /// Returns the number format of the parameters of normalisation layers, for a constant: that of `REAL`, but f32 under mixed precision.
@@ -20,7 +20,7 @@ pub(super) fn pack(context: &Context<'_>, length: u64) -> u64 {
 
 /// True if all these maps have channels last, without gaps. Maps that are the same in both orders count as either.
 pub(super) fn is_last(context: &Context<'_>, maps: &[(&'static str, TensorId, Shape)]) -> bool {
-    let last = Layout { order: Order::ChannelsLast, pitch: 0 };
+    let last = Layout { order: ChannelOrder::ChannelsLast, pitch: 0 };
     let lies = |id: TensorId, shape: Shape| {
         let tensor = context.tensor(id);
         // A dense tensor may have the shape of a vector.

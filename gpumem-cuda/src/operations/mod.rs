@@ -14,10 +14,10 @@ pub(crate) mod optimizer;
 pub(crate) mod recurrence;
 
 use crate::calls::{Call, Launch};
-pub use context::{Context, Setting, order, tensor_core_terms};
+pub use context::{Context, LaunchContext, order, tensor_core_terms};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Op, Operation, Order, Pass};
+use gpumem_core::program::{Action, ChannelOrder, Op, Operation, Pass};
 
 /// Returns the calls of one operation that is not fused with others, in order.
 ///
@@ -62,7 +62,7 @@ pub(crate) fn is_channels_last(placed: &Placed, operation: &Operation) -> bool {
     tensors.all(|tensor| {
         let is_either = if tensor.batched { tensor.shape.rank() == 3 } else { tensor.shape.rank() == 4 };
         let has_two = is_either && !tensor.shape.is_same_in_both_orders();
-        tensor.layout.pitch == 0 && (!has_two || tensor.layout.order == Order::ChannelsLast)
+        tensor.layout.pitch == 0 && (!has_two || tensor.layout.order == ChannelOrder::ChannelsLast)
     })
 }
 

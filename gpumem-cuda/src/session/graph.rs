@@ -11,9 +11,9 @@ use crate::libraries::cublaslt::{Library, Plan};
 use crate::libraries::cudnn;
 use crate::libraries::driver::{node_name, node_types};
 use crate::libraries::plan_cache::Plans;
-use crate::operations::{Setting, loss};
+use crate::operations::{LaunchContext, loss};
 use crate::profile::{Choice, Nodes};
-use crate::program_calls::{Step, steps_where};
+use crate::program_calls::{OperationCalls, steps_where};
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUfunction, CUgraphInstantiate_flags, CUstreamCaptureMode};
 use cudarc::driver::{CudaEvent, CudaGraph, CudaStream};
@@ -119,10 +119,10 @@ pub(super) struct Libraries<'a> {
 /// Returns the calls of a program, with only those library calls that the libraries have algorithms for.
 pub(super) fn possible_steps(
     placed: &Placed,
-    setting: Setting,
+    setting: LaunchContext,
     arena: &Arena,
     libraries: Libraries<'_>,
-) -> Result<Vec<Step>, Error> {
+) -> Result<Vec<OperationCalls>, Error> {
     let at = |argument| address(arena, placed, argument, 0);
     let mut plans = Plans::new(libraries.products, &at);
     let mut convolutions = Plans::new(libraries.convolutions, &at);
@@ -164,14 +164,14 @@ impl Prepared {
     pub(super) fn new(
         binding: Binding<'_>,
         placed: &Placed,
-        steps: &[Step],
+        steps: &[OperationCalls],
         shift: u64,
         way: Option<LossTransfer>,
     ) -> Result<Prepared, Error> {
         let program = &placed.program;
         let mut groups = Vec::new();
         let is_loss = |&index: &usize| matches!(program.operations[index].action, Action::Loss(_));
-        let has_loss = |step: &Step| step.operations().iter().any(is_loss);
+        let has_loss = |step: &OperationCalls| step.operations().iter().any(is_loss);
         // The group of the loss's last term.
         let loss_group = steps.iter().rposition(has_loss);
         let (ring, copy) = match way {

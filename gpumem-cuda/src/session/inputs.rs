@@ -6,7 +6,7 @@ use super::checks::{IndexChecks, Reader};
 use super::graph::{Binding, Prepared};
 use super::losses::{Copied, Losses, Ring};
 use crate::error::failure;
-use crate::program_calls::Step;
+use crate::program_calls::OperationCalls;
 use cudarc::driver::sys::{self, CUdeviceptr};
 use cudarc::driver::{CudaEvent, CudaStream, result};
 use gpumem_core::error::Error;
@@ -124,9 +124,10 @@ struct Half {
 ///
 /// # Errors
 /// [`Error::Damaged`] if one of them also has an operation that runs once a step.
-fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
+fn repeated(placed: &Placed, steps: &[OperationCalls]) -> Result<Vec<OperationCalls>, Error> {
     let count = placed.program.repeated();
-    let (repeated, once): (Vec<&Step>, Vec<&Step>) = steps.iter().partition(|step| step.operations()[0] < count);
+    let (repeated, once): (Vec<&OperationCalls>, Vec<&OperationCalls>) =
+        steps.iter().partition(|step| step.operations()[0] < count);
     let is_mixed = repeated.iter().any(|step| step.operations().iter().any(|&at| at >= count));
     let follows = once.iter().map(|step| step.first).min() >= repeated.iter().map(|step| step.first).max();
     if is_mixed || !follows {
@@ -137,7 +138,12 @@ fn repeated(placed: &Placed, steps: &[Step]) -> Result<Vec<Step>, Error> {
 
 impl Feeding {
     /// Makes the training step with index `number`.
-    pub(super) fn new(binding: Binding<'_>, number: usize, placed: &Placed, steps: &[Step]) -> Result<Feeding, Error> {
+    pub(super) fn new(
+        binding: Binding<'_>,
+        number: usize,
+        placed: &Placed,
+        steps: &[OperationCalls],
+    ) -> Result<Feeding, Error> {
         let context = &binding.card.context;
         let fed = |id: &usize| matches!(placed.program.tensors[*id].class, Class::Input | Class::Target);
         let fed: Vec<usize> = (0..placed.program.tensors.len()).filter(fed).collect();

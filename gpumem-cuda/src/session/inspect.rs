@@ -1,7 +1,7 @@
 //! A training step call by call, with a look at each result, to find the first number that is not finite.
 
 use super::{Session, bind, untrained};
-use crate::program_calls::Step;
+use crate::program_calls::OperationCalls;
 use crate::traffic::written_tensors;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::{Placed, on_host};
@@ -44,7 +44,7 @@ impl Look {
 }
 
 /// Returns the tensors of numbers that a group of a program writes to the card's memory, in the order of their operations.
-fn looks(placed: &Placed, precision: Precision, step: &Step) -> Vec<Look> {
+fn looks(placed: &Placed, precision: Precision, step: &OperationCalls) -> Vec<Look> {
     let program = &placed.program;
     let given: Vec<TensorId> = step.calls.iter().flat_map(|call| written_tensors(placed, call)).collect();
     let mut looks: Vec<Look> = Vec::new();

@@ -22,7 +22,7 @@ use crate::memory_log::{Meter, Stage};
 use crate::operations::attention::any as attends;
 use crate::operations::conv::convolution::library::any as convolves;
 use crate::operations::recurrence::whole_recurrence::any as recurs;
-use crate::operations::{Setting, order};
+use crate::operations::{LaunchContext, order};
 use crate::warning::notice;
 use arena::Arena;
 use checks::{IndexChecks, Reader};
@@ -112,7 +112,7 @@ impl Session {
         meter.ended(Stage::Handles)?;
         let (capability, library, cudnn) = (card.capability, products.is_some(), convolutions.is_some());
         let multiprocessors = card.multiprocessors;
-        let setting = Setting {
+        let setting = LaunchContext {
             batch,
             precision,
             optimizer,

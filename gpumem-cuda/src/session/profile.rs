@@ -7,9 +7,9 @@ use super::programs::Calls;
 use super::{Session, bind};
 use crate::error::failure;
 use crate::libraries::driver::elapsed_us;
-use crate::operations::Setting;
+use crate::operations::LaunchContext;
 use crate::profile::{Launched, Profile, Program};
-use crate::program_calls::Step;
+use crate::program_calls::OperationCalls;
 use crate::traffic::{Counted, counted};
 use cudarc::driver::sys::{CUdeviceptr, CUevent_flags};
 use cudarc::driver::{CudaEvent, CudaStream, result};
@@ -32,19 +32,21 @@ const TRAIN: &str = "train";
 pub(super) struct Described {
     pub(super) job: Job,
     pub(super) calls: Calls,
-    pub(super) setting: Setting,
+    pub(super) setting: LaunchContext,
 }
 
 impl Described {
     /// Returns the launches of a program, by its name, each with the number of its runs in a step.
     fn launches(&self, name: &str) -> Vec<(Counted, u64)> {
         let Described { job, calls, setting } = self;
-        let all = |placed: &Placed, steps: &[Step], batch| -> Vec<(Counted, u64)> {
+        let all = |placed: &Placed, steps: &[OperationCalls], batch| -> Vec<(Counted, u64)> {
             let (parts, repeated) = (placed.program.descent.micro_batches, placed.program.repeated());
-            let counted = |step: &Step| {
+            let counted = |step: &OperationCalls| {
                 let is_repeated = name == TRAIN && step.operations()[0] < repeated;
                 let runs = if is_repeated { parts } else { 1 };
-                counted(placed, Setting { batch, ..*setting }, step).into_iter().map(move |counted| (counted, runs))
+                counted(placed, LaunchContext { batch, ..*setting }, step)
+                    .into_iter()
+                    .map(move |counted| (counted, runs))
             };
             steps.iter().flat_map(counted).collect()
         };

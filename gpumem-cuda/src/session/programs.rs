@@ -7,8 +7,8 @@ use crate::calls::{Call, Kernel, Launch};
 use crate::card::Card;
 use crate::error::failure;
 use crate::memory_log::{Meter, Stage};
-use crate::operations::Setting;
-use crate::program_calls::Step;
+use crate::operations::LaunchContext;
+use crate::program_calls::OperationCalls;
 use cudarc::driver::result::occupancy;
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -18,24 +18,24 @@ use std::ffi::c_int;
 /// The calls of each program.
 #[derive(Debug)]
 pub(super) struct Calls {
-    pub(super) train: Option<Vec<Step>>,
-    pub(super) evaluation: Option<Vec<Step>>,
+    pub(super) train: Option<Vec<OperationCalls>>,
+    pub(super) evaluation: Option<Vec<OperationCalls>>,
     /// Calls of each further training step, and of its loss without an update.
-    pub(super) others: Vec<[Vec<Step>; 2]>,
-    pub(super) infer: Vec<Step>,
-    pub(super) served: Option<Vec<Step>>,
+    pub(super) others: Vec<[Vec<OperationCalls>; 2]>,
+    pub(super) infer: Vec<OperationCalls>,
+    pub(super) served: Option<Vec<OperationCalls>>,
 }
 
 impl Calls {
-    fn new(job: &Job, setting: Setting, arena: &Arena, libraries: Libraries<'_>) -> Result<Calls, Error> {
+    fn new(job: &Job, setting: LaunchContext, arena: &Arena, libraries: Libraries<'_>) -> Result<Calls, Error> {
         let steps = |placed: &Placed| possible_steps(placed, setting, arena, libraries);
         let other = |OtherStep { train, evaluation, batch, optimizer, tf32, .. }: &OtherStep| {
-            let setting = Setting { batch: *batch, optimizer: *optimizer, tf32: *tf32, ..setting };
+            let setting = LaunchContext { batch: *batch, optimizer: *optimizer, tf32: *tf32, ..setting };
             let steps = |placed| possible_steps(placed, setting, arena, libraries);
             Ok([steps(train)?, steps(evaluation)?])
         };
         let serving = |Served { placed, batch }: &Served| {
-            possible_steps(placed, Setting { batch: *batch, ..setting }, arena, libraries)
+            possible_steps(placed, LaunchContext { batch: *batch, ..setting }, arena, libraries)
         };
         Ok(Calls {
             train: job.train.as_ref().map(steps).transpose()?,
@@ -71,7 +71,7 @@ impl Calls {
 pub(super) fn load(
     card: &Card,
     job: &Job,
-    setting: Setting,
+    setting: LaunchContext,
     (arena, libraries): (&Arena, Libraries<'_>),
     meter: &mut Meter<'_>,
 ) -> Result<(Calls, Modules), Error> {
@@ -82,7 +82,7 @@ pub(super) fn load(
     for launch in calls.launches().filter(|launch| launch.kernel.is_cooperative()) {
         if !runs_at_once(launch, &modules, setting.multiprocessors)? {
             drop(modules);
-            let setting = Setting { multiprocessors: 0, ..setting };
+            let setting = LaunchContext { multiprocessors: 0, ..setting };
             return load(card, job, setting, (arena, libraries), meter);
         }
     }

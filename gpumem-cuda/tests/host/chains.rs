@@ -4,19 +4,24 @@ use super::*;
 use std::collections::BTreeSet;
 
 /// The steps of a program with each chain as its operations, each in its place in the program.
-pub fn apart(placed: &Placed, setting: Setting, steps: Vec<Step>) -> Vec<Step> {
+pub fn apart(placed: &Placed, setting: LaunchContext, steps: Vec<OperationCalls>) -> Vec<OperationCalls> {
     let is_chain = |call: &Call| matches!(call, Call::Kernel(launch) if launch.kernel.file == "chain.cu");
-    let parts = |step: Step| {
+    let parts = |step: OperationCalls| {
         if !step.calls.iter().any(is_chain) {
             return vec![step];
         }
         let one = |first: usize| {
             let operation = &placed.program.operations[first];
-            Step { first, count: 1, moved: Vec::new(), calls: calls(&Context { placed, operation, setting }).unwrap() }
+            OperationCalls {
+                first,
+                count: 1,
+                moved: Vec::new(),
+                calls: calls(&Context { placed, operation, setting }).unwrap(),
+            }
         };
         step.operations().into_iter().map(one).collect()
     };
-    let mut steps: Vec<Step> = steps.into_iter().flat_map(parts).collect();
+    let mut steps: Vec<OperationCalls> = steps.into_iter().flat_map(parts).collect();
     steps.sort_by_key(|step| step.first);
     steps
 }

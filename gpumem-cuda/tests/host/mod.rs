@@ -30,9 +30,9 @@ use gpumem_cpu::Cpu;
 use gpumem_cuda::calls::host_copy::Copy;
 use gpumem_cuda::convolution::Pass;
 use gpumem_cuda::launch::place;
-use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::operations::{Context, LaunchContext, calls};
 use gpumem_cuda::product::Epilogue;
-use gpumem_cuda::program_calls::{Step, steps_where};
+use gpumem_cuda::program_calls::{OperationCalls, steps_where};
 use gpumem_cuda::{Argument, Call, Cuda, Kernel, Passage, Session};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -47,12 +47,17 @@ pub use tested::Tested;
 pub const CAPABILITY: (i32, i32) = (8, 0);
 
 /// The steps of a program, in order.
-pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+pub fn steps_of(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<OperationCalls> {
     Products::Own.planned(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors(CAPABILITY)).1
 }
 
 /// The same with each chain as the operations that it is made of.
-pub fn steps_without_chains(placed: &Placed, batch: u64, precision: Precision, optimizer: Optimizer) -> Vec<Step> {
+pub fn steps_without_chains(
+    placed: &Placed,
+    batch: u64,
+    precision: Precision,
+    optimizer: Optimizer,
+) -> Vec<OperationCalls> {
     Products::Apart.planned(placed, batch, (precision, CAPABILITY), optimizer, multiprocessors(CAPABILITY)).1
 }
 
@@ -68,17 +73,17 @@ pub fn is_apart() -> bool {
 
 /// The calls of a step. Where each tensor has an allocation of its own, updates and checks have a launch each: one for many
 /// parameters finds them by their distances.
-fn calls_of(placed: &Placed, setting: Setting, step: Step) -> Step {
+fn calls_of(placed: &Placed, setting: LaunchContext, step: OperationCalls) -> OperationCalls {
     let operations = &placed.program.operations[step.first..step.first + step.count];
     if !is_apart() || !operations[0].action.is_of_many() {
         return step;
     }
     let calls = operations.iter().flat_map(|operation| calls(&Context { placed, operation, setting }).unwrap());
-    Step { calls: calls.collect(), ..step }
+    OperationCalls { calls: calls.collect(), ..step }
 }
 
 /// The kernels of a program.
-pub fn kernels(steps: &[Step]) -> Vec<Kernel> {
+pub fn kernels(steps: &[OperationCalls]) -> Vec<Kernel> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let launch = |call: &Call| match call {
         Call::Kernel(launch) => Some(launch.kernel.clone()),
@@ -106,7 +111,7 @@ pub enum Products {
 
 impl Products {
     /// The steps of a program, as they run where its tensors are.
-    pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<Step> {
+    pub fn steps(self, placed: &Placed, batch: u64, format: Format, optimizer: Optimizer) -> Vec<OperationCalls> {
         self.steps_on(placed, batch, format, optimizer, multiprocessors(format.1))
     }
 
@@ -118,16 +123,16 @@ impl Products {
         format: Format,
         optimizer: Optimizer,
         multiprocessors: u32,
-    ) -> Vec<Step> {
+    ) -> Vec<OperationCalls> {
         let (setting, steps) = self.planned(placed, batch, format, optimizer, multiprocessors);
         steps.into_iter().map(|step| calls_of(placed, setting, step)).collect()
     }
 
     /// What its steps depend on, on a card of so many multiprocessors as there are where blocks wait for each other.
-    pub fn setting(self, batch: u64, (precision, capability): Format, optimizer: Optimizer) -> Setting {
+    pub fn setting(self, batch: u64, (precision, capability): Format, optimizer: Optimizer) -> LaunchContext {
         let library = !matches!(self, Products::Own | Products::Apart);
         let (tf32, deterministic, cudnn) = (false, false, library && self != Products::WithoutCudnn);
-        Setting {
+        LaunchContext {
             batch,
             precision,
             optimizer,
@@ -149,8 +154,8 @@ impl Products {
         format: Format,
         optimizer: Optimizer,
         multiprocessors: u32,
-    ) -> (Setting, Vec<Step>) {
-        let setting = Setting { multiprocessors, ..self.setting(batch, format, optimizer) };
+    ) -> (LaunchContext, Vec<OperationCalls>) {
+        let setting = LaunchContext { multiprocessors, ..self.setting(batch, format, optimizer) };
         let is_plain = |call: &Call| match call {
             Call::Kernel(_) | Call::Passage(_) => true,
             Call::Product(product) => matches!(product.epilogue, Epilogue::None | Epilogue::Bias(_)),
@@ -201,7 +206,7 @@ pub type Format = (Precision, (i32, i32));
 /// A training step run by the kernels on the host.
 pub struct Simulated {
     machine: Machine,
-    steps: Vec<Step>,
+    steps: Vec<OperationCalls>,
     memory: Memory,
     /// What lies in host memory, where tensors are in one arena.
     host: Vec<u8>,
@@ -231,7 +236,7 @@ impl Simulated {
     /// A program with these steps.
     pub fn with_steps(
         placed: Placed,
-        steps: Vec<Step>,
+        steps: Vec<OperationCalls>,
         batch: u64,
         arena: u64,
         precision: Precision,

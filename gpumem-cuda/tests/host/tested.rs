@@ -154,11 +154,11 @@ impl Tested for OnCpu {
 }
 
 /// The steps of a job's program by each way in which they differ, beginning with the project's own kernels.
-pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<Step>)> {
+pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<OperationCalls>)> {
     let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
     let [own, library, without, poor] =
         [Products::Own, Products::Library, Products::WithoutCudnn, Products::Poor].map(steps);
-    let products = |steps: &[Step]| {
+    let products = |steps: &[OperationCalls]| {
         let calls = steps.iter().flat_map(|step| &step.calls);
         calls.filter(|call| matches!(call, Call::Product(_))).count()
     };
@@ -169,14 +169,14 @@ pub fn ways(job: &Job, capability: (i32, i32)) -> Vec<(Products, Vec<Step>)> {
 }
 
 /// The steps with a launch for each operation of what is otherwise a chain, if there is one.
-pub fn steps_without_chains(job: &Job, capability: (i32, i32)) -> Option<Vec<Step>> {
+pub fn steps_without_chains(job: &Job, capability: (i32, i32)) -> Option<Vec<OperationCalls>> {
     let steps = |products: Products| products.steps(&job.infer, job.batch, (job.precision, capability), job.optimizer);
     let [own, apart] = [Products::Own, Products::Apart].map(steps);
     Some(apart).filter(|apart| own != *apart)
 }
 
 /// The host shim that runs these steps, its warps in this order.
-fn simulated(job: &Job, steps: &[Step], order: i32) -> Box<dyn Tested> {
+fn simulated(job: &Job, steps: &[OperationCalls], order: i32) -> Box<dyn Tested> {
     Box::new(Simulated::with_steps(job.infer.clone(), steps.to_vec(), job.batch, job.arena, job.precision, order))
 }
 

@@ -12,7 +12,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::operation::Operations;
 use gpumem_core::program::{Op, Slot};
 use gpumem_cuda::Call;
-use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::operations::{Context, LaunchContext, calls};
 
 const FUNCTIONS: [&str; 6] = ["Add", "Sub", "Mul", "Div", "Maximum", "Minimum"];
 
@@ -150,7 +150,7 @@ fn a_repeated_value_is_not_overwritten() {
     let repeated = program.operations[at].read(Slot::Input(1)).unwrap();
     program.operations[at].writes[0].tensor = repeated;
     let placed = compile(&program, 3);
-    let setting = Setting {
+    let setting = LaunchContext {
         batch: 3,
         precision: Precision::F32,
         optimizer,

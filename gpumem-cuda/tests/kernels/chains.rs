@@ -12,7 +12,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::program::{Action, Op, Operation, Pass, Phase, Slot, TensorId};
 use gpumem_core::{Half, Precision};
-use gpumem_cuda::program_calls::Step;
+use gpumem_cuda::program_calls::OperationCalls;
 use gpumem_cuda::{Call, Launch};
 
 pub fn placed(batch: u64, precision: Precision, build: impl Fn(&mut Graph) -> NodeId) -> Placed {
@@ -284,9 +284,10 @@ fn gated(graph: &mut Graph, gate_first: bool) -> NodeId {
 }
 
 /// How many launches a pass has.
-fn launches(placed: &Placed, steps: &[Step], pass: Pass) -> usize {
+fn launches(placed: &Placed, steps: &[OperationCalls], pass: Pass) -> usize {
     let operations = &placed.program.operations;
-    let is_one = |step: &&Step| matches!(&operations[step.first].action, Action::Run { pass: it, .. } if *it == pass);
+    let is_one =
+        |step: &&OperationCalls| matches!(&operations[step.first].action, Action::Run { pass: it, .. } if *it == pass);
     steps.iter().filter(is_one).map(|step| step.calls.len()).sum()
 }
 
@@ -306,9 +307,9 @@ fn launches_of_a_gated_perceptron() {
 /// operations from elsewhere.
 fn moved(placed: &Placed) -> [(usize, usize); 2] {
     let steps = steps_of(placed, 3, Precision::F32, gradients().1);
-    let is_moved = |step: &&Step| !step.moved.is_empty();
+    let is_moved = |step: &&OperationCalls| !step.moved.is_empty();
     [(Pass::Forward, Phase::Forward), (Pass::Backward, Phase::Backward)].map(|(pass, phase)| {
-        let of_phase = |step: &&Step| placed.program.operations[step.first].phase() == phase;
+        let of_phase = |step: &&OperationCalls| placed.program.operations[step.first].phase() == phase;
         (launches(placed, &steps, pass), steps.iter().filter(of_phase).filter(is_moved).count())
     })
 }

@@ -12,7 +12,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::program::{Action, Op, Program};
 use gpumem_cuda::Kernel;
-use gpumem_cuda::program_calls::Step;
+use gpumem_cuda::program_calls::OperationCalls;
 use std::collections::BTreeSet;
 
 /// All maps channels last. Of the ways of `arrange`, those from 3 on mix the orders.
@@ -156,7 +156,7 @@ fn fused_batch_norm() {
             let placed = compile(&program, 2);
             let steps = steps_of(&placed, 2, Precision::F32, gradients().1);
             let operations = &placed.program.operations;
-            let is_norm = |step: &&Step| {
+            let is_norm = |step: &&OperationCalls| {
                 let all = &operations[step.first..step.first + step.count];
                 all.iter().any(|it| matches!(it.action, Action::Run { op: Op::BatchNorm(_), .. }))
             };

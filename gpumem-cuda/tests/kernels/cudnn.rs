@@ -13,9 +13,9 @@ use gpumem_core::operation::Operations;
 use gpumem_core::program::Slot;
 use gpumem_cuda::Call;
 use gpumem_cuda::convolution::{Convolution, Pass};
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::product::{Element, Scratch};
-use gpumem_cuda::program_calls::{Step, steps, steps_where};
+use gpumem_cuda::program_calls::{OperationCalls, steps, steps_where};
 
 fn sequence(dims: &[u64], text: &str) -> impl Fn(&mut Graph) -> NodeId {
     move |graph| {
@@ -31,11 +31,11 @@ fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> P
     compile(&lower(&graph, &[output], &Options { training }).unwrap(), 3)
 }
 
-fn library(placed: &Placed) -> Vec<Step> {
+fn library(placed: &Placed) -> Vec<OperationCalls> {
     Products::Library.steps(placed, 3, (Precision::F32, CAPABILITY), gradients().1)
 }
 
-fn convolutions(steps: &[Step]) -> Vec<Convolution> {
+fn convolutions(steps: &[OperationCalls]) -> Vec<Convolution> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let convolution = |call: &Call| match call {
         Call::Convolution(convolution) => Some(*convolution),
@@ -45,7 +45,7 @@ fn convolutions(steps: &[Step]) -> Vec<Convolution> {
 }
 
 /// Operations of each step that has to do with a convolution, and what it calls.
-fn summary(steps: &[Step]) -> Vec<String> {
+fn summary(steps: &[OperationCalls]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(_) => "product".to_string(),
         Call::Attention(_) => "attention".to_string(),
@@ -58,7 +58,8 @@ fn summary(steps: &[Step]) -> Vec<String> {
             format!("{:?}{marks}", it.pass)
         }
     };
-    let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
+    let line =
+        |step: &OperationCalls| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
     let all = steps.iter().map(line);
     all.filter(|line| {
         line.contains("ward") && (line.contains("convolution_") || line.contains("Forward") || line.contains("Back"))
@@ -224,7 +225,7 @@ fn settings_reach_the_convolutions() {
     let placed = placed(None, sequence(&[3, 7, 9], "Conv2d(4, 1)"));
     let of = |precision, tf32, deterministic| {
         let (optimizer, library, cudnn) = (gradients().1, false, true);
-        let setting = Setting {
+        let setting = LaunchContext {
             batch: 3,
             precision,
             optimizer,
@@ -252,7 +253,7 @@ fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
     let text = "Conv2d(4, 3) | Relu | Conv2d(5, 1, bias = false) | Relu6 | Conv2d(2, 3)";
     let placed = placed(Some(gradients().0), sequence(&[3, 9, 8], text));
     let (precision, optimizer, library) = (Precision::F32, gradients().1, false);
-    let setting = Setting {
+    let setting = LaunchContext {
         batch: 3,
         precision,
         optimizer,
@@ -264,7 +265,7 @@ fn without_an_algorithm_the_own_kernels_run_as_if_there_were_no_library() {
         cudnn: true,
         operations: &Operations::NONE,
     };
-    let own = steps(&placed, Setting { cudnn: false, ..setting }).unwrap();
+    let own = steps(&placed, LaunchContext { cudnn: false, ..setting }).unwrap();
     let refused = steps_where(&placed, setting, &mut |call| Ok(!matches!(call, Call::Convolution(_)))).unwrap();
     assert_eq!(refused, own);
     // Where the library has the convolution alone, it is worth more than the own kernel with the rectifier.

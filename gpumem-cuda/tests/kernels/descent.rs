@@ -136,7 +136,7 @@ fn squares_of_many_gradients() {
         let training = descending(training(&[Term::DOT], optimizer, Update::Separate), NORM, Schedule::PLAIN);
         let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
         let steps = steps_of(&placed, 2, Precision::F32, optimizer);
-        let is_of_squares = |step: &&gpumem_cuda::program_calls::Step| {
+        let is_of_squares = |step: &&gpumem_cuda::program_calls::OperationCalls| {
             matches!(placed.program.operations[step.first].action, Action::Squares(_))
         };
         let found: Vec<(usize, &str)> = steps

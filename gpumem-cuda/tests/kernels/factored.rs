@@ -6,7 +6,7 @@ use crate::host::{CAPABILITY, Reference, Run, compare, compare_in, compare_progr
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, lower};
-use gpumem_core::program::{Action, Class, Layout, Order, Slot, Tensor};
+use gpumem_core::program::{Action, ChannelOrder, Class, Layout, Slot, Tensor};
 use gpumem_core::train::optim::{Adafactor, Adam, Group, Optimizer};
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
@@ -72,8 +72,9 @@ fn rows_and_columns_are_launched_together() {
     let training = training(&[Term::MSE], optimizer, Update::Separate);
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 2);
     let steps = steps_of(&placed, 2, Precision::F32, optimizer);
-    let is_update =
-        |step: &&gpumem_cuda::program_calls::Step| placed.program.operations[step.first].action == Action::Update;
+    let is_update = |step: &&gpumem_cuda::program_calls::OperationCalls| {
+        placed.program.operations[step.first].action == Action::Update
+    };
     let updates: Vec<_> = steps.iter().filter(is_update).collect();
     let [step] = &updates[..] else { panic!("{updates:?}") };
     // Eleven parameters, and the end of the step.
@@ -148,7 +149,7 @@ fn too_little_scratch_memory_is_an_error() {
 /// Weights that lie with their channels last, and with them what is as large as they are.
 #[test]
 fn rows_and_columns_of_weights_in_another_order() {
-    const LAST: Layout = Layout { order: Order::ChannelsLast, ..Layout::DENSE };
+    const LAST: Layout = Layout { order: ChannelOrder::ChannelsLast, ..Layout::DENSE };
     let (graph, output) = network(
         &[3, 9, 8],
         "Conv2d(5, [3; 2]) | Tanh | Conv2d(4, [1; 3]) | Tanh | Conv2d(6, [2; 1]) | Tanh | Conv2d(300, 3)",

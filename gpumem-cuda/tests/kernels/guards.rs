@@ -165,7 +165,7 @@ fn statistics_are_two_launches() {
     let training = guarded(ADAMW, None, false, 1);
     let placed = compile(&lower(&graph, &[output], &Options { training: Some(training) }).unwrap(), 3);
     let steps = steps_of(&placed, 3, Precision::F32, ADAMW);
-    let entry = |step: &gpumem_cuda::program_calls::Step| match &step.calls[..] {
+    let entry = |step: &gpumem_cuda::program_calls::OperationCalls| match &step.calls[..] {
         [Call::Kernel(launch)] => (step.count, launch.kernel.entry),
         other => panic!("{other:?}"),
     };

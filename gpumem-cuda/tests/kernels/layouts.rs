@@ -9,8 +9,8 @@ use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::operation::Operations;
-use gpumem_core::program::{Layout, Op, Order, Program, Slot};
-use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_core::program::{ChannelOrder, Layout, Op, Program, Slot};
+use gpumem_cuda::operations::{Context, LaunchContext, calls};
 use gpumem_cuda::program_calls::steps;
 use std::ops::Range;
 use std::slice;
@@ -93,10 +93,10 @@ fn layouts_of_sixteen_bits() {
     }
 }
 
-fn setting() -> Setting {
+fn setting() -> LaunchContext {
     let (precision, optimizer) = (Precision::F32, gradients().1);
     let (tf32, deterministic, library, cudnn) = (false, false, true, true);
-    Setting {
+    LaunchContext {
         batch: 2,
         precision,
         optimizer,
@@ -118,7 +118,7 @@ fn with_layout(text: &str) -> Program {
     });
     let convolution = &program.operations[first(&program, |op| matches!(op, Op::Convolution(_)))];
     let output = convolution.written(Slot::Output).unwrap();
-    program.tensors[output as usize].layout = Layout { order: Order::ChannelsLast, pitch: 0 };
+    program.tensors[output as usize].layout = Layout { order: ChannelOrder::ChannelsLast, pitch: 0 };
     program
 }
 

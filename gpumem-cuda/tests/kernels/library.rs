@@ -12,9 +12,9 @@ use gpumem_core::operation::Operations;
 use gpumem_core::program::{Op, Slot};
 use gpumem_core::train::optim::{Adam, Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::product::{Auxiliary, Element, Epilogue, Factor, Product, Scratch};
-use gpumem_cuda::program_calls::{Step, steps};
+use gpumem_cuda::program_calls::{OperationCalls, steps};
 use gpumem_cuda::{Argument, Call};
 use std::ops::Range;
 
@@ -34,12 +34,12 @@ fn placed(training: Option<Training>, build: impl Fn(&mut Graph) -> NodeId) -> P
     compile(&lower(&graph, &[output], &Options { training }).unwrap(), 3)
 }
 
-fn library(placed: &Placed) -> Vec<Step> {
+fn library(placed: &Placed) -> Vec<OperationCalls> {
     Products::Library.steps(placed, 3, (Precision::F32, CAPABILITY), gradients().1)
 }
 
 /// Operations of each step that has a product, with the products' epilogues and what else the step calls.
-fn summary(steps: &[Step]) -> Vec<String> {
+fn summary(steps: &[OperationCalls]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(product) => product.epilogue.name(),
         Call::Kernel(launch) => launch.kernel.entry,
@@ -48,12 +48,14 @@ fn summary(steps: &[Step]) -> Vec<String> {
         Call::Recurrence(_) => "recurrence",
         Call::Passage(_) => "copy",
     };
-    let has_product = |step: &&Step| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
-    let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<&str>>().join(" "));
+    let has_product = |step: &&OperationCalls| step.calls.iter().any(|call| matches!(call, Call::Product(_)));
+    let line = |step: &OperationCalls| {
+        format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<&str>>().join(" "))
+    };
     steps.iter().filter(has_product).map(line).collect()
 }
 
-fn products(steps: &[Step]) -> Vec<Product> {
+fn products(steps: &[OperationCalls]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
@@ -327,7 +329,7 @@ fn settings_reach_the_products() {
     let placed = placed(None, sequence(&[7, 9], "Linear(16)"));
     let optimizer = gradients().1;
     let of = |precision, tf32, deterministic| {
-        let setting = Setting {
+        let setting = LaunchContext {
             batch: 3,
             precision,
             optimizer,

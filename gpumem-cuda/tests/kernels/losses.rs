@@ -13,7 +13,7 @@ use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::loss::{LossOptions, Reduction};
 use gpumem_core::program::{Action, Class, Measure, Operand, Slot, StateWord, Tensor};
-use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::operations::{Context, LaunchContext, calls};
 use std::borrow::Cow;
 
 /// Compares a network with these terms of a loss.
@@ -243,7 +243,7 @@ fn a_gradient_is_not_added_to_the_logits() {
     loss.accumulate = true;
     loss.reads.push(Operand { slot: Slot::InputGradient(0), tensor });
     let placed = crate::host::harness::compile(&program, 3);
-    let setting = Setting {
+    let setting = LaunchContext {
         batch: 3,
         precision: Precision::F32,
         optimizer,

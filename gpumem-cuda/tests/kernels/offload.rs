@@ -11,7 +11,7 @@ use gpumem_core::program::{Action, Class, Leg, Program, StateWord, TensorId};
 use gpumem_core::train::optim::{AdamW, Group, Lion, Optimizer, RmsProp, Sgd};
 use gpumem_core::train::{Clip, Descent, Offload, Schedule};
 use gpumem_core::{Half, Precision, Update};
-use gpumem_cuda::program_calls::Step;
+use gpumem_cuda::program_calls::OperationCalls;
 
 const BATCH: u64 = 3;
 
@@ -207,8 +207,9 @@ fn waits_stay_before_what_reads() {
             let operations = &placed.program.operations;
             // The numbers of steps that touch a tensor, and of the one with this leg of it.
             let touching = |id: TensorId| {
-                let touches =
-                    |step: &Step| step.operations().iter().any(|&at| operations[at].tensors().any(|it| it == id));
+                let touches = |step: &OperationCalls| {
+                    step.operations().iter().any(|&at| operations[at].tensors().any(|it| it == id))
+                };
                 (0..steps.len()).filter(|&at| touches(&steps[at])).collect::<Vec<_>>()
             };
             let leg_at = |leg, host: TensorId| {

@@ -15,7 +15,7 @@ use gpumem_core::train::optim::{
 };
 use gpumem_core::{Half, Precision, Update};
 use gpumem_cuda::Call;
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use std::collections::BTreeSet;
 
 fn optimizers() -> [Optimizer; 17] {
@@ -496,8 +496,9 @@ fn launches_take_so_many_parameters() {
         let program = lower(&graph, &[output], &Options { training: Some(training) }).unwrap();
         let placed = gpumem_core::memory::place::place(&plan(&program, 2, precision)).unwrap();
         let steps = steps_of(&placed, 2, precision, optimizer);
-        let is_update =
-            |step: &&gpumem_cuda::program_calls::Step| placed.program.operations[step.first].action == Action::Update;
+        let is_update = |step: &&gpumem_cuda::program_calls::OperationCalls| {
+            placed.program.operations[step.first].action == Action::Update
+        };
         let found: Vec<(usize, &str)> = steps
             .iter()
             .filter(is_update)
@@ -548,8 +549,8 @@ fn an_update_without_the_loss_that_prepares_it_is_refused() {
     }
 }
 
-pub fn setting_of(batch: u64, optimizer: Optimizer) -> Setting {
-    Setting {
+pub fn setting_of(batch: u64, optimizer: Optimizer) -> LaunchContext {
+    LaunchContext {
         batch,
         precision: Precision::F32,
         optimizer,

@@ -9,7 +9,7 @@ use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, lower};
 use gpumem_core::operation::{Functions, Operations};
 use gpumem_core::train::optim::{Optimizer, Sgd};
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::program_calls::steps;
 
 /// Every operator, and derivatives of the input, of the output and of neither, in place and not, written and added.
@@ -39,7 +39,7 @@ fn functions_for_another_device_only() {
     let input = graph.input(numbers(&[5, 6])).unwrap();
     let output = layer(&mut graph, input, "Fold");
     let placed = compile(&lower(&graph, &[output], &Options::default()).unwrap(), 3);
-    let setting = Setting {
+    let setting = LaunchContext {
         batch: 3,
         precision: Precision::F32,
         optimizer: Optimizer::Sgd(Sgd::DEFAULT),

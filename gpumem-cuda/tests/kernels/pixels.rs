@@ -10,9 +10,9 @@ use gpumem_core::lower::{Options, Training, lower};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::operation::Operations;
 use gpumem_core::program::Slot;
-use gpumem_cuda::operations::Setting;
+use gpumem_cuda::operations::LaunchContext;
 use gpumem_cuda::product::{Batch, Element, Epilogue, Factor, Product, Scratch};
-use gpumem_cuda::program_calls::{Step, steps, steps_where};
+use gpumem_cuda::program_calls::{OperationCalls, steps, steps_where};
 use gpumem_cuda::traffic::launches;
 use gpumem_cuda::{Argument, Call};
 
@@ -30,12 +30,12 @@ fn placed(training: Option<Training>, batch: u64, build: impl Fn(&mut Graph) -> 
     compile(&lower(&graph, &[output], &Options { training }).unwrap(), batch)
 }
 
-fn without_cudnn(placed: &Placed, batch: u64) -> Vec<Step> {
+fn without_cudnn(placed: &Placed, batch: u64) -> Vec<OperationCalls> {
     Products::WithoutCudnn.steps(placed, batch, (Precision::F32, CAPABILITY), gradients().1)
 }
 
-fn setting(tf32: bool, deterministic: bool) -> Setting {
-    Setting {
+fn setting(tf32: bool, deterministic: bool) -> LaunchContext {
+    LaunchContext {
         batch: 3,
         precision: Precision::F32,
         optimizer: gradients().1,
@@ -50,7 +50,7 @@ fn setting(tf32: bool, deterministic: bool) -> Setting {
 }
 
 /// Operations of each step, and what it calls.
-fn summary(steps: &[Step]) -> Vec<String> {
+fn summary(steps: &[OperationCalls]) -> Vec<String> {
     let text = |call: &Call| match call {
         Call::Product(product) => {
             let added = if product.c.is_some() { "+added" } else { "" };
@@ -63,11 +63,12 @@ fn summary(steps: &[Step]) -> Vec<String> {
         Call::Recurrence(_) => "recurrence".into(),
         Call::Passage(_) => "copy".into(),
     };
-    let line = |step: &Step| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
+    let line =
+        |step: &OperationCalls| format!("{} {}", step.count, step.calls.iter().map(text).collect::<Vec<_>>().join(" "));
     steps.iter().map(line).collect()
 }
 
-fn products(steps: &[Step]) -> Vec<Product> {
+fn products(steps: &[OperationCalls]) -> Vec<Product> {
     let calls = steps.iter().flat_map(|step| &step.calls);
     let product = |call: &Call| match call {
         Call::Product(product) => Some(*product),
@@ -95,7 +96,7 @@ fn convolutions_of_one_pixel_are_products() {
     for batch in [1, 3] {
         let placed = placed(Some(gradients().0), batch, &build);
         let own = Products::Own.steps(&placed, batch, (Precision::F32, CAPABILITY), gradients().1);
-        let count = |steps: &[Step]| steps.iter().map(|step| step.calls.len()).sum::<usize>();
+        let count = |steps: &[OperationCalls]| steps.iter().map(|step| step.calls.len()).sum::<usize>();
         assert!(count(&without_cudnn(&placed, batch)) <= count(&own));
     }
 }

@@ -7,7 +7,7 @@ use gpumem_core::lower::{Options, lower};
 use gpumem_core::operation::Operations;
 use gpumem_core::program::Class;
 use gpumem_core::{Half, Precision};
-use gpumem_cuda::operations::{Context, Setting, calls};
+use gpumem_cuda::operations::{Context, LaunchContext, calls};
 use gpumem_cuda::{Call, Launch};
 use std::ffi::c_void;
 
@@ -153,7 +153,7 @@ fn products_of_values_of_other_sizes_are_refused() {
     let read = &mut program.operations[0].reads;
     read[1].tensor = read[0].tensor;
     let placed = compile(&program, 3);
-    let setting = Setting {
+    let setting = LaunchContext {
         batch: 3,
         precision: Precision::F32,
         optimizer,
@@ -199,7 +199,7 @@ fn halves(cases: impl IntoIterator<Item = (Half, usize, (i32, i32))>) {
         let precision = Precision::Mixed(half);
         let (tf32, deterministic, library) = (false, false, false);
         let cudnn = library;
-        let setting = Setting {
+        let setting = LaunchContext {
             batch: 1,
             precision,
             optimizer,

@@ -7,7 +7,7 @@ use crate::host::harness::layouts::arrange;
 use crate::host::{CAPABILITY, FEW, Format, is_apart};
 use crate::{check, gradients};
 use gpumem_core::graph::{Graph, NodeId};
-use gpumem_core::lower::{Options, Setting, Term, Training, lower, lower_for, with_normalized_convolutions};
+use gpumem_core::lower::{Options, Sizes, Term, Training, lower, lower_for, with_normalized_convolutions};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Pass, Program};
 use gpumem_core::{Half, Precision};
@@ -23,7 +23,7 @@ fn both(build: impl Fn(&mut Graph) -> NodeId) -> [Program; 2] {
     let training = Training { loss: &[Term::MSE], input_gradient: false, ..gradients().0 };
     let options = Options { training: Some(training) };
     // Scratch memory would be most of what such small networks need.
-    let setting = Setting::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
+    let setting = Sizes::new(BATCH, Precision::F32, Workspaces { product: 0, convolution: 0 });
     [lower(&graph, &[output], &options), lower_for(&graph, &[output], &options, &setting)].map(Result::unwrap)
 }
 

@@ -9,7 +9,7 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{Placed, place};
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_cuda::operations::{Setting, order};
+use gpumem_cuda::operations::{LaunchContext, order};
 
 /// What can go wrong.
 pub type Failure = Box<dyn std::error::Error>;
@@ -39,7 +39,7 @@ pub fn training<N: Network>(
     precision: Option<Precision>,
     batch: Option<u64>,
     libraries: bool,
-) -> Result<(Placed, Setting, Budget), Failure> {
+) -> Result<(Placed, LaunchContext, Budget), Failure> {
     training_with::<N>(card, precision, batch, libraries, |_| {})
 }
 
@@ -50,13 +50,13 @@ pub fn training_with<N: Network>(
     batch: Option<u64>,
     libraries: bool,
     change: impl FnOnce(&mut Blueprint),
-) -> Result<(Placed, Setting, Budget), Failure> {
+) -> Result<(Placed, LaunchContext, Budget), Failure> {
     let train = N::TRAIN.ok_or("the network is not trained")?;
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
     change(&mut blueprint);
     let workspaces = Workspaces::aimed(&Aim::at(&[*card]), train.conv_workspace);
-    let program = blueprint.training_for(&lower::Setting::new(batch, precision, workspaces));
+    let program = blueprint.training_for(&lower::Sizes::new(batch, precision, workspaces));
     let program = program.transpose().ok_or("the network is not trained")?.map_err(|error| error.message)?;
     // Until the process ends: elsewhere they are statics.
     let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
@@ -73,7 +73,7 @@ pub fn training_with<N: Network>(
     })?;
     let (major, minor) = card.compute_capability;
     order(&mut [&mut placed], precision, (major.into(), minor.into()));
-    let setting = Setting {
+    let setting = LaunchContext {
         batch,
         precision,
         optimizer: train.optimizer,

@@ -5,9 +5,9 @@ use super::offload::trained;
 use super::*;
 use crate::host::card::on_a_simulated_card;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Setting, Steps};
+use gpumem_core::lower::{Blueprint, Sizes, Steps};
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::{Action, Leg, Order};
+use gpumem_core::program::{Action, ChannelOrder, Leg};
 use gpumem_core::train::{Checkpoint, Clip, ConvNorm, Descent, Offload};
 
 const ADAM: Optimizer = Optimizer::Adam(Adam { lr: 0.01, ..Adam::DEFAULT });
@@ -120,7 +120,7 @@ fn other_orders_of_the_step() {
     if !on_a_simulated_card("parked::other_orders_of_the_step", &[]) {
         return;
     }
-    let setting = Setting::new(BATCH, Precision::F32, Workspaces::UNLIMITED);
+    let setting = Sizes::new(BATCH, Precision::F32, Workspaces::UNLIMITED);
     for checkpoint in [Checkpoint::Norms, Checkpoint::None, Checkpoint::Cheap, Checkpoint::Auto] {
         let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
             // With fewer, nothing that is computed again is far enough away.
@@ -138,7 +138,7 @@ fn other_orders_of_the_step() {
 /// Maps lie in the host's memory as they do in the arena, in either order of their channels.
 #[test]
 fn maps_lie_there_as_they_do_here() {
-    let orders = |precision| -> Vec<Order> {
+    let orders = |precision| -> Vec<ChannelOrder> {
         let Job { train, mut infer, .. } = Way::of(Offload::Activations, precision).job();
         let mut train = train.unwrap();
         order(&mut [&mut train, &mut infer], precision, CAPABILITY);
@@ -149,8 +149,8 @@ fn maps_lie_there_as_they_do_here() {
         }
         train.program.of_class(Class::Host).map(|id| train.program.tensor(id).layout.order).collect()
     };
-    assert!(orders(Precision::F32).iter().all(|order| *order == Order::ChannelsFirst));
-    assert!(orders(Precision::Bf16).contains(&Order::ChannelsLast));
+    assert!(orders(Precision::F32).iter().all(|order| *order == ChannelOrder::ChannelsFirst));
+    assert!(orders(Precision::Bf16).contains(&ChannelOrder::ChannelsLast));
 }
 
 /// Without graphs the same calls are made one by one, with a wait behind each or without.

@@ -4,7 +4,7 @@ use super::offload::{check_replays, trained};
 use super::*;
 use crate::host::card::on_a_simulated_card;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Setting, Steps};
+use gpumem_core::lower::{Blueprint, Sizes, Steps};
 use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::{Action, Op, Pass};
 use gpumem_core::train::{Checkpoint, ConvNorm, Descent, Offload};
@@ -34,7 +34,7 @@ fn job(offload: Offload, checkpoint: Checkpoint, micro_batches: u64, precision: 
         conv_norm: ConvNorm::Fused,
     });
     let blueprint = Blueprint { graph, outputs: vec![output], training, cached: None, parts: Default::default() };
-    let setting = Setting::new(BATCH * micro_batches, precision, Workspaces::UNLIMITED);
+    let setting = Sizes::new(BATCH * micro_batches, precision, Workspaces::UNLIMITED);
     let steps = blueprint.trainings(&setting).unwrap();
     let job = job_of_programs([steps.last().unwrap(), &blueprint.inference().unwrap()], ADAM, precision, None);
     assert!(sided(&job, Pass::Forward) > 7);

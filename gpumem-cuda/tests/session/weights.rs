@@ -66,7 +66,7 @@ fn updates_are_made_together_in_any_order() {
     let steps = |job: &Job| {
         let placed = job.train.as_ref().unwrap();
         let steps = Products::Own.steps(placed, BATCH, (job.precision, CAPABILITY), job.optimizer);
-        let of_updates = |step: &&gpumem_cuda::program_calls::Step| {
+        let of_updates = |step: &&gpumem_cuda::program_calls::OperationCalls| {
             placed.program.operations[step.first].action == gpumem_core::program::Action::Update
         };
         steps.iter().filter(of_updates).map(|step| step.count).collect::<Vec<usize>>()

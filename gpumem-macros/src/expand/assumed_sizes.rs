@@ -4,7 +4,7 @@ use super::{Programs, Readings};
 use crate::settings::train::{Reading, literal};
 use crate::syntax::{Field, Settings, Source};
 use gpumem_core::cards::{Card, find};
-use gpumem_core::lower::Setting;
+use gpumem_core::lower::Sizes;
 use gpumem_core::memory::budget::MANY;
 use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Workspaces, samples};
@@ -61,10 +61,10 @@ pub(super) fn nominal(readings: &Readings<'_>) -> AssumedSizes {
 }
 
 /// Returns the sizes of the smallest batch that a step may have: one sample if the batch is not a literal.
-pub(super) fn least(readings: &Readings<'_>) -> Setting {
+pub(super) fn least(readings: &Readings<'_>) -> Sizes {
     let (_, precision, workspaces) = nominal(readings);
     let batch = readings.train().and_then(|train| train.batch).map_or(Some(1), |batch| literal(&batch.value));
-    Setting::new(batch.unwrap_or(1).max(1), precision, workspaces)
+    Sizes::new(batch.unwrap_or(1).max(1), precision, workspaces)
 }
 
 /// Returns the settings that the first training step's constant has in the source. `None` if there is none.

@@ -36,7 +36,7 @@ use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Sourc
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Setting, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Sizes, Steps, Term};
 use gpumem_core::memory::levels::room_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
@@ -252,7 +252,7 @@ fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Know
         return Ok(between(fitted));
     }
     let (batch, precision, workspaces) = assumed_sizes::nominal(readings);
-    let mut all = blueprint.trainings(&Setting::new(batch, precision, workspaces))?.into_iter();
+    let mut all = blueprint.trainings(&Sizes::new(batch, precision, workspaces))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
     Ok((plain, levels, count, Vec::new()))

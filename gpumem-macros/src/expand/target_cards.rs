@@ -6,12 +6,12 @@ use crate::selected::SELECTED;
 use crate::settings::train::literal;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
-use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Setting};
+use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
 use gpumem_core::memory::refusal::{Aim, Environment};
 
 /// The sizes of a training step, all of them final, and the bytes that its arena may have.
 pub(super) struct Known {
-    pub(super) setting: Setting,
+    pub(super) setting: Sizes,
     pub(super) room: u64,
 }
 
@@ -21,7 +21,7 @@ pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
     literal(&reading.batch?.value).filter(|&batch| batch > 0 && !reading.takes_largest)?;
     let (batch, precision, workspaces) = nominal(readings);
     let room = room(readings, true)?;
-    Some(Known { setting: Setting::new(batch, precision, workspaces), room })
+    Some(Known { setting: Sizes::new(batch, precision, workspaces), room })
 }
 
 /// A training step with `batch: Largest` whose batch the macro has found.
@@ -45,7 +45,7 @@ pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<
     // If no card is named, there is no limit and so no largest batch.
     let Some(room) = room(readings, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
     let (batch, precision, workspaces) = nominal(readings);
-    let found = blueprint.largest_fitted(&Setting::new(batch, precision, workspaces), room)?;
+    let found = blueprint.largest_fitted(&Sizes::new(batch, precision, workspaces), room)?;
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 

@@ -3,7 +3,7 @@
 use super::Failure;
 use super::networks::Case;
 use gpumem::{Checkpoint, Half, Line, Precision};
-use gpumem_core::lower::{Blueprint, Fitted, Setting, tables};
+use gpumem_core::lower::{Blueprint, Fitted, Sizes, tables};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, pack_at};
 use gpumem_core::memory::levels::{Level, budget_room};
@@ -93,7 +93,7 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
         _ => {}
     }
     let precision = if matches!(way.kind, Kind::Halves) { Precision::Mixed(Half::Bf16) } else { Precision::F32 };
-    let setting = Setting::new(case.batch, precision, Workspaces { product: 32 << 20, convolution: 256 << 20 });
+    let setting = Sizes::new(case.batch, precision, Workspaces { product: 32 << 20, convolution: 256 << 20 });
     let (program, more) = match way.kind {
         Kind::Recomputed(Checkpoint::Budget(share)) => {
             leaner(&blueprint, &setting, |plain| budget_room(Checkpoint::Budget(share), plain).unwrap_or(0))?
@@ -107,7 +107,7 @@ pub fn step(case: &Case, way: &Way) -> Result<Option<Step>, Failure> {
 /// The level that the compiler takes for this room, and what it costs.
 fn leaner(
     blueprint: &Blueprint,
-    setting: &Setting,
+    setting: &Sizes,
     room: impl FnOnce(&Budget) -> u64,
 ) -> Result<(Program, Option<u64>), Failure> {
     let Fitted { plain, leaner, .. } = blueprint.fitted(setting, room).map_err(said)?.ok_or("nothing is trained")?;
@@ -115,7 +115,7 @@ fn leaner(
 }
 
 /// Plans a program as the compiler does.
-fn compiled(program: &Program, setting: &Setting) -> Result<Compiled, Failure> {
+fn compiled(program: &Program, setting: &Sizes) -> Result<Compiled, Failure> {
     // Until the process ends, as those of a network are.
     let tables = &*Box::leak(Box::new(tables(program).leak().with_workspaces(setting.workspaces)));
     let (budget, offsets) = pack_at(tables, setting.batch, setting.precision).map_err(|error| error.to_string())?;

@@ -7,7 +7,7 @@
 use crate::graph::{RowId, Source};
 use crate::lower::choose::level::{Fitting, budget};
 use crate::lower::schedule::offload::most_parked;
-use crate::lower::{Blueprint, Setting, Term, tables, unchunkable};
+use crate::lower::{Blueprint, Sizes, Term, tables, unchunkable};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
 use crate::memory::tables::Tables;
@@ -141,7 +141,7 @@ struct Planned {
 
 /// A search for alternatives that fit into `room` bytes, at one batch size and number format.
 struct Limits<'a> {
-    setting: &'a Setting,
+    setting: &'a Sizes,
     room: u64,
     /// The layers of each `lora` whose weights are in the network's format.
     loras: &'a [Range<RowId>],
@@ -151,7 +151,7 @@ impl Blueprint {
     /// Returns the alternatives with which the training step fits into an arena of `room` bytes. `program` is the leanest program of the step as
     /// the user wrote it. `loras` are the layers of each `lora` without a `base`. [`Remedies::UNKNOWN`] if the step fits, or misses only by what
     /// packing adds.
-    pub fn remedies(&self, program: &Program, setting: &Setting, room: u64, loras: &[Range<RowId>]) -> Remedies {
+    pub fn remedies(&self, program: &Program, setting: &Sizes, room: u64, loras: &[Range<RowId>]) -> Remedies {
         if room == u64::MAX || self.training.is_none() {
             return Remedies::UNKNOWN;
         }
@@ -212,7 +212,7 @@ impl Limits<'_> {
     /// a batch is whole, the compiler asks the step that the user wrote.
     fn mixed(&self, written: &Variant) -> Option<u64> {
         let is_split = written.blueprint.training.as_ref()?.descent.accumulates();
-        let setting = Setting { precision: MIXED, ..*self.setting };
+        let setting = Sizes { precision: MIXED, ..*self.setting };
         let way = Some(written).filter(|_| is_split && self.setting.precision == Precision::F32)?;
         Some(Limits { setting: &setting, ..*self }.fitting(way)?.arena)
     }

@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
-use crate::lower::{Cached, LayerLine, Level, LowerError, Options, Parts, Search, Setting, Term, Training};
+use crate::lower::{Cached, LayerLine, LowerError, Options, Parts, RecomputeLevel, Search, Sizes, Term, Training};
 use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
 use crate::memory::tables::samples;
 use crate::number::Precision;
@@ -129,12 +129,12 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`lower_for`].
-    pub fn training_for(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+    pub fn training_for(&self, setting: &Sizes) -> Result<Option<Program>, LowerError> {
         let renormalises = setting.renormalises && matches!(self.checkpoint(), Checkpoint::Norms | Checkpoint::Cheap);
-        self.ordered(&Setting { renormalises, ..*setting })
+        self.ordered(&Sizes { renormalises, ..*setting })
     }
 
-    fn ordered(&self, setting: &Setting) -> Result<Option<Program>, LowerError> {
+    fn ordered(&self, setting: &Sizes) -> Result<Option<Program>, LowerError> {
         self.trained(setting.precision, |graph, options| lower_for(graph, &self.outputs, options, setting))
     }
 
@@ -148,7 +148,7 @@ impl Blueprint {
     pub(in crate::lower) fn renormalised(
         &self,
         plain: &Program,
-        setting: &Setting,
+        setting: &Sizes,
     ) -> Result<Option<Program>, LowerError> {
         let is_asked_for = matches!(self.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_));
         let has_some = self.graph.groups.is_empty() && normalises(&self.graph);
@@ -161,7 +161,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`search`].
-    pub fn trainings(&self, setting: &Setting) -> Result<Vec<Program>, LowerError> {
+    pub fn trainings(&self, setting: &Sizes) -> Result<Vec<Program>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(Vec::new()) };
         match self.checkpoint() {
             Checkpoint::Norms | Checkpoint::None => Ok(Vec::from([plain])),
@@ -179,9 +179,9 @@ impl Blueprint {
     }
 
     /// Returns the step of `Checkpoint::Cheap`, or `plain`, which has no levels, if no level is cheap enough.
-    fn cheap(&self, plain: Program, setting: &Setting) -> Result<Program, LowerError> {
-        let found = self.leaner(&plain, &Setting { only_cheap: true, ..*setting })?;
-        let is_cheap = |level: &&Level| level.cost <= found.step_cost / CHEAP;
+    fn cheap(&self, plain: Program, setting: &Sizes) -> Result<Program, LowerError> {
+        let found = self.leaner(&plain, &Sizes { only_cheap: true, ..*setting })?;
+        let is_cheap = |level: &&RecomputeLevel| level.cost <= found.step_cost / CHEAP;
         let Some(level) = found.levels.iter().skip(1).rfind(is_cheap) else { return Ok(plain) };
         Ok(self.training_in_order(setting.precision, &level.order)?.unwrap_or(plain))
     }
@@ -203,7 +203,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`search`].
-    pub fn levels(&self, setting: &Setting) -> Result<Option<Search>, LowerError> {
+    pub fn levels(&self, setting: &Sizes) -> Result<Option<Search>, LowerError> {
         self.trained(setting.precision, |graph, options| search(graph, &self.outputs, options, setting))
     }
 
@@ -212,7 +212,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`search`].
-    pub(in crate::lower) fn leaner(&self, plain: &Program, setting: &Setting) -> Result<Search, LowerError> {
+    pub(in crate::lower) fn leaner(&self, plain: &Program, setting: &Sizes) -> Result<Search, LowerError> {
         let mut found = self.levels(setting)?.unwrap_or_default();
         if self.training.as_ref().is_some_and(|steps| steps.descent.offload != Offload::None) {
             // The search knows neither activations in host memory nor the buffers through which optimizer state is streamed.
@@ -239,7 +239,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`lower`].
-    pub fn settle_conv_norm(&mut self, setting: &Setting) -> Result<(), LowerError> {
+    pub fn settle_conv_norm(&mut self, setting: &Sizes) -> Result<(), LowerError> {
         let Some(steps) = self.training.as_ref().filter(|steps| steps.conv_norm == ConvNorm::Fused) else {
             return Ok(());
         };

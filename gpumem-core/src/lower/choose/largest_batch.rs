@@ -4,7 +4,7 @@
 //! with levels of a batch nearby. Cost: one search for recomputation and one or two packings, which fit and need not be the smallest.
 
 use crate::lower::choose::level::Levels;
-use crate::lower::{Blueprint, Fitted, LowerError, Setting, tables};
+use crate::lower::{Blueprint, Fitted, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::room_within;
 use crate::memory::tables::Tables;
@@ -39,10 +39,10 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`lower`](crate::lower::lower).
-    pub fn largest_fitted(&self, setting: &Setting, room: u64) -> Result<Option<LargestFitted>, LowerError> {
+    pub fn largest_fitted(&self, setting: &Sizes, room: u64) -> Result<Option<LargestFitted>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
-        let of_samples = |samples: u64| Setting { batch: samples.saturating_mul(parts), ..*setting };
+        let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
         let near = largest_bounded(&at_once(&plain, setting), setting, room.saturating_mul(TIMES)).max(1);
         let near = of_samples(near);
         let mut levels = self.levels_beside(&plain, &near)?;
@@ -70,7 +70,7 @@ impl Blueprint {
     }
 
     /// Returns the step that recomputes most.
-    fn leanest(&self, plain: &Program, levels: &mut Levels, setting: &Setting) -> Result<Program, LowerError> {
+    fn leanest(&self, plain: &Program, levels: &mut Levels, setting: &Sizes) -> Result<Program, LowerError> {
         if let Some((_, [.., last])) = levels.found.levels.split_first() {
             levels.leanest = self.training_in_order(setting.precision, &last.order)?;
         }
@@ -92,13 +92,13 @@ impl Levels {
 }
 
 /// Returns the tables of a step whose samples are all in memory at once.
-fn at_once(program: &Program, setting: &Setting) -> Tables {
+fn at_once(program: &Program, setting: &Sizes) -> Tables {
     // Leaked until the process ends, as elsewhere.
     tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1)
 }
 
 /// Returns the most samples in memory at once whose lower bound fits into `room` bytes. 0 if not even one fits.
-fn largest_bounded(tables: &Tables, setting: &Setting, room: u64) -> u64 {
+fn largest_bounded(tables: &Tables, setting: &Sizes, room: u64) -> u64 {
     let may_fit = |batch: u64| lower_bound_at(tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
     if !may_fit(1) {
         return 0;

@@ -1,6 +1,6 @@
 //! Training steps that fit, if batch and cards are known while the network is lowered.
 
-use crate::lower::schedule::recompute::{Level, Search, Setting};
+use crate::lower::schedule::recompute::{RecomputeLevel, Search, Sizes};
 use crate::lower::{Blueprint, LowerError, tables};
 use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
 use crate::memory::levels::room_within;
@@ -67,7 +67,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`lower`](crate::lower::lower).
-    pub fn fitted(&self, setting: &Setting, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
+    pub fn fitted(&self, setting: &Sizes, room: impl FnOnce(&Budget) -> u64) -> Result<Option<Fitted>, LowerError> {
         let Some(plain) = self.training_for(setting)? else { return Ok(None) };
         self.fitted_beside(plain, |plain| self.levels_beside(plain, setting), setting, room)
     }
@@ -78,7 +78,7 @@ impl Blueprint {
         &self,
         plain: Program,
         levels: impl FnOnce(&Program) -> Result<Levels, LowerError>,
-        setting: &Setting,
+        setting: &Sizes,
         room: impl FnOnce(&Budget) -> u64,
     ) -> Result<Option<Fitted>, LowerError> {
         let Some((budget, packed)) = packed(&plain, setting, 0) else { return Ok(None) };
@@ -97,14 +97,14 @@ impl Blueprint {
     }
 
     /// Returns the levels at a setting that need less memory than a step.
-    pub(in crate::lower) fn levels_beside(&self, plain: &Program, setting: &Setting) -> Result<Levels, LowerError> {
+    pub(in crate::lower) fn levels_beside(&self, plain: &Program, setting: &Sizes) -> Result<Levels, LowerError> {
         let again = self.renormalised(plain, setting)?;
         let found = self.leaner(again.as_ref().unwrap_or(plain), setting)?;
         Ok(Levels { again, found, leanest: None, enough: 0 })
     }
 
     /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. A step is planned only if its lower bound fits.
-    pub(in crate::lower) fn fitting(&self, setting: &Setting, room: u64) -> Result<Option<Fitting>, LowerError> {
+    pub(in crate::lower) fn fitting(&self, setting: &Sizes, room: u64) -> Result<Option<Fitting>, LowerError> {
         let Some(program) = self.training_for(setting)? else { return Ok(None) };
         let tables = tables(&program).leak().with_workspaces(setting.workspaces);
         let bound = lower_bound_at(&tables, setting.batch, setting.precision);
@@ -127,7 +127,7 @@ impl Blueprint {
         &self,
         plain: &Program,
         levels: Levels,
-        setting: &Setting,
+        setting: &Sizes,
         [lasting, room]: [u64; 2],
         or_last: bool,
     ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
@@ -182,7 +182,7 @@ impl Blueprint {
     ///
     /// # Errors
     /// See [`lower`](crate::lower::lower).
-    pub fn chosen(&self, setting: &Setting, room: u64) -> Result<Option<Program>, LowerError> {
+    pub fn chosen(&self, setting: &Sizes, room: u64) -> Result<Option<Program>, LowerError> {
         let checkpoint = self.checkpoint();
         if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
             && let Some(Fitted { plain, leaner, .. }) =
@@ -195,20 +195,20 @@ impl Blueprint {
 }
 
 /// Returns the budget of a step at a setting; `None` if it is too large for any plan.
-pub(in crate::lower) fn budget(program: &Program, setting: &Setting) -> Option<Budget> {
+pub(in crate::lower) fn budget(program: &Program, setting: &Sizes) -> Option<Budget> {
     packed(program, setting, 0).map(|(budget, _)| budget)
 }
 
 /// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
 /// smaller one exists.
-fn packed(program: &Program, setting: &Setting, enough: u64) -> Option<(Budget, PackedRanges)> {
+fn packed(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
     // Leaked until the process ends, as elsewhere.
     let tables = tables(program).leak().with_workspaces(setting.workspaces);
     pack_within(&tables, setting.batch, setting.precision, enough).ok()
 }
 
 /// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.
-fn more(plain: &Program, level: &Level, [step_cost, own]: [u64; 2]) -> [u64; 2] {
+fn more(plain: &Program, level: &RecomputeLevel, [step_cost, own]: [u64; 2]) -> [u64; 2] {
     let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
     let flops = flops.fold(0u64, u64::saturating_add);
     let time = share(level.cost.saturating_sub(own), step_cost.saturating_add(own));

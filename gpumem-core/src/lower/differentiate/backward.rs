@@ -22,7 +22,7 @@ const DIVISOR: &str = "divisor";
 /// A piece of the backward pass: one gradient rule of a node's operation, by its number. A node that hands its gradient on unchanged has one
 /// piece, number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::lower) struct Piece {
+pub(in crate::lower) struct GradientPiece {
     pub(in crate::lower) node: NodeId,
     pub(in crate::lower) rule: usize,
 }
@@ -30,11 +30,11 @@ pub(in crate::lower) struct Piece {
 impl Builder<'_> {
     /// Returns the pieces of the backward pass in the default order. Nodes come from the last to the first, and the gradient rules of a node as
     /// they are numbered.
-    pub(in crate::lower) fn pieces(&self) -> Vec<Piece> {
+    pub(in crate::lower) fn pieces(&self) -> Vec<GradientPiece> {
         self.pieces_of((0..self.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
     }
 
-    fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<Piece> {
+    fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<GradientPiece> {
         let mut pieces = Vec::new();
         for node in nodes {
             let is_computed = matches!(self.node(node).source, Source::View(_) | Source::Op { .. });
@@ -46,10 +46,10 @@ impl Builder<'_> {
             if let Some((op, rules)) = rules {
                 let is_needed = |rule: &Gradient| rule.inputs().any(|input| self.needs_gradient(op.inputs[input]));
                 let needed = rules.iter().enumerate().filter(|(_, rule)| is_needed(rule));
-                pieces.extend(needed.map(|(rule, _)| Piece { node, rule }));
+                pieces.extend(needed.map(|(rule, _)| GradientPiece { node, rule }));
             }
             if pieces.len() == first {
-                pieces.push(Piece { node, rule: 0 });
+                pieces.push(GradientPiece { node, rule: 0 });
             }
         }
         pieces
@@ -57,7 +57,7 @@ impl Builder<'_> {
 
     /// Adds the backward pass and the updates after the [loss](Builder::loss). The pieces may be in any order in which the gradient of a value is
     /// complete before it is used.
-    pub(in crate::lower) fn backward(&mut self, training: Training<'_>, pieces: &[Piece]) {
+    pub(in crate::lower) fn backward(&mut self, training: Training<'_>, pieces: &[GradientPiece]) {
         self.waiting = pieces.iter().copied().collect();
         for &piece in pieces {
             self.begins.push(self.operations.len());
@@ -86,7 +86,7 @@ impl Builder<'_> {
     }
 
     /// Adds a piece of the backward pass, and the update of each parameter whose gradient it completes.
-    fn piece(&mut self, training: Training<'_>, piece: Piece) {
+    fn piece(&mut self, training: Training<'_>, piece: GradientPiece) {
         let id = piece.node;
         self.at = id;
         self.waiting.remove(&piece);
@@ -114,7 +114,7 @@ impl Builder<'_> {
 
     /// Returns the gradient rules of a node that are still to come.
     fn waits(&self, node: NodeId) -> impl Iterator<Item = usize> + '_ {
-        let all = Piece { node, rule: 0 }..=Piece { node, rule: usize::MAX };
+        let all = GradientPiece { node, rule: 0 }..=GradientPiece { node, rule: usize::MAX };
         self.waiting.range(all).map(|piece| piece.rule)
     }
 
@@ -275,7 +275,7 @@ impl Builder<'_> {
     }
 
     /// Adds the operations that propagate a node's gradient to some of its inputs.
-    fn differentiate(&mut self, Piece { node: id, rule }: Piece, node: OpNode<'_>, gradient: TensorId) {
+    fn differentiate(&mut self, GradientPiece { node: id, rule }: GradientPiece, node: OpNode<'_>, gradient: TensorId) {
         if self.merged[id] {
             return self.give(node.inputs[0], gradient);
         }

@@ -2,12 +2,12 @@
 
 use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source, Type};
 use crate::lower::differentiate::activation_slopes::Activations;
-use crate::lower::differentiate::backward::Piece;
+use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::emit::averages;
 use crate::lower::rewrite::chunk_logits::Chunk;
 use crate::lower::{LowerError, Training};
 use crate::number::Role;
-use crate::program::cache_entry::Kept;
+use crate::program::cache_entry::CacheEntry;
 use crate::program::op::{Gradient, Reads, Work, Workspace};
 use crate::program::{Action, Class, Init, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
@@ -77,7 +77,7 @@ pub(in crate::lower) struct Builder<'g> {
     /// The number of nodes whose backward passes are still to touch each parameter.
     pub(in crate::lower) uses: Vec<usize>,
     /// The pieces of the backward pass that are still to come. `begins` has the first index in `operations` of those that have come.
-    pub(in crate::lower) waiting: BTreeSet<Piece>,
+    pub(in crate::lower) waiting: BTreeSet<GradientPiece>,
     pub(in crate::lower) begins: Vec<usize>,
     /// The tensors with the network's outputs, or in training the one with the loss.
     pub(in crate::lower) results: Vec<TensorId>,
@@ -316,7 +316,7 @@ impl<'g> Builder<'g> {
     /// Declares the cache entries that an operation keeps from one run to the next.
     pub(in crate::lower) fn caches(&mut self, op: &Op, row: RowId) -> Vec<TensorId> {
         let path = &self.graph.rows[row].path;
-        let cache = |Kept { name, shape, role, .. }: Kept| {
+        let cache = |CacheEntry { name, shape, role, .. }: CacheEntry| {
             let (name, row, init) = (format!("{path}.{name}"), row as u32, Init::Constant(0.0));
             let id = self.persistent(Class::Cache, role, name, row, shape, init);
             self.tensors[id as usize].batched = true;

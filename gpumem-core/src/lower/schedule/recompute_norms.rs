@@ -9,7 +9,7 @@
 //! output is recomputed before it.
 
 use crate::graph::{Graph, NodeId, Source};
-use crate::lower::differentiate::backward::Piece;
+use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::{Builder, OpNode};
 use crate::lower::rewrite::conv_norm::hands_on;
 use crate::lower::schedule::recompute::{Draft, reorder};
@@ -29,7 +29,7 @@ pub(in crate::lower) struct Renormalised {
     /// The node whose gradient comes before the gradients of weights that wait.
     first: NodeId,
     /// The gradients that read the output.
-    weights: Vec<Piece>,
+    weights: Vec<GradientPiece>,
     /// True if these wait for the gradient of `first`. Otherwise the output is recomputed before the first of them.
     waits: bool,
 }
@@ -66,7 +66,7 @@ impl Builder<'_> {
         let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
         let keeps_input = |id: NodeId, node: OpNode<'_>| is_cheap(node.op) && self.reads_input(id, node.inputs[0]);
         let norms = all.filter(|&id| self.op(id).is_some_and(|node| keeps_input(id, node)));
-        let mut known: Vec<Piece> = Vec::new();
+        let mut known: Vec<GradientPiece> = Vec::new();
         norms
             .filter_map(|norm| {
                 let (after, first) = self.made_with(norm);
@@ -109,7 +109,7 @@ impl Builder<'_> {
     /// True if only gradients of parameters read a value, directly or through views. They are added to `weights`. A parameter that several nodes
     /// read is refused, since its gradients would be added up in another order. `wait` is cleared if one of the operations also computes the
     /// gradient of the value, which cannot wait for that of the normalisation.
-    fn only_weights_read(&self, value: NodeId, weights: &mut Vec<Piece>, wait: &mut bool) -> bool {
+    fn only_weights_read(&self, value: NodeId, weights: &mut Vec<GradientPiece>, wait: &mut bool) -> bool {
         self.consumers[value].iter().all(|&reader| {
             if let Source::View(_) = self.node(reader).source {
                 return !self.ends.contains(&reader) && self.only_weights_read(reader, weights, wait);
@@ -126,7 +126,7 @@ impl Builder<'_> {
                     self.needs_gradient(to) && (0..node.inputs.len()).any(is_read)
                 });
                 if reads_it {
-                    weights.push(Piece { node: reader, rule });
+                    weights.push(GradientPiece { node: reader, rule });
                 }
                 let is_own = |to: NodeId| self.parameter(to).is_some_and(|parameter| self.uses[parameter] == 1);
                 let makes_all = matches!(node.op, Op::NormalizedConvolution(_));
@@ -138,11 +138,11 @@ impl Builder<'_> {
 }
 
 /// Returns the pieces of a backward pass in an order in which gradients of weights wait for recomputed outputs.
-pub(in crate::lower) fn waiting(pieces: &[Piece], all: &[Renormalised]) -> Vec<Piece> {
+pub(in crate::lower) fn waiting(pieces: &[GradientPiece], all: &[Renormalised]) -> Vec<GradientPiece> {
     let wait = all.iter().filter(|it| it.waits);
-    let waits: BTreeMap<Piece, NodeId> =
+    let waits: BTreeMap<GradientPiece, NodeId> =
         wait.flat_map(|it| it.weights.iter().map(|&piece| (piece, it.first))).collect();
-    let mut following: BTreeMap<NodeId, Vec<Piece>> = BTreeMap::new();
+    let mut following: BTreeMap<NodeId, Vec<GradientPiece>> = BTreeMap::new();
     for piece in pieces {
         if let Some(&norm) = waits.get(piece) {
             following.entry(norm).or_default().push(*piece);

@@ -3,7 +3,7 @@
 //! The layout costs no memory: a tensor takes as many bytes in either, so that a backend chooses after the plan is made.
 
 use crate::memory::place::Placed;
-use crate::program::{Action, Class, Op, Operation, Order, Pass, Program, Slot, Tensor, TensorId};
+use crate::program::{Action, ChannelOrder, Class, Op, Operation, Pass, Program, Slot, Tensor, TensorId};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -32,7 +32,7 @@ pub fn channels_last(programs: &mut [&mut Placed]) {
             let owners = owners(placed, &weights);
             for (id, tensor) in (0..).zip(&mut placed.program.tensors) {
                 let is_last = maps.contains(&id) || owners.contains_key(&id);
-                tensor.layout.order = if is_last { Order::ChannelsLast } else { Order::ChannelsFirst };
+                tensor.layout.order = if is_last { ChannelOrder::ChannelsLast } else { ChannelOrder::ChannelsFirst };
             }
             for id in placed.program.operations.iter().flat_map(|operation| unfit(&placed.program, operation)) {
                 maps.remove(&id);
@@ -46,13 +46,13 @@ pub fn channels_last(programs: &mut [&mut Placed]) {
     let any_gains = |placed: &&mut Placed| placed.program.operations.iter().any(|it| gains(&placed.program, it));
     if !programs.iter().any(any_gains) {
         let all = programs.iter_mut().flat_map(|placed| &mut placed.program.tensors);
-        all.for_each(|tensor| tensor.layout.order = Order::ChannelsFirst);
+        all.for_each(|tensor| tensor.layout.order = ChannelOrder::ChannelsFirst);
     }
 }
 
 /// True if an operation is a convolution all of whose maps are channels last.
 fn gains(program: &Program, operation: &Operation) -> bool {
-    let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
+    let is_last = |id: TensorId| program.tensor(id).layout.order == ChannelOrder::ChannelsLast;
     let is_one = convolution(operation).is_some() && operation.tensors().any(is_last);
     is_one && maps(program, operation).all(|id| is_last(id) || program.tensor(id).shape.is_same_in_both_orders())
 }
@@ -158,7 +158,7 @@ fn owners(placed: &Placed, weights: &BTreeSet<u64>) -> BTreeMap<TensorId, u64> {
 /// Returns the channels-last tensors of an operation that cannot work on all of them. For a convolution between maps of other layouts, it is the
 /// weight.
 fn unfit(program: &Program, operation: &Operation) -> Vec<TensorId> {
-    let is_last = |id: TensorId| program.tensor(id).layout.order == Order::ChannelsLast;
+    let is_last = |id: TensorId| program.tensor(id).layout.order == ChannelOrder::ChannelsLast;
     // A random draw depends on where an element is, and backends that store maps in other layouts must draw equal numbers.
     let draws = matches!(&operation.action, Action::Run { op, .. } if op.draws());
     if draws || !program.takes_layouts(operation) {

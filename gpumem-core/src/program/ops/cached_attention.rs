@@ -1,5 +1,5 @@
 use crate::number::Role;
-use crate::program::cache_entry::Kept;
+use crate::program::cache_entry::CacheEntry;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Rule, Work, Workspace};
 use crate::shape::{Shape, product};
@@ -88,9 +88,12 @@ impl Rule for CachedAttention {
         Vec::new()
     }
 
-    fn caches(&self) -> Vec<Kept> {
+    fn caches(&self) -> Vec<CacheEntry> {
         let [_, keys, values] = self.parts();
-        vec![Kept::rows("cached_keys", [self.cache, keys]), Kept::rows("cached_values", [self.cache, values])]
+        vec![
+            CacheEntry::rows("cached_keys", [self.cache, keys]),
+            CacheEntry::rows("cached_values", [self.cache, values]),
+        ]
     }
 
     fn is_positioned(&self) -> bool {

@@ -1,5 +1,5 @@
 use crate::number::Role;
-use crate::program::cache_entry::Kept;
+use crate::program::cache_entry::CacheEntry;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Rule};
 use crate::shape::{Shape, product};
@@ -65,8 +65,8 @@ impl Rule for CachedConvolution {
         Vec::new()
     }
 
-    fn caches(&self) -> Vec<Kept> {
-        vec![Kept::state("cached_columns", &[self.in_channels, self.reach()], Role::Activation)]
+    fn caches(&self) -> Vec<CacheEntry> {
+        vec![CacheEntry::state("cached_columns", &[self.in_channels, self.reach()], Role::Activation)]
     }
 
     fn is_positioned(&self) -> bool {

@@ -1,6 +1,6 @@
 use super::{Cell, Recurrence};
 use crate::number::Role;
-use crate::program::cache_entry::Kept;
+use crate::program::cache_entry::CacheEntry;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Rule, Work, Workspace};
 use crate::shape::Shape;
@@ -55,10 +55,10 @@ impl Rule for CachedRecurrence {
     }
 
     /// Returns entries for two rows of outputs, since a time step must not overwrite the one before while it is computed.
-    fn caches(&self) -> Vec<Kept> {
-        let mut caches = vec![Kept::state("cached_outputs", &[2, self.outputs], Role::Activation)];
+    fn caches(&self) -> Vec<CacheEntry> {
+        let mut caches = vec![CacheEntry::state("cached_outputs", &[2, self.outputs], Role::Activation)];
         if self.cell == Cell::Lstm {
-            caches.push(Kept::state("cached_cells", &[1, self.hidden], Role::Statistic));
+            caches.push(CacheEntry::state("cached_cells", &[1, self.hidden], Role::Statistic));
         }
         caches
     }

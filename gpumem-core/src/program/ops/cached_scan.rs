@@ -1,6 +1,6 @@
 use super::SelectiveScan;
 use crate::number::Role;
-use crate::program::cache_entry::Kept;
+use crate::program::cache_entry::CacheEntry;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Rule};
 use crate::shape::{Shape, product};
@@ -44,8 +44,8 @@ impl Rule for CachedScan {
         Vec::new()
     }
 
-    fn caches(&self) -> Vec<Kept> {
-        vec![Kept::state("cached_states", &[self.channels, self.states], Role::Statistic)]
+    fn caches(&self) -> Vec<CacheEntry> {
+        vec![CacheEntry::state("cached_states", &[self.channels, self.states], Role::Statistic)]
     }
 
     fn is_positioned(&self) -> bool {

@@ -8,7 +8,7 @@ pub(in crate::operations) mod sequence_mask;
 pub(in crate::operations) mod sinusoid;
 pub(in crate::operations) mod window_mask;
 
-use super::context::{Context, Setting};
+use super::context::{Context, LaunchContext};
 use super::elementwise::dropout::{with_draws, with_parts};
 use crate::calls::attention::Pass;
 use crate::calls::product::{Element, Scratch};
@@ -202,7 +202,7 @@ fn has_engines(precision: Precision, capability: (i32, i32)) -> bool {
 
 /// Returns the library's call for the operation; `None` if gpumem's own kernels are to compute it.
 fn library(context: &Context<'_>, op: &Attention, pass: Pass, logs: Option<TensorId>) -> Result<Option<Call>, Error> {
-    let Setting { precision, capability, cudnn, deterministic, .. } = context.setting;
+    let LaunchContext { precision, capability, cudnn, deterministic, .. } = context.setting;
     let draws = context.placed.program.training && op.draws();
     let x = context.read(Slot::Input(0))?;
     let is_countable = context.count(x) <= MOST_ELEMENTS;

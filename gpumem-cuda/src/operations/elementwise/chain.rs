@@ -1,7 +1,7 @@
 //! The launch of a chain of elementwise operations: `kernels/elementwise/chain.cu`.
 
 use crate::calls::Launch;
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::elementwise::binary::Plan;
 use crate::operations::elementwise::{activation_mask, binary, dropout, formula, pointwise, sum};
 use crate::operations::grid::pieces;
@@ -36,7 +36,7 @@ struct Load {
 #[derive(Clone)]
 pub(crate) struct Chain<'a> {
     placed: &'a Placed,
-    setting: Setting,
+    setting: LaunchContext,
     /// Elements of every tensor that is not broadcast, and their shape and layout.
     elements: u64,
     lies: (Shape, Layout),
@@ -61,7 +61,7 @@ pub(crate) struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     /// Returns a chain without operations, over the elements of the tensor that `first` writes; `None` if it writes none.
-    pub(crate) fn like(placed: &'a Placed, first: &Operation, setting: Setting) -> Option<Chain<'a>> {
+    pub(crate) fn like(placed: &'a Placed, first: &Operation, setting: LaunchContext) -> Option<Chain<'a>> {
         let tensor = placed.program.tensor(first.writes.first()?.tensor);
         Some(Chain {
             placed,
@@ -461,7 +461,7 @@ impl<'a> Chain<'a> {
 }
 
 /// True if 16 bytes always hold eight elements.
-fn pieces_are_eights(setting: Setting) -> bool {
+fn pieces_are_eights(setting: LaunchContext) -> bool {
     16 / Role::Activation.bytes(setting.precision) == activation_mask::EIGHT
 }
 

@@ -1,7 +1,7 @@
 //! Launches that save and restore running statistics, for steps that may be skipped: `kernels/norm/statistics.cu`.
 
 use crate::calls::Launch;
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::optimizer::{distances, many, most};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -24,7 +24,11 @@ pub(in crate::operations) fn launches(context: &Context<'_>) -> Result<Vec<Launc
 ///
 /// # Errors
 /// As for [`launches`].
-pub(crate) fn all(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+pub(crate) fn all(
+    placed: &Placed,
+    first: usize,
+    setting: LaunchContext,
+) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let Some(operation) = rest.first().filter(|operation| place(operation).is_some()) else { return Ok(None) };
     let kind = std::mem::discriminant(&operation.action);

@@ -1,7 +1,7 @@
 //! Launches of moving averages of parameters: `kernels/optimizer/average.cu`.
 
 use crate::calls::{Argument, Kernel, Launch};
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::optimizer::{FEW, NONE, Work, distances, following, many, most, spread};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
@@ -24,7 +24,11 @@ pub(in crate::operations) fn launches(context: &Context<'_>) -> Result<Vec<Launc
 ///
 /// # Errors
 /// As for [`launches`].
-pub(crate) fn all(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+pub(crate) fn all(
+    placed: &Placed,
+    first: usize,
+    setting: LaunchContext,
+) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let context = |operation| Context { placed, operation, setting };
     let Some(operation) = rest.first().filter(|operation| operation.action == Action::Average) else { return Ok(None) };

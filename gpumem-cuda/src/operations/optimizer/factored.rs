@@ -8,7 +8,7 @@ use crate::operations::optimizer::{
 };
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Action, Operation, Order, Slot, TensorId};
+use gpumem_core::program::{Action, ChannelOrder, Operation, Slot, TensorId};
 use gpumem_core::train::optim::{Sums, scratch};
 
 /// Threads of a block.
@@ -37,7 +37,7 @@ impl Sizes {
             return Err(crate::operations::context::other_layout());
         }
         let inner = match (tensor.layout.order, tensor.shape.dims()) {
-            (Order::ChannelsLast, &[_, channels, _, _]) => channels,
+            (ChannelOrder::ChannelsLast, &[_, channels, _, _]) => channels,
             _ => 1,
         };
         let elements = tensor.shape.elements().filter(|&elements| elements > 0);

@@ -1,7 +1,7 @@
 //! Launches of the norm of all gradients, by which they may be clipped: `kernels/optimizer/norm.cu`.
 
 use crate::calls::{Kernel, Launch};
-use crate::operations::context::{Context, Setting, other_layout};
+use crate::operations::context::{Context, LaunchContext, other_layout};
 use crate::operations::grid::small;
 use crate::operations::optimizer::{distances, many, most};
 use gpumem_core::Format;
@@ -30,7 +30,7 @@ pub(in crate::operations) fn squares(context: &Context<'_>, first: u64) -> Resul
 pub(crate) fn all_squares(
     placed: &Placed,
     first: usize,
-    setting: Setting,
+    setting: LaunchContext,
 ) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let Some(operation) = rest.first() else { return Ok(None) };

@@ -7,7 +7,7 @@ pub(in crate::operations) mod factored;
 pub(crate) mod gradient_norm;
 pub(in crate::operations) mod muon;
 
-use super::context::{Context, Setting};
+use super::context::{Context, LaunchContext};
 use super::optimizer::average::counting;
 
 use crate::calls::{Argument, Kernel, Launch, place, type_name};
@@ -49,7 +49,7 @@ pub(super) fn update(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 pub(crate) fn updates(
     placed: &Placed,
     rest: &[Operation],
-    setting: Setting,
+    setting: LaunchContext,
 ) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let Some(operation) = rest.first().filter(|operation| operation.action == Action::Update) else { return Ok(None) };
     let context = Context { placed, operation, setting };
@@ -181,7 +181,11 @@ pub(super) fn check(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
 ///
 /// # Errors
 /// As for [`check`].
-pub(crate) fn checks(placed: &Placed, first: usize, setting: Setting) -> Result<Option<(usize, Vec<Launch>)>, Error> {
+pub(crate) fn checks(
+    placed: &Placed,
+    first: usize,
+    setting: LaunchContext,
+) -> Result<Option<(usize, Vec<Launch>)>, Error> {
     let rest = placed.program.operations.get(first..).unwrap_or_default();
     let count = following(rest, &Action::Check).min(most(CHECK_POINTERS, CHECK_FIELDS));
     if count < 2 {

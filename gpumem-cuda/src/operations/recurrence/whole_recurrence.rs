@@ -6,7 +6,7 @@
 use crate::calls::product::{Element, Factor, Scratch};
 use crate::calls::recurrence::{Each, Pass};
 use crate::calls::{self, Argument, Call, second_half};
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::matmul::linear::{column_sums_of, product_of};
 use crate::operations::{movement, recurrence};
 use gpumem_core::Precision;
@@ -30,7 +30,7 @@ pub(crate) fn any(placed: &Placed) -> bool {
 /// where a plan is made, may depend on the pass.
 fn library(context: &Context<'_>, op: &WholeRecurrence, pass: Pass) -> Result<Option<Call>, Error> {
     recurrence::sound(&op.recurrence())?;
-    let Setting { precision, cudnn, deterministic, tf32, .. } = context.setting;
+    let LaunchContext { precision, cudnn, deterministic, tf32, .. } = context.setting;
     let (x, element) = (context.read(Slot::Input(0))?, Element::of(precision));
     let (reserve, y) = match pass {
         Pass::Forward => (context.written(Slot::Saved(0))?, context.written(Slot::Output)?),

@@ -14,11 +14,11 @@ mod tests;
 
 use crate::graph::Graph;
 use crate::lower::differentiate::activation_slopes::Activations;
-use crate::lower::differentiate::backward::Piece;
+use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::rewrite::conv_norm::share_scratch;
 use crate::lower::schedule::concat_prefix;
-use crate::lower::schedule::recompute::{Draft, Setting};
+use crate::lower::schedule::recompute::{Draft, Sizes};
 use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
 use crate::lower::{LowerError, Training};
 use crate::program::Phase;
@@ -40,7 +40,7 @@ pub(in crate::lower) fn drafted(
     mut builder: Builder<'_>,
     graph: &Graph,
     training: Training<'_>,
-    pieces: &[Piece],
+    pieces: &[GradientPiece],
 ) -> (Draft, Vec<usize>) {
     builder.backward(training, pieces);
     let begins = core::mem::take(&mut builder.begins);
@@ -56,7 +56,7 @@ pub(in crate::lower) fn ordered<'g>(
     built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
     graph: &Graph,
     training: Training<'_>,
-    setting: &Setting,
+    setting: &Sizes,
 ) -> Result<Draft, LowerError> {
     let again = match setting.renormalises && normalises(graph) {
         true => renormalised(built(Activations::All)?, graph, training, setting),
@@ -94,7 +94,7 @@ struct Again {
 
 /// Returns the step that recomputes such outputs next to gradients. If that makes the peak, some are recomputed on their own. `None` if there are
 /// no such outputs, or the step is too large for any plan.
-fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> Option<Again> {
+fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Sizes) -> Option<Again> {
     let mut all = builder.renormalised();
     if all.is_empty() {
         return None;
@@ -132,7 +132,7 @@ fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, set
 
 /// Returns the step in the order that was found to need least memory, its peak in bytes, and a flag. The flag is true if the default order needs
 /// little more than any order must.
-fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Setting) -> (Draft, u64, bool) {
+fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Sizes) -> (Draft, u64, bool) {
     let pieces = builder.pieces();
     let (rule, begins) = drafted(builder.clone(), graph, training, &pieces);
     let Some(peak) = most_alive(&rule, rule.operations.len(), setting) else { return (rule, u64::MAX, true) };
@@ -144,7 +144,7 @@ fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &
         return (rule, peak, true);
     }
     if let Some(order) = search::search(&model) {
-        let order: Vec<Piece> = order.into_iter().map(|at| pieces[at]).collect();
+        let order: Vec<GradientPiece> = order.into_iter().map(|at| pieces[at]).collect();
         let (found, _) = drafted(builder, graph, training, &order);
         if let Some(less) =
             most_alive(&found, found.operations.len(), setting).filter(|&less| less + peak / PART < peak)

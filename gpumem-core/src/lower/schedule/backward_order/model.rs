@@ -2,10 +2,10 @@
 
 use crate::graph::{NodeId, Type};
 use crate::lower::Training;
-use crate::lower::differentiate::backward::Piece;
+use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::emit::batch_updates::lives;
-use crate::lower::schedule::recompute::{Draft, Setting};
+use crate::lower::schedule::recompute::{Draft, Sizes};
 use crate::memory::plan::ALIGNMENT;
 use crate::number::Role;
 use crate::program::op::{Gradient, Layouts};
@@ -80,12 +80,12 @@ struct LiveTensor {
 }
 
 impl LiveTensor {
-    fn of(tensor: &Tensor, setting: &Setting) -> LiveTensor {
+    fn of(tensor: &Tensor, setting: &Sizes) -> LiveTensor {
         let elements = tensor.shape.elements().unwrap_or(u64::MAX);
         LiveTensor { bytes: padded(tensor, setting), batched: tensor.batched, elements, readers: 0, holders: 0 }
     }
 
-    fn of_gradient(value: Type, setting: &Setting) -> LiveTensor {
+    fn of_gradient(value: Type, setting: &Sizes) -> LiveTensor {
         let elements = value.shape.elements().unwrap_or(u64::MAX);
         let bytes = setting.padded_of(Role::Activation, if value.batched { setting.batch } else { 1 }, elements);
         LiveTensor { bytes, batched: value.batched, elements, readers: 0, holders: 0 }
@@ -135,9 +135,9 @@ impl Model {
     pub(super) fn new(
         builder: &Builder<'_>,
         training: Training<'_>,
-        pieces: &[Piece],
+        pieces: &[GradientPiece],
         rule: (&Draft, &[usize]),
-        setting: &Setting,
+        setting: &Sizes,
     ) -> Model {
         let (draft, begins) = rule;
         let nodes = builder.graph.nodes.len();
@@ -183,12 +183,12 @@ impl Model {
     fn work(
         &self,
         builder: &Builder<'_>,
-        piece: Piece,
+        piece: GradientPiece,
         operations: &[Operation],
-        (forward, setting): (usize, &Setting),
+        (forward, setting): (usize, &Sizes),
         draft: &Draft,
     ) -> Work {
-        let Piece { node, rule } = piece;
+        let GradientPiece { node, rule } = piece;
         let is_run = |operation: &&Operation| matches!(operation.action, Action::Run { pass: Pass::Backward, .. });
         let is_kept = |slot: Slot| matches!(slot, Slot::Input(_) | Slot::Output | Slot::Saved(_));
         let is_forward = |id: u32| (id as usize) < forward && draft.tensors[id as usize].class == Class::Transient;
@@ -204,7 +204,7 @@ impl Model {
     }
 
     /// Records which pieces read a saved tensor that overwrote an input. They must run before the gradient of the input overwrites it.
-    fn add_savers(&mut self, builder: &Builder<'_>, pieces: &[Piece]) {
+    fn add_savers(&mut self, builder: &Builder<'_>, pieces: &[GradientPiece]) {
         for index in 0..self.works.len() {
             let node = self.works[index].node;
             let Some(op) = builder.op(node).map(|node| node.op) else { continue };
@@ -333,18 +333,18 @@ fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
 }
 
 /// Returns the bytes of a tensor in an arena, with padding.
-fn padded(tensor: &Tensor, setting: &Setting) -> u64 {
+fn padded(tensor: &Tensor, setting: &Sizes) -> u64 {
     setting.bytes(tensor).unwrap_or(0).next_multiple_of(ALIGNMENT)
 }
 
 /// Returns the peak of the first `end` operations of a step, in bytes. `None` if the step is too large for any plan.
-pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Setting) -> Option<u64> {
+pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Sizes) -> Option<u64> {
     let all = alive(draft, setting)?;
     all[..end].iter().copied().max().or(Some(0))
 }
 
 /// Returns the live bytes at each operation of a step; `None` if the step is too large for any plan.
-pub(super) fn alive(draft: &Draft, setting: &Setting) -> Option<Vec<u64>> {
+pub(super) fn alive(draft: &Draft, setting: &Sizes) -> Option<Vec<u64>> {
     let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
     for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
         let bytes = i128::from(setting.bytes(tensor)?.next_multiple_of(ALIGNMENT));

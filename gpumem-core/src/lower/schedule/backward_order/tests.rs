@@ -7,7 +7,7 @@ use crate::layers::arguments::Argument;
 use crate::layers::{Built, Entry, Written};
 use crate::lower::differentiate::activation_slopes::Activations;
 use crate::lower::differentiate::builder::Builder;
-use crate::lower::schedule::recompute::Setting;
+use crate::lower::schedule::recompute::Sizes;
 use crate::lower::{Term, Training};
 use crate::memory::tables::Workspaces;
 use crate::number::Precision;
@@ -26,8 +26,8 @@ const TRAINING: Training<'static> = Training {
     descent: Descent::PLAIN,
 };
 
-fn setting(batch: u64) -> Setting {
-    Setting::new(batch, Precision::F32, Workspaces { product: 0, convolution: 0 })
+fn setting(batch: u64) -> Sizes {
+    Sizes::new(batch, Precision::F32, Workspaces { product: 0, convolution: 0 })
 }
 
 fn layer(graph: &mut Graph, name: &str, numbers: &[u64], inputs: &[NodeId]) -> NodeId {
@@ -45,7 +45,7 @@ fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], activations: Activations) 
     builder
 }
 
-fn model<'g>(builder: &Builder<'g>, graph: &Graph, setting: &Setting) -> Model {
+fn model<'g>(builder: &Builder<'g>, graph: &Graph, setting: &Sizes) -> Model {
     let pieces = builder.pieces();
     let (rule, begins) = drafted(builder.clone(), graph, TRAINING, &pieces);
     Model::new(builder, TRAINING, &pieces, (&rule, &begins), setting)

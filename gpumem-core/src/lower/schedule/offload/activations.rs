@@ -9,7 +9,7 @@
 
 use crate::lower::emit::batch_updates::most_of_sample;
 use crate::lower::rewrite::conv_norm::hands_on;
-use crate::lower::schedule::recompute::{Setting, costs};
+use crate::lower::schedule::recompute::{Sizes, costs};
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Precision, Role};
 use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
@@ -87,8 +87,8 @@ struct Clock {
 
 impl Clock {
     /// Returns the setting of the model: 16-bit numbers, with which operations leave the least time for copies.
-    fn setting() -> Setting {
-        Setting::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
+    fn setting() -> Sizes {
+        Sizes::new(SAMPLES, Precision::Bf16, Workspaces::UNLIMITED)
     }
 
     fn of(operations: &[Operation], tensors: &[Tensor]) -> Option<Clock> {
@@ -224,7 +224,7 @@ pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<
 }
 
 /// Returns the most bytes of activations that leave during the forward pass: as many as the bus moves then.
-pub(in crate::lower) fn most_parked(program: &Program, at: &Setting) -> u64 {
+pub(in crate::lower) fn most_parked(program: &Program, at: &Sizes) -> u64 {
     let (operations, tensors) = (&program.operations, &program.tensors);
     let Some((turn, clock)) = Turn::of(operations).zip(Clock::of(operations, tensors)) else { return 0 };
     let setting = Clock::setting();

@@ -3,7 +3,7 @@
 use super::Draft;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::local_search::Polish;
-use super::measure::{NEVER, Setting, Sizes, again, macs, moved_again};
+use super::measure::{NEVER, Sizes, StepBytes, again, macs, moved_again};
 use super::pareto::Effort;
 use super::segment_dp::Table;
 use super::segments::{Far, Frame, Segment};
@@ -13,7 +13,7 @@ use core::cmp::Reverse;
 
 /// A step in which some forward operations run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Level {
+pub struct RecomputeLevel {
     /// The order of its operations: see [`lower_in_order`](crate::lower::lower_in_order).
     pub order: Vec<u32>,
     /// The peak of the tensors inside the step at the setting, in bytes. `u64::MAX` if it is too large for any plan.
@@ -32,7 +32,7 @@ pub struct Level {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
     /// The step as the user wrote it, then levels of falling peaks and rising costs.
-    pub levels: Vec<Level>,
+    pub levels: Vec<RecomputeLevel>,
     /// The time of a step in which nothing runs again, in floating-point operations that take as long.
     pub step_cost: u64,
     /// The number of segments of the forward pass.
@@ -63,18 +63,18 @@ const POLISHED: usize = 120_000;
 const FAR_SPLITS: usize = 4;
 
 /// Searches the levels of a step. `written` are the user's choices: a value that is not kept there is not kept in any level.
-pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Treatment], setting: &Setting) -> Search {
+pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Treatment], setting: &Sizes) -> Search {
     let mut found = Search::default();
     let mut emission = Emission::new(step);
     emission.whole(written);
-    let sizes = Sizes::of(draft, step, setting);
+    let sizes = StepBytes::of(draft, step, setting);
     // A step that is too large for any plan, or for numbers of levels, is left unchanged.
     let Some(sizes) = sizes.filter(|_| step.operations() <= MOST_OPERATIONS && step.values.forward > 0) else {
-        found.levels.push(Level::of(draft, step, &emission, setting, None));
+        found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, None));
         return found;
     };
     found.step_cost = sizes.step;
-    found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
+    found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, Some(&sizes)));
     let dropped: Vec<bool> = written.iter().map(|choice| *choice != Treatment::Keep).collect();
     let peak = found.levels[0].peak;
     emission.whole(&vec![Treatment::Keep; written.len()]);
@@ -93,7 +93,7 @@ pub(in crate::lower) fn search(draft: &Draft, step: &StepEffects, written: &[Tre
     let chosen = spread(frontier(candidates, &rooms, peak), setting.levels, peak);
     for candidate in polished(chosen, &frame, &mut emission, &mut found) {
         emission.whole(&candidate.choices);
-        found.levels.push(Level::of(draft, step, &emission, setting, Some(&sizes)));
+        found.levels.push(RecomputeLevel::of(draft, step, &emission, setting, Some(&sizes)));
     }
     found
 }
@@ -135,18 +135,18 @@ pub(in crate::lower) struct Candidate {
     pub(in crate::lower) choices: Vec<Treatment>,
 }
 
-impl Level {
+impl RecomputeLevel {
     fn of(
         draft: &Draft,
         step: &StepEffects,
         emission: &Emission<'_>,
-        setting: &Setting,
-        sizes: Option<&Sizes>,
-    ) -> Level {
+        setting: &Sizes,
+        sizes: Option<&StepBytes>,
+    ) -> RecomputeLevel {
         let order = &emission.order;
         let forward = step.values.forward;
         let macs = again(order, forward).map(|at| macs(&draft.operations[at]));
-        Level {
+        RecomputeLevel {
             peak: sizes.map_or(u64::MAX, |sizes| sizes.peak(emission)),
             operations_again: again(order, forward).count() as u32,
             macs_again: macs.fold(0, u64::saturating_add),

@@ -2,7 +2,7 @@
 
 use super::emit::{Emission, Treatment};
 use super::levels::Candidate;
-use super::measure::Sizes;
+use super::measure::StepBytes;
 use alloc::vec::Vec;
 
 /// The largest distance between two values that are traded.
@@ -11,7 +11,7 @@ const NEIGHBOURS: usize = 6;
 /// The state of the local search.
 pub(in crate::lower) struct Polish<'p, 's> {
     pub(in crate::lower) emission: &'p mut Emission<'s>,
-    pub(in crate::lower) sizes: &'p Sizes,
+    pub(in crate::lower) sizes: &'p StepBytes,
     /// The values that are decided, and a flag for each value of the step that must not be kept.
     pub(in crate::lower) free: &'p [u32],
     pub(in crate::lower) dropped: &'p [bool],

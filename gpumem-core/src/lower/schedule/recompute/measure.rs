@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 /// The sizes at which bytes and time are counted: batch, precision and scratch limits. Results hold at other sizes, too, and are about as good
 /// there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct Sizes {
     /// Samples of a step.
     pub batch: u64,
     /// The number formats.
@@ -31,13 +31,13 @@ pub struct Setting {
     pub renormalises: bool,
 }
 
-impl Setting {
+impl Sizes {
     /// The number of levels that is of use: with more of them, hardly any is nearer to the available bytes.
     pub const LEVELS: usize = 12;
 
     /// Returns the setting of a batch and a precision in which any operation may run again.
-    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Setting {
-        Setting { batch, precision, workspaces, only_cheap: false, levels: Setting::LEVELS, renormalises: true }
+    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Sizes {
+        Sizes { batch, precision, workspaces, only_cheap: false, levels: Sizes::LEVELS, renormalises: true }
     }
 
     /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in
@@ -58,7 +58,7 @@ impl Setting {
 
     /// Returns the peak of the tensors inside a step, in bytes.
     pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
-        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let setting = Sizes { batch: samples(self.batch, program.descent.micro_batches), ..*self };
         let mut changes = vec![0i128; program.operations.len() + 1];
         for tensor in program.transients().map(|id| program.tensor(id)) {
             let bytes = i128::from(setting.bytes(tensor).unwrap_or(MOST).next_multiple_of(ALIGNMENT));
@@ -75,7 +75,7 @@ impl Setting {
 
     /// Returns the time of recomputations in a step, in floating-point operations that take as long.
     pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
-        let setting = Setting { batch: samples(self.batch, program.descent.micro_batches), ..*self };
+        let setting = Sizes { batch: samples(self.batch, program.descent.micro_batches), ..*self };
         let Some((costs, moves)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
         let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
             _ if operation.phase() != Phase::Again => 0,
@@ -100,7 +100,7 @@ pub(in crate::lower) const NEVER: u64 = u64::MAX;
 
 /// The sizes of a step in bytes, and its costs in floating-point operations that take as long.
 #[derive(Clone, Debug, Default)]
-pub(in crate::lower) struct Sizes {
+pub(in crate::lower) struct StepBytes {
     /// Padded bytes of values. `owns` has those of tensors first written after the forward pass, and `scratch` those of each forward operation's
     /// scratch memory.
     pub(in crate::lower) values: Vec<u64>,
@@ -113,18 +113,18 @@ pub(in crate::lower) struct Sizes {
     pub(in crate::lower) forward: u64,
 }
 
-impl Sizes {
+impl StepBytes {
     /// Returns the sizes of a step; `None` if it is too large for any plan.
-    pub(in crate::lower) fn of(draft: &Draft, step: &StepEffects, setting: &Setting) -> Option<Sizes> {
+    pub(in crate::lower) fn of(draft: &Draft, step: &StepEffects, setting: &Sizes) -> Option<StepBytes> {
         let exact: Option<Vec<u64>> = draft.tensors.iter().map(|tensor| setting.bytes(tensor)).collect();
         let exact = exact?;
         let padded = |tensor: u32| exact[tensor as usize].next_multiple_of(ALIGNMENT);
         let values = &step.values;
         let meter = Meter { tensors: &draft.tensors, exact: &exact, setting };
-        let mut sizes = Sizes {
+        let mut sizes = StepBytes {
             values: values.values.iter().map(|value| padded(value.tensor)).collect(),
             owns: values.owns.iter().map(|own| padded(own.tensor)).collect(),
-            ..Sizes::default()
+            ..StepBytes::default()
         };
         for (at, operation) in draft.operations.iter().enumerate() {
             let cost = meter.cost(operation);
@@ -178,7 +178,7 @@ struct Meter<'d> {
     tensors: &'d [Tensor],
     /// Bytes of each tensor.
     exact: &'d [u64],
-    setting: &'d Setting,
+    setting: &'d Sizes,
 }
 
 impl Meter<'_> {
@@ -231,7 +231,7 @@ impl Meter<'_> {
 pub(in crate::lower) fn costs(
     operations: &[Operation],
     tensors: &[Tensor],
-    setting: &Setting,
+    setting: &Sizes,
 ) -> Option<(Vec<u64>, Vec<u64>)> {
     let exact: Vec<u64> = tensors.iter().map(|tensor| setting.bytes(tensor)).collect::<Option<_>>()?;
     let meter = Meter { tensors, exact: &exact, setting };
@@ -248,7 +248,7 @@ pub(in crate::lower) fn macs(operation: &Operation) -> u64 {
 }
 
 /// Returns the bytes that an order moves again: those independent of the batch, and those of each sample.
-pub(in crate::lower) fn moved_again(draft: &Draft, step: &StepEffects, order: &[u32], setting: &Setting) -> [u64; 2] {
+pub(in crate::lower) fn moved_again(draft: &Draft, step: &StepEffects, order: &[u32], setting: &Sizes) -> [u64; 2] {
     let mut moved = [0u64; 2];
     for at in again(order, step.values.forward) {
         let operation = &draft.operations[at];

@@ -26,8 +26,8 @@ mod tests;
 mod values;
 
 pub(in crate::lower) use apply::reorder;
-pub use levels::{Level, Search};
-pub use measure::Setting;
+pub use levels::{RecomputeLevel, Search};
+pub use measure::Sizes;
 pub(in crate::lower) use measure::costs;
 
 use crate::graph::{Graph, NodeId};
@@ -75,7 +75,7 @@ pub(in crate::lower) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[
 }
 
 /// Searches the levels of a step; `None` if not all of its forward operations come first.
-pub(in crate::lower) fn searched(draft: &Draft, graph: &Graph, setting: &Setting) -> Option<Search> {
+pub(in crate::lower) fn searched(draft: &Draft, graph: &Graph, setting: &Sizes) -> Option<Search> {
     let step = StepEffects::of(draft)?;
     let written = by_hand::choices(draft, &step.values, graph);
     Some(levels::search(draft, &step, &written, setting))

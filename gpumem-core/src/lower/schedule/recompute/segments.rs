@@ -5,7 +5,7 @@
 
 use super::Draft;
 use super::emit::StepEffects;
-use super::measure::Sizes;
+use super::measure::StepBytes;
 use super::values::{NONE, Place, Value};
 use alloc::rc::Rc;
 use alloc::vec;
@@ -59,7 +59,7 @@ pub(in crate::lower) struct Segment {
 #[derive(Clone)]
 pub(in crate::lower) struct Frame<'a> {
     pub(in crate::lower) step: &'a StepEffects,
-    pub(in crate::lower) sizes: &'a Sizes,
+    pub(in crate::lower) sizes: &'a StepBytes,
     /// Bytes of gradients and the like that are alive at, and right before, each operation after the forward pass.
     pub(in crate::lower) at: Vec<u64>,
     pub(in crate::lower) before: Vec<u64>,
@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
     pub(in crate::lower) fn new(
         draft: &Draft,
         step: &'a StepEffects,
-        sizes: &'a Sizes,
+        sizes: &'a StepBytes,
         dropped: &'a [bool],
         peak: u64,
     ) -> Frame<'a> {

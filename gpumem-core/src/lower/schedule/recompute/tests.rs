@@ -3,8 +3,8 @@
 use super::apply::apply;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::levels::{Candidate, spread};
-use super::measure::{Setting, Sizes, macs};
-use super::{Draft, Level, by_hand, searched};
+use super::measure::{Sizes, StepBytes, macs};
+use super::{Draft, RecomputeLevel, by_hand, searched};
 use crate::graph::{Graph, NodeId, Type};
 use crate::layers::arguments::Argument;
 use crate::layers::{Entry, Written};
@@ -30,8 +30,8 @@ const TRAINING: Training<'static> = Training {
 
 const OPTIONS: Options<'static> = Options { training: Some(TRAINING) };
 
-fn setting(batch: u64) -> Setting {
-    Setting::new(batch, Precision::F32, Workspaces { product: 1 << 20, convolution: 1 << 20 })
+fn setting(batch: u64) -> Sizes {
+    Sizes::new(batch, Precision::F32, Workspaces { product: 1 << 20, convolution: 1 << 20 })
 }
 
 /// A graph under construction.
@@ -166,8 +166,8 @@ fn an_order_needs_what_its_step_needs() {
         let mut stream = Stream::new(number as u64, 3);
         let mut emission = Emission::new(&step);
         for round in 0..60 {
-            let setting = Setting { precision: precisions[round % 2], ..setting(3) };
-            let sizes = Sizes::of(&draft, &step, &setting).unwrap();
+            let setting = Sizes { precision: precisions[round % 2], ..setting(3) };
+            let sizes = StepBytes::of(&draft, &step, &setting).unwrap();
             let all = [Treatment::Keep, Treatment::Once, Treatment::Each, Treatment::Late];
             // Choices from all kept to none kept.
             let mut draw = || {
@@ -188,7 +188,7 @@ fn an_order_needs_what_its_step_needs() {
 }
 
 /// Returns the least cost for each limit of bytes in `rooms`, by trying every decision. `None` if nothing fits.
-fn optima(draft: &Draft, step: &StepEffects, sizes: &Sizes, rooms: &[u64]) -> Vec<Option<u64>> {
+fn optima(draft: &Draft, step: &StepEffects, sizes: &StepBytes, rooms: &[u64]) -> Vec<Option<u64>> {
     let taken: Vec<u32> = step.values.owns.iter().map(|own| own.takes).collect();
     let is_free = |&value: &u32| !step.values.values[value as usize].is_pinned && !taken.contains(&value);
     let free: Vec<u32> = (0..step.values.values.len() as u32).filter(is_free).collect();
@@ -214,12 +214,12 @@ fn optima(draft: &Draft, step: &StepEffects, sizes: &Sizes, rooms: &[u64]) -> Ve
 
 #[test]
 fn levels_are_near_the_best_of_all_decisions() {
-    let setting = Setting { levels: 300, ..setting(32) };
+    let setting = Sizes { levels: 300, ..setting(32) };
     let mut compared = 0;
     for seed in 0..8 {
         let (draft, graph) = chain(seed).draft();
         let step = StepEffects::of(&draft).unwrap();
-        let sizes = Sizes::of(&draft, &step, &setting).unwrap();
+        let sizes = StepBytes::of(&draft, &step, &setting).unwrap();
         let levels = searched(&draft, &graph, &setting).unwrap().levels;
         let rooms = [90, 80, 70, 60, 50, 40].map(|share| levels[0].peak / 100 * share);
         for (room, best) in rooms.into_iter().zip(optima(&draft, &step, &sizes, &rooms)) {
@@ -239,12 +239,12 @@ fn every_level_is_what_it_says() {
         let (draft, graph) = net.draft();
         let step = StepEffects::of(&draft).unwrap();
         for only_cheap in [false, true] {
-            let setting = Setting { only_cheap, ..setting(16) };
+            let setting = Sizes { only_cheap, ..setting(16) };
             let levels = searched(&draft, &graph, &setting).unwrap().levels;
             let plain: Vec<u32> = (0..draft.operations.len() as u32).collect();
             assert_eq!((&levels[0].order, levels[0].cost, levels[0].operations_again), (&plain, 0, 0));
-            assert!((2..=Setting::LEVELS + 1).contains(&levels.len()), "{} levels", levels.len());
-            let is_better = |pair: &[Level]| pair[0].peak > pair[1].peak && pair[0].cost < pair[1].cost;
+            assert!((2..=Sizes::LEVELS + 1).contains(&levels.len()), "{} levels", levels.len());
+            let is_better = |pair: &[RecomputeLevel]| pair[0].peak > pair[1].peak && pair[0].cost < pair[1].cost;
             assert!(levels.windows(2).all(is_better));
             for level in &levels {
                 let again: Vec<u32> = level.order[step.values.forward..].to_vec();
@@ -273,7 +273,7 @@ fn what_somebody_wrote_is_the_first_level() {
     for (value, choice) in written.iter().enumerate().filter(|(_, choice)| **choice != Treatment::Keep) {
         let of = &step.values.values[value];
         let is_read = !of.readers.is_empty();
-        let again = |level: &Level| level.order[step.values.forward..].contains(&of.producer);
+        let again = |level: &RecomputeLevel| level.order[step.values.forward..].contains(&of.producer);
         assert!(!is_read || levels.iter().all(again), "{choice:?} of value {value}");
     }
 }

@@ -6,7 +6,7 @@ use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::grid::{SUMS_OF_BLOCK, small, tile};
 use gpumem_core::Format;
 use gpumem_core::error::Error;
-use gpumem_core::program::{Layout, Order, Slot, TensorId};
+use gpumem_core::program::{ChannelOrder, Layout, Slot, TensorId};
 use gpumem_core::shape::Shape as Dimensions;
 
 /// A kernel file and its entry points.
@@ -47,7 +47,7 @@ fn area(size: [u64; 2]) -> u64 {
 
 /// True if a map has its channels last.
 fn is_last(context: &Context<'_>, map: TensorId) -> bool {
-    context.tensor(map).layout.order == Order::ChannelsLast
+    context.tensor(map).layout.order == ChannelOrder::ChannelsLast
 }
 
 fn too_large() -> Error {

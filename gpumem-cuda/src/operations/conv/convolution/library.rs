@@ -3,10 +3,10 @@
 use crate::calls::Call;
 use crate::calls::convolution::{Convolution, Pass};
 use crate::calls::product::{Element, Scratch};
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::{Action, Op, Operation, Order, Slot, Tensor, TensorId, ops};
+use gpumem_core::program::{Action, ChannelOrder, Op, Operation, Slot, Tensor, TensorId, ops};
 use gpumem_core::{Format, Precision};
 
 /// The most elements of a tensor for the library, whose offsets are signed 32-bit integers.
@@ -73,7 +73,7 @@ fn convolution(
     // f32 convolutions are described to the library without a layout, so they must have channels first.
     let is_known = |last: &bool| !last || context.setting.precision.narrow() != Format::F32;
     let Some(channels_last) = last.filter(is_known) else { return Ok(None) };
-    let Setting { precision, tf32, deterministic, .. } = context.setting;
+    let LaunchContext { precision, tf32, deterministic, .. } = context.setting;
     // Gradients of weights in f32 for maps in 16 bits are supported on some cards only.
     if context.tensor(w).role.format(precision) != precision.narrow() {
         return Ok(None);
@@ -121,13 +121,13 @@ fn convolution(
 
 /// Returns true if the tensors have channels last, false if channels first; `None` if they differ, or if one has gaps.
 pub(super) fn channels_last(context: &Context<'_>, tensors: [TensorId; 3]) -> Option<bool> {
-    let all = |order: Order| {
+    let all = |order: ChannelOrder| {
         tensors.iter().all(|&id| {
             let Tensor { shape, layout, .. } = context.tensor(id);
             layout.pitch == 0 && (layout.order == order || shape.is_same_in_both_orders())
         })
     };
-    if all(Order::ChannelsFirst) { Some(false) } else { all(Order::ChannelsLast).then_some(true) }
+    if all(ChannelOrder::ChannelsFirst) { Some(false) } else { all(ChannelOrder::ChannelsLast).then_some(true) }
 }
 
 /// True if the library can express the convolution: it pads as much at the end as at the beginning.

@@ -3,7 +3,7 @@
 use super::correlation::{Correlation, FILTER_BLOCKS, Kind, Parts, Shape};
 use crate::operations::context::Context;
 use crate::operations::grid::BLOCKS;
-use gpumem_core::program::{Order, TensorId};
+use gpumem_core::program::{ChannelOrder, TensorId};
 
 /// The most channels of the image.
 const MOST_CHANNELS: u64 = 4;
@@ -29,7 +29,7 @@ impl Correlation {
     /// strides are then smaller than those of images.
     fn is_narrow(&self, context: &Context<'_>, positions: TensorId) -> bool {
         let tensor = context.tensor(positions);
-        let lies = tensor.layout.order == Order::ChannelsLast && tensor.layout.pitch.is_multiple_of(8);
+        let lies = tensor.layout.order == ChannelOrder::ChannelsLast && tensor.layout.pitch.is_multiple_of(8);
         let fits = (2..=MOST_CHANNELS).contains(&self.images) && self.filter() <= MOST_TAPS && self.kernel[1] <= 16;
         let is_large = self.position.iter().all(|&size| size >= LEAST_POSITIONS);
         let is_plain = self.groups == 1 && !self.is_transposed();

@@ -9,7 +9,7 @@
 use super::library::channels_last;
 use crate::calls::Call;
 use crate::calls::product::{Element, Epilogue, Factor, Product, Scratch};
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::grid::small;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Slot, TensorId, ops};
@@ -32,7 +32,7 @@ impl<'a> Samples<'a> {
         op: &ops::Convolution,
         [x, w, y]: [TensorId; 3],
     ) -> Result<Option<Samples<'a>>, Error> {
-        let Setting { library, cudnn, precision, .. } = context.setting;
+        let LaunchContext { library, cudnn, precision, .. } = context.setting;
         let ops::Window { kernel_size, stride, padding, .. } = op.window;
         let is_product = kernel_size == [1; 2] && stride == [1; 2] && padding == [0; 2] && op.input == op.output;
         let is_whole = op.groups == 1 && !op.transposed && precision.narrow() == Format::F32;
@@ -57,7 +57,7 @@ impl<'a> Samples<'a> {
         (d, of_d): (TensorId, u64),
         added: u8,
     ) -> Product {
-        let Setting { precision, tf32, deterministic, .. } = self.context.setting;
+        let LaunchContext { precision, tf32, deterministic, .. } = self.context.setting;
         let bytes = self.context.workspace_bytes();
         let scratch = |tensor: TensorId| (bytes > 0).then_some(Scratch { tensor, bytes });
         // Sizes have 32 bits, so the product does not overflow.

@@ -3,7 +3,7 @@
 use super::{column_sums, rows, weight};
 use crate::calls::Call;
 use crate::calls::product::{Element, Epilogue, Factor, Product, Scratch};
-use crate::operations::context::{Context, Setting};
+use crate::operations::context::{Context, LaunchContext};
 use crate::operations::grid::small;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
@@ -31,7 +31,7 @@ fn product(context: &Context<'_>, sizes: [u64; 3], a: Factor, b: Factor, d: Tens
     for size in sizes {
         small(size)?;
     }
-    let Setting { precision, tf32, deterministic, .. } = context.setting;
+    let LaunchContext { precision, tf32, deterministic, .. } = context.setting;
     let bytes = context.workspace_bytes();
     let scratch = |tensor: TensorId| (bytes > 0).then_some(Scratch { tensor, bytes });
     Ok(Product {
