@@ -312,4 +312,8 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except BrokenPipeError:
+        # The reader has seen enough, as `head` has. Nothing is left to print.
+        sys.stderr.close()
