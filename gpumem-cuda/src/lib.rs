@@ -7,8 +7,8 @@
 //! | [`calibrate`], [`Stages`] | bytes that loading a network takes of the card outside its arena |
 //! | [`operations`] | the calls of each operation of a program |
 //! | `fuse` | fusion: consecutive operations that run as one; elementwise ones run in a generated kernel |
-//! | [`steps`] | the calls of a whole program |
-//! | [`launches`] | the bytes and floating-point operations of each launch |
+//! | [`program_calls`] | the calls of a whole program |
+//! | [`traffic`] | the bytes and floating-point operations of each launch |
 //! | [`profile`] | the algorithm and the time of each launch on a card |
 //! | [`calls`] | kernels, matrix products and convolutions as plain data, no device needed |
 //! | [`compile`] | compiles kernels to machine code, and stores it on disk |

@@ -3,13 +3,13 @@
 //! | part | purpose |
 //! | --- | --- |
 //! | [`tables`] | the numbers of a program that const evaluation needs |
-//! | [`lives`] | live ranges, as far as no batch changes them |
+//! | [`live_ranges`] | live ranges, as far as no batch changes them |
 //! | [`levels`] | the choice among several programs of a step |
 //! | [`plan`] | offsets for tensors by live range |
 //! | [`budget`] | bytes by purpose, and their sum |
 //! | [`place`] | the place of each tensor in the arena or in host memory |
-//! | [`turned`] | weights with another layout there than the host has |
-//! | [`order`] | the choice of tensors that are stored channels last |
+//! | [`layout::channels_last_weights`] | weights with another layout there than the host has |
+//! | [`layout::channels_last`] | the choice of tensors that are stored channels last |
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 

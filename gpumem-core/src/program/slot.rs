@@ -24,7 +24,7 @@ pub enum Slot {
     ParameterGradient,
     /// Its optimizer state.
     Moment(u8),
-    /// The words of [`StateWord`].
+    /// The words of [`StateWord`](super::StateWord).
     State,
     /// The target that the loss compares with.
     Target,

@@ -188,7 +188,7 @@ pub enum Checkpoint {
     /// Recomputes only layers that are marked by hand.
     None,
     /// Recomputes operations without matrix products and windows: normalisations, activations, dropout, additions. Takes the choice with
-    /// the lowest peak that costs at most an eighth more time, by the model of [`Sizes`](crate::lower::Setting).
+    /// the lowest peak that costs at most an eighth more time, by the model of [`Sizes`](crate::lower::Sizes).
     Cheap,
     /// Recomputes nothing if the step fits every target card. Otherwise takes the cheapest level found with which it fits; `Norms` is one
     /// of the levels.

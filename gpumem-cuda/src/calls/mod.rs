@@ -7,7 +7,7 @@
 //! | [`convolution`] | a convolution, in cuDNN's terms |
 //! | [`attention`] | attention, in cuDNN's terms |
 //! | [`recurrence`] | a recurrent layer, in cuDNN's terms |
-//! | [`passage`] | copies between host memory and the arena |
+//! | [`host_copy`] | copies between host memory and the arena |
 
 pub mod attention;
 pub mod convolution;

@@ -37,7 +37,7 @@ enum Attempt {
     Stack { at_peak: bool, short: u32, long: u32, rounds: u32 },
     /// [`greedy`], for few tensors.
     Greedy,
-    /// [`holes`], unless the packing is near the bound already.
+    /// [`first_gap`], unless the packing is near the bound already.
     Holes { backwards: bool },
 }
 
