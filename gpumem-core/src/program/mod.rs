@@ -21,6 +21,7 @@ pub mod loss;
 pub mod op;
 pub mod ops;
 mod origin;
+mod rule;
 mod sequence;
 mod slot;
 

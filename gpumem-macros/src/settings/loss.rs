@@ -156,7 +156,7 @@ pub(crate) fn number(value: &Expr) -> Option<f64> {
     }
 }
 
-/// Reads a term, as `CrossEntropy`, `Mse(target = masks)` or `Huber { delta: 0.5 }(from = aux)`. `None` after a mistake.
+/// Reads a term, as `CrossEntropy`, `Mse(target = masks)` or `SmoothL1 { beta: 0.5 }(from = aux)`. `None` after a mistake.
 fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let place = Place::of(value);
     let (named, arguments) = match plain(value) {
