@@ -135,7 +135,7 @@ network! {
     }
 }
 
-/// What each token chooses does not depend on how many are computed at a time.
+/// A token's choice does not depend on the number of tokens that are computed at a time.
 #[test]
 fn a_router_goes_on_with_a_cache() {
     let mut net = Routed::on(&Cpu::with_threads(1).unwrap()).unwrap();

@@ -18,7 +18,7 @@ fn its_programs_are_examples() {
     let network = &vgg16[vgg16.find("network! {").unwrap()..vgg16.find("\nfn main").unwrap()];
     assert_shows(README, "rust", network);
     assert_shows(README, "rust", program(include_str!("../examples/first.rs")));
-    // What needs a folder of images is not run with the page.
+    // Programs that need a folder of images are not run with the page.
     let guide = include_str!("../docs/guide/first-network.md");
     assert_shows(guide, "rust,ignore", program(include_str!("../examples/pets.rs")));
 }

@@ -100,7 +100,7 @@ fn blocks_of_another_crate_are_called_and_named_in_mistakes() {
     assert_eq!(text.matches("\nerror: layer").count(), 1, "{text}");
 }
 
-/// What docs/guide/ci.md says: a card that one member asks for is checked for every network that is built with it.
+/// A card that one member asks for is checked for every network that is built with it, as docs/guide/ci.md says.
 #[test]
 fn a_workspace_unites_the_cards_of_its_members() {
     let _guard = BUILDING.lock();

@@ -389,7 +389,7 @@ proptest! {
     }
 }
 
-/// What operations make of an axis is known to be below its length; the user's own is checked when it arrives.
+/// Indices that operations compute are below the length of their axis. The user's own are checked when a step begins.
 #[test]
 fn places_along_a_longer_axis_are_mistakes() {
     for (places, layer, expected) in [
@@ -440,7 +440,7 @@ fn shared_indices_look_up_shared_values_alone() {
     assert!(graph.value(taken).batched);
 }
 
-/// What is found at each step does not look at others; along the steps it would find those that do not count.
+/// Inside `lengths`, places are found within a time step. Along the time steps, padding could be found.
 #[test]
 fn places_inside_of_lengths() {
     let mut graph = Graph::default();

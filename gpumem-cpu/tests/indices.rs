@@ -1,5 +1,5 @@
-//! What is looked up by indices, of the user's or made of numbers, against PyTorch: output and all gradients, to 1e-6. In one batch and in two
-//! parts, as it is and with all that can be run again for the backward pass. `truth/ops/indices.py` made what is expected.
+//! Layers with indices, from the user or computed, against PyTorch: output and all gradients, to 1e-6. In one batch and in two
+//! parts, plain and with full recomputation. `truth/ops/indices.py` wrote the expected values.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! What each way to save memory leaves of the arena, and what it does to the time of a step, measured on the CPU.
+//! Measures the arena and the time of a step on the CPU, for each way to save memory.
 //!
 //! ```text
 //! cargo run --release -p gpumem-zoo --example step_times             # all four networks, on one core

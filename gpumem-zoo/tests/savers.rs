@@ -1,4 +1,4 @@
-//! What each way to save memory leaves of the arena of well-known networks: the table of `docs/guide/making-it-fit.md` is made here.
+//! Writes the table of `docs/guide/making-it-fit.md`: arenas of well-known networks with each way to save memory.
 #![allow(missing_docs)]
 
 mod pages;

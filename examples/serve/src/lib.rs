@@ -53,7 +53,7 @@ fn quadrant(point: &[f32]) -> u32 {
     }
 }
 
-// What docs/guide/save-resume-serve.md shows.
+// docs/guide/save-resume-serve.md shows these lines.
 // --- core ---
 /// The forward pass alone, at the batch of `INFER`.
 pub type Model = Net<Serving<Quadrant>, AnyDevice>;

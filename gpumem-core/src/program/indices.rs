@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(Indices::below(5, "token", Slot::Input(0), 6).before(&all, Slot::Input(0)).unwrap().places, None);
     }
 
-    /// What a damaged program says of them takes no memory: a rule of more indices than a view has, and a view of more than there can be.
+    /// Rules and views of a damaged program take no memory, whatever number of indices they claim.
     #[test]
     fn damaged_views_are_not_listed() {
         let many = 1 << 40;

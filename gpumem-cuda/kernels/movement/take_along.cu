@@ -42,7 +42,7 @@ KERNEL(add_along)(const real *x, const u32 *index, const real *src, real *y) {
     }
 #pragma unroll 8
     for (u64 c = 0; c < EACH; c++) {
-        // What lies before the first row becomes a large number.
+        // A place before the first row becomes a large unsigned number.
         const u64 row = (u64)index[start + c * INNER] - first;
         if (row < ROWS) own[row * THREADS] += widen(src[start + c * INNER]);
     }
