@@ -135,17 +135,17 @@ impl Editor {
         }
     }
 
-    #[track_caller]
-    fn assert_hover(&mut self, before: &str, expected: &str) {
+    /// Returns the hover of the name after `before` if it lacks `expected`.
+    fn wrong_hover(&mut self, before: &str, expected: &str) -> Option<String> {
         let hover = self.about("textDocument/hover", before);
         let text = hover["contents"]["value"].as_str().unwrap_or_default();
-        assert!(text.contains(expected), "behind `{before}`: {hover}");
+        (!text.contains(expected)).then(|| format!("after `{before}`, without `{expected}`: {hover}"))
     }
 
     /// The file and the line, from 1, where a name is defined.
     fn definition(&mut self, before: &str) -> (String, u64) {
         let found = self.about("textDocument/definition", before);
-        let first = found.get(0).unwrap_or_else(|| panic!("behind `{before}`: {found}"));
+        let first = found.get(0).unwrap_or_else(|| panic!("after `{before}`: {found}"));
         let (file, range) = match first.get("targetUri") {
             Some(file) => (file, &first["targetSelectionRange"]),
             None => (&first["uri"], &first["range"]),
@@ -196,10 +196,10 @@ fn names_lead_to_their_pages() {
         ("Conv2d(8, 3, padding = 1), ", "torch.nn.ReLU"),
         ("Relu, ", "marks the value"),
         ("Relu, tap(", "The value that `tap(early)` marks"),
-        ("tap(early), ", "parameters of its own each time"),
+        ("tap(early), ", "parameters of its own"),
         ("repeat(2, ", "Half as high, half as wide."),
         ("repeat(2, halve(8)), ", "torch.nn.MaxPool2d"),
-        ("Add([], [", "in place of what arrives"),
+        ("Add([], [", "in place of the value that arrives"),
         ("Add([], [from(", "The value that `tap(early)` marks"),
         ("fn forward(image: ", "C channels"),
         ("-> ", "class scores"),
@@ -214,9 +214,9 @@ fn names_lead_to_their_pages() {
         ("twice([LayerNorm, Linear(32), ", "torch.nn.GELU"),
         ("words: ", "indices"),
     ];
-    for (before, expected) in pages {
-        editor.assert_hover(before, expected);
-    }
+    let wrong: Vec<String> =
+        pages.into_iter().filter_map(|(before, expected)| editor.wrong_hover(before, expected)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let (file, _) = editor.definition("            ");
     assert!(file.ends_with("gpumem-core/src/layers/convolution/conv2d.rs"), "{file}");
     let line = |text: &str| 1 + editor.text[..editor.text.find(text).unwrap()].matches('\n').count() as u64;
