@@ -3,7 +3,7 @@
 use crate::graph::{NodeId, Source};
 use crate::lower::differentiate::builder::{Builder, OpNode, numbered};
 use crate::lower::emit::micro_batches;
-use crate::lower::{LowerError, Term, Training};
+use crate::lower::options::{LowerError, Term, Training};
 use crate::number::Role;
 use crate::program::criterion::WEIGHTS;
 use crate::program::loss::{LossOptions, Over};

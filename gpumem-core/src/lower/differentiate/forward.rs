@@ -1,8 +1,8 @@
 //! The forward pass: an operation for each value that the output depends on, in place if possible.
 
 use crate::graph::{NodeId, Source};
-use crate::lower::LowerError;
 use crate::lower::differentiate::builder::{Blocker, Builder, OpNode, numbered};
+use crate::lower::options::LowerError;
 use crate::program::Part;
 use crate::program::op::{Inference, Saved, Work};
 use crate::program::{Action, Class, Operand, Pass, Slot, TensorId};

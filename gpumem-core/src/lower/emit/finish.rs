@@ -1,9 +1,9 @@
 //! The last stage of lowering: tensors are sorted by class, and live ranges read off the operations.
 
 use crate::graph::{Graph, Source};
-use crate::lower::Training;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::emit::{averages, batch_updates, extend_lifetimes, guard, micro_batches, pad_logits};
+use crate::lower::options::Training;
 use crate::lower::schedule::offload;
 use crate::lower::schedule::recompute::Draft;
 use crate::program::{Class, Program, TensorId};

@@ -3,7 +3,7 @@
 //! The operations before the first update run once for each micro-batch. Gradients of parameters and the loss are added to the sums of earlier
 //! micro-batches, so that both begin at 0 and live through all of them. The loss of a micro-batch is its share of the loss of the whole batch.
 
-use crate::lower::Term;
+use crate::lower::options::Term;
 use crate::program::loss::Reduction;
 use crate::program::{Action, Criterion, Measure, Operand, Operation, Slot, Tensor, TensorId};
 use crate::shape::Shape;

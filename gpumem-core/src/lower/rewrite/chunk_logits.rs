@@ -7,7 +7,7 @@
 
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
 use crate::lower::differentiate::builder::reachable;
-use crate::lower::{LowerError, Term, Training};
+use crate::lower::options::{LowerError, Term, Training};
 use crate::program::loss::LossOptions;
 use crate::program::ops::{CodedProduct, Pointwise, Product, Slice, Sum};
 use crate::program::{Criterion, Measure, Op};

@@ -4,7 +4,7 @@
 //! operation says what it is for some time steps at a time ([`Rule::stepped`](crate::program::op::Rule::stepped)).
 
 use crate::graph::{Graph, Node, NodeId, RowId, Source};
-use crate::lower::LowerError;
+use crate::lower::options::LowerError;
 use crate::program::Op;
 use crate::program::op::Sequence;
 use crate::program::ops::{Positions, Slice};

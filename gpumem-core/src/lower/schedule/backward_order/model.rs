@@ -1,10 +1,10 @@
 //! A model of what the pieces of a backward pass do to memory, in any order.
 
 use crate::graph::{NodeId, Type};
-use crate::lower::Training;
 use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::emit::batch_updates::lives;
+use crate::lower::options::Training;
 use crate::lower::schedule::recompute::{Draft, Sizes};
 use crate::memory::plan::ALIGNMENT;
 use crate::number::Role;

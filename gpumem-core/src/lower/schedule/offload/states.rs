@@ -8,7 +8,7 @@
 //! The updates are not gathered: each comes directly after the last piece of its gradient, so that copies run during the backward pass and the
 //! gradient's memory is free at once.
 
-use crate::lower::{LowerError, Training};
+use crate::lower::options::{LowerError, Training};
 use crate::number::Role;
 use crate::program::{Action, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
 use crate::shape::Shape;
