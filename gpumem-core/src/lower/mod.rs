@@ -6,10 +6,13 @@
 
 pub(crate) mod choose;
 pub(crate) mod differentiate;
+mod draft;
 pub(crate) mod emit;
+mod liveness;
 mod options;
 pub(crate) mod rewrite;
 pub(crate) mod schedule;
+mod sizes;
 
 pub use choose::blueprint::{Blueprint, Steps};
 pub use choose::largest_batch::LargestFitted;
@@ -23,14 +26,15 @@ pub use rewrite::decode_step::Cached;
 pub use schedule::offload;
 
 use crate::graph::{Graph, NodeId};
-use crate::memory::tables::samples;
 use crate::program::Program;
 use alloc::vec::Vec;
 use differentiate::activation_slopes::Activations;
 use differentiate::builder::Builder;
+use draft::Draft;
 use rewrite::chunk_logits::Chunked;
-use schedule::recompute::{Draft, recomputed, searched};
-pub use schedule::recompute::{RecomputeLevel, Search, Sizes};
+pub use schedule::recompute::{RecomputeLevel, Search};
+use schedule::recompute::{recomputed, searched};
+pub use sizes::Sizes;
 
 /// Lowers a graph with these output values to a program.
 ///
@@ -92,8 +96,7 @@ pub fn search(graph: &Graph, outputs: &[NodeId], options: &Options<'_>, setting:
         ));
     };
     let (draft, graph) = draft(graph, outputs, options, None)?;
-    // Only one micro-batch is in memory at a time.
-    let setting = Sizes { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+    let setting = setting.of_micro_batch(training.descent.micro_batches);
     searched(&draft, &graph, &setting).ok_or_else(|| LowerError::of_all("the forward pass is not over before the loss"))
 }
 
@@ -172,7 +175,7 @@ fn draft(
     let draft = match (options.training, setting) {
         // Recomputed values of groups are alive for a short time only, which the search for an order does not know.
         (Some(training), Some(setting)) if graph.groups.is_empty() => {
-            let setting = Sizes { batch: samples(setting.batch, training.descent.micro_batches), ..*setting };
+            let setting = setting.of_micro_batch(training.descent.micro_batches);
             schedule::backward_order::ordered(built, &graph, training, &setting)?
         }
         (Some(training), _) => {

@@ -1,7 +1,7 @@
 //! Training steps that fit, if batch and cards are known while the network is lowered.
 
-use crate::lower::schedule::recompute::{RecomputeLevel, Search, Sizes};
-use crate::lower::{Blueprint, LowerError, tables};
+use crate::lower::schedule::recompute::{RecomputeLevel, Search, time_again};
+use crate::lower::{Blueprint, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
 use crate::memory::levels::room_within;
 use crate::memory::plan::PackedRanges;
@@ -143,14 +143,14 @@ impl Blueprint {
             Some((Leaner { program, budget, fits, number: [number as u64, count as u64], more }, packed))
         };
         if let Some(program) = again.filter(|again| is_worth_it(1, setting.peak(again))) {
-            let more = [0, share(setting.again(&program), found.step_cost)];
+            let more = [0, share(time_again(&program, setting), found.step_cost)];
             let Some(planned) = planned(program, 1, more) else { return Ok(None) };
             if planned.0.fits || is_asked_for(1) {
                 return Ok(Some(planned));
             }
         }
         // Levels begin with a step that keeps what the plain step may recompute.
-        let own = if self.graph.groups.is_empty() { setting.again(plain) } else { 0 };
+        let own = if self.graph.groups.is_empty() { time_again(plain, setting) } else { 0 };
         for (number, level) in found.levels.iter().enumerate().skip(1) {
             let number = number + before;
             if !is_worth_it(number, level.peak) {

@@ -31,7 +31,7 @@ pub(in crate::lower) struct OpNode<'g> {
     pub(in crate::lower) row: RowId,
 }
 
-/// A program under construction. Tensors are numbered as they are created; [`Draft::finish`](crate::lower::schedule::recompute::Draft::finish) sorts them by
+/// A program under construction. Tensors are numbered as they are created; [`Draft::finish`](crate::lower::draft::Draft::finish) sorts them by
 /// class.
 #[derive(Clone)]
 pub(in crate::lower) struct Builder<'g> {

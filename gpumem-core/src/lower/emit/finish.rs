@@ -2,10 +2,10 @@
 
 use crate::graph::{Graph, Source};
 use crate::lower::differentiate::builder::Builder;
+use crate::lower::draft::Draft;
 use crate::lower::emit::{averages, batch_updates, extend_lifetimes, guard, micro_batches, pad_logits};
 use crate::lower::options::Training;
 use crate::lower::schedule::offload;
-use crate::lower::schedule::recompute::Draft;
 use crate::program::{Class, Program, TensorId};
 use crate::train::Descent;
 use alloc::format;
@@ -32,7 +32,7 @@ impl Builder<'_> {
     pub(in crate::lower) fn into_draft(mut self) -> Draft {
         let input_gradients = self.name_input_gradients();
         let Builder { tensors, operations, results, nodes, .. } = self;
-        Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() }
+        Draft { tensors, operations, results, input_gradients, nodes, prefixes: Vec::new() }
     }
 
     /// Names the gradients of inputs after the inputs, and returns them. Inputs whose gradients are one tensor share the first one's name.

@@ -6,7 +6,7 @@
 //! normalisation it is rare.
 
 use crate::graph::{Graph, NodeId, Source};
-use crate::lower::schedule::recompute::Draft;
+use crate::lower::draft::Draft;
 use crate::program::function::Function;
 use crate::program::ops::{NormalizedConvolution, Pointwise, Sum};
 use crate::program::{Op, Operand, Operation, Slot};

@@ -5,7 +5,7 @@
 //! channel by channel. It is kept in any case for what comes after the block, so that the others need not be.
 
 use crate::graph::{Graph, NodeId};
-use crate::lower::schedule::recompute::{Draft, Front};
+use crate::lower::draft::{ConcatPrefix, Draft};
 use crate::program::ops::{BatchNorm, Concat};
 use crate::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
 use crate::shape::Shape;
@@ -23,7 +23,7 @@ struct Found {
 }
 
 /// Lets the gradients of normalisations read their inputs from concatenations that are kept anyway, if that saves memory.
-pub(in crate::lower) fn read_in_front(draft: &mut Draft, graph: &Graph) {
+pub(in crate::lower) fn read_prefixes(draft: &mut Draft, graph: &Graph) {
     let found = found(draft, graph);
     let mut saved: BTreeMap<TensorId, Vec<TensorId>> = BTreeMap::new();
     for Found { whole, input, .. } in &found {
@@ -39,16 +39,16 @@ pub(in crate::lower) fn read_in_front(draft: &mut Draft, graph: &Graph) {
         let shape = draft.tensors[whole as usize].shape;
         let operation = &mut draft.operations[backward];
         let Action::Run { op, .. } = &mut operation.action else { continue };
-        let Some(wider) = in_front(op, shape) else { continue };
+        let Some(wider) = on_prefix(op, shape) else { continue };
         *op = wider;
         let inputs = operation.reads.iter_mut().filter(|operand| operand.slot == Slot::Input(0));
         inputs.for_each(|operand| operand.tensor = whole);
-        draft.fronts.push(Front { operation: forward as u32, tensor: whole });
+        draft.prefixes.push(ConcatPrefix { operation: forward as u32, tensor: whole });
     }
 }
 
 /// Returns the normalisation whose input is the first channels of a map of this shape; `None` if it cannot be.
-pub(in crate::lower) fn in_front(op: &Op, whole: Shape) -> Option<Op> {
+pub(in crate::lower) fn on_prefix(op: &Op, whole: Shape) -> Option<Op> {
     let (Op::BatchNorm(norm), Some([channels, height, width])) = (op, whole.as_map()) else { return None };
     let is_it = channels > norm.channels && [height, width] == norm.size;
     is_it.then(|| Op::BatchNorm(BatchNorm { within: channels, ..norm.clone() }))
@@ -92,7 +92,7 @@ fn found(draft: &Draft, graph: &Graph) -> Vec<Found> {
         let is_read = draft.operations[backward].read(Slot::Input(0)) == Some(input);
         let is_first = steps.written[input as usize].is_some_and(|written| written < at);
         let is_droppable = steps.readers[input as usize].iter().all(|&reader| steps.normalises(reader, input));
-        let is_map = in_front(op, draft.tensors[whole as usize].shape).is_some();
+        let is_map = on_prefix(op, draft.tensors[whole as usize].shape).is_some();
         (is_read && is_first && is_droppable && is_map).then_some(Found { forward: at, backward, input, whole })
     });
     norms.collect()

@@ -11,8 +11,9 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::{Builder, OpNode};
+use crate::lower::draft::Draft;
 use crate::lower::rewrite::conv_norm::hands_on;
-use crate::lower::schedule::recompute::{Draft, reorder};
+
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, TensorId};
@@ -316,7 +317,7 @@ fn sort(draft: &mut Draft) -> Vec<TensorId> {
             *first = 0;
         }
     }
-    reorder(draft, |id| first[id as usize])
+    draft.sort_tensors(|id| first[id as usize])
 }
 
 /// Inserts operations before others.

@@ -16,11 +16,12 @@ use crate::graph::Graph;
 use crate::lower::differentiate::activation_slopes::Activations;
 use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::Builder;
+use crate::lower::draft::Draft;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::conv_norm::share_scratch;
 use crate::lower::schedule::concat_prefix;
-use crate::lower::schedule::recompute::{Draft, Sizes};
 use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
+use crate::lower::sizes::Sizes;
 use crate::program::Phase;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -45,7 +46,7 @@ pub(in crate::lower) fn drafted(
     builder.backward(training, pieces);
     let begins = core::mem::take(&mut builder.begins);
     let mut draft = builder.into_draft();
-    concat_prefix::read_in_front(&mut draft, graph);
+    concat_prefix::read_prefixes(&mut draft, graph);
     share_scratch(&mut draft);
     (draft, begins)
 }

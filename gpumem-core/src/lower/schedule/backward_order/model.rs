@@ -3,10 +3,10 @@
 use crate::graph::{NodeId, Type};
 use crate::lower::differentiate::backward::GradientPiece;
 use crate::lower::differentiate::builder::Builder;
+use crate::lower::draft::Draft;
 use crate::lower::emit::batch_updates::lives;
 use crate::lower::options::Training;
-use crate::lower::schedule::recompute::{Draft, Sizes};
-use crate::memory::plan::ALIGNMENT;
+use crate::lower::sizes::Sizes;
 use crate::number::Role;
 use crate::program::op::{Gradient, Layouts};
 use crate::program::{Action, Class, Operation, Pass, Slot, Tensor};
@@ -332,9 +332,9 @@ fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
     }
 }
 
-/// Returns the bytes of a tensor in an arena, with padding.
+/// Returns the bytes of a tensor in an arena, with padding. 0 if it is too large for any plan, which other functions report.
 fn padded(tensor: &Tensor, setting: &Sizes) -> u64 {
-    setting.bytes(tensor).unwrap_or(0).next_multiple_of(ALIGNMENT)
+    setting.padded(tensor).unwrap_or(0)
 }
 
 /// Returns the peak of the first `end` operations of a step, in bytes. `None` if the step is too large for any plan.
@@ -347,7 +347,7 @@ pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Sizes) -> Option<u
 pub(super) fn alive(draft: &Draft, setting: &Sizes) -> Option<Vec<u64>> {
     let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
     for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
-        let bytes = i128::from(setting.bytes(tensor)?.next_multiple_of(ALIGNMENT));
+        let bytes = i128::from(setting.padded(tensor)?);
         all += bytes;
         let Some([first, last]) = life else { continue };
         changes[first] += bytes;

@@ -8,7 +8,7 @@ use crate::layers::{Built, Entry, Written};
 use crate::lower::differentiate::activation_slopes::Activations;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::options::{Term, Training};
-use crate::lower::schedule::recompute::Sizes;
+use crate::lower::sizes::Sizes;
 use crate::memory::tables::Workspaces;
 use crate::number::Precision;
 use crate::shape::Shape;

@@ -9,7 +9,8 @@
 
 use crate::lower::emit::batch_updates::most_of_sample;
 use crate::lower::rewrite::conv_norm::hands_on;
-use crate::lower::schedule::recompute::{Sizes, costs};
+use crate::lower::schedule::recompute::costs;
+use crate::lower::sizes::Sizes;
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Precision, Role};
 use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};

@@ -3,9 +3,9 @@
 //! The order decides everything. Each run writes new tensors, and operations read the value that was written last. Live ranges, and what may be
 //! overwritten, follow from that.
 
-use super::Draft;
 use super::values::{NONE, Place, Values, reads_saved};
-use crate::lower::schedule::concat_prefix::in_front;
+use crate::lower::draft::Draft;
+use crate::lower::schedule::concat_prefix::on_prefix;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::string::String;
 use alloc::vec;
@@ -47,10 +47,10 @@ pub(in crate::lower) fn apply(draft: &Draft, values: &Values, order: &[u32]) -> 
     let results = draft.results.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
     let input_gradients = draft.input_gradients.iter().map(last_of).collect::<Option<Vec<TensorId>>>()?;
     let Replay { tensors, like, .. } = run;
-    let mut applied = Draft { tensors, operations, results, input_gradients, nodes, fronts: Vec::new() };
+    let mut applied = Draft { tensors, operations, results, input_gradients, nodes, prefixes: Vec::new() };
     overwrite(&mut applied);
     // Sorted like the tensors of which they are copies: if nothing runs again, that is the order of the step.
-    reorder(&mut applied, |id| like[id as usize]);
+    applied.sort_tensors(|id| like[id as usize]);
     for (&id, name) in applied.input_gradients.iter().zip(named) {
         applied.tensors[id as usize].name = name;
     }
@@ -74,10 +74,10 @@ impl Replay<'_> {
         let operation = self.draft.operations.get(at)?;
         let takes_saved = is_again && reads_saved(operation);
         let is_left = |slot: Slot| takes_saved && matches!(slot, Slot::Buffer(_) | Slot::Workspace);
-        let front = self.values.front(at).filter(|_| is_again);
+        let prefix = self.values.prefix(at).filter(|_| is_again);
         let (mut reads, mut writes) = (Vec::new(), Vec::new());
         for (&operand, &place) in operation.reads.iter().zip(&self.values.reads[at]) {
-            let place = match (front, place) {
+            let place = match (prefix, place) {
                 (Some([own, whole]), Place::Value(value)) if value == own => Place::Value(whole),
                 _ => place,
             };
@@ -97,9 +97,9 @@ impl Replay<'_> {
         }
         let action = match &operation.action {
             Action::Run { op, .. } if is_again => {
-                let whole = front.map(|[_, whole]| self.values.values[whole as usize].tensor);
+                let whole = prefix.map(|[_, whole]| self.values.values[whole as usize].tensor);
                 let op = match whole {
-                    Some(whole) => in_front(op, self.draft.tensors[whole as usize].shape)?,
+                    Some(whole) => on_prefix(op, self.draft.tensors[whole as usize].shape)?,
                     None => op.clone(),
                 };
                 Action::Run { op, pass: Pass::Again }
@@ -181,29 +181,7 @@ fn overwrite(draft: &mut Draft) {
             }
         }
     }
-    renumber(draft, &root);
-}
-
-/// Sorts tensors by `key`, and returns the number that each has then.
-pub(in crate::lower) fn reorder<K: Ord>(draft: &mut Draft, key: impl Fn(TensorId) -> K) -> Vec<TensorId> {
-    let mut order: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
-    order.sort_by_key(|&id| key(id));
-    let mut numbers = vec![0; order.len()];
-    (0..).zip(&order).for_each(|(number, &id)| numbers[id as usize] = number);
-    draft.tensors = order.iter().map(|&id| draft.tensors[id as usize].clone()).collect();
-    renumber(draft, &numbers);
-    numbers
-}
-
-/// Gives tensors the numbers that `numbers` has for them.
-fn renumber(draft: &mut Draft, numbers: &[TensorId]) {
-    for operand in draft.operations.iter_mut().flat_map(|it| it.reads.iter_mut().chain(&mut it.writes)) {
-        operand.tensor = numbers[operand.tensor as usize];
-    }
-    let fronts = draft.fronts.iter_mut().map(|front| &mut front.tensor);
-    for id in draft.results.iter_mut().chain(&mut draft.input_gradients).chain(fronts) {
-        *id = numbers[*id as usize];
-    }
+    draft.renumber(&root);
 }
 
 /// Returns the outputs of a forward operation that may overwrite an input. Each comes after these inputs, in the order in which they are tried.

@@ -1,9 +1,9 @@
 //! Recomputation of groups that the user marked.
 
-use super::Draft;
 use super::emit::Treatment;
 use super::values::Values;
 use crate::graph::{Graph, NodeId};
+use crate::lower::draft::Draft;
 use alloc::vec::Vec;
 
 /// Returns a choice for each value. A value is kept if it leaves all groups around it, which means that a node outside of them reads it in the

@@ -3,10 +3,10 @@
 //! An order is a list of operation numbers, its entries. Each time that an operation writes a value, that is a new instance of the value, which
 //! is alive from one entry to another.
 
-use super::Draft;
 use super::operation_effects::{OperationEffects, runs};
 use super::values::{NONE, Place, Values};
-use alloc::vec;
+use crate::lower::draft::Draft;
+use crate::lower::liveness::live_bytes;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -327,13 +327,11 @@ pub(in crate::lower) fn roots(instances: &[Instance]) -> impl Iterator<Item = &I
     (0..).zip(instances).filter(|(at, instance)| instance.root == *at).map(|(_, instance)| instance)
 }
 
-/// Returns the changes of live bytes at each entry, for these sizes.
-pub(in crate::lower) fn changes(emission: &Emission<'_>, bytes: impl Fn(Held) -> u64) -> Vec<i64> {
-    let mut changes = vec![0; emission.order.len() + 1];
-    for instance in roots(&emission.instances) {
-        let bytes = bytes(instance.held) as i64;
-        changes[instance.first as usize] += bytes;
-        changes[instance.last as usize + 1] -= bytes;
-    }
-    changes
+/// Returns the live bytes at each entry, for these sizes.
+pub(in crate::lower) fn live(emission: &Emission<'_>, bytes: impl Fn(Held) -> u64) -> Vec<i64> {
+    let all = roots(&emission.instances).map(|instance| {
+        let range = [instance.first as usize, instance.last as usize];
+        (range, bytes(instance.held) as i64)
+    });
+    live_bytes(emission.order.len(), all)
 }

@@ -1,12 +1,13 @@
 //! Recompute levels: labels become orders, which are counted exactly.
 
-use super::Draft;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::local_search::Polish;
-use super::measure::{NEVER, Sizes, StepBytes, again, macs, moved_again};
+use super::measure::{NEVER, StepBytes, again, macs, moved_again};
 use super::pareto::Effort;
 use super::segment_dp::Table;
 use super::segments::{Far, Frame, Segment};
+use crate::lower::draft::Draft;
+use crate::lower::sizes::Sizes;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;

@@ -1,99 +1,14 @@
-//! Sizes and costs of a step at a setting.
+//! Bytes and costs of a step.
 
-use super::Draft;
-use super::emit::{Emission, Held, StepEffects, changes};
+use super::emit::{Emission, Held, StepEffects, live};
 use super::values::{Place, reads_saved};
+use crate::lower::draft::Draft;
+use crate::lower::sizes::{MOST, Sizes};
 use crate::memory::plan::ALIGNMENT;
-use crate::memory::tables::{Workspaces, samples};
-use crate::number::{Format, Precision, Role};
 use crate::program::made_beside;
 use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Program, Slot, Tensor};
 use crate::report::roofline::flops;
-use alloc::vec;
 use alloc::vec::Vec;
-
-/// The sizes at which bytes and time are counted: batch, precision and scratch limits. Results hold at other sizes, too, and are about as good
-/// there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Samples of a step.
-    pub batch: u64,
-    /// The number formats.
-    pub precision: Precision,
-    /// The most bytes of one workspace.
-    pub workspaces: Workspaces,
-    /// True if only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
-    pub only_cheap: bool,
-    /// The number of levels that are asked for, besides the step without any.
-    pub levels: usize,
-    /// True if outputs of normalisations are recomputed when that needs less memory: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
-    /// begin with a step that keeps them.
-    pub renormalises: bool,
-}
-
-impl Sizes {
-    /// The number of levels that is of use: with more of them, hardly any is nearer to the available bytes.
-    pub const LEVELS: usize = 12;
-
-    /// Returns the setting of a batch and a precision in which any operation may run again.
-    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Sizes {
-        Sizes { batch, precision, workspaces, only_cheap: false, levels: Sizes::LEVELS, renormalises: true }
-    }
-
-    /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in
-    /// others.
-    pub(in crate::lower) fn flops_per_byte(&self) -> u64 {
-        match self.precision.narrow() {
-            Format::Bf16 | Format::F16 => 150,
-            Format::F32 | Format::U32 | Format::U8 => 25,
-        }
-    }
-
-    /// Returns the bytes of a tensor; `None` if it is too large for any plan.
-    pub(in crate::lower) fn bytes(&self, tensor: &Tensor) -> Option<u64> {
-        let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
-        let capped = self.workspaces.cap(tensor.role, bytes);
-        Some(capped).filter(|&bytes| bytes < MOST)
-    }
-
-    /// Returns the peak of the tensors inside a step, in bytes.
-    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
-        let setting = Sizes { batch: samples(self.batch, program.descent.micro_batches), ..*self };
-        let mut changes = vec![0i128; program.operations.len() + 1];
-        for tensor in program.transients().map(|id| program.tensor(id)) {
-            let bytes = i128::from(setting.bytes(tensor).unwrap_or(MOST).next_multiple_of(ALIGNMENT));
-            changes[tensor.first as usize] += bytes;
-            changes[tensor.last as usize + 1] -= bytes;
-        }
-        let mut live = 0;
-        let alive = changes.into_iter().map(|change| {
-            live += change;
-            live
-        });
-        alive.max().and_then(|most| u64::try_from(most).ok()).unwrap_or(u64::MAX)
-    }
-
-    /// Returns the time of recomputations in a step, in floating-point operations that take as long.
-    pub(in crate::lower) fn again(&self, program: &Program) -> u64 {
-        let setting = Sizes { batch: samples(self.batch, program.descent.micro_batches), ..*self };
-        let Some((costs, moves)) = costs(&program.operations, &program.tensors, &setting) else { return 0 };
-        let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
-            _ if operation.phase() != Phase::Again => 0,
-            Some(true) => operation.written(Slot::Output).map_or(0, |output| moves[output as usize]),
-            Some(false) => 0,
-            None => costs[at],
-        };
-        program.operations.iter().enumerate().map(of).fold(0, u64::saturating_add)
-    }
-
-    /// Returns the padded bytes of `times` times `elements` elements in an arena. [`MOST`] if they are too many for any plan.
-    pub(in crate::lower) fn padded_of(&self, role: Role, times: u64, elements: u64) -> u64 {
-        elements.saturating_mul(times).saturating_mul(role.bytes(self.precision)).min(MOST).next_multiple_of(ALIGNMENT)
-    }
-}
-
-/// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
-const MOST: u64 = 1 << 58;
 
 /// The cost of a recomputation that is ruled out.
 pub(in crate::lower) const NEVER: u64 = u64::MAX;
@@ -153,12 +68,7 @@ impl StepBytes {
 
     /// Returns the peak of an order, in bytes.
     pub(in crate::lower) fn peak(&self, emission: &Emission<'_>) -> u64 {
-        let mut live = 0;
-        let alive = changes(emission, |held| self.bytes(held)).into_iter().map(|change| {
-            live += change;
-            live
-        });
-        alive.max().unwrap_or(0) as u64
+        live(emission, |held| self.bytes(held)).into_iter().max().unwrap_or(0) as u64
     }
 
     /// Returns the cost of an order beyond one run of each operation.
@@ -237,6 +147,19 @@ pub(in crate::lower) fn costs(
     let meter = Meter { tensors, exact: &exact, setting };
     let all = operations.iter().map(|operation| meter.cost(operation)).collect();
     Some((all, exact.iter().map(|bytes| bytes.saturating_mul(setting.flops_per_byte())).collect()))
+}
+
+/// Returns the time of recomputations in a step, in floating-point operations that take as long.
+pub(in crate::lower) fn time_again(program: &Program, sizes: &Sizes) -> u64 {
+    let sizes = sizes.of_micro_batch(program.descent.micro_batches);
+    let Some((costs, moves)) = costs(&program.operations, &program.tensors, &sizes) else { return 0 };
+    let of = |(at, operation): (usize, &Operation)| match made_beside(&program.operations, at) {
+        _ if operation.phase() != Phase::Again => 0,
+        Some(true) => operation.written(Slot::Output).map_or(0, |output| moves[output as usize]),
+        Some(false) => 0,
+        None => costs[at],
+    };
+    program.operations.iter().enumerate().map(of).fold(0, u64::saturating_add)
 }
 
 /// Returns the multiply-accumulates of an operation's forward pass, for one sample.

@@ -25,38 +25,13 @@ mod segments;
 mod tests;
 mod values;
 
-pub(in crate::lower) use apply::reorder;
 pub use levels::{RecomputeLevel, Search};
-pub use measure::Sizes;
-pub(in crate::lower) use measure::costs;
+pub(in crate::lower) use measure::{costs, time_again};
 
-use crate::graph::{Graph, NodeId};
-use crate::program::{Operation, Tensor, TensorId};
-use alloc::vec::Vec;
+use crate::graph::Graph;
+use crate::lower::draft::Draft;
+use crate::lower::sizes::Sizes;
 use emit::StepEffects;
-
-/// A training step before its updates are gathered and its tensors are sorted.
-#[derive(Clone, Debug, PartialEq)]
-pub(in crate::lower) struct Draft {
-    pub(in crate::lower) tensors: Vec<Tensor>,
-    pub(in crate::lower) operations: Vec<Operation>,
-    /// The tensors that are read after the last operation.
-    pub(in crate::lower) results: Vec<TensorId>,
-    pub(in crate::lower) input_gradients: Vec<TensorId>,
-    /// For each operation, the node whose value it computes or whose gradient it propagates.
-    pub(in crate::lower) nodes: Vec<NodeId>,
-    /// Normalisations of the forward pass that read their input from a concatenation if they run again.
-    pub(in crate::lower) fronts: Vec<Front>,
-}
-
-/// An input that is stored as the first channels of a concatenation.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(in crate::lower) struct Front {
-    /// The forward operation that reads the input.
-    pub(in crate::lower) operation: u32,
-    /// The concatenation.
-    pub(in crate::lower) tensor: TensorId,
-}
 
 /// Returns the step in this order. Without an order, returns the step that recomputes the graph's groups. `None` if the order is not one of the
 /// step's operations.

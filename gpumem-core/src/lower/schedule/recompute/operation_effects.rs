@@ -1,8 +1,8 @@
 //! Runs of forward operations: the values that each reads and writes, for the first time or again.
 
-use super::Draft;
 use super::apply::{is_alike, overwriting};
 use super::values::{Place, Values, reads_saved};
+use crate::lower::draft::Draft;
 use crate::program::{Action, Slot};
 use alloc::vec::Vec;
 

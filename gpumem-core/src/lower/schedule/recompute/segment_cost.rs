@@ -1,6 +1,6 @@
 //! The measurement of single segments: values that are produced elsewhere count as present and take no bytes.
 
-use super::emit::{Emission, Held, MARK, Treatment, changes, roots};
+use super::emit::{Emission, Held, MARK, Treatment, live, roots};
 use super::measure::NEVER;
 use super::segment_options::SegmentOption;
 use super::segments::{Far, Frame, Segment, is_far};
@@ -224,9 +224,8 @@ impl<'f> Alone<'f> {
             }
         }
         let begun = self.begun();
-        let (mut live, mut first) = (0, None);
-        for (entry, (change, beside)) in (0..).zip(changes(&self.emission, bytes).iter().zip(&self.beside)) {
-            live += change;
+        let mut first = None;
+        for (entry, (live, beside)) in (0..).zip(live(&self.emission, bytes).into_iter().zip(&self.beside)) {
             let all = live as u64 + beside.base;
             let with = all + beside.arrived;
             if entry < turn {

@@ -179,7 +179,7 @@ fn signature(frame: &Frame<'_>, segment: &Segment, far: &[Far], is_large: bool) 
         key.extend([sizes.costs[at], sizes.scratch[at]]);
         let run = &step.runs[at];
         run.inputs.iter().for_each(|&value| near(value, &mut key));
-        values.front(at).into_iter().flatten().for_each(|value| near(value, &mut key));
+        values.prefix(at).into_iter().flatten().for_each(|value| near(value, &mut key));
         for &value in &run.outputs {
             let index = value as usize;
             key.extend([sizes.values[index], far[index] as u64, u64::from(frame.dropped[index])]);

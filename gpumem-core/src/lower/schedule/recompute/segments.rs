@@ -3,10 +3,10 @@
 //! At most one value crosses a cut, so that a segment depends on others only by its boundaries. There are two exceptions. Far values are read
 //! long after they are computed, as by a skip connection. Common values, such as masks, are read again and again.
 
-use super::Draft;
 use super::emit::StepEffects;
 use super::measure::StepBytes;
 use super::values::{NONE, Place, Value};
+use crate::lower::draft::Draft;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -3,11 +3,12 @@
 use super::apply::apply;
 use super::emit::{Emission, StepEffects, Treatment};
 use super::levels::{Candidate, spread};
-use super::measure::{Sizes, StepBytes, macs};
+use super::measure::{StepBytes, macs};
 use super::{Draft, RecomputeLevel, by_hand, searched};
 use crate::graph::{Graph, NodeId, Type};
 use crate::layers::arguments::Argument;
 use crate::layers::{Entry, Written};
+use crate::lower::sizes::Sizes;
 use crate::lower::{Options, Term, Training, draft, lower, lower_in_order, search};
 use crate::memory::tables::Workspaces;
 use crate::number::random::Stream;

@@ -3,7 +3,7 @@
 //! Each run of a forward operation writes a value of its own, even if it works in place: only then can one be recomputed while another is in the
 //! memory where it was. Operations after the forward pass never run twice, so that their tensors stay what they are.
 
-use super::{Draft, Front};
+use crate::lower::draft::{ConcatPrefix, Draft};
 use crate::program::{Action, Class, Operation, Pass, Phase, Slot, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ pub(in crate::lower) struct Values {
     /// The number of forward operations, which come first.
     pub(in crate::lower) forward: usize,
     /// Forward operations that read the second value instead of the first when they run again.
-    fronts: Vec<(usize, [u32; 2])>,
+    prefixes: Vec<(usize, [u32; 2])>,
 }
 
 /// True if an operation reads what it saved when it runs again.
@@ -107,28 +107,28 @@ impl Values {
             values.writes.push(writes);
             values.reads.push(reads?);
         }
-        for front in &draft.fronts {
-            values.put_in_front(draft, front, &now)?;
+        for prefix in &draft.prefixes {
+            values.read_prefix(draft, prefix, &now)?;
         }
         Some(values)
     }
 
     /// Lets an operation read its input from a concatenation when it runs again. Both values stay, whatever is decided. `now` are the values that
     /// tensors hold after the forward pass. `None` if the operation has no such input.
-    fn put_in_front(&mut self, draft: &Draft, front: &Front, now: &[u32]) -> Option<()> {
-        let (at, whole) = (front.operation as usize, *now.get(front.tensor as usize)?);
+    fn read_prefix(&mut self, draft: &Draft, prefix: &ConcatPrefix, now: &[u32]) -> Option<()> {
+        let (at, whole) = (prefix.operation as usize, *now.get(prefix.tensor as usize)?);
         let input = draft.operations.get(at)?.reads.iter().position(|operand| operand.slot == Slot::Input(0))?;
         let Some(Place::Value(own)) = self.reads.get(at)?.get(input).copied() else { return None };
         for value in [own, whole] {
             self.values.get_mut(value as usize)?.is_pinned = true;
         }
-        self.fronts.push((at, [own, whole]));
+        self.prefixes.push((at, [own, whole]));
         Some(())
     }
 
     /// Returns `[input, concatenation]` if an operation reads its input from a concatenation when it runs again; `None` otherwise.
-    pub(in crate::lower) fn front(&self, at: usize) -> Option<[u32; 2]> {
-        self.fronts.iter().find(|(operation, _)| *operation == at).map(|(_, values)| *values)
+    pub(in crate::lower) fn prefix(&self, at: usize) -> Option<[u32; 2]> {
+        self.prefixes.iter().find(|(operation, _)| *operation == at).map(|(_, values)| *values)
     }
 
     /// Returns the values that an operation reads, once for each operand.
@@ -142,8 +142,8 @@ impl Values {
     /// Returns the values that an operation reads. Unlike [`Values::read_by`], replaces an input by its concatenation if the operation runs
     /// again.
     pub(in crate::lower) fn read_in(&self, at: usize, is_again: bool) -> impl Iterator<Item = u32> + '_ {
-        let front = self.front(at).filter(|_| is_again);
-        self.read_by(at).map(move |value| match front {
+        let prefix = self.prefix(at).filter(|_| is_again);
+        self.read_by(at).map(move |value| match prefix {
             Some([own, whole]) if own == value => whole,
             _ => value,
         })

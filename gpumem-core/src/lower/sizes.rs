@@ -1,0 +1,81 @@
+//! The sizes at which lowering counts bytes and time.
+
+use crate::lower::liveness::live_bytes;
+use crate::memory::plan::ALIGNMENT;
+use crate::memory::tables::{Workspaces, samples};
+use crate::number::{Format, Precision, Role};
+use crate::program::{Program, Tensor};
+
+/// The most bytes of a tensor, and of all tensors: sums of some of them stay far below 2^63.
+pub(in crate::lower) const MOST: u64 = 1 << 58;
+
+/// The sizes at which bytes and time are counted: batch, precision and scratch limits. Results hold at other sizes, too, and are about as good
+/// there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Samples of a step.
+    pub batch: u64,
+    /// The number formats.
+    pub precision: Precision,
+    /// The most bytes of one workspace.
+    pub workspaces: Workspaces,
+    /// True if only operations without multiply-accumulates may run again: normalisations, activations, sums and the like.
+    pub only_cheap: bool,
+    /// The number of levels that are asked for, besides the step without any.
+    pub levels: usize,
+    /// True if outputs of normalisations are recomputed when that needs less memory: see [`Checkpoint::Norms`](crate::Checkpoint::Norms). Levels
+    /// begin with a step that keeps them.
+    pub renormalises: bool,
+}
+
+impl Sizes {
+    /// The number of levels that is of use: with more of them, hardly any is nearer to the available bytes.
+    pub const LEVELS: usize = 12;
+
+    /// Returns the setting of a batch and a precision in which any operation may run again.
+    pub fn new(batch: u64, precision: Precision, workspaces: Workspaces) -> Sizes {
+        Sizes { batch, precision, workspaces, only_cheap: false, levels: Sizes::LEVELS, renormalises: true }
+    }
+
+    /// Returns the sizes of one of `micro_batches` parts of the batch: only one of them is in memory at a time.
+    pub(in crate::lower) fn of_micro_batch(&self, micro_batches: u64) -> Sizes {
+        Sizes { batch: samples(self.batch, micro_batches), ..*self }
+    }
+
+    /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in
+    /// others.
+    pub(in crate::lower) fn flops_per_byte(&self) -> u64 {
+        match self.precision.narrow() {
+            Format::Bf16 | Format::F16 => 150,
+            Format::F32 | Format::U32 | Format::U8 => 25,
+        }
+    }
+
+    /// Returns the bytes of a tensor; `None` if it is too large for any plan.
+    pub(in crate::lower) fn bytes(&self, tensor: &Tensor) -> Option<u64> {
+        let bytes = tensor.stored(self.batch)?.checked_mul(tensor.role.bytes(self.precision))?;
+        let capped = self.workspaces.cap(tensor.role, bytes);
+        Some(capped).filter(|&bytes| bytes < MOST)
+    }
+
+    /// Returns the bytes that a tensor takes in an arena; `None` if it is too large for any plan.
+    pub(in crate::lower) fn padded(&self, tensor: &Tensor) -> Option<u64> {
+        Some(self.bytes(tensor)?.next_multiple_of(ALIGNMENT))
+    }
+
+    /// Returns the peak of the tensors inside a step, in bytes.
+    pub(in crate::lower) fn peak(&self, program: &Program) -> u64 {
+        let sizes = self.of_micro_batch(program.descent.micro_batches);
+        let transients = program.transients().map(|id| program.tensor(id)).map(|tensor| {
+            let range = [tensor.first as usize, tensor.last as usize];
+            (range, i128::from(sizes.padded(tensor).unwrap_or(MOST)))
+        });
+        let most = live_bytes(program.operations.len(), transients).into_iter().max().unwrap_or(0);
+        u64::try_from(most).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the padded bytes of `times` times `elements` elements in an arena. [`MOST`] if they are too many for any plan.
+    pub(in crate::lower) fn padded_of(&self, role: Role, times: u64, elements: u64) -> u64 {
+        elements.saturating_mul(times).saturating_mul(role.bytes(self.precision)).min(MOST).next_multiple_of(ALIGNMENT)
+    }
+}
