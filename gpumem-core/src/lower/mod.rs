@@ -4,6 +4,7 @@
 //! ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive for it. Live ranges are not decided here: they
 //! follow from the first and the last operation that touches a tensor.
 
+mod analysis;
 pub(crate) mod choose;
 pub(crate) mod differentiate;
 mod draft;
@@ -28,7 +29,8 @@ pub use schedule::offload;
 use crate::graph::{Graph, NodeId};
 use crate::program::Program;
 use alloc::vec::Vec;
-use differentiate::activation_slopes::Activations;
+use analysis::Analysis;
+use analysis::activation_slopes::Activations;
 use differentiate::builder::Builder;
 use draft::Draft;
 use rewrite::chunk_logits::Chunked;
@@ -159,7 +161,7 @@ fn draft(
         rewrite::pool_first::without_training(&mut graph);
     } else {
         graph = rewrite::pool_first::whole_recurrences(rewrite::pool_first::join_first(graph, &ends), &ends);
-        let sided = Builder::new(&graph, outputs, ends.clone(), options.training, Activations::Unread)?.sided();
+        let sided = Analysis::new(&graph, ends.clone(), options.training, Activations::Unread).sided();
         rewrite::activation_mask::keep_sides(&mut graph, &sided);
     }
     let built = |activations: Activations| {

@@ -1,7 +1,7 @@
 //! Several training steps for parts of one network: the parameters of each, and the tensors that all programs declare.
 
 use crate::graph::{Beside, Graph, NodeId, Source, StepStates};
-use crate::lower::differentiate::builder::{needs_gradient, reachable};
+use crate::lower::analysis::{needs_gradient, reachable};
 use crate::lower::{Blueprint, Steps};
 use crate::program::encoding::wire_struct;
 use crate::train::optim::matches;

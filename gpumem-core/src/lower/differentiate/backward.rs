@@ -1,7 +1,8 @@
 //! The backward pass: reverse-mode differentiation of the graph, and the updates.
 
 use crate::graph::{NodeId, Source};
-use crate::lower::differentiate::builder::{Builder, OpNode, numbered};
+use crate::lower::analysis::OpNode;
+use crate::lower::differentiate::builder::{Builder, GradientPiece, numbered};
 use crate::lower::emit::micro_batches;
 use crate::lower::options::{LowerError, Term, Training};
 use crate::number::Role;
@@ -19,32 +20,26 @@ use alloc::vec::Vec;
 /// The name of the tensors with divisors of terms, before their number.
 const DIVISOR: &str = "divisor";
 
-/// A piece of the backward pass: one gradient rule of a node's operation, by its number. A node that hands its gradient on unchanged has one
-/// piece, number 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::lower) struct GradientPiece {
-    pub(in crate::lower) node: NodeId,
-    pub(in crate::lower) rule: usize,
-}
-
 impl Builder<'_> {
     /// Returns the pieces of the backward pass in the default order. Nodes come from the last to the first, and the gradient rules of a node as
     /// they are numbered.
     pub(in crate::lower) fn pieces(&self) -> Vec<GradientPiece> {
-        self.pieces_of((0..self.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
+        self.pieces_of((0..self.analysis.graph.nodes.len()).rev().filter(|&node| !self.is_of_chunk(node)))
     }
 
     fn pieces_of(&self, nodes: impl Iterator<Item = NodeId>) -> Vec<GradientPiece> {
         let mut pieces = Vec::new();
         for node in nodes {
-            let is_computed = matches!(self.node(node).source, Source::View(_) | Source::Op { .. });
-            if !(is_computed && self.is_live(node) && self.needs_gradient(node)) {
+            let is_computed = matches!(self.analysis.node(node).source, Source::View(_) | Source::Op { .. });
+            if !(is_computed && self.analysis.is_live(node) && self.analysis.needs_gradient(node)) {
                 continue;
             }
-            let rules = self.op(node).filter(|_| !self.merged[node]).map(|op| (op, op.op.gradients()));
+            let rules =
+                self.analysis.op(node).filter(|_| !self.analysis.merged[node]).map(|op| (op, op.op.gradients()));
             let first = pieces.len();
             if let Some((op, rules)) = rules {
-                let is_needed = |rule: &Gradient| rule.inputs().any(|input| self.needs_gradient(op.inputs[input]));
+                let is_needed =
+                    |rule: &Gradient| rule.inputs().any(|input| self.analysis.needs_gradient(op.inputs[input]));
                 let needed = rules.iter().enumerate().filter(|(_, rule)| is_needed(rule));
                 pieces.extend(needed.map(|(rule, _)| GradientPiece { node, rule }));
             }
@@ -91,8 +86,8 @@ impl Builder<'_> {
         self.at = id;
         self.waiting.remove(&piece);
         let gradient = self.gradients[id].expect("whatever reads a value gives it a gradient");
-        let node = self.node(id);
-        match self.op(id) {
+        let node = self.analysis.node(id);
+        match self.analysis.op(id) {
             Some(op) => self.differentiate(piece, op, gradient),
             None => self.hand_on(node.inputs()[0], gradient, node.row as u32),
         }
@@ -100,7 +95,7 @@ impl Builder<'_> {
             return;
         }
         self.release(gradient);
-        let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.parameter(input)).collect();
+        let parameters: Vec<usize> = node.inputs().iter().filter_map(|&input| self.analysis.parameter(input)).collect();
         for parameter in parameters {
             self.uses[parameter] -= 1;
             if self.uses[parameter] == 0 {
@@ -123,7 +118,7 @@ impl Builder<'_> {
         let terms = self.training.map_or(&[][..], |training| training.loss);
         let nodes = terms.iter().filter_map(|term| term.values(self.outputs)).flatten();
         let mut found: Vec<usize> =
-            nodes.filter(|&id| self.needs_gradient(id)).filter_map(|id| self.parameter(id)).collect();
+            nodes.filter(|&id| self.analysis.needs_gradient(id)).filter_map(|id| self.analysis.parameter(id)).collect();
         found.sort_unstable();
         found.dedup();
         found
@@ -133,8 +128,10 @@ impl Builder<'_> {
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.parameters.len()];
         self.measured_parameters().into_iter().for_each(|parameter| uses[parameter] += 1);
-        for id in (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id)) {
-            let parameters = self.node(id).inputs().iter().filter_map(|&input| self.parameter(input));
+        for id in (0..self.analysis.graph.nodes.len())
+            .filter(|&id| self.analysis.is_live(id) && self.analysis.needs_gradient(id))
+        {
+            let parameters = self.analysis.node(id).inputs().iter().filter_map(|&input| self.analysis.parameter(input));
             parameters.for_each(|parameter| uses[parameter] += 1);
         }
         uses
@@ -146,14 +143,14 @@ impl Builder<'_> {
     /// Those of [`Builder::forward`].
     pub(in crate::lower) fn loss(&mut self, training: Training<'_>) -> Result<(), LowerError> {
         self.uses = self.uses();
-        self.at = self.graph.nodes.len() - 1;
+        self.at = self.analysis.graph.nodes.len() - 1;
         let mut targets = BTreeMap::new();
         let mut loss = None;
         let outputs = self.outputs;
         let all: Vec<Vec<NodeId>> = training.loss.iter().filter_map(|term| term.values(outputs)).collect();
         let mut compared: Vec<Vec<Operand>> = Vec::new();
         for (term, values) in training.loss.iter().zip(&all) {
-            let shape = self.value(values[0]).shape;
+            let shape = self.analysis.value(values[0]).shape;
             let target = term.options.target(term.measure, shape);
             let target = target.map(|declared| self.target_of(term.target, declared, &mut targets));
             let lengths = term.lengths.filter(|_| term.over() == Over::Sequences);
@@ -172,7 +169,7 @@ impl Builder<'_> {
         let values: Vec<Vec<NodeId>> =
             all.iter().enumerate().map(|(index, of)| if is_whole(index) { of.clone() } else { Vec::new() }).collect();
         for (index, (term, compared)) in training.loss.iter().zip(compared).enumerate() {
-            let criterion = self.criterion(term, self.value(all[index][0]).shape);
+            let criterion = self.criterion(term, self.analysis.value(all[index][0]).shape);
             let mut divisor = None;
             if is_whole(index) {
                 self.term(&values[index..], criterion, compared, (&mut loss, &mut divisor));
@@ -180,14 +177,15 @@ impl Builder<'_> {
             }
             for chunk in &chunks[index] {
                 chunk.nodes.clone().try_for_each(|id| self.node_forward(id))?;
-                self.at = self.graph.nodes.len() - 1;
-                let criterion = self.criterion(term, self.value(chunk.value).shape).part_of(chunk.first, chunk.whole);
+                self.at = self.analysis.graph.nodes.len() - 1;
+                let criterion =
+                    self.criterion(term, self.analysis.value(chunk.value).shape).part_of(chunk.first, chunk.whole);
                 self.term(&[vec![chunk.value]], criterion, compared.clone(), (&mut loss, &mut divisor));
                 let pieces = self.pieces_of(chunk.nodes.clone().rev());
                 self.waiting = pieces.iter().copied().collect();
                 pieces.into_iter().for_each(|piece| self.piece(training, piece));
             }
-            self.at = self.graph.nodes.len() - 1;
+            self.at = self.analysis.graph.nodes.len() - 1;
         }
         self.results.extend(loss);
         Ok(())
@@ -243,7 +241,7 @@ impl Builder<'_> {
         }
         let mut writes = vec![total];
         for (number, &measured) in values[0].iter().enumerate() {
-            if !self.needs_gradient(measured) {
+            if !self.analysis.needs_gradient(measured) {
                 continue;
             }
             let value = self.held(measured);
@@ -276,15 +274,15 @@ impl Builder<'_> {
 
     /// Adds the operations that propagate a node's gradient to some of its inputs.
     fn differentiate(&mut self, GradientPiece { node: id, rule }: GradientPiece, node: OpNode<'_>, gradient: TensorId) {
-        if self.merged[id] {
+        if self.analysis.merged[id] {
             return self.give(node.inputs[0], gradient);
         }
         match node.op.gradients().get(rule) {
-            Some(Gradient::Passes(input)) if self.needs_gradient(node.inputs[usize::from(*input)]) => {
+            Some(Gradient::Passes(input)) if self.analysis.needs_gradient(node.inputs[usize::from(*input)]) => {
                 self.pass_on(id, node, *input, gradient);
             }
             Some(Gradient::Computed { of, in_place }) => {
-                let needs = |input: u8| self.needs_gradient(node.inputs[usize::from(input)]);
+                let needs = |input: u8| self.analysis.needs_gradient(node.inputs[usize::from(input)]);
                 let is_needed = of.iter().any(|(input, _)| needs(*input));
                 let computed = |input: u8| needs(input) || is_needed && node.op.works_in_gradient(input);
                 let of: Vec<(u8, Reads)> = of.iter().copied().filter(|(input, _)| computed(*input)).collect();
@@ -302,7 +300,7 @@ impl Builder<'_> {
     /// Hands the gradient of the output to an input unchanged, or summed over the batch if the input has none.
     fn pass_on(&mut self, id: NodeId, node: OpNode<'_>, index: u8, gradient: TensorId) {
         let (input, row) = (node.inputs[usize::from(index)], node.row as u32);
-        if self.value(input).batched == self.value(id).batched {
+        if self.analysis.value(input).batched == self.analysis.value(id).batched {
             return self.hand_on(input, gradient, row);
         }
         let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
@@ -332,9 +330,9 @@ impl Builder<'_> {
         let rests = matches!(node.op, Op::BatchNorm(norm) if norm.eval);
         let adds_up = !rests || of.iter().any(|(input, _)| *input > 0);
         if adds_up {
-            writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.value(id).batched));
+            writes.extend(self.workspace(node.op, node.row, Work::Gradient(index), self.analysis.value(id).batched));
         }
-        let action = Action::Run { op: self.differentiated(id, node.op), pass: Pass::Backward };
+        let action = Action::Run { op: self.analysis.differentiated(id, node.op), pass: Pass::Backward };
         self.operation(action, node.row as u32, reads, writes);
     }
 
@@ -375,9 +373,9 @@ impl Builder<'_> {
     /// Returns where the gradient of `input` is written: a new tensor, or the existing one, which is then read too. A new gradient overwrites the
     /// tensor `overwrite` if it has the right size and nothing else holds it.
     fn target(&mut self, input: NodeId, index: u8, reads: &mut Vec<Operand>, overwrite: Option<TensorId>) -> Operand {
-        let value = self.value(input);
+        let value = self.analysis.value(input);
         let slot = Slot::InputGradient(index);
-        if let Some(parameter) = self.parameter(input) {
+        if let Some(parameter) = self.analysis.parameter(input) {
             return self.parameter_target(parameter, slot, reads);
         }
         if self.gradients[input].is_some() {
@@ -398,16 +396,16 @@ impl Builder<'_> {
     }
 
     fn gradient_tensor(&mut self, id: NodeId) -> TensorId {
-        let (value, row) = (self.value(id), self.row(id));
+        let (value, row) = (self.analysis.value(id), self.analysis.row(id));
         self.transient(Part::OutputGradient, Role::Activation, row, value.shape, value.batched)
     }
 
     /// Hands a gradient on to an input unchanged, or adds it to the one that the input has.
     fn hand_on(&mut self, input: NodeId, gradient: TensorId, row: u32) {
-        if !self.needs_gradient(input) {
+        if !self.analysis.needs_gradient(input) {
             return;
         }
-        if let Some(parameter) = self.parameter(input) {
+        if let Some(parameter) = self.analysis.parameter(input) {
             let mut reads = vec![Operand { slot: Slot::Gradient, tensor: gradient }];
             let write = self.parameter_target(parameter, Slot::InputGradient(0), &mut reads);
             return self.operation(Action::SumBatch, row, reads, vec![write]);
@@ -467,7 +465,7 @@ impl Builder<'_> {
     }
 
     fn new_parameter_gradient(&mut self, parameter: usize) -> TensorId {
-        let declared = &self.graph.parameters[parameter];
+        let declared = &self.analysis.graph.parameters[parameter];
         let (role, shape) = (declared.role, declared.shape);
         let tensor = self.transient(Part::ParameterGradient, role, declared.row as u32, shape, false);
         self.parameter_gradients[parameter] = Some(tensor);
@@ -480,7 +478,7 @@ impl Builder<'_> {
     /// Names the tensor with a parameter's gradient. It lives until the end of the step if updates come only there.
     fn keep_gradient(&mut self, parameter: usize, gradient: TensorId) {
         let held = &mut self.tensors[gradient as usize];
-        held.name = alloc::format!("{}.gradient", self.graph.parameters[parameter].name);
+        held.name = alloc::format!("{}.gradient", self.analysis.graph.parameters[parameter].name);
         if self.training.is_some_and(|training| training.holds_gradients()) {
             held.class = Class::Gradient;
         }
@@ -489,7 +487,7 @@ impl Builder<'_> {
     /// True if gradients of a parameter have 16 bits in each micro-batch, and their sum is in f32.
     fn has_wide_sum(&self, parameter: usize) -> bool {
         self.training.is_some_and(|training| training.descent.wide_sums)
-            && self.graph.parameters[parameter].role.has_master()
+            && self.analysis.graph.parameters[parameter].role.has_master()
     }
 
     /// Adds a complete gradient to the sum over earlier micro-batches, if that sum is another tensor.
@@ -497,7 +495,7 @@ impl Builder<'_> {
         let Some(gradient) = self.parameter_gradients[parameter].filter(|_| self.has_wide_sum(parameter)) else {
             return;
         };
-        let declared = &self.graph.parameters[parameter];
+        let declared = &self.analysis.graph.parameters[parameter];
         let (row, shape) = (declared.row as u32, declared.shape);
         let sum = self.transient(Part::ParameterGradient, Role::Statistic, row, shape, false);
         self.keep_gradient(parameter, sum);
@@ -510,7 +508,7 @@ impl Builder<'_> {
     /// Adds a check that the gradient of a parameter is finite.
     fn check(&mut self, parameter: usize) {
         let Some(gradient) = self.parameter_gradients[parameter] else { return };
-        let row = self.graph.parameters[parameter].row as u32;
+        let row = self.analysis.graph.parameters[parameter].row as u32;
         let state: Vec<Operand> = self.state().into_iter().collect();
         let mut reads = vec![Operand { slot: Slot::ParameterGradient, tensor: gradient }];
         reads.extend(&state);
@@ -534,7 +532,7 @@ impl Builder<'_> {
         self.tensors[sums as usize].name = "squares of gradients".into();
         let (sums, state) = (Operand { slot: Slot::Workspace, tensor: sums }, self.state());
         for ((parameter, tensor), first) in gradients.into_iter().zip(firsts) {
-            let row = self.graph.parameters[parameter].row as u32;
+            let row = self.analysis.graph.parameters[parameter].row as u32;
             let mut reads = vec![Operand { slot: Slot::ParameterGradient, tensor }];
             reads.extend(state);
             self.operation(Action::Squares(first), row, reads, vec![sums]);
@@ -548,7 +546,7 @@ impl Builder<'_> {
         let (Some(gradient), Some(tensor)) = (self.parameter_gradients[parameter], self.parameters[parameter]) else {
             return;
         };
-        let row = self.graph.parameters[parameter].row as u32;
+        let row = self.analysis.graph.parameters[parameter].row as u32;
         let mut writes = vec![Operand { slot: Slot::Parameter, tensor }];
         writes.extend(numbered(Slot::Moment, self.moments[parameter].iter().copied()));
         let mut reads = writes.clone();

@@ -1,14 +1,14 @@
 //! The builder of a program, and the questions that the forward and the backward pass ask of it.
 
-use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source, Type};
-use crate::lower::differentiate::activation_slopes::Activations;
-use crate::lower::differentiate::backward::GradientPiece;
+use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source};
+use crate::lower::analysis::activation_slopes::Activations;
+use crate::lower::analysis::{Analysis, reachable};
 use crate::lower::emit::averages;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::chunk_logits::Chunk;
 use crate::number::Role;
 use crate::program::cache_entry::CacheEntry;
-use crate::program::op::{Gradient, Reads, Work, Workspace};
+use crate::program::op::{Work, Workspace};
 use crate::program::{Action, Class, Init, Op, Operand, Operation, Slot, StateWord, Tensor, TensorId};
 use crate::program::{NO_ROW, Part};
 use crate::shape::Shape;
@@ -19,37 +19,15 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// The parts of a graph node that is an operation.
-#[derive(Clone, Copy)]
-pub(in crate::lower) struct OpNode<'g> {
-    pub(in crate::lower) op: &'g Op,
-    /// The values that the operation reads.
-    pub(in crate::lower) inputs: &'g [NodeId],
-    pub(in crate::lower) buffers: &'g [usize],
-    /// True if the user asked for the output to overwrite the input.
-    pub(in crate::lower) in_place: bool,
-    pub(in crate::lower) row: RowId,
-}
-
 /// A program under construction. Tensors are numbered as they are created; [`Draft::finish`](crate::lower::draft::Draft::finish) sorts them by
 /// class.
 #[derive(Clone)]
 pub(in crate::lower) struct Builder<'g> {
-    pub(in crate::lower) graph: &'g Graph,
+    pub(in crate::lower) analysis: Analysis<'g>,
     pub(in crate::lower) outputs: &'g [NodeId],
-    /// The values that are read after the forward pass: the outputs, or in training what the loss measures.
-    pub(in crate::lower) ends: Vec<NodeId>,
     pub(in crate::lower) training: Option<Training<'g>>,
     /// The chunks of each term of the loss. Their operations come between the terms of the loss.
     pub(in crate::lower) chunks: &'g [Vec<Chunk>],
-    /// True for each value that the ends depend on.
-    live: Vec<bool>,
-    /// True for each value that a gradient is computed for.
-    needs_gradient: Vec<bool>,
-    /// True for each activation whose gradient is computed as part of that of the normalisation before it.
-    pub(in crate::lower) merged: Vec<bool>,
-    /// The nodes that read each value, in order.
-    pub(in crate::lower) consumers: Vec<Vec<NodeId>>,
     pub(in crate::lower) tensors: Vec<Tensor>,
     pub(in crate::lower) operations: Vec<Operation>,
     /// For each operation, the node whose value it computes or whose gradient it propagates.
@@ -83,6 +61,14 @@ pub(in crate::lower) struct Builder<'g> {
     pub(in crate::lower) results: Vec<TensorId>,
 }
 
+/// A piece of the backward pass: one gradient rule of a node's operation, by its number. A node that hands its gradient on unchanged has one
+/// piece, number 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::lower) struct GradientPiece {
+    pub(in crate::lower) node: NodeId,
+    pub(in crate::lower) rule: usize,
+}
+
 /// The reason why a tensor must not be overwritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lower) enum Blocker {
@@ -105,20 +91,11 @@ impl<'g> Builder<'g> {
         activations: Activations,
     ) -> Result<Builder<'g>, LowerError> {
         let count = graph.nodes.len();
-        let mut live = reachable(graph, &ends);
-        // Inputs that only the loss reads.
-        let terms = training.map_or(&[][..], |training| training.loss);
-        terms.iter().filter_map(|term| term.counted).for_each(|input| live[input] = true);
         let mut builder = Builder {
-            graph,
+            analysis: Analysis::new(graph, ends, training, activations),
             outputs,
-            ends,
             training,
             chunks: &[],
-            live,
-            needs_gradient: vec![false; count],
-            merged: vec![false; count],
-            consumers: vec![Vec::new(); count],
             tensors: Vec::new(),
             operations: Vec::new(),
             nodes: Vec::new(),
@@ -138,11 +115,8 @@ impl<'g> Builder<'g> {
             begins: Vec::new(),
             results: Vec::new(),
         };
-        builder.mark_consumers();
-        builder.mark_gradients();
-        builder.mark_merged(activations);
         builder.declare();
-        let trains = builder.ends.iter().any(|&end| builder.needs_gradient[end]);
+        let trains = builder.analysis.has_gradient();
         if let Some(step) = graph.beside.as_ref().and_then(Beside::name).filter(|_| !trains) {
             let message = format!(
                 "the loss of `{step}` depends on nothing that it trains; name in `trains` what lies before the loss"
@@ -162,24 +136,11 @@ impl<'g> Builder<'g> {
         Ok(builder)
     }
 
-    fn mark_consumers(&mut self) {
-        for id in (0..self.graph.nodes.len()).filter(|&id| self.live[id]) {
-            for &input in self.node(id).inputs() {
-                self.consumers[input].push(id);
-            }
-        }
-    }
-
-    fn mark_gradients(&mut self) {
-        let Some(training) = self.training else { return };
-        self.needs_gradient = needs_gradient(self.graph, &self.ends, &self.live, training.input_gradient);
-    }
-
     /// Declares all tensors that live as long as the network, in the graph's order. A training step also declares what only its forward pass
     /// without training depends on.
     fn declare(&mut self) {
-        let graph = self.graph;
-        let mut all = self.ends.clone();
+        let graph = self.analysis.graph;
+        let mut all = self.analysis.ends.clone();
         all.extend(self.outputs);
         let is_there = reachable(graph, &all);
         // A parameter that the loss does not depend on is not trained. Without training, one that another program may train counts as trained.
@@ -188,7 +149,7 @@ impl<'g> Builder<'g> {
             match &node.source {
                 Source::Parameter(parameter) => {
                     let is_trained = match self.training {
-                        Some(_) => self.live[id] && self.needs_gradient[id],
+                        Some(_) => self.analysis.is_live(id) && self.analysis.needs_gradient(id),
                         None => !node.detached,
                     };
                     *parameters[*parameter].get_or_insert(false) |= is_trained;
@@ -242,7 +203,7 @@ impl<'g> Builder<'g> {
     }
 
     fn declare_parameter(&mut self, index: usize, trained: bool) {
-        let graph = self.graph;
+        let graph = self.analysis.graph;
         let parameter = &graph.parameters[index];
         let (name, row) = (parameter.name.clone(), parameter.row as u32);
         let id = self.persistent(Class::Parameter, parameter.role, name, row, parameter.shape, parameter.init);
@@ -272,7 +233,7 @@ impl<'g> Builder<'g> {
 
     /// Declares the optimizer states of a parameter. `moments` encodes how many an optimizer keeps: see [`state_count`].
     fn declare_moments(&mut self, index: usize, name: &str, moments: u64) -> Vec<TensorId> {
-        let parameter = &self.graph.parameters[index];
+        let parameter = &self.analysis.graph.parameters[index];
         let mut states = Vec::new();
         for moment in 0..state_count(moments) {
             let extent = extent_of(moments, moment);
@@ -290,8 +251,8 @@ impl<'g> Builder<'g> {
     /// True if a parameter is a weight matrix of a hidden layer. All of its readers are products, convolutions or recurrences with it as their
     /// weight, and none of them makes an output.
     fn is_matrix(&self, parameter: usize) -> bool {
-        let is_it = |id: &NodeId| self.parameter(*id) == Some(parameter);
-        let mut readers = self.graph.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
+        let is_it = |id: &NodeId| self.analysis.parameter(*id) == Some(parameter);
+        let mut readers = self.analysis.graph.nodes.iter().filter(|node| node.inputs().iter().any(is_it));
         let multiplies = |node: &Node| match &node.source {
             Source::Op { op, inputs, .. } => {
                 let is_weight = matches!(op, Op::Product(_) | Op::Convolution(_) | Op::NormalizedConvolution(_))
@@ -301,21 +262,21 @@ impl<'g> Builder<'g> {
             _ => false,
         };
         let is_head = || self.outputs.iter().any(|&output| self.head(output).iter().any(is_it));
-        self.graph.parameters[parameter].shape.rank() > 1 && readers.all(multiplies) && !is_head()
+        self.analysis.graph.parameters[parameter].shape.rank() > 1 && readers.all(multiplies) && !is_head()
     }
 
     /// Returns the inputs of the last operation before an output that reads more than one value. Its weight is among them.
     fn head(&self, output: NodeId) -> &'g [NodeId] {
-        let mut node = self.node(output);
+        let mut node = self.analysis.node(output);
         while let &[only] = node.inputs() {
-            node = self.node(only);
+            node = self.analysis.node(only);
         }
         node.inputs()
     }
 
     /// Declares the cache entries that an operation keeps from one run to the next.
     pub(in crate::lower) fn caches(&mut self, op: &Op, row: RowId) -> Vec<TensorId> {
-        let path = &self.graph.rows[row].path;
+        let path = &self.analysis.graph.rows[row].path;
         let cache = |CacheEntry { name, shape, role, .. }: CacheEntry| {
             let (name, row, init) = (format!("{path}.{name}"), row as u32, Init::Constant(0.0));
             let id = self.persistent(Class::Cache, role, name, row, shape, init);
@@ -384,87 +345,14 @@ impl<'g> Builder<'g> {
         self.nodes.push(self.at);
     }
 
-    pub(in crate::lower) fn node(&self, id: NodeId) -> &'g Node {
-        &self.graph.nodes[id]
-    }
-
-    /// Returns the operation that computes a node; `None` for inputs, parameters and views.
-    pub(in crate::lower) fn op(&self, id: NodeId) -> Option<OpNode<'g>> {
-        let node = &self.graph.nodes[id];
-        match &node.source {
-            Source::Op { op, inputs, buffers, in_place } => {
-                Some(OpNode { op, inputs, buffers, in_place: *in_place, row: node.row })
-            }
-            Source::Input | Source::Parameter(_) | Source::View(_) => None,
-        }
-    }
-
-    /// Returns the index of the parameter that a node is; `None` for any other node.
-    pub(in crate::lower) fn parameter(&self, id: NodeId) -> Option<usize> {
-        match self.graph.nodes[id].source {
-            Source::Parameter(parameter) => Some(parameter),
-            _ => None,
-        }
-    }
-
     /// True if a node is computed for one chunk of the logits.
     pub(in crate::lower) fn is_of_chunk(&self, id: NodeId) -> bool {
         self.chunks.iter().flatten().any(|chunk| chunk.nodes.contains(&id))
     }
 
-    pub(in crate::lower) fn is_live(&self, id: NodeId) -> bool {
-        self.live[id]
-    }
-
-    pub(in crate::lower) fn needs_gradient(&self, id: NodeId) -> bool {
-        self.needs_gradient[id]
-    }
-
-    pub(in crate::lower) fn value(&self, id: NodeId) -> Type {
-        self.node(id).value
-    }
-
-    /// Returns the row of the layer that made a value, as tensors store it.
-    pub(in crate::lower) fn row(&self, id: NodeId) -> u32 {
-        match self.node(id).source {
-            Source::Input => NO_ROW.into(),
-            _ => self.node(id).row as u32,
-        }
-    }
-
     /// Returns the tensor that holds a value. Panics if the value has not been computed.
     pub(in crate::lower) fn held(&self, id: NodeId) -> TensorId {
         self.values[id].expect("inputs come before what is computed from them")
-    }
-
-    /// Returns the tensors that the needed gradients of a node's inputs read.
-    fn reads(&self, id: NodeId) -> impl Iterator<Item = Reads> + '_ {
-        let node = self.op(id).filter(|_| self.live[id] && self.needs_gradient[id] && !self.merged[id]);
-        node.into_iter().flat_map(move |node| {
-            let gradients = node.op.gradients().into_iter();
-            let of = gradients.flat_map(|gradient| match gradient {
-                Gradient::Passes(_) => Vec::new(),
-                Gradient::Computed { of, .. } => of,
-            });
-            of.filter(|(input, _)| self.needs_gradient[node.inputs[usize::from(*input)]]).map(|(_, reads)| reads)
-        })
-    }
-
-    /// True if the backward pass of a node reads its output.
-    pub(in crate::lower) fn reads_output(&self, id: NodeId) -> bool {
-        self.reads(id).any(|reads| reads.output)
-    }
-
-    /// True if the backward pass of a node reads what its forward pass saved.
-    pub(in crate::lower) fn reads_saved(&self, id: NodeId) -> bool {
-        self.reads(id).any(|reads| reads.saved)
-    }
-
-    /// True if the backward pass of a node reads `value` as an input.
-    pub(in crate::lower) fn reads_input(&self, id: NodeId, value: NodeId) -> bool {
-        let inputs = self.node(id).inputs();
-        let mut reads = self.reads(id);
-        reads.any(|reads| (0..inputs.len()).any(|input| inputs[input] == value && reads.inputs.contains(input)))
     }
 
     /// Records which tensor holds a value.
@@ -488,15 +376,15 @@ impl<'g> Builder<'g> {
             return Some(Blocker::Input);
         }
         for &id in self.held_by(tensor) {
-            if self.reads_output(id) {
-                return Some(Blocker::Layer(self.node(id).row));
+            if self.analysis.reads_output(id) {
+                return Some(Blocker::Layer(self.analysis.node(id).row));
             }
-            for &consumer in &self.consumers[id] {
-                if consumer > at || self.reads_input(consumer, id) {
-                    return Some(Blocker::Layer(self.node(consumer).row));
+            for &consumer in &self.analysis.consumers[id] {
+                if consumer > at || self.analysis.reads_input(consumer, id) {
+                    return Some(Blocker::Layer(self.analysis.node(consumer).row));
                 }
             }
-            if self.ends.contains(&id) {
+            if self.analysis.ends.contains(&id) {
                 return Some(if self.training.is_some() { Blocker::Loss } else { Blocker::Output });
             }
         }
@@ -505,59 +393,17 @@ impl<'g> Builder<'g> {
 
     /// True if a chunk of the logits is computed from the value in `tensor`.
     pub(in crate::lower) fn feeds_chunks(&self, tensor: TensorId) -> bool {
-        let reads = |&id: &NodeId| self.consumers[id].iter().any(|&consumer| self.is_of_chunk(consumer));
+        let reads = |&id: &NodeId| self.analysis.consumers[id].iter().any(|&consumer| self.is_of_chunk(consumer));
         self.held_by(tensor).iter().any(reads)
     }
 
     /// True if a gradient reads the value in `tensor`.
     pub(in crate::lower) fn is_kept(&self, tensor: TensorId) -> bool {
         self.held_by(tensor).iter().any(|&id| {
-            self.reads_output(id) || self.consumers[id].iter().any(|&consumer| self.reads_input(consumer, id))
+            self.analysis.reads_output(id)
+                || self.analysis.consumers[id].iter().any(|&consumer| self.analysis.reads_input(consumer, id))
         })
     }
-}
-
-/// Marks the values that a gradient is computed for. They depend on something trained, and gradients of a loss over `ends` reach them. `live`
-/// marks the values that the ends depend on.
-pub(in crate::lower) fn needs_gradient(graph: &Graph, ends: &[NodeId], live: &[bool], of_inputs: bool) -> Vec<bool> {
-    let mut needs = graph.differentiable(of_inputs);
-    let reached = reached_by_gradients(graph, ends, live, &needs);
-    needs.iter_mut().zip(reached).for_each(|(needs, reached)| *needs &= reached);
-    needs
-}
-
-/// Marks the values that gradients of the loss reach. A value that is read only by a `detach`, or by an operation without a gradient, is not one
-/// of them.
-fn reached_by_gradients(graph: &Graph, ends: &[NodeId], live: &[bool], differentiable: &[bool]) -> Vec<bool> {
-    let mut reached = vec![false; graph.nodes.len()];
-    ends.iter().for_each(|&end| reached[end] = true);
-    for id in (0..reached.len()).rev().filter(|&id| live[id]) {
-        if !(reached[id] && differentiable[id]) {
-            continue;
-        }
-        match &graph.nodes[id].source {
-            Source::View(input) => reached[*input] = true,
-            Source::Op { op, inputs, .. } => {
-                let rules = op.gradients();
-                rules.iter().flat_map(Gradient::inputs).for_each(|input| reached[inputs[input]] = true);
-            }
-            Source::Input | Source::Parameter(_) => {}
-        }
-    }
-    reached
-}
-
-/// Marks the values that these ends depend on, the ends included. Inputs come before what is computed from them, so that one pass from the last
-/// node to the first finds them all.
-pub(in crate::lower) fn reachable(graph: &Graph, ends: &[NodeId]) -> Vec<bool> {
-    let mut reached = vec![false; graph.nodes.len()];
-    ends.iter().for_each(|&end| reached[end] = true);
-    for id in (0..graph.nodes.len()).rev() {
-        if reached[id] {
-            graph.nodes[id].inputs().iter().for_each(|&input| reached[input] = true);
-        }
-    }
-    reached
 }
 
 /// Returns operands with numbered slots, one for each tensor.

@@ -1,7 +1,8 @@
 //! The forward pass: an operation for each value that the output depends on, in place if possible.
 
 use crate::graph::{NodeId, Source};
-use crate::lower::differentiate::builder::{Blocker, Builder, OpNode, numbered};
+use crate::lower::analysis::OpNode;
+use crate::lower::differentiate::builder::{Blocker, Builder, numbered};
 use crate::lower::options::LowerError;
 use crate::program::Part;
 use crate::program::op::{Inference, Saved, Work};
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 
 impl Builder<'_> {
     pub(in crate::lower) fn forward(&mut self) -> Result<(), LowerError> {
-        for id in 0..self.graph.nodes.len() {
+        for id in 0..self.analysis.graph.nodes.len() {
             if !self.is_of_chunk(id) {
                 self.node_forward(id)?;
             }
@@ -28,18 +29,18 @@ impl Builder<'_> {
 
     /// Adds the operation that computes a node, if it needs one.
     pub(in crate::lower) fn node_forward(&mut self, id: NodeId) -> Result<(), LowerError> {
-        match &self.node(id).source {
+        match &self.analysis.node(id).source {
             // Inputs have a place in the arena even if nothing reads them. Each of several named steps has only the inputs that it reads.
-            Source::Input if self.graph.beside.is_none() || self.is_live(id) => self.input(id),
-            Source::View(input) if self.is_live(id) => self.hold(id, self.held(*input)),
-            Source::Op { .. } if self.is_live(id) => self.compute(id)?,
+            Source::Input if self.analysis.graph.beside.is_none() || self.analysis.is_live(id) => self.input(id),
+            Source::View(input) if self.analysis.is_live(id) => self.hold(id, self.held(*input)),
+            Source::Op { .. } if self.analysis.is_live(id) => self.compute(id)?,
             Source::Input | Source::Parameter(_) | Source::View(_) | Source::Op { .. } => {}
         }
         Ok(())
     }
 
     fn input(&mut self, id: NodeId) {
-        let value = self.value(id);
+        let value = self.analysis.value(id);
         let earlier = self.tensors.iter().filter(|tensor| tensor.class == Class::Input).count();
         let name = if earlier == 0 { "input".into() } else { format!("input{earlier}") };
         let tensor = self.given(Class::Input, name, value.elements.role(), (value.shape, value.batched));
@@ -47,14 +48,14 @@ impl Builder<'_> {
     }
 
     fn compute(&mut self, id: NodeId) -> Result<(), LowerError> {
-        let Some(node) = self.op(id) else { return Ok(()) };
+        let Some(node) = self.analysis.op(id) else { return Ok(()) };
         self.at = id;
         let training = self.training.is_some();
         if !training && node.op.inference() == Inference::PassesOn {
             self.hold(id, self.held(node.inputs[0]));
             return Ok(());
         }
-        let value = self.value(id);
+        let value = self.analysis.value(id);
         let row = node.row as u32;
         let output = match self.overwritten(id, node)? {
             Some(tensor) => tensor,
@@ -69,7 +70,7 @@ impl Builder<'_> {
                 reads.extend(self.state.map(|tensor| Operand { slot: Slot::State, tensor }));
             }
             // An operation on a value that all samples share works on one sample.
-            let is_saved = node.op.always_saves() || self.reads_saved(id);
+            let is_saved = node.op.always_saves() || self.analysis.reads_saved(id);
             let saved = node.op.saved().into_iter().filter(|_| is_saved);
             let saved: Vec<TensorId> = saved.map(|it| self.saved_tensor(id, node, &it)).collect();
             writes.extend(numbered(Slot::Saved, saved.iter().copied()));
@@ -94,12 +95,12 @@ impl Builder<'_> {
     /// Returns the tensor for a value that an operation saves. It overwrites an input if the operation allows that and nothing else needs the
     /// input; otherwise it is new.
     fn saved_tensor(&mut self, id: NodeId, node: OpNode<'_>, saved: &Saved) -> TensorId {
-        let batched = saved.batched && self.value(id).batched;
+        let batched = saved.batched && self.analysis.value(id).batched;
         let over = saved.over.map(|input| node.inputs[usize::from(input)]).filter(|&input| {
-            let (tensor, arriving) = (self.held(input), self.value(input));
+            let (tensor, arriving) = (self.held(input), self.analysis.value(input));
             let is_alone = node.inputs.iter().filter(|&&other| self.held(other) == tensor).count() == 1;
             is_alone
-                && self.parameter(input).is_none()
+                && self.analysis.parameter(input).is_none()
                 && arriving.batched == batched
                 && arriving.shape.elements() == saved.shape.elements()
                 && self.tensors[tensor as usize].role == saved.role
@@ -116,11 +117,11 @@ impl Builder<'_> {
         if !node.op.in_place() {
             return Ok(None);
         }
-        let value = self.value(id);
+        let value = self.analysis.value(id);
         let mut reason = None;
-        for &input in node.inputs.iter().filter(|&&input| self.parameter(input).is_none()) {
+        for &input in node.inputs.iter().filter(|&&input| self.analysis.parameter(input).is_none()) {
             let tensor = self.held(input);
-            let arriving = self.value(input);
+            let arriving = self.analysis.value(input);
             let alone = node.inputs.iter().filter(|&&other| self.held(other) == tensor).count() == 1;
             if !alone || arriving.batched != value.batched || arriving.shape.elements() != value.shape.elements() {
                 continue;
@@ -140,7 +141,9 @@ impl Builder<'_> {
 
     fn cannot_overwrite(&self, blocker: Blocker) -> String {
         let why = match blocker {
-            Blocker::Layer(row) => format!("`{}` still needs what would be overwritten", self.graph.rows[row].path),
+            Blocker::Layer(row) => {
+                format!("`{}` still needs what would be overwritten", self.analysis.graph.rows[row].path)
+            }
             Blocker::Input => "its input is the network's own input".into(),
             Blocker::Output => "its input is an output of the network".into(),
             Blocker::Loss => "the loss reads its input".into(),

@@ -38,9 +38,9 @@ impl Builder<'_> {
     /// Names the gradients of inputs after the inputs, and returns them. Inputs whose gradients are one tensor share the first one's name.
     fn name_input_gradients(&mut self) -> Vec<TensorId> {
         let mut named = Vec::new();
-        for id in 0..self.graph.nodes.len() {
+        for id in 0..self.analysis.graph.nodes.len() {
             let (Source::Input, Some(gradient), Some(input)) =
-                (&self.node(id).source, self.gradients[id], self.holder(id))
+                (&self.analysis.node(id).source, self.gradients[id], self.holder(id))
             else {
                 continue;
             };

@@ -2,15 +2,15 @@
 //!
 //! The gradient of a rectifier reads its output, which a convolution or a linear layer after it keeps anyway. If dropout, padding, an average
 //! pool or a layer without a trained weight follows instead, no other gradient reads the output. Then it is enough to know on which side of 0
-//! each element is. After a normalisation not even that [is kept](crate::lower::differentiate::activation_slopes).
+//! each element is. After a normalisation not even that [is kept](crate::lower::analysis::activation_slopes).
 
 use crate::graph::{Graph, NodeId, Source};
-use crate::lower::differentiate::builder::Builder;
+use crate::lower::analysis::Analysis;
 use crate::program::Op;
 use crate::program::ops::{Pointwise, Rectifier};
 use alloc::vec::Vec;
 
-impl Builder<'_> {
+impl Analysis<'_> {
     /// Returns the functions with two slopes whose outputs would be kept for their own gradients alone.
     pub(in crate::lower) fn sided(&self) -> Vec<NodeId> {
         let has_sides = |id: NodeId| {

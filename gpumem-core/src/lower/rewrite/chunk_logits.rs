@@ -6,7 +6,7 @@
 //! chunk is a term of its own, whose divisor is that of the whole.
 
 use crate::graph::{Graph, Node, NodeId, RowId, Source, Type};
-use crate::lower::differentiate::builder::reachable;
+use crate::lower::analysis::reachable;
 use crate::lower::options::{LowerError, Term, Training};
 use crate::program::loss::LossOptions;
 use crate::program::ops::{CodedProduct, Pointwise, Product, Slice, Sum};

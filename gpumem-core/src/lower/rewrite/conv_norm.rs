@@ -6,11 +6,11 @@
 //! normalisation it is rare.
 
 use crate::graph::{Graph, NodeId, Source};
+use crate::lower::analysis::readers;
 use crate::lower::draft::Draft;
 use crate::program::function::Function;
 use crate::program::ops::{NormalizedConvolution, Pointwise, Sum};
 use crate::program::{Op, Operand, Operation, Slot};
-use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -19,10 +19,7 @@ use core::cmp::Reverse;
 /// are read by others and stay.
 pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
     let mut graph = graph.clone();
-    let mut readers = vec![Vec::new(); graph.nodes.len()];
-    for (id, node) in graph.nodes.iter().enumerate() {
-        node.inputs().iter().for_each(|&input| readers[input].push(id));
-    }
+    let readers = readers(&graph);
     let normalised = normalised(&graph);
     for norm in 0..graph.nodes.len() {
         if let Some((convolution, source)) = joined(&graph, &normalised, norm)

@@ -1,6 +1,7 @@
 //! Rewritings of the graph that save memory and change no number.
 
 use crate::graph::{Graph, NodeId, Source};
+use crate::lower::analysis::readers;
 use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::op::Gradient;
@@ -12,14 +13,11 @@ use alloc::vec::Vec;
 /// the rectifier saves is then smaller by the window's size. Gradients are equal, too: if the largest element of a window is cut off, no gradient
 /// flows, whichever element holds the maximum.
 pub(in crate::lower) fn pool_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
-    let mut readers = vec![0usize; graph.nodes.len()];
-    for node in &graph.nodes {
-        node.inputs().iter().for_each(|&input| readers[input] += 1);
-    }
+    let readers = readers(&graph);
     let pools: Vec<(NodeId, NodeId)> =
         (0..graph.nodes.len()).filter_map(|id| Some((rectified(&graph, id)?, id))).collect();
     for (rectifier, pool) in pools {
-        if readers[rectifier] == 1 && !ends.contains(&rectifier) {
+        if readers[rectifier].len() == 1 && !ends.contains(&rectifier) {
             swap(&mut graph, rectifier, pool);
         }
     }
@@ -30,10 +28,7 @@ pub(in crate::lower) fn pool_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
 /// output from the concatenation, which another gradient keeps anyway. Before, it kept a map for each of its branches. Rectifiers after
 /// normalisations are left alone: they keep no such maps.
 pub(in crate::lower) fn join_first(mut graph: Graph, ends: &[NodeId]) -> Graph {
-    let mut readers = vec![Vec::new(); graph.nodes.len()];
-    for (id, node) in graph.nodes.iter().enumerate() {
-        node.inputs().iter().for_each(|&input| readers[input].push(id));
-    }
+    let readers = readers(&graph);
     for join in 0..graph.nodes.len() {
         let Some(branches) = rectified_branches(&graph, join) else { continue };
         let is_free = |&branch: &NodeId| readers[branch] == [join] && !ends.contains(&branch);
@@ -57,13 +52,10 @@ pub(in crate::lower) fn without_training(graph: &mut Graph) {
 /// Fuses a recurrent layer that asks for cuDNN with the linear maps of its input, if nothing else reads those. cuDNN computes all of it, and so
 /// takes the input itself, not the mapped one.
 pub(in crate::lower) fn whole_recurrences(mut graph: Graph, ends: &[NodeId]) -> Graph {
-    let mut readers = vec![0usize; graph.nodes.len()];
-    for node in &graph.nodes {
-        node.inputs().iter().for_each(|&input| readers[input] += 1);
-    }
+    let readers = readers(&graph);
     for id in 0..graph.nodes.len() {
         let Some((maps, whole)) = whole_recurrence(&graph, id) else { continue };
-        if maps.iter().all(|map| readers[*map] == 1 && !ends.contains(map)) {
+        if maps.iter().all(|map| readers[*map].len() == 1 && !ends.contains(map)) {
             graph.nodes[id].source = whole;
         }
     }

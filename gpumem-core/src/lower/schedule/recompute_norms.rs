@@ -9,8 +9,8 @@
 //! output is recomputed before it.
 
 use crate::graph::{Graph, NodeId, Source};
-use crate::lower::differentiate::backward::GradientPiece;
-use crate::lower::differentiate::builder::{Builder, OpNode};
+use crate::lower::analysis::OpNode;
+use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
 use crate::lower::rewrite::conv_norm::hands_on;
 
@@ -64,15 +64,17 @@ pub(in crate::lower) fn normalises(graph: &Graph) -> bool {
 impl Builder<'_> {
     /// Returns the normalisations and functions whose outputs may be recomputed.
     pub(in crate::lower) fn renormalised(&self) -> Vec<Renormalised> {
-        let all = (0..self.graph.nodes.len()).filter(|&id| self.is_live(id) && self.needs_gradient(id));
-        let keeps_input = |id: NodeId, node: OpNode<'_>| is_cheap(node.op) && self.reads_input(id, node.inputs[0]);
-        let norms = all.filter(|&id| self.op(id).is_some_and(|node| keeps_input(id, node)));
+        let all = (0..self.analysis.graph.nodes.len())
+            .filter(|&id| self.analysis.is_live(id) && self.analysis.needs_gradient(id));
+        let keeps_input =
+            |id: NodeId, node: OpNode<'_>| is_cheap(node.op) && self.analysis.reads_input(id, node.inputs[0]);
+        let norms = all.filter(|&id| self.analysis.op(id).is_some_and(|node| keeps_input(id, node)));
         let mut known: Vec<GradientPiece> = Vec::new();
         norms
             .filter_map(|norm| {
                 let (after, first) = self.made_with(norm);
                 let (output, mut weights) = (after.last().copied().unwrap_or(norm), Vec::new());
-                let is_free = !self.ends.contains(&output) && !self.reads_output(output);
+                let is_free = !self.analysis.ends.contains(&output) && !self.analysis.reads_output(output);
                 let mut waits = true;
                 let is_it = is_free && self.only_weights_read(output, &mut weights, &mut waits) && !weights.is_empty();
                 // A gradient waits for one normalisation only.
@@ -89,13 +91,15 @@ impl Builder<'_> {
     /// comes before those of weights: it is the last function whose gradient reads a recomputed value, or `norm` itself.
     fn made_with(&self, norm: NodeId) -> (Vec<NodeId>, NodeId) {
         let (mut after, mut first, mut last) = (Vec::new(), norm, norm);
-        while let Some(only) = self.only_reader(last).filter(|&only| self.is_live(only) && !self.is_of_chunk(only)) {
-            let Some(node) = self.op(only) else { break };
+        while let Some(only) =
+            self.analysis.only_reader(last).filter(|&only| self.analysis.is_live(only) && !self.is_of_chunk(only))
+        {
+            let Some(node) = self.analysis.op(only) else { break };
             match node.op {
-                _ if self.merged[only] => {}
+                _ if self.analysis.merged[only] => {}
                 Op::Mask(_) => {}
-                Op::Pointwise(_) if !self.reads_output(only) => {
-                    if self.reads_input(only, node.inputs[0]) {
+                Op::Pointwise(_) if !self.analysis.reads_output(only) => {
+                    if self.analysis.reads_input(only, node.inputs[0]) {
                         first = only;
                     }
                 }
@@ -111,28 +115,29 @@ impl Builder<'_> {
     /// read is refused, since its gradients would be added up in another order. `wait` is cleared if one of the operations also computes the
     /// gradient of the value, which cannot wait for that of the normalisation.
     fn only_weights_read(&self, value: NodeId, weights: &mut Vec<GradientPiece>, wait: &mut bool) -> bool {
-        self.consumers[value].iter().all(|&reader| {
-            if let Source::View(_) = self.node(reader).source {
-                return !self.ends.contains(&reader) && self.only_weights_read(reader, weights, wait);
+        self.analysis.consumers[value].iter().all(|&reader| {
+            if let Source::View(_) = self.analysis.node(reader).source {
+                return !self.analysis.ends.contains(&reader) && self.only_weights_read(reader, weights, wait);
             }
-            if !self.reads_input(reader, value) {
+            if !self.analysis.reads_input(reader, value) {
                 return true;
             }
-            let Some(node) = self.op(reader).filter(|_| !self.is_of_chunk(reader)) else { return false };
+            let Some(node) = self.analysis.op(reader).filter(|_| !self.is_of_chunk(reader)) else { return false };
             (0..).zip(node.op.gradients()).all(|(rule, gradient)| {
                 let Gradient::Computed { of, .. } = gradient else { return true };
                 let mut needed = of.iter().map(|(input, reads)| (node.inputs[usize::from(*input)], reads));
                 let reads_it = needed.clone().any(|(to, reads)| {
                     let is_read = |input: usize| node.inputs[input] == value && reads.inputs.contains(input);
-                    self.needs_gradient(to) && (0..node.inputs.len()).any(is_read)
+                    self.analysis.needs_gradient(to) && (0..node.inputs.len()).any(is_read)
                 });
                 if reads_it {
                     weights.push(GradientPiece { node: reader, rule });
                 }
-                let is_own = |to: NodeId| self.parameter(to).is_some_and(|parameter| self.uses[parameter] == 1);
+                let is_own =
+                    |to: NodeId| self.analysis.parameter(to).is_some_and(|parameter| self.uses[parameter] == 1);
                 let makes_all = matches!(node.op, Op::NormalizedConvolution(_));
                 *wait &= !(reads_it && makes_all);
-                !reads_it || makes_all || needed.all(|(to, _)| !self.needs_gradient(to) || is_own(to))
+                !reads_it || makes_all || needed.all(|(to, _)| !self.analysis.needs_gradient(to) || is_own(to))
             })
         })
     }

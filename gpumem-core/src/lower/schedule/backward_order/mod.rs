@@ -13,9 +13,8 @@ mod search;
 mod tests;
 
 use crate::graph::Graph;
-use crate::lower::differentiate::activation_slopes::Activations;
-use crate::lower::differentiate::backward::GradientPiece;
-use crate::lower::differentiate::builder::Builder;
+use crate::lower::analysis::activation_slopes::Activations;
+use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::conv_norm::share_scratch;
@@ -52,7 +51,7 @@ pub(in crate::lower) fn drafted(
 }
 
 /// Returns the training step in the backward order that was found to need least memory at a setting. `built` returns the step up to its loss, in
-/// which more or fewer [activations](crate::lower::differentiate::activation_slopes) save nothing.
+/// which more or fewer [activations](crate::lower::analysis::activation_slopes) save nothing.
 pub(in crate::lower) fn ordered<'g>(
     built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
     graph: &Graph,

@@ -1,8 +1,7 @@
 //! A model of what the pieces of a backward pass do to memory, in any order.
 
 use crate::graph::{NodeId, Type};
-use crate::lower::differentiate::backward::GradientPiece;
-use crate::lower::differentiate::builder::Builder;
+use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
 use crate::lower::emit::batch_updates::lives;
 use crate::lower::options::Training;
@@ -140,7 +139,7 @@ impl Model {
         setting: &Sizes,
     ) -> Model {
         let (draft, begins) = rule;
-        let nodes = builder.graph.nodes.len();
+        let nodes = builder.analysis.graph.nodes.len();
         let forward = builder.tensors.len();
         let end = begins.first().copied().unwrap_or(0);
         let mut model = Model {
@@ -157,14 +156,14 @@ impl Model {
                 missing: vec![0; nodes],
                 over: vec![false; pieces.len()],
                 left: vec![0; nodes],
-                made: vec![false; builder.graph.parameters.len()],
-                uses: vec![0; builder.graph.parameters.len()],
+                made: vec![false; builder.analysis.graph.parameters.len()],
+                uses: vec![0; builder.analysis.graph.parameters.len()],
             },
             before: most_alive(draft, end, setting).unwrap_or(0),
         };
-        model.gradients.extend((0..nodes).map(|node| LiveTensor::of_gradient(builder.value(node), setting)));
+        model.gradients.extend((0..nodes).map(|node| LiveTensor::of_gradient(builder.analysis.value(node), setting)));
         let is_held = training.holds_gradients();
-        for parameter in &builder.graph.parameters {
+        for parameter in &builder.analysis.graph.parameters {
             let elements = if is_held { 0 } else { parameter.shape.elements().unwrap_or(u64::MAX) };
             model.parameter_bytes.push(setting.padded_of(parameter.role, 1, elements));
         }
@@ -199,15 +198,21 @@ impl Model {
         reads.dedup();
         let scratch = operations.iter().filter(is_run).filter_map(|operation| operation.written(Slot::Workspace));
         let scratch = scratch.map(|id| padded(&draft.tensors[id as usize], setting)).max().unwrap_or(0);
-        let is_alike = builder.op(node).is_none_or(|node| node.op.layouts() == Layouts::Alike);
-        Work { node, kind: kind(builder, node, rule), reads, scratch, sticks: is_alike || builder.merged[node] }
+        let is_alike = builder.analysis.op(node).is_none_or(|node| node.op.layouts() == Layouts::Alike);
+        Work {
+            node,
+            kind: kind(builder, node, rule),
+            reads,
+            scratch,
+            sticks: is_alike || builder.analysis.merged[node],
+        }
     }
 
     /// Records which pieces read a saved tensor that overwrote an input. They must run before the gradient of the input overwrites it.
     fn add_savers(&mut self, builder: &Builder<'_>, pieces: &[GradientPiece]) {
         for index in 0..self.works.len() {
             let node = self.works[index].node;
-            let Some(op) = builder.op(node).map(|node| node.op) else { continue };
+            let Some(op) = builder.analysis.op(node).map(|node| node.op) else { continue };
             let rules = op.gradients();
             let reads_saved = |at: &usize| match rules.get(pieces[*at].rule) {
                 Some(Gradient::Computed { of, .. }) => of.iter().any(|(_, reads)| reads.saved),
@@ -234,7 +239,8 @@ impl Model {
         }
         start.live = start.held.iter().filter(|held| held.is_alive()).map(|held| held.bytes).sum();
         for node in (0..self.of_nodes.len()).filter(|&node| !self.of_nodes[node].is_empty()) {
-            let read = builder.node(node).inputs().iter().filter_map(|&input| builder.parameter(input));
+            let read =
+                builder.analysis.node(node).inputs().iter().filter_map(|&input| builder.analysis.parameter(input));
             self.parameters[node] = read.collect();
             self.parameters[node].iter().for_each(|&parameter| start.uses[parameter] += 1);
         }
@@ -299,7 +305,7 @@ impl Model {
 
 /// Returns what a gradient rule of a node's operation does with gradients.
 fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
-    let target = |input: NodeId| match builder.parameter(input) {
+    let target = |input: NodeId| match builder.analysis.parameter(input) {
         Some(parameter) => Target::Parameter(parameter),
         None => Target::Value(input),
     };
@@ -309,19 +315,19 @@ fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
         Target::Parameter(_) => makes(input),
     };
     let nothing = Kind::Makes(Vec::new(), false);
-    let Some(of) = builder.op(node) else { return hands_on(builder.node(node).inputs()[0]) };
-    if builder.merged[node] {
+    let Some(of) = builder.analysis.op(node) else { return hands_on(builder.analysis.node(node).inputs()[0]) };
+    if builder.analysis.merged[node] {
         return hands_on(of.inputs[0]);
     }
     match of.op.gradients().get(rule) {
         Some(Gradient::Passes(input)) => match of.inputs[usize::from(*input)] {
-            input if !builder.needs_gradient(input) => nothing,
-            input if builder.value(input).batched != builder.value(node).batched => makes(input),
+            input if !builder.analysis.needs_gradient(input) => nothing,
+            input if builder.analysis.value(input).batched != builder.analysis.value(node).batched => makes(input),
             input => hands_on(input),
         },
         Some(Gradient::Computed { of: inputs, in_place }) => {
             let inputs = inputs.iter().map(|(input, _)| *input);
-            let needed = inputs.filter(|&input| builder.needs_gradient(of.inputs[usize::from(input)]));
+            let needed = inputs.filter(|&input| builder.analysis.needs_gradient(of.inputs[usize::from(input)]));
             let made = |input: u8| Made {
                 target: target(of.inputs[usize::from(input)]),
                 over: builder.saved_over(node, of, input).map(|tensor| (tensor, Vec::new())),

@@ -5,7 +5,7 @@ use super::{PART, drafted, least};
 use crate::graph::{Graph, NodeId, Type};
 use crate::layers::arguments::Argument;
 use crate::layers::{Built, Entry, Written};
-use crate::lower::differentiate::activation_slopes::Activations;
+use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::differentiate::builder::Builder;
 use crate::lower::options::{Term, Training};
 use crate::lower::sizes::Sizes;

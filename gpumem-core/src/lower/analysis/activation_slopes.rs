@@ -4,8 +4,8 @@
 //! rectifier, a whole map is saved for it. The gradient of the normalisation before it reads the map that came in. A multiplication and an
 //! addition compute the activation's input from that map, so that one pass computes the gradients of both.
 
+use super::Analysis;
 use crate::graph::{NodeId, Source};
-use crate::lower::differentiate::builder::Builder;
 use crate::program::Op;
 use crate::program::function::{Function, Kept};
 use crate::program::ops::{BatchNorm, Pointwise};
@@ -20,10 +20,10 @@ pub(in crate::lower) enum Activations {
     All,
 }
 
-impl Builder<'_> {
+impl Analysis<'_> {
     /// Marks the activations that save nothing. Those would keep a map for themselves alone or, with [`Activations::All`], have outputs that
     /// other gradients read.
-    pub(in crate::lower) fn mark_merged(&mut self, activations: Activations) {
+    pub(super) fn mark_merged(&mut self, activations: Activations) {
         for id in 0..self.graph.nodes.len() {
             let Some(function) = self.activates(id).filter(|_| self.is_live(id) && self.needs_gradient(id)) else {
                 continue;
@@ -48,24 +48,6 @@ impl Builder<'_> {
             _ => false,
         });
         (is_normalised && self.only_reader(before) == Some(id)).then_some(function)
-    }
-
-    /// Returns the only node that reads a value, directly or through views. `None` if there are several, or the value is an end.
-    pub(in crate::lower) fn only_reader(&self, id: NodeId) -> Option<NodeId> {
-        let &[only] = self.consumers[id].as_slice() else { return None };
-        match self.node(only).source {
-            _ if self.ends.contains(&id) => None,
-            Source::View(_) => self.only_reader(only),
-            _ => Some(only),
-        }
-    }
-
-    /// True if the gradient of another node reads a value, directly or through views.
-    pub(in crate::lower) fn is_asked_for(&self, id: NodeId) -> bool {
-        self.consumers[id].iter().any(|&reader| {
-            let is_view = matches!(self.node(reader).source, Source::View(_));
-            self.reads_input(reader, id) || (is_view && self.is_asked_for(reader))
-        })
     }
 
     /// Returns the operation whose gradients a node computes. For a normalisation, they may include those of the activation after it.
