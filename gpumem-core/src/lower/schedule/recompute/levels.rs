@@ -1,7 +1,7 @@
 //! Recompute levels: labels become orders, which are counted exactly.
 
 use super::emit::{Emission, StepEffects, Treatment};
-use super::local_search::Polish;
+use super::local_search::{Candidate, Polish};
 use super::measure::{NEVER, StepBytes, again, macs, moved_again};
 use super::pareto::Effort;
 use super::segment_dp::Table;
@@ -126,14 +126,6 @@ fn polished(
     found.emissions += polish.emissions;
     levels.reverse();
     levels
-}
-
-/// Choices whose order was counted exactly.
-#[derive(Clone, Debug)]
-pub(in crate::lower) struct Candidate {
-    pub(in crate::lower) peak: u64,
-    pub(in crate::lower) cost: u64,
-    pub(in crate::lower) choices: Vec<Treatment>,
 }
 
 impl RecomputeLevel {

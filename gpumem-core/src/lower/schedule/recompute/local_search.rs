@@ -1,12 +1,19 @@
 //! A local search that improves a level: it changes one decision or trades two, and counts exactly.
 
 use super::emit::{Emission, Treatment};
-use super::levels::Candidate;
 use super::measure::StepBytes;
 use alloc::vec::Vec;
 
 /// The largest distance between two values that are traded.
 const NEIGHBOURS: usize = 6;
+
+/// Choices whose order was counted exactly.
+#[derive(Clone, Debug)]
+pub(in crate::lower) struct Candidate {
+    pub(in crate::lower) peak: u64,
+    pub(in crate::lower) cost: u64,
+    pub(in crate::lower) choices: Vec<Treatment>,
+}
 
 /// The state of the local search.
 pub(in crate::lower) struct Polish<'p, 's> {

@@ -12,6 +12,7 @@
 mod apply;
 mod by_hand;
 mod emit;
+mod label;
 mod levels;
 mod local_search;
 mod measure;

@@ -4,7 +4,7 @@
 //! the limit allows. The hull is what matters: a point between two of its corners is reached by taking the options of one corner up to some
 //! segment, and those of the other from there on.
 
-use super::segment_dp::Label;
+use super::label::Label;
 use alloc::vec::Vec;
 
 /// The number of labels that are carried from segment to segment, outside of runs and inside.

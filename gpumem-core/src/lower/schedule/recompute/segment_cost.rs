@@ -2,8 +2,7 @@
 
 use super::emit::{Emission, Held, MARK, Treatment, live, roots};
 use super::measure::NEVER;
-use super::segment_options::SegmentOption;
-use super::segments::{Far, Frame, Segment, is_far};
+use super::segments::{Far, Frame, Segment, SegmentOption, is_far};
 use super::values::NONE;
 use alloc::vec;
 use alloc::vec::Vec;

@@ -6,29 +6,13 @@
 //! are carried on, so that one pass gives the whole trade-off between memory and time.
 
 use super::emit::Treatment;
+use super::label::Label;
 use super::pareto::{Effort, Pruner};
-use super::segment_options::{SegmentOption, measure_all};
-use super::segments::{Far, Frame, Segment};
+use super::segment_options::measure_all;
+use super::segments::{Far, Frame, Segment, SegmentOption};
 use super::values::NONE;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// A choice of segment options from some segment to the end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::lower) struct Label {
-    /// Bytes that the segments from here on need, above what earlier ones keep.
-    pub(in crate::lower) need: u64,
-    /// Bytes that they need from the recomputation of the boundary before them on, if that is dropped.
-    pub(in crate::lower) run: u64,
-    /// Bytes above the run while its boundary is recomputed.
-    above: u64,
-    pub(in crate::lower) cost: u64,
-    /// The number of times that the boundary before is recomputed, if it is never kept.
-    asks: u64,
-    /// The option of this segment, and the label of the next one.
-    way: u32,
-    next: u32,
-}
 
 /// Labels of the segments from each one on. `lists` are for a boundary before it that is kept, dropped, or dropped again and again.
 pub(in crate::lower) struct Table {
@@ -38,13 +22,6 @@ pub(in crate::lower) struct Table {
     /// The number of labels times options, and of measurements of segments.
     pub(in crate::lower) steps: usize,
     pub(in crate::lower) measured: usize,
-}
-
-impl Label {
-    /// Returns what the label was made of, as a key that no two labels share.
-    pub(in crate::lower) fn order(&self) -> [u32; 2] {
-        [self.way, self.next]
-    }
 }
 
 fn list_of(boundary: Treatment) -> usize {

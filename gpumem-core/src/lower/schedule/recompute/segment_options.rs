@@ -5,7 +5,7 @@
 
 use super::emit::Treatment;
 use super::segment_cost::Alone;
-use super::segments::{Far, Frame, Segment};
+use super::segments::{Far, Frame, Segment, SegmentOption};
 use alloc::collections::BTreeMap;
 use alloc::rc::Rc;
 use alloc::vec;
@@ -20,47 +20,6 @@ const WAYS: usize = 10;
 
 /// The divisor of the peak from which on a boundary may be dropped between two operations that read it.
 const LARGE: u64 = 64;
-
-/// One option for a segment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::lower) struct SegmentOption {
-    /// Inner bytes that are kept from the forward pass on, without the boundary.
-    pub(in crate::lower) kept: u64,
-    /// Bytes that are alive between the recomputation of the boundary and the backward pass of the segment, besides `kept`.
-    pub(in crate::lower) held: u64,
-    /// Peaks in bytes. `fore` is that of the forward pass. The next three are of the backward pass: with the boundary before the segment kept;
-    /// with that boundary recomputed for the first operation that reads it; and with it there only for operations that read it. `chain` is the
-    /// peak while the segment's own boundary is recomputed.
-    pub(in crate::lower) fore: u64,
-    pub(in crate::lower) back: u64,
-    pub(in crate::lower) late: u64,
-    pub(in crate::lower) fleet: u64,
-    pub(in crate::lower) chain: u64,
-    /// Bytes that are alive when the backward pass first needs the boundary before the segment. The second number is the most at any such time.
-    pub(in crate::lower) above: [u64; 2],
-    /// The cost with one recomputation of the boundary, and the cost of each further one.
-    pub(in crate::lower) cost: u64,
-    pub(in crate::lower) again: u64,
-    /// The number of times that the boundary before the segment is needed, if it is never kept. The backward pass needs it so often, and so does
-    /// each recomputation of the segment's own boundary.
-    pub(in crate::lower) asks: [u64; 2],
-    pub(in crate::lower) boundary: Treatment,
-    pub(in crate::lower) inner: Vec<Treatment>,
-}
-
-impl SegmentOption {
-    fn sizes(&self) -> [u64; 12] {
-        let ([backward, chain], [first, most]) = (self.asks, self.above);
-        let peaks = [self.fore, self.back, self.late, self.fleet, self.chain];
-        let [fore, back, late, fleet, of_chain] = peaks;
-        [self.kept, self.held, fore, back, late, fleet, of_chain, first, most, self.again, backward, chain]
-    }
-
-    /// True if it needs no more than another option in any respect.
-    fn is_no_worse(&self, other: &SegmentOption) -> bool {
-        self.sizes().iter().zip(other.sizes()).all(|(mine, other)| *mine <= other)
-    }
-}
 
 /// Finds the options of every segment, and returns the number of measurements. Segments that are alike share their options.
 pub(in crate::lower) fn measure_all(frame: &Frame<'_>, segments: &mut [Segment], far: &[Far]) -> usize {

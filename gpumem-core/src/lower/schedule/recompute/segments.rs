@@ -3,7 +3,7 @@
 //! At most one value crosses a cut, so that a segment depends on others only by its boundaries. There are two exceptions. Far values are read
 //! long after they are computed, as by a skip connection. Common values, such as masks, are read again and again.
 
-use super::emit::StepEffects;
+use super::emit::{StepEffects, Treatment};
 use super::measure::StepBytes;
 use super::values::{NONE, Place, Value};
 use crate::lower::draft::Draft;
@@ -51,8 +51,49 @@ pub(in crate::lower) struct Segment {
     /// The values that are kept in any case.
     pub(in crate::lower) common: Vec<u32>,
     /// The options that may pay, and the number of its kind.
-    pub(in crate::lower) ways: Rc<Vec<super::segment_options::SegmentOption>>,
+    pub(in crate::lower) ways: Rc<Vec<SegmentOption>>,
     pub(in crate::lower) kind: usize,
+}
+
+/// One option for a segment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::lower) struct SegmentOption {
+    /// Inner bytes that are kept from the forward pass on, without the boundary.
+    pub(in crate::lower) kept: u64,
+    /// Bytes that are alive between the recomputation of the boundary and the backward pass of the segment, besides `kept`.
+    pub(in crate::lower) held: u64,
+    /// Peaks in bytes. `fore` is that of the forward pass. The next three are of the backward pass: with the boundary before the segment kept;
+    /// with that boundary recomputed for the first operation that reads it; and with it there only for operations that read it. `chain` is the
+    /// peak while the segment's own boundary is recomputed.
+    pub(in crate::lower) fore: u64,
+    pub(in crate::lower) back: u64,
+    pub(in crate::lower) late: u64,
+    pub(in crate::lower) fleet: u64,
+    pub(in crate::lower) chain: u64,
+    /// Bytes that are alive when the backward pass first needs the boundary before the segment. The second number is the most at any such time.
+    pub(in crate::lower) above: [u64; 2],
+    /// The cost with one recomputation of the boundary, and the cost of each further one.
+    pub(in crate::lower) cost: u64,
+    pub(in crate::lower) again: u64,
+    /// The number of times that the boundary before the segment is needed, if it is never kept. The backward pass needs it so often, and so does
+    /// each recomputation of the segment's own boundary.
+    pub(in crate::lower) asks: [u64; 2],
+    pub(in crate::lower) boundary: Treatment,
+    pub(in crate::lower) inner: Vec<Treatment>,
+}
+
+impl SegmentOption {
+    fn sizes(&self) -> [u64; 12] {
+        let ([backward, chain], [first, most]) = (self.asks, self.above);
+        let peaks = [self.fore, self.back, self.late, self.fleet, self.chain];
+        let [fore, back, late, fleet, of_chain] = peaks;
+        [self.kept, self.held, fore, back, late, fleet, of_chain, first, most, self.again, backward, chain]
+    }
+
+    /// True if it needs no more than another option in any respect.
+    pub(super) fn is_no_worse(&self, other: &SegmentOption) -> bool {
+        self.sizes().iter().zip(other.sizes()).all(|(mine, other)| *mine <= other)
+    }
 }
 
 /// The part of a step that does not depend on decisions.

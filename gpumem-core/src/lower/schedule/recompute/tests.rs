@@ -2,7 +2,8 @@
 
 use super::apply::apply;
 use super::emit::{Emission, StepEffects, Treatment};
-use super::levels::{Candidate, spread};
+use super::levels::spread;
+use super::local_search::Candidate;
 use super::measure::{StepBytes, macs};
 use super::{Draft, RecomputeLevel, by_hand, searched};
 use crate::graph::{Graph, NodeId, Type};
