@@ -9,16 +9,16 @@ pub(crate) mod choose;
 pub(crate) mod differentiate;
 mod draft;
 pub(crate) mod emit;
+mod fusion;
 mod liveness;
 mod options;
 pub(crate) mod rewrite;
 pub(crate) mod schedule;
 mod sizes;
 
-pub use choose::blueprint::{Blueprint, Steps};
+pub use choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 pub use choose::largest_batch::LargestFitted;
 pub use choose::level::{Fitted, Leaner};
-pub use choose::named_steps::{PartStep, Parts};
 pub use emit::tables::{LayerLine, OwnedTables, layer_table, tables};
 pub use options::{LowerError, Options, Term, Training, not_in_parts};
 pub use rewrite::chunk_logits::{MOST_CHUNKS, unchunkable};

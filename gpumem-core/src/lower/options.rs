@@ -1,8 +1,8 @@
 //! The request for a lowering: the terms of the loss, the settings of a training step, and the error of a network that cannot be lowered.
 
 use crate::graph::{Graph, NodeId, RowId, Source};
-use crate::program::Measure;
-use crate::program::loss::{Compares, LossOptions, Over, Weighting};
+use crate::program::loss::{Compares, LossOptions, Over, Reduction, Weighting};
+use crate::program::{Criterion, Measure};
 use crate::shape::Shape;
 use crate::train::{Descent, Update};
 use alloc::string::String;
@@ -90,6 +90,14 @@ impl Term {
     /// True if it compares all samples of a batch with each other.
     pub fn compares_samples(&self) -> bool {
         self.over().compares_samples()
+    }
+
+    /// Returns the factor of the term in each of `parts` micro-batches. The mean over a batch is the mean of the means over its micro-batches. A
+    /// term that divides by a count of the targets keeps its factor, since the host gives it the count of the whole batch.
+    pub(in crate::lower) fn weight_in(&self, parts: u64) -> f64 {
+        let is_sum = self.measure == Measure::Dot || self.options.reduction == Reduction::Sum;
+        let counts = || Criterion::new(self.measure, 1.0, self.options.clone(), Shape::new(&[1])).counts();
+        if is_sum || counts() { self.weight } else { self.weight / parts as f64 }
     }
 
     /// Returns `[scale, bias]`: true for each of the two that is a value of the network.

@@ -6,6 +6,7 @@
 
 use crate::graph::{RowId, Source};
 use crate::lower::choose::level::{Fitting, budget};
+use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
 use crate::lower::{Blueprint, Sizes, Term, tables, unchunkable};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
@@ -50,7 +51,9 @@ impl Variant {
 
     /// Returns the step with `InplaceAbn`; `None` if it has nothing that this could replace.
     fn in_place(&self) -> Option<Variant> {
-        let (blueprint, slopes) = self.blueprint.activated_in_place()?;
+        let InPlace { graph, places, slopes } = with_inplace_abn(&self.blueprint.graph, &self.blueprint.all_ends())?;
+        let mut blueprint = Blueprint { graph, ..self.blueprint.clone() };
+        blueprint.move_ends(&places);
         Some(Variant { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
     }
 

@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::rewrite::conv_norm::with_normalized_convolutions;
 use crate::lower::schedule::recompute_norms::normalises;
-use crate::lower::{Cached, LayerLine, LowerError, Options, Parts, RecomputeLevel, Search, Sizes, Term, Training};
+use crate::lower::{Cached, LayerLine, LowerError, Options, RecomputeLevel, Search, Sizes, Term, Training};
 use crate::lower::{layer_table, lower, lower_cached, lower_for, lower_in_order, search};
 use crate::memory::tables::samples;
 use crate::number::Precision;
@@ -11,7 +11,9 @@ use crate::program::encoding::{Reader, Wire, wire_enum, wire_struct};
 use crate::program::loss::Written;
 use crate::program::op::{Rule, Work};
 use crate::program::{Op, Program};
+use crate::train::optim::matches;
 use crate::train::{Checkpoint, ConvNorm, Descent, Offload, Update};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 /// A network without its weights: the graph, and the settings of `TRAIN` that change the program.
@@ -44,6 +46,33 @@ pub struct Steps {
     pub descent: Descent,
     /// The choice to run 1x1 convolutions and the normalisations after them as one operation, or as two.
     pub conv_norm: ConvNorm,
+}
+
+/// The training steps of a network that have names; empty if `TRAIN` alone trains all of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parts {
+    /// The number of the step that is the blueprint's `training`.
+    pub at: usize,
+    /// The steps, in the order of their states in memory.
+    pub all: Vec<PartStep>,
+}
+
+/// A step that trains a part of a network.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PartStep {
+    /// The name of its constant, such as `CRITIC`.
+    pub name: String,
+    /// The names of the parameters that it trains, separated by commas; `*` matches any text.
+    pub trains: String,
+    /// Its loss, optimizer states and updates.
+    pub steps: Steps,
+}
+
+impl PartStep {
+    /// True if `trains` matches the name of this parameter.
+    pub fn names(&self, parameter: &str) -> bool {
+        self.trains.split(',').any(|pattern| matches(pattern.trim(), parameter))
+    }
 }
 
 wire_enum!(Update { Fused, Separate });
@@ -82,6 +111,8 @@ impl Wire for Term {
     }
 }
 wire_struct!(Steps { loss, moments, update, checkpoint, descent, conv_norm });
+wire_struct!(PartStep { name, trains, steps });
+wire_struct!(Parts { at, all });
 
 impl Wire for Checkpoint {
     fn put(&self, out: &mut Vec<u8>) {
@@ -318,6 +349,25 @@ impl Blueprint {
         layer_table(&self.graph, &self.outputs, program)
     }
 
+    /// Returns the values that are read after the network has run: its outputs, and those that the loss names.
+    pub(in crate::lower) fn ends(&self) -> Vec<NodeId> {
+        [self.outputs.clone(), self.training.as_ref().map(measured).unwrap_or_default()].concat()
+    }
+
+    /// Returns [`Blueprint::ends`], and the values that the losses of all named steps name.
+    pub(in crate::lower) fn all_ends(&self) -> Vec<NodeId> {
+        let of_parts = self.parts.all.iter().flat_map(|part| measured(&part.steps));
+        self.ends().into_iter().chain(of_parts).collect()
+    }
+
+    /// Replaces each output, and each value that a loss names, by its entry in `places`.
+    pub(in crate::lower) fn move_ends(&mut self, places: &[NodeId]) {
+        let parts = self.parts.all.iter_mut().map(|part| &mut part.steps);
+        let terms = self.training.iter_mut().chain(parts).flat_map(|steps| &mut steps.loss);
+        let measured = terms.flat_map(Term::nodes_mut);
+        self.outputs.iter_mut().chain(measured).for_each(|node| *node = places[*node]);
+    }
+
     /// Encodes the blueprint in the compact form that a record carries.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -364,4 +414,9 @@ fn saves_much(graph: &Graph, samples: u64) -> bool {
         scratch = scratch.max(own);
     }
     stored >= scratch.saturating_mul(8)
+}
+
+/// Returns the values that a loss names.
+fn measured(steps: &Steps) -> Vec<NodeId> {
+    steps.loss.iter().flat_map(Term::nodes).collect()
 }

@@ -2,43 +2,10 @@
 
 use crate::graph::{Beside, Graph, NodeId, Source, StepStates};
 use crate::lower::analysis::{needs_gradient, reachable};
-use crate::lower::{Blueprint, Steps};
-use crate::program::encoding::wire_struct;
-use crate::train::optim::matches;
+use crate::lower::choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 use alloc::borrow::Cow;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// The training steps of a network that have names; empty if `TRAIN` alone trains all of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Parts {
-    /// The number of the step that is the blueprint's `training`.
-    pub at: usize,
-    /// The steps, in the order of their states in memory.
-    pub all: Vec<PartStep>,
-}
-
-/// A step that trains a part of a network.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PartStep {
-    /// The name of its constant, such as `CRITIC`.
-    pub name: String,
-    /// The names of the parameters that it trains, separated by commas; `*` matches any text.
-    pub trains: String,
-    /// Its loss, optimizer states and updates.
-    pub steps: Steps,
-}
-
-wire_struct!(PartStep { name, trains, steps });
-wire_struct!(Parts { at, all });
-
-impl PartStep {
-    /// True if `trains` matches the name of this parameter.
-    pub fn names(&self, parameter: &str) -> bool {
-        self.trains.split(',').any(|pattern| matches(pattern.trim(), parameter))
-    }
-}
 
 impl Blueprint {
     /// Returns the network with step `number` as the one that is lowered. `None` if it has no step of this number.

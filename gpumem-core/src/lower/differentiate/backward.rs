@@ -3,7 +3,6 @@
 use crate::graph::{NodeId, Source};
 use crate::lower::analysis::OpNode;
 use crate::lower::differentiate::builder::{Builder, GradientPiece, numbered};
-use crate::lower::emit::micro_batches;
 use crate::lower::options::{LowerError, Term, Training};
 use crate::number::Role;
 use crate::program::criterion::WEIGHTS;
@@ -195,7 +194,7 @@ impl Builder<'_> {
     fn criterion(&self, term: &Term, shape: Shape) -> Criterion {
         let parts = self.training.map_or(1, |training| training.descent.micro_batches);
         let options = LossOptions { chunks: 1, ..term.options.clone() };
-        Criterion::new(term.measure, micro_batches::weight(term, parts), options, shape).with_learned(term.learned())
+        Criterion::new(term.measure, term.weight_in(parts), options, shape).with_learned(term.learned())
     }
 
     /// Returns the target of this number, and adds it if it is new. Its shape is the one that the first term that names it needs.

@@ -3,7 +3,6 @@
 use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source};
 use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::analysis::{Analysis, reachable};
-use crate::lower::emit::averages;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::chunk_logits::Chunk;
 use crate::number::Role;
@@ -215,7 +214,7 @@ impl<'g> Builder<'g> {
             self.moments[index] = self.declare_moments(index, &parameter.name, moments);
             if trained && self.training.is_some_and(|training| training.descent.ema.is_some()) {
                 // A 16-bit average would lose updates of a thousandth of its value.
-                let (name, role) = (averages::name(&parameter.name), Role::WideMoment);
+                let (name, role) = (average_name(&parameter.name), Role::WideMoment);
                 self.persistent(Class::Average, role, name, row, parameter.shape, Init::Constant(0.0));
             }
             return;
@@ -409,4 +408,9 @@ impl<'g> Builder<'g> {
 /// Returns operands with numbered slots, one for each tensor.
 pub(in crate::lower) fn numbered(slot: fn(u8) -> Slot, tensors: impl IntoIterator<Item = TensorId>) -> Vec<Operand> {
     tensors.into_iter().enumerate().map(|(index, tensor)| Operand { slot: slot(index as u8), tensor }).collect()
+}
+
+/// Returns the name of the average of the parameter of this name.
+pub(in crate::lower) fn average_name(parameter: &str) -> String {
+    format!("{parameter}.average")
 }

@@ -3,17 +3,11 @@
 //! They are updated after all parameters, many in one launch. If master copies are in host memory, the average of each piece is updated while the
 //! piece's copy is in the arena.
 
+use crate::lower::differentiate::builder::average_name;
 use crate::program::{Action, Class, Operand, Operation, Slot, Tensor, TensorId};
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-
-/// Returns the name of the average of the parameter of this name.
-pub(in crate::lower) fn name(parameter: &str) -> String {
-    format!("{parameter}.average")
-}
 
 /// Adds the operations that average the parameters which `operations` update.
 pub(in crate::lower) fn average(operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
@@ -21,7 +15,7 @@ pub(in crate::lower) fn average(operations: Vec<Operation>, tensors: &[Tensor]) 
     let all: BTreeMap<&str, TensorId> = all.map(|(id, tensor)| (tensor.name.as_str(), id)).collect();
     let of = |update: &Operation, action: Action| {
         let parameter = update.written(Slot::Parameter)?;
-        let tensor = *all.get(name(&tensors[parameter as usize].name).as_str())?;
+        let tensor = *all.get(average_name(&tensors[parameter as usize].name).as_str())?;
         let average = Operand { slot: Slot::Average, tensor };
         let is_read = |operand: &&Operand| matches!(operand.slot, Slot::Parameter | Slot::Master | Slot::State);
         let reads = update.reads.iter().filter(is_read).copied().chain([average]).collect();

@@ -7,10 +7,9 @@
 
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::readers;
-use crate::lower::draft::Draft;
+use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::ops::{NormalizedConvolution, Pointwise, Sum};
-use crate::program::{Op, Operand, Operation, Slot};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -41,28 +40,6 @@ pub fn with_normalized_convolutions(graph: &Graph, ends: &[NodeId]) -> Graph {
 fn last_first(sum: &mut Source) {
     if let Source::Op { op: Op::Sum(Sum { branches: 2, .. }), inputs, .. } = sum {
         inputs.sort_unstable_by_key(|&input| Reverse(input));
-    }
-}
-
-/// True if operation `at` propagates a gradient through a rectifier to the next operation, the gradient of a conv norm. Backends fuse such a
-/// rectifier into the pass of that gradient.
-pub(in crate::lower) fn hands_on(operations: &[Operation], at: usize) -> bool {
-    let (Some(after), Some(operation)) = (operations.get(at), operations.get(at + 1)) else { return false };
-    let is_rectifier =
-        matches!(after.backward(), Some(Op::Pointwise(Pointwise { function: Function::Relu | Function::Relu6, .. })));
-    let handed = after.written(Slot::InputGradient(0)).filter(|_| is_rectifier && !after.accumulate);
-    let takes = matches!(operation.backward(), Some(Op::NormalizedConvolution(_)));
-    takes && handed.is_some() && handed == operation.read(Slot::Gradient)
-}
-
-/// Extends the scratch memory of conv norms' gradients to the rectifier before them. Sums are taken in the pass that propagates the gradient
-/// through the rectifier, so that they must not overlap what it reads.
-pub(in crate::lower) fn share_scratch(draft: &mut Draft) {
-    for at in 0..draft.operations.len() {
-        if hands_on(&draft.operations, at) {
-            let tensor = draft.operations[at + 1].written(Slot::Workspace);
-            draft.operations[at].writes.extend(tensor.map(|tensor| Operand { slot: Slot::Workspace, tensor }));
-        }
     }
 }
 

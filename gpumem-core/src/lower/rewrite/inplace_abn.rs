@@ -1,12 +1,11 @@
 //! `InplaceAbn` in place of `BatchNorm2d` and `LeakyRelu`: equal mathematics, with one saved map instead of two.
 
 use crate::graph::{Graph, NodeId, Source};
-use crate::lower::{Blueprint, Steps, Term};
+use crate::lower::analysis::readers;
 use crate::memory::refusal::Slopes;
 use crate::program::Op;
 use crate::program::function::Function;
 use crate::program::ops::{BatchNorm, InplaceNorm, Pointwise};
-use alloc::vec;
 use alloc::vec::Vec;
 
 /// A normalisation, the activation that alone reads it, and the operation that replaces both.
@@ -16,8 +15,8 @@ struct Pair {
     op: InplaceNorm,
 }
 
-/// Returns the pair that ends with an activation; `None` if there is none. `readers` counts the readers of each node.
-fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
+/// Returns the pair that ends with an activation; `None` if there is none. `is_alone` is true for a value that is read once.
+fn pair(graph: &Graph, is_alone: impl Fn(NodeId) -> bool, activation: NodeId) -> Option<Pair> {
     let op = |node: NodeId| match &graph.nodes[node].source {
         Source::Op { op, inputs, .. } => Some((op, inputs.as_slice())),
         _ => None,
@@ -30,56 +29,37 @@ fn pair(graph: &Graph, readers: &[usize], activation: NodeId) -> Option<Pair> {
     let BatchNorm { channels, size, eps, momentum, affine, eval: false, .. } = *of else { return None };
     let is_map = graph.rows.get(graph.nodes[norm].row).is_some_and(|row| row.kind == "BatchNorm2d");
     let op = InplaceNorm { channels, size, eps, momentum, affine, slope };
-    (is_map && readers[norm] == 1).then_some(Pair { norm, activation, op })
+    (is_map && is_alone(norm)).then_some(Pair { norm, activation, op })
 }
 
-impl Blueprint {
-    /// Returns the network with `InplaceAbn` for each `BatchNorm2d` that only a `LeakyRelu` reads. `None` if there is no such pair.
-    pub(in crate::lower) fn activated_in_place(&self) -> Option<(Blueprint, Slopes)> {
-        let graph = &self.graph;
-        let mut readers = vec![0usize; graph.nodes.len()];
-        let inputs = graph.nodes.iter().flat_map(|node| node.inputs());
-        inputs.copied().chain(self.ends()).chain(self.ends_of_parts()).for_each(|node| readers[node] += 1);
-        let pairs: Vec<Pair> =
-            (0..graph.nodes.len()).filter_map(|activation| pair(graph, &readers, activation)).collect();
-        let default = Function::LeakyRelu.row().arguments.first().map(|argument| argument.default);
-        let is_default = pairs.iter().all(|pair| Some(pair.op.slope) == default);
-        let mut other = self.clone();
-        // Nodes that read an activation now read the node of its normalisation. Nothing reads the activation any more, so that it does not run.
-        let mut places: Vec<NodeId> = (0..graph.nodes.len()).collect();
-        for Pair { norm, activation, op } in pairs.iter() {
-            places[*activation] = *norm;
-            if let Source::Op { op: of, .. } = &mut other.graph.nodes[*norm].source {
-                *of = op.clone().into();
-            }
-        }
-        for node in &mut other.graph.nodes {
-            node.renumber(&places);
-        }
-        other.move_ends(&places);
-        (!pairs.is_empty()).then_some((other, if is_default { Slopes::Default } else { Slopes::Written }))
-    }
-
-    /// Returns the values that are read after the network has run: its outputs, and those that the loss names.
-    pub(in crate::lower) fn ends(&self) -> Vec<NodeId> {
-        [self.outputs.clone(), self.training.as_ref().map(measured).unwrap_or_default()].concat()
-    }
-
-    /// Returns the values that the losses of all steps name.
-    fn ends_of_parts(&self) -> Vec<NodeId> {
-        self.parts.all.iter().flat_map(|part| measured(&part.steps)).collect()
-    }
-
-    /// Replaces each output, and each value that a loss names, by its entry in `places`.
-    pub(in crate::lower) fn move_ends(&mut self, places: &[NodeId]) {
-        let parts = self.parts.all.iter_mut().map(|part| &mut part.steps);
-        let terms = self.training.iter_mut().chain(parts).flat_map(|steps| &mut steps.loss);
-        let measured = terms.flat_map(Term::nodes_mut);
-        self.outputs.iter_mut().chain(measured).for_each(|node| *node = places[*node]);
-    }
+/// A graph with `InplaceAbn`, and what has become of the graph before.
+pub(in crate::lower) struct InPlace {
+    pub(in crate::lower) graph: Graph,
+    /// For each node, the one with its value now.
+    pub(in crate::lower) places: Vec<NodeId>,
+    pub(in crate::lower) slopes: Slopes,
 }
 
-/// Returns the values that a loss names.
-fn measured(steps: &Steps) -> Vec<NodeId> {
-    steps.loss.iter().flat_map(Term::nodes).collect()
+/// Returns the graph with `InplaceAbn` for each `BatchNorm2d` that only a `LeakyRelu` reads. `None` if there is no such pair. Values in `ends`
+/// are read by others, too.
+pub(in crate::lower) fn with_inplace_abn(graph: &Graph, ends: &[NodeId]) -> Option<InPlace> {
+    let readers = readers(graph);
+    let is_alone = |norm: NodeId| readers[norm].len() == 1 && !ends.contains(&norm);
+    let pairs: Vec<Pair> = (0..graph.nodes.len()).filter_map(|activation| pair(graph, is_alone, activation)).collect();
+    let default = Function::LeakyRelu.row().arguments.first().map(|argument| argument.default);
+    let is_default = pairs.iter().all(|pair| Some(pair.op.slope) == default);
+    let mut other = graph.clone();
+    // Nodes that read an activation now read the node of its normalisation. Nothing reads the activation any more, so that it does not run.
+    let mut places: Vec<NodeId> = (0..graph.nodes.len()).collect();
+    for Pair { norm, activation, op } in &pairs {
+        places[*activation] = *norm;
+        if let Source::Op { op: of, .. } = &mut other.nodes[*norm].source {
+            *of = op.clone().into();
+        }
+    }
+    for node in &mut other.nodes {
+        node.renumber(&places);
+    }
+    let slopes = if is_default { Slopes::Default } else { Slopes::Written };
+    (!pairs.is_empty()).then_some(InPlace { graph: other, places, slopes })
 }

@@ -12,7 +12,7 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::OpNode;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
-use crate::lower::rewrite::conv_norm::hands_on;
+use crate::lower::fusion::hands_on;
 
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;

@@ -16,12 +16,12 @@ use crate::graph::Graph;
 use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
+use crate::lower::fusion::hands_on;
 use crate::lower::options::{LowerError, Training};
-use crate::lower::rewrite::conv_norm::share_scratch;
 use crate::lower::schedule::concat_prefix;
 use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
 use crate::lower::sizes::Sizes;
-use crate::program::Phase;
+use crate::program::{Operand, Phase, Slot};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 use model::{Model, alive, most_alive};
@@ -48,6 +48,17 @@ pub(in crate::lower) fn drafted(
     concat_prefix::read_prefixes(&mut draft, graph);
     share_scratch(&mut draft);
     (draft, begins)
+}
+
+/// Extends the scratch memory of conv norms' gradients to the rectifier before them. Sums are taken in the pass that propagates the gradient
+/// through the rectifier, so that they must not overlap what it reads.
+fn share_scratch(draft: &mut Draft) {
+    for at in 0..draft.operations.len() {
+        if hands_on(&draft.operations, at) {
+            let tensor = draft.operations[at + 1].written(Slot::Workspace);
+            draft.operations[at].writes.extend(tensor.map(|tensor| Operand { slot: Slot::Workspace, tensor }));
+        }
+    }
 }
 
 /// Returns the training step in the backward order that was found to need least memory at a setting. `built` returns the step up to its loss, in
