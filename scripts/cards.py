@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """Writes what is generated from gpumem-core/data/cards.csv:
 
-* gpumem-core/src/cards/table.rs: a constant for each card, and all of them by usable memory;
-* src/selected.rs: the cards whose Cargo feature is on;
+* gpumem-core/src/cards/table.rs: a constant for each card, all of them by usable memory, and the list of cards whose Cargo feature is on;
 * the region between two marker comments in Cargo.toml: the features themselves.
 
 The features are also printed. Run it from anywhere after a change to the table.
@@ -166,28 +165,28 @@ def features(rows):
     return "\n".join(lines) + "\n"
 
 
-SELECTED = """//! Generated from `gpumem-core/data/cards.csv` by `scripts/cards.py`: change the table, then run the script.
-
-use gpumem_core::cards::Card;
-
-/// The cards whose Cargo feature is on: every network must fit all of them. In the order of the table.
-pub const SELECTED: &[Card] = &[
+SELECTED = """
+/// Expands to the cards whose Cargo feature the calling crate has on, as a `&[Card]` in the order of the table.
+///
+/// The compiler looks up a `cfg` in the crate that calls the macro: `gpumem` and its macros have the features, this crate has none.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! selected_cards {
+    () => {
+        &[
 """
 
 
 def selected(rows):
-    entries = [f'    #[cfg(feature = "{row["slug"]}")]\n    gpumem_core::cards::{constant(row["slug"])},\n' for row in rows]
-    return SELECTED + "".join(entries) + "];\n"
+    """The macro that lists the cards of Cargo features. Aliases turn on the feature of their card."""
+    entries = [f'            #[cfg(feature = "{row["slug"]}")] $crate::cards::{constant(row["slug"])},\n' for row in rows]
+    return SELECTED + "".join(entries) + "        ]\n    };\n}\n"
 
 
 def main():
     with TABLE.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    (ROOT / "gpumem-core" / "src" / "cards" / "table.rs").write_text(table(rows), encoding="utf-8")
-    (ROOT / "src" / "selected.rs").write_text(selected(rows), encoding="utf-8")
-    (ROOT / "gpumem-macros" / "src" / "selected.rs").write_text(
-        selected(rows).replace("pub const", "pub(crate) const"), encoding="utf-8"
-    )
+    (ROOT / "gpumem-core" / "src" / "cards" / "table.rs").write_text(table(rows) + selected(rows), encoding="utf-8")
     block = features(rows)
     write(ROOT / "Cargo.toml", block)
     # What a card is called otherwise turns on the card's own feature.

@@ -51,7 +51,6 @@
 mod device;
 #[cfg(doc)]
 pub mod guide;
-mod selected;
 
 #[cfg(any(feature = "cpu", feature = "cuda"))]
 pub use device::{AnyDevice, AnyRunner, default_device};
@@ -89,7 +88,9 @@ pub use gpumem_state as state;
 pub use gpumem_train as train;
 #[cfg(any(feature = "safetensors", feature = "pickle"))]
 pub use gpumem_weights as weights;
-pub use selected::SELECTED;
+
+/// The cards whose Cargo feature is on, in the order of the table: every network must fit all of them.
+pub const SELECTED: &[cards::Card] = gpumem_core::selected_cards!();
 
 /// Names that generated code uses.
 #[doc(hidden)]

@@ -26,7 +26,6 @@ mod module;
 mod namesake;
 mod parse;
 mod resolve;
-mod selected;
 pub(crate) mod settings;
 mod syntax;
 #[cfg(test)]

@@ -2,12 +2,14 @@
 
 use super::Readings;
 use super::assumed_sizes::{bytes, card_list, conv_workspace, nominal, settings_of};
-use crate::selected::SELECTED;
 use crate::settings::train::literal;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
 use gpumem_core::memory::refusal::{Aim, Environment};
+
+/// The cards whose Cargo feature is on. The crate `gpumem` turns on the same features here.
+const SELECTED: &[Card] = gpumem_core::selected_cards!();
 
 /// The sizes of a training step, all of them final, and the bytes that its arena may have.
 pub(super) struct Known {
