@@ -50,9 +50,10 @@ fn same_stem<'a>(target: &str, known: &[&'a str]) -> Option<&'a str> {
 }
 
 /// Returns a name in lower case, without `_`.
-fn plain(name: &str) -> String {
+pub fn plain(name: &str) -> String {
     name.to_lowercase().replace('_', "")
 }
+
 /// Returns the Levenshtein distance, in which a swap of neighbours is one edit.
 fn distance(from: &str, to: &str) -> usize {
     let (from, to): (Vec<char>, Vec<char>) = (from.chars().collect(), to.chars().collect());

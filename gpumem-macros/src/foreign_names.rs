@@ -7,7 +7,9 @@ use crate::settings::loss;
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::suggest::plain;
 use gpumem_core::train::optim::Optimizer;
+use proc_macro2::Ident;
 
 /// Advice on a name of another library.
 #[derive(Clone, Debug)]
@@ -182,9 +184,19 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor", "muon"], Here::Optimizer),
 ];
 
-/// Returns a name in lower case and without `_`.
-pub(crate) fn plain(name: &str) -> String {
-    name.to_lowercase().replace('_', "")
+/// Modules in which PyTorch, Keras and Flax have their layers.
+const MODULES: [&str; 12] =
+    ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision", "linen", "nnx", "jax"];
+
+/// True if a name is one of these modules.
+pub(crate) fn is_module(name: &Ident) -> bool {
+    MODULES.iter().any(|module| name == module)
+}
+
+/// Returns the layer whose name differs only in case and `_`, as for `relu` or `ReLU`.
+pub(crate) fn layer_called(name: &Ident) -> Option<Ident> {
+    let target = plain(&name.to_string());
+    Entry::names().into_iter().find(|known| plain(known) == target).map(|known| Ident::new(known, name.span()))
 }
 
 /// Returns advice on `name` if another library has it and no layer here has that name.

@@ -6,7 +6,7 @@
 
 use crate::errors::Errors;
 use crate::expand::{called_at, column, section, written_at};
-use crate::settings::train::cards_of;
+use crate::settings::cards::cards_of;
 use crate::syntax::{Facade, Place};
 use proc_macro2::{Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote, quote_spanned};

@@ -1,7 +1,8 @@
 //! The sizes that a plan will have, if the macro can read them before const evaluation does.
 
 use super::{Programs, Readings};
-use crate::settings::train::{Reading, literal};
+use crate::settings::reading::Reading;
+use crate::settings::values::literal;
 use crate::syntax::{Field, Settings, Source};
 use gpumem_core::cards::{Card, find};
 use gpumem_core::lower::Sizes;

@@ -5,7 +5,7 @@
 use super::assumed_sizes::{bytes, cards, conv_workspace};
 use super::target_cards;
 use super::{Programs, Readings};
-use crate::settings::train::literal;
+use crate::settings::values::literal;
 use crate::syntax::{Facade, Field, Source};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, find};

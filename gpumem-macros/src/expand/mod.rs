@@ -30,8 +30,9 @@ pub(crate) use record::{column, section, written_at};
 
 use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
+use crate::settings::reading::Reading;
 use crate::settings::steps::function;
-use crate::settings::train::{Reading, literal};
+use crate::settings::values::literal;
 use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;

@@ -5,7 +5,8 @@
 
 use super::plans::called_at;
 use super::{Programs, generics, refusal_place};
-use crate::settings::train::{Reading, plain};
+use crate::settings::reading::Reading;
+use crate::settings::values::plain;
 use crate::syntax::Source;
 use proc_macro2::{Ident, Literal, TokenStream, TokenTree};
 use quote::{ToTokens as _, quote};

@@ -5,7 +5,7 @@ use super::numbers::{self, Numbers};
 use super::remedies::known;
 use super::tables::Names;
 use super::{Programs, Readings, generics, record, refusal_place, steps};
-use crate::settings::train::Reading;
+use crate::settings::reading::Reading;
 use crate::syntax::{Place, Source};
 use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;

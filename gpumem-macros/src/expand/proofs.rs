@@ -2,7 +2,7 @@
 
 use super::Readings;
 use crate::resolve::{Declared, Resolved};
-use crate::settings::train::literal;
+use crate::settings::values::literal;
 use crate::syntax::Field;
 use gpumem_core::program::op::Edge;
 use gpumem_core::shape::Shape;

@@ -1,7 +1,7 @@
 //! Writes the record of a network in the object section `.gpumem`.
 
 use super::{Programs, Readings, generics, refusal_place};
-use crate::settings::train::Reading;
+use crate::settings::reading::Reading;
 use crate::syntax::Source;
 use gpumem_core::memory::record::digest;
 use proc_macro2::{Literal, Span, TokenStream};

@@ -2,7 +2,7 @@
 
 use super::Readings;
 use super::assumed_sizes::{bytes, card_list, conv_workspace, nominal, settings_of};
-use crate::settings::train::literal;
+use crate::settings::values::literal;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};

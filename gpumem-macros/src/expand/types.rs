@@ -2,7 +2,7 @@
 
 use super::{Programs, Readings, batch, generics};
 use crate::resolve::Declared;
-use crate::settings::train::{is_name, literal};
+use crate::settings::values::{is_name, literal};
 use crate::syntax::{Field, Source};
 use gpumem_core::graph::Elements;
 use proc_macro2::{Ident, Literal, Span, TokenStream};

@@ -1,8 +1,8 @@
 //! Parses elements and values.
 
-use super::foreign_syntax::{is_module, layer_called};
 use super::function::begins_with_path;
 use super::{Parser, brief, drain, skip_to_comma};
+use crate::foreign_names::{is_module, layer_called};
 use crate::syntax::{Argument, Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
 use proc_macro2::{Delimiter, Ident, Span, TokenStream};

@@ -5,30 +5,12 @@
 use super::body::all;
 use super::expression::is_element;
 use super::{Parser, drain, skip_token};
-use crate::foreign_names;
+use crate::foreign_names::{self, is_module, layer_called};
 use crate::syntax::{Argument, Expression, Kind, Place};
 use gpumem_core::layers::Entry;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::Token;
 use syn::parse::ParseStream;
-
-/// Modules in which PyTorch, Keras and Flax have their layers.
-const MODULES: [&str; 12] =
-    ["nn", "F", "torch", "functional", "modules", "tf", "keras", "layers", "torchvision", "linen", "nnx", "jax"];
-
-/// True if a name is one of these modules.
-pub(super) fn is_module(name: &Ident) -> bool {
-    MODULES.iter().any(|module| name == module)
-}
-
-/// Returns the layer whose name differs only in case and `_`, as for `relu` or `ReLU`.
-pub(super) fn layer_called(name: &Ident) -> Option<Ident> {
-    let target = foreign_names::plain(&name.to_string());
-    Entry::names()
-        .into_iter()
-        .find(|known| foreign_names::plain(known) == target)
-        .map(|known| Ident::new(known, name.span()))
-}
 
 impl Parser<'_> {
     /// Parses a name or a call, and the methods that follow it after dots.

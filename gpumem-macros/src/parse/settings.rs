@@ -1,7 +1,7 @@
 //! Parses the fields of `TRAIN` and `INFER`, whose values are expressions of Rust.
 
 use super::{Parser, skip_to_comma};
-use crate::settings::train::text;
+use crate::settings::values::text;
 use crate::syntax::{Field, Place, Settings};
 use gpumem_core::Loss;
 use gpumem_core::program::loss::Compares;

@@ -2,7 +2,8 @@
 
 use crate::errors::Errors;
 use crate::settings::clip_and_schedule::{Number, hint, number, unreadable};
-use crate::settings::train::{Reading, plain};
+use crate::settings::reading::Reading;
+use crate::settings::values::plain;
 use crate::syntax::{Constant, Place};
 use gpumem_core::train::Ema;
 use proc_macro2::{Literal, TokenStream};

@@ -1,13 +1,12 @@
 //! Reads `clip: GlobalNorm(1.0)` and `schedule: Cosine { total: 5000 }` of `TRAIN`, and other fields that act before an update.
 
 use crate::errors::Errors;
-use crate::foreign_names;
-use crate::settings::loss;
-use crate::settings::train::{Reading, last_name, one_of, plain, text};
+use crate::settings::reading::Reading;
+use crate::settings::values::{self, last_name, one_of, plain, text};
 use crate::syntax::{Constant, Place};
 use gpumem_core::Update;
 use gpumem_core::layers::mistake::listed;
-use gpumem_core::suggest::nearest;
+use gpumem_core::suggest::{self, nearest};
 use gpumem_core::train::{Clip, Field, Measurement, Schedule, Skip};
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
@@ -90,7 +89,7 @@ pub(crate) fn number(value: &Expr, constants: &[Constant], depth: usize) -> Opti
             let constant = constants.iter().find(|constant| constant.name == *name).filter(|_| depth < DEEPEST)?;
             number(&syn::parse2(constant.tokens.clone()).ok()?, constants, depth + 1)
         }
-        other => loss::number(other).map(Number::Real),
+        other => values::number(other).map(Number::Real),
     }
 }
 
@@ -134,7 +133,7 @@ fn cast_to(kind: &syn::Type, number: Number) -> Option<Number> {
 ///
 /// These names are asked for before the spelling is corrected, because a near match would be misleading.
 fn in_place_of(schedule: &str) -> Option<&'static str> {
-    match foreign_names::plain(schedule).as_str() {
+    match suggest::plain(schedule).as_str() {
         "exponential" => Some("it is `Step { every: 1, factor: 0.95 }`"),
         "multistep" | "polynomial" | "reduceonplateau" | "cyclic" | "cosineannealingwarmrestarts" | "lambda" => {
             Some("a training loop says with `set_lr` what no schedule says")

@@ -3,7 +3,7 @@
 use crate::errors::Errors;
 use crate::resolve::Resolved;
 use crate::settings::clip_and_schedule::{number, unreadable};
-use crate::settings::train::plain;
+use crate::settings::values::plain;
 use crate::syntax::{Constant, Place};
 use gpumem_core::train::optim::matches;
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Checks fields of `TRAIN` and `INFER` that may be any const expression, if their value is a literal.
 
 use crate::errors::Errors;
-use crate::settings::train::{plain, text};
+use crate::settings::values::{plain, text};
 use crate::syntax::Place;
 use proc_macro2::TokenStream;
 use quote::quote;

@@ -7,9 +7,8 @@ mod options;
 mod shapes;
 
 use crate::errors::Errors;
-use crate::foreign_names;
 use crate::resolve::Resolved;
-use crate::settings::train::{last_name, plain};
+use crate::settings::values::{last_name, number, plain};
 use crate::syntax::Place;
 use checks::{
     all_measured, check_chunks, check_classes, check_handed_in, check_logits, check_numbers, check_target, tapped,
@@ -21,11 +20,11 @@ use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Term;
 use gpumem_core::program::loss::{Compares, LossOptions, Over, Weighting};
 use gpumem_core::shape::Shape;
-use gpumem_core::suggest::nearest;
+use gpumem_core::suggest::{self, nearest};
 use lengths::counted;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::quote;
-use syn::{BinOp, Expr, ExprLit, Lit, UnOp};
+use syn::{BinOp, Expr};
 
 /// Returns the names of the losses.
 pub(crate) fn names() -> Vec<&'static str> {
@@ -146,16 +145,6 @@ fn is_weight(number: f64) -> bool {
     number > 0.0 && number.is_finite()
 }
 
-/// Reads a literal number. `None` if the expression is not one.
-pub(crate) fn number(value: &Expr) -> Option<f64> {
-    match plain(value) {
-        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
-        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
-        Expr::Unary(negative) if matches!(negative.op, UnOp::Neg(_)) => number(&negative.expr).map(|value| -value),
-        _ => None,
-    }
-}
-
 /// Reads a term, as `CrossEntropy`, `Mse(target = masks)` or `SmoothL1 { beta: 0.5 }(from = aux)`. `None` after a mistake.
 fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
     let place = Place::of(value);
@@ -214,7 +203,7 @@ fn term(value: &Expr, errors: &mut Errors) -> Option<Written> {
 
 /// Returns the loss that PyTorch or another library calls by this name, as `CTCLoss` or `mse_loss`. `None` if there is none.
 pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
-    let name = foreign_names::plain(name);
+    let name = suggest::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
     match bare {
         "clip" => Some(Loss::Contrastive),
@@ -225,7 +214,7 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
 
 /// True if PyTorch has a loss of this name that does not exist here. Its spelling is not corrected, however near another name is.
 fn is_another(name: &str) -> bool {
-    let name = foreign_names::plain(name);
+    let name = suggest::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
     matches!(bare, "hingeembedding" | "multimargin" | "gaussiannll" | "poissonnll" | "multilabelmargin")
 }

@@ -2,7 +2,8 @@
 
 use crate::errors::Errors;
 use crate::settings::literals::is_negative;
-use crate::settings::train::{Reading, literal};
+use crate::settings::reading::Reading;
+use crate::settings::values::literal;
 use crate::syntax::Place;
 use gpumem_core::lower::{Term, not_in_parts};
 use gpumem_core::train::not_split;

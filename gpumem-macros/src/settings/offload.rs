@@ -2,7 +2,8 @@
 
 use crate::errors::Errors;
 use crate::settings::optimizer::named;
-use crate::settings::train::{Reading, one_of};
+use crate::settings::reading::Reading;
+use crate::settings::values::one_of;
 use crate::syntax::{Place, Settings};
 use gpumem_core::lower::offload::{of_others, without_states};
 use gpumem_core::train::optim::{Optimizer, whole_states};

@@ -3,7 +3,8 @@
 use crate::errors::Errors;
 use crate::resolve::Resolved;
 use crate::settings::layer_decay::{Layered, layers};
-use crate::settings::train::{Reading, last_name, literal, plain, text};
+use crate::settings::reading::Reading;
+use crate::settings::values::{last_name, literal, plain, text};
 use crate::syntax::{Constant, Place};
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::suggest::nearest;

@@ -3,7 +3,8 @@
 use crate::errors::Errors;
 use crate::resolve::Resolved;
 use crate::settings::optimizer::unknown_path;
-use crate::settings::train::{Reading, is_name, plain};
+use crate::settings::reading::Reading;
+use crate::settings::values::{is_name, plain};
 use crate::syntax::{Place, Source};
 use gpumem_core::train::optim::matches;
 use proc_macro2::{Ident, Span, TokenStream};

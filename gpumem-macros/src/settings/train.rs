@@ -3,24 +3,26 @@
 use crate::errors::Errors;
 use crate::resolve::Resolved;
 use crate::settings::averages;
+use crate::settings::cards::card_list;
 use crate::settings::clip_and_schedule;
 use crate::settings::literals;
 use crate::settings::loss;
 use crate::settings::micro_batches;
 use crate::settings::offload;
 use crate::settings::optimizer;
+use crate::settings::reading::Reading;
 use crate::settings::steps;
+use crate::settings::values::{is_name, last_name, literal, number, one_of, plain, text};
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
-use gpumem_core::layers::mistake::{either, listed};
+use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Cached;
-use gpumem_core::message::Message;
-use gpumem_core::suggest::{beginning, nearest};
+use gpumem_core::suggest::nearest;
+use gpumem_core::train::ConvNorm;
 use gpumem_core::train::optim::Optimizer;
-use gpumem_core::train::{ConvNorm, Descent};
-use gpumem_core::{Checkpoint, Half, Precision, Update, cards};
+use gpumem_core::{Checkpoint, Half, Precision, Update};
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Expr, ExprLit, Lit};
+use syn::Expr;
 
 const TRAIN_FIELDS: [&str; 21] = [
     "batch",
@@ -47,96 +49,6 @@ const TRAIN_FIELDS: [&str; 21] = [
 ];
 
 const INFER_FIELDS: [&str; 6] = ["batch", "precision", "cards", "headroom", "cache", "chunk"];
-
-/// The most cards that a message about an unknown card names.
-const MOST_CARDS: usize = 16;
-
-/// The settings of `TRAIN`, of another training step, or of `INFER`.
-#[derive(Clone)]
-pub(crate) struct Reading<'s> {
-    /// The constant's name.
-    pub(crate) constant: String,
-    /// The constant as syntax. `None` for default settings.
-    pub(crate) settings: Option<&'s Settings>,
-    /// Patterns of the parameters that the step trains. The next field is their place.
-    pub(crate) trains: String,
-    pub(crate) trains_at: Option<Place>,
-    /// The field `batch`. `None` if it is not written.
-    pub(crate) batch: Option<&'s Field>,
-    /// True for `batch: Largest`. The generated fields have a batch of 1 then.
-    pub(crate) takes_largest: bool,
-    /// Every field as Rust, each with a comma.
-    pub(crate) fields: TokenStream,
-    /// True if every field is given, so that no default is needed.
-    pub(crate) complete: bool,
-    pub(crate) loss: loss::Reading,
-    /// State tensors of the optimizer for each parameter: see `gpumem_core::train::optim::with_state`.
-    pub(crate) moments: u64,
-    /// The place of the optimizer. `None` if it is not written.
-    pub(crate) optimizer: Option<Place>,
-    /// The hyperparameters that are written, with their places.
-    pub(crate) hyperparameters: Vec<(String, Place)>,
-    /// The place of each group of parameters.
-    pub(crate) groups: Vec<Place>,
-    pub(crate) update: Update,
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) conv_norm: ConvNorm,
-    /// Settings that change gradients and the learning rate before an update.
-    pub(crate) descent: Descent,
-    /// The place of `micro_batches`, if const evaluation has to check that it divides the batch.
-    pub(crate) split: Option<Place>,
-    /// The place of the last rate of a schedule, if that is not 0.
-    pub(crate) least: Option<Place>,
-    pub(crate) precision: Precision,
-    /// The cache of `INFER`, and the place of `cache`. `None` without a cache.
-    pub(crate) cached: Option<(Cached, Place)>,
-}
-
-impl Reading<'_> {
-    fn new(constant: &str) -> Self {
-        Reading {
-            constant: constant.to_string(),
-            settings: None,
-            trains: "*".to_string(),
-            trains_at: None,
-            batch: None,
-            takes_largest: false,
-            fields: TokenStream::new(),
-            complete: false,
-            loss: loss::Reading::default(),
-            moments: 0,
-            optimizer: None,
-            hyperparameters: Vec::new(),
-            groups: Vec::new(),
-            update: Update::Fused,
-            checkpoint: Checkpoint::Norms,
-            conv_norm: ConvNorm::Fused,
-            descent: Descent::PLAIN,
-            split: None,
-            least: None,
-            precision: Precision::F32,
-            cached: None,
-        }
-    }
-}
-
-impl Reading<'_> {
-    /// Returns the constant's name as an identifier in generated code.
-    pub(crate) fn ident(&self) -> Ident {
-        let written = self.settings.map(|settings| settings.name.clone());
-        let mut name = written.unwrap_or_else(|| Ident::new(&self.constant, Span::call_site()));
-        name.set_span(Span::call_site());
-        name
-    }
-
-    /// Returns the place of a field, or that of the constant's name.
-    pub(crate) fn place_of(&self, field: &str) -> Place {
-        let settings = self.settings;
-        let written = settings.and_then(|settings| settings.fields.iter().find(|written| written.name == field));
-        let place = written.map(|field| Place::of(&field.value)).or(settings.map(|settings| settings.place));
-        place.unwrap_or_else(|| Place::from(Span::call_site()))
-    }
-}
 
 /// Reads `const TRAIN`, or another constant of type `Train`.
 pub(crate) fn train<'s>(
@@ -291,28 +203,6 @@ pub(crate) fn check_generic_batch(declaration: &Declaration, primary: Option<&Re
     }
 }
 
-/// True if an expression is this name alone.
-pub(crate) fn is_name(value: &Expr, name: &Ident) -> bool {
-    matches!(plain(value), Expr::Path(path) if path.path.is_ident(name))
-}
-
-/// Removes parentheses around an expression, and the invisible ones of a macro's `$value:expr`.
-pub(crate) fn plain(value: &Expr) -> &Expr {
-    match value {
-        Expr::Paren(inner) => plain(&inner.expr),
-        Expr::Group(inner) => plain(&inner.expr),
-        _ => value,
-    }
-}
-
-/// Returns the value of a literal whole number. `None` for other expressions.
-pub(crate) fn literal(value: &Expr) -> Option<u64> {
-    match plain(value) {
-        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
-        _ => None,
-    }
-}
-
 /// Returns the fields with a known name, each once. Reports the others.
 fn known_fields<'s>(settings: &'s Settings, constant: &str, known: &[&str], errors: &mut Errors) -> Vec<&'s Field> {
     let mut fields: Vec<&Field> = Vec::new();
@@ -384,41 +274,11 @@ fn field_hint(field: &Field, settings: &Settings, known: &[&str]) -> String {
     }
 }
 
-/// Returns the text of an expression, nearly as it was written.
-pub(crate) fn text(value: &impl quote::ToTokens) -> String {
-    value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
-}
-
 fn batch<'s>(kind: &str, field: &'s Field, reading: &mut Reading<'s>, errors: &mut Errors) -> TokenStream {
     reading.batch = Some(field);
     let value = &field.value;
     reading.takes_largest = matches!(plain(value), Expr::Path(path) if path.path.is_ident("Largest"));
     if reading.takes_largest { quote!(1) } else { literals::field(kind, &field.name, value, errors) }
-}
-
-/// Returns the name at the end of a path: `Bf16` for `Precision::Bf16`. `None` for other expressions.
-pub(crate) fn last_name(value: &Expr) -> Option<&Ident> {
-    match plain(value) {
-        Expr::Path(path) => path.path.segments.last().map(|segment| &segment.ident),
-        _ => None,
-    }
-}
-
-/// Returns the index of one of several names. After a mistake, which is reported, returns 0.
-pub(crate) fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Errors) -> usize {
-    let name = last_name(value).map(ToString::to_string);
-    let found = known.iter().position(|known| Some(*known) == name.as_deref());
-    found.unwrap_or_else(|| {
-        let message = match &name {
-            Some(name) => match nearest(name, known) {
-                Some(near) => format!("no {what} is called `{name}`; did you mean `{near}`?"),
-                None => format!("no {what} is called `{name}`; there are {}", listed(known)),
-            },
-            None => format!("the {what} is read by the macro as it stands; write {}", either(known)),
-        };
-        errors.add(Place::of(value), message);
-        0
-    })
 }
 
 fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
@@ -463,7 +323,7 @@ fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> T
         && last_name(&call.func).is_some_and(|name| name == "Budget")
         && let Some(share) = call.args.first().filter(|_| call.args.len() == 1)
     {
-        return match number(share) {
+        return match number(share).filter(|share| !share.is_sign_negative()) {
             Some(share) if share > 0.0 && share <= 1.0 => {
                 reading.checkpoint = Checkpoint::Budget(share);
                 quote!(#path::Budget(#share))
@@ -487,87 +347,4 @@ fn checkpoint(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> T
     reading.checkpoint = simple.get(chosen).copied().unwrap_or_default();
     let name = Ident::new(names.get(chosen).filter(|_| chosen < simple.len()).unwrap_or(&"Norms"), Span::call_site());
     quote!(#path::#name)
-}
-
-/// Returns the value of a literal number. `None` for other expressions.
-fn number(value: &Expr) -> Option<f64> {
-    match plain(value) {
-        Expr::Lit(ExprLit { lit: Lit::Float(value), .. }) => value.base10_parse().ok(),
-        Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
-        _ => None,
-    }
-}
-
-/// Reads `[RTX_3060, A100_80GB]`.
-fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
-    let array = match plain(value) {
-        Expr::Array(array) => Some(array),
-        Expr::Reference(reference) => match plain(&reference.expr) {
-            Expr::Array(array) => Some(array),
-            _ => None,
-        },
-        _ => None,
-    };
-    let Some(array) = array else {
-        errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
-        return quote!(&[]);
-    };
-    cards_of(&array.elems, errors)
-}
-
-/// Returns a list of the cards with these names. Reports names that no card has.
-pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> TokenStream {
-    let known: Vec<&str> = card_names().collect();
-    let mut tokens = TokenStream::new();
-    for card in names {
-        let Some(name) = last_name(card) else {
-            errors.add(Place::of(card), "expected the name of a card, such as `RTX_3060`");
-            continue;
-        };
-        let text = name.to_string();
-        if let Some(card) = cards::find(&text).filter(|card| !card.runs()) {
-            let mut why = Message::<256>::new();
-            card.append_too_old(&mut why);
-            errors.add(Place::of(name), why.as_str());
-        } else if known.contains(&text.as_str()) {
-            tokens.extend(quote!(__gpumem::cards::#name,));
-        } else {
-            errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));
-        }
-    }
-    quote!(&[#tokens])
-}
-
-/// Returns the constants of all cards, and their aliases.
-fn card_names() -> impl Iterator<Item = &'static str> {
-    cards::ALL.iter().map(|card| card.constant).chain(cards::ALIASES.iter().map(|alias| alias.constant))
-}
-
-/// Returns advice on what to write instead of `text`, which is not a card. It lists all names that begin with it, or the nearest one.
-///
-/// MIG slices are suggested only if `text` contains `MIG`.
-fn card_hint(text: &str) -> String {
-    let upper = text.to_uppercase();
-    let slice_of = upper.split_once("MIG");
-    let begins = |written: &str, name: &'static str| !beginning(written, [name]).is_empty();
-    let found = match slice_of {
-        // The name and the profile may both be shortened: `H100_MIG_1G` is any H100 with any profile of one compute slice.
-        Some((card, profile)) => {
-            let halves = cards::ALL.iter().filter_map(|card| Some((card.constant, card.constant.split_once("_MIG_")?)));
-            let fitting = halves.filter(|(_, (of, with))| begins(card, of) && begins(profile, with));
-            fitting.map(|(name, _)| name).collect()
-        }
-        None => beginning(text, cards::ALL.iter().filter(|card| !card.is_slice()).map(|card| card.constant)),
-    };
-    match found.len() {
-        1 => return format!("did you mean `{}`?", found[0]),
-        2..=MOST_CARDS => return format!("there are {}", listed(&found)),
-        0 => {}
-        count => return format!("{count} begin like that, see `gpumem::cards`"),
-    }
-    let known: Vec<&str> = card_names().filter(|name| slice_of.is_some() || !name.contains("_MIG_")).collect();
-    match nearest(text, &known) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
-    }
 }

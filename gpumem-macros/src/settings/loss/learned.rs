@@ -1,10 +1,9 @@
 //! Reads numbers of a loss that are values of the network: a learned scale, and a learned bias.
 
-use super::options::Reading;
 use super::{Written, tapped};
 use crate::errors::Errors;
 use crate::resolve::Resolved;
-use crate::settings::train::{last_name, plain};
+use crate::settings::values::{last_name, plain};
 use crate::syntax::Place;
 use gpumem_core::graph::NodeId;
 use gpumem_core::program::loss::{BIAS, SCALE};
@@ -23,13 +22,11 @@ pub(super) fn name(value: &Expr) -> Option<Ident> {
 }
 
 /// Reads `scale`, which must be a name.
-pub(super) fn scale(value: &Expr, reading: &mut Reading) -> Result<(), String> {
-    let name = name(value).ok_or(
+pub(super) fn scale(value: &Expr) -> Result<Ident, &'static str> {
+    name(value).ok_or(
         "`scale` is the name of a value that is tapped and that all samples share, whose exponential multiplies the products; for a \
          number write `temperature: 0.07`",
-    )?;
-    reading.learned[0] = Some(name);
-    Ok(())
+    )
 }
 
 /// Returns the node of a learned number, which all samples share. `None` if it is not written, or after a mistake.

@@ -1,8 +1,8 @@
 //! Reads the options of a loss: `CrossEntropy { label_smoothing: 0.1, ignore_index: -100 }`.
 
-use super::{learned, number};
+use super::learned;
 use crate::errors::Errors;
-use crate::settings::train::{last_name, plain};
+use crate::settings::values::{last_name, number, plain};
 use crate::syntax::Place;
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::lower::MOST_CHUNKS;
@@ -74,8 +74,9 @@ pub(super) fn read(loss: Loss, written: &ExprStruct, errors: &mut Errors) -> Rea
             continue;
         }
         if text == SCALE {
-            if let Err(message) = learned::scale(value, &mut reading) {
-                errors.add(Place::of(value), message);
+            match learned::scale(value) {
+                Ok(name) => reading.learned[0] = Some(name),
+                Err(message) => errors.add(Place::of(value), message),
             }
             continue;
         }

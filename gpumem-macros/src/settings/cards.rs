@@ -1,0 +1,89 @@
+//! Reads the cards in `cards:`, `fits!` and `max_batch!`.
+
+use crate::errors::Errors;
+use crate::settings::values::{last_name, plain};
+use crate::syntax::Place;
+use gpumem_core::cards;
+use gpumem_core::layers::mistake::listed;
+use gpumem_core::message::Message;
+use gpumem_core::suggest::{beginning, nearest};
+use proc_macro2::TokenStream;
+use quote::quote;
+use syn::Expr;
+
+/// The most cards that a message about an unknown card names.
+const MOST_CARDS: usize = 16;
+
+/// Reads `[RTX_3060, A100_80GB]`.
+pub(super) fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
+    let array = match plain(value) {
+        Expr::Array(array) => Some(array),
+        Expr::Reference(reference) => match plain(&reference.expr) {
+            Expr::Array(array) => Some(array),
+            _ => None,
+        },
+        _ => None,
+    };
+    let Some(array) = array else {
+        errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
+        return quote!(&[]);
+    };
+    cards_of(&array.elems, errors)
+}
+
+/// Returns a list of the cards with these names. Reports names that no card has.
+pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> TokenStream {
+    let known: Vec<&str> = card_names().collect();
+    let mut tokens = TokenStream::new();
+    for card in names {
+        let Some(name) = last_name(card) else {
+            errors.add(Place::of(card), "expected the name of a card, such as `RTX_3060`");
+            continue;
+        };
+        let text = name.to_string();
+        if let Some(card) = cards::find(&text).filter(|card| !card.runs()) {
+            let mut why = Message::<256>::new();
+            card.append_too_old(&mut why);
+            errors.add(Place::of(name), why.as_str());
+        } else if known.contains(&text.as_str()) {
+            tokens.extend(quote!(__gpumem::cards::#name,));
+        } else {
+            errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));
+        }
+    }
+    quote!(&[#tokens])
+}
+
+/// Returns the constants of all cards, and their aliases.
+fn card_names() -> impl Iterator<Item = &'static str> {
+    cards::ALL.iter().map(|card| card.constant).chain(cards::ALIASES.iter().map(|alias| alias.constant))
+}
+
+/// Returns advice on what to write instead of `text`, which is not a card. It lists all names that begin with it, or the nearest one.
+///
+/// MIG slices are suggested only if `text` contains `MIG`.
+fn card_hint(text: &str) -> String {
+    let upper = text.to_uppercase();
+    let slice_of = upper.split_once("MIG");
+    let begins = |written: &str, name: &'static str| !beginning(written, [name]).is_empty();
+    let found = match slice_of {
+        // The name and the profile may both be shortened: `H100_MIG_1G` is any H100 with any profile of one compute slice.
+        Some((card, profile)) => {
+            let halves = cards::ALL.iter().filter_map(|card| Some((card.constant, card.constant.split_once("_MIG_")?)));
+            let fitting = halves.filter(|(_, (of, with))| begins(card, of) && begins(profile, with));
+            fitting.map(|(name, _)| name).collect()
+        }
+        None => beginning(text, cards::ALL.iter().filter(|card| !card.is_slice()).map(|card| card.constant)),
+    };
+    match found.len() {
+        1 => return format!("did you mean `{}`?", found[0]),
+        2..=MOST_CARDS => return format!("there are {}", listed(&found)),
+        0 => {}
+        count => return format!("{count} begin like that, see `gpumem::cards`"),
+    }
+    let known: Vec<&str> = card_names().filter(|name| slice_of.is_some() || !name.contains("_MIG_")).collect();
+    match nearest(text, &known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
+    }
+}
