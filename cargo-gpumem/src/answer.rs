@@ -1,7 +1,8 @@
 //! Computes if networks fit cards, and lists the networks without an answer.
 
 use crate::Failure;
-use crate::network::{Built, LeftOut, Network, has_instance};
+use crate::built::Built;
+use crate::network::{LeftOut, Network, has_instance};
 use crate::options::{Device, Fit};
 use crate::output::warn;
 use crate::plan::{PlannedProgram, steps};

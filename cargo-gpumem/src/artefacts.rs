@@ -1,7 +1,7 @@
 //! Builds packages, and reads the records in the files that were built.
 
 use crate::Failure;
-use crate::network::{Built, networks};
+use crate::built::{Built, networks};
 use crate::options::Build;
 use crate::output::warn;
 use crate::packages::has_library;

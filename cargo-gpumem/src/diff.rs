@@ -2,7 +2,8 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{ANOTHER_VERSION, Built, Network, has_instance, unread};
+use crate::built::{ANOTHER_VERSION, Built, unread};
+use crate::network::{Network, has_instance};
 use crate::options::{Build, Diff, Plain};
 use crate::output::{print, say, warn};
 use crate::plan::{PlannedProgram, steps};

@@ -3,7 +3,8 @@
 use crate::Failure;
 use crate::answer::{Answer, Answers, answers};
 use crate::artefacts::networks_of;
-use crate::network::{ANOTHER_VERSION, LeftOut, chosen, unread};
+use crate::built::{ANOTHER_VERSION, chosen, unread};
+use crate::network::LeftOut;
 use crate::options::{Device, Fit, Format};
 use crate::output::print;
 use crate::text::{bytes, table};

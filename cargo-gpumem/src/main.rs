@@ -5,6 +5,7 @@
 
 mod answer;
 mod artefacts;
+mod built;
 mod cards;
 mod diff;
 mod facts;

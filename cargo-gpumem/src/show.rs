@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::artefacts::networks_of;
-use crate::network::{ANOTHER_VERSION, Built, chosen, only, single, unread};
+use crate::built::{ANOTHER_VERSION, Built, chosen, only, single, unread};
 use crate::options::{Plain, Show, Sort};
 use crate::output::{print, warn};
 use crate::plan::{PlannedProgram, step};
