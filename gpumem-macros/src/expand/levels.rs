@@ -2,7 +2,7 @@
 //!
 //! Const evaluation plans one after the other until one fits.
 
-use super::plans::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
+use super::planned::{Planned, aim, aimed, aimed_name, called_at, compiled, settings};
 use super::remedies::known;
 use super::{Programs, refusal_place};
 use crate::syntax::Source;

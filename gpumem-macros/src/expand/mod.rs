@@ -13,6 +13,7 @@ mod fallback;
 mod levels;
 mod numbers;
 mod operations;
+mod planned;
 mod plans;
 mod proofs;
 mod record;
@@ -20,12 +21,13 @@ mod remedies;
 mod steps;
 mod tables;
 mod target_cards;
+mod training;
 mod types;
 
 pub(crate) use budget_docs::documentation;
 pub(crate) use editor::links_of_blocks;
 pub(crate) use operations::operations;
-pub(crate) use plans::called_at;
+pub(crate) use planned::called_at;
 pub(crate) use record::{column, section, written_at};
 
 use crate::errors::Errors;

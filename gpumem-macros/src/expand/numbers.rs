@@ -3,7 +3,7 @@
 //! A check whose result does not depend on the batch is a separate item, even in a network that is generic over its batch. So all mistakes are
 //! reported at once, at the declaration of the network.
 
-use super::plans::called_at;
+use super::planned::called_at;
 use super::{Programs, generics, refusal_place};
 use crate::settings::reading::Reading;
 use crate::settings::values::plain;

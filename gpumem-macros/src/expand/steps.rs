@@ -2,7 +2,8 @@
 //!
 //! The first step is planned like the only step of other networks. Each further step is a separate block, in which items have the same names.
 
-use super::plans::{Trained, trained};
+use super::planned::{associated, statics};
+use super::training::{Trained, trained};
 use super::types::{all, tensor};
 use super::{Programs, Readings, generics, tensors, wired};
 use super::{assumed_sizes, numbers, tables};
@@ -97,7 +98,7 @@ fn compiled(source: &Source, readings: &Readings<'_>, programs: &Programs) -> To
         readings.train().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();
     match &source.declaration.batch {
         Some(parameter) => {
-            let constants = only.iter().map(|planned| super::plans::associated(source, planned));
+            let constants = only.iter().map(|planned| associated(source, planned));
             quote! {{
                 #structure
                 struct __Plans<const #parameter: ::core::primitive::usize>;
@@ -112,7 +113,7 @@ fn compiled(source: &Source, readings: &Readings<'_>, programs: &Programs) -> To
             }}
         }
         None => {
-            let statics = only.iter().map(|planned| super::plans::statics(source, planned));
+            let statics = only.iter().map(|planned| statics(source, planned));
             quote! {{
                 #structure
                 #leveled
