@@ -8,21 +8,18 @@
 //! | --- | --- |
 //! | `parse` | reads the tokens into a syntax tree, even after mistakes |
 //! | `resolve` | unrolls blocks, `repeat`, conditions and sharing into a graph with every shape known |
-//! | `train` | reads `TRAIN` and `INFER` |
+//! | `settings` | reads `TRAIN` and `INFER` |
 //! | `expand` | writes tables, the program, plans, checks and `typenum` proofs |
 //!
 //! `gpumem-core` computes shapes, lifetimes and programs; no memory is counted here. All mistakes are collected and reported in one build, each at
 //! its own tokens. The struct exists even after a mistake, so that no other errors follow.
 
-mod cross_crate_blocks;
-mod declare;
 mod errors;
 mod expand;
-mod expressions;
 mod foreign_names;
 mod instantiation;
 mod manifest;
-mod module;
+mod modules;
 mod namesake;
 mod parse;
 mod resolve;
@@ -31,7 +28,7 @@ mod syntax;
 #[cfg(test)]
 mod tests;
 
-use declare::declare;
+use modules::cross_crate_blocks;
 use syn::ext::IdentExt as _;
 // Outside a compiler the macros are functions of a library, which `fuzz/macros` builds from this file.
 #[cfg(gpumem_library)]
@@ -193,7 +190,7 @@ pub fn network(tokens: TokenStream) -> TokenStream {
 /// `#[network_mod] mod vgg { pub struct Vgg16; .. }` declares `vgg::Vgg16`.
 #[cfg_attr(not(gpumem_library), proc_macro_attribute)]
 pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    module::network_mod(arguments.into(), item.into()).into()
+    modules::network_mod(arguments.into(), item.into()).into()
 }
 
 /// Declares modules of blocks that networks use, in this crate and in others.
@@ -231,8 +228,8 @@ pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn blocks(tokens: TokenStream) -> TokenStream {
     let expanded = match cross_crate_blocks::arrive("blocks", tokens.into()) {
-        Ok(gathered) if gathered.modules.is_empty() => module::blocks(gathered.tokens),
-        Ok(gathered) => declare::arrived(gathered.tokens, &gathered.modules),
+        Ok(gathered) if gathered.modules.is_empty() => modules::blocks(gathered.tokens),
+        Ok(gathered) => modules::declare::arrived(gathered.tokens, &gathered.modules),
         Err(on_the_way) => on_the_way,
     };
     expanded.into()
@@ -243,7 +240,7 @@ pub fn blocks(tokens: TokenStream) -> TokenStream {
 /// [`macro@network_mod`], blocks are imported with `#[blocks] use path::to::resnet;`.
 #[cfg_attr(not(gpumem_library), proc_macro_attribute)]
 pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    module::blocks_mod(arguments.into(), item.into()).into()
+    modules::blocks_mod(arguments.into(), item.into()).into()
 }
 
 /// Declares custom layers: see [the guide](https://docs.rs/gpumem/latest/gpumem/guide/layers_of_your_own/index.html).
@@ -308,7 +305,7 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Every budget counts these fields, even if there is no function for a device. Then loading the network onto that device is an error.
 #[cfg_attr(not(gpumem_library), proc_macro)]
 pub fn operation(tokens: TokenStream) -> TokenStream {
-    module::operations(tokens.into()).into()
+    modules::operations(tokens.into()).into()
 }
 
 /// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` if

@@ -1,7 +1,7 @@
 //! Parses imports: Rust's `use` is passed through, `use blocks path::to::resnet;` imports a module of blocks.
 
 use super::Parser;
-use crate::cross_crate_blocks;
+use crate::modules::cross_crate_blocks;
 use crate::syntax::{Module, Place, Use};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;

@@ -23,7 +23,7 @@ use syn::{Attribute, Token, Visibility};
 
 /// Parses the contents of `network! { .. }`. `None` if there is no struct for the expansion to implement traits for.
 ///
-/// `fetched` holds the modules of its `use blocks ..`, as [`crate::cross_crate_blocks`] passes them. It is empty before they have been fetched.
+/// `fetched` holds the modules of its `use blocks ..`, as [`crate::modules::cross_crate_blocks`] passes them. It is empty before they have been fetched.
 pub(crate) fn source(tokens: TokenStream, fetched: &[TokenStream], errors: &mut Errors) -> Option<Source> {
     let mut parser = Parser::new(&mut *errors, 0, false);
     let mut items = parser.items(tokens.clone());

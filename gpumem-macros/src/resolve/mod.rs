@@ -3,6 +3,7 @@
 mod blocks;
 mod calls;
 pub(crate) mod check;
+mod expressions;
 mod formulas;
 pub(crate) mod frame;
 mod initializers;

@@ -113,7 +113,7 @@ fn a_network_with_mistakes_still_exists() {
 #[test]
 fn a_module_with_a_network() {
     let item = "#[allow(dead_code)] pub mod tiny { pub struct Tiny; fn forward(x: Features<2>) -> Features<2> { [Linear(2)] } }";
-    let tokens = crate::module::network_mod(Default::default(), item.parse().expect("balanced tokens"));
+    let tokens = crate::modules::network_mod(Default::default(), item.parse().expect("balanced tokens"));
     let file = prettyplease::unparse(&syn::parse2(tokens).expect("items"));
     assert!(file.starts_with("#[allow(dead_code)]\npub mod tiny {\n"), "{file}");
     assert!(file.contains("impl __gpumem::Network for Tiny"), "{file}");

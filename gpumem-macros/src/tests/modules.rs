@@ -1,9 +1,10 @@
 //! Modules of blocks: how they reach a network, what their names mean there, and where mistakes are shown.
 
 use super::{assert_mistakes, forward, mistakes_with, sound};
-use crate::declare::declare;
+use crate::compile;
+use crate::modules::cross_crate_blocks;
+use crate::modules::declare::declare;
 use crate::syntax::Facade;
-use crate::{compile, cross_crate_blocks};
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 
 const RESNET: &str = "
@@ -96,7 +97,7 @@ fn a_module_hands_on_the_modules_that_it_uses() {
     let mut trees = called.into_iter();
     assert_eq!(trees.next().expect("a callback").to_string(), "[:: gpumem :: blocks]");
     let Ok(gathered) = cross_crate_blocks::arrive("blocks", trees.collect()) else { panic!("paths are left") };
-    let inside = crate::declare::arrived(gathered.tokens, &gathered.modules);
+    let inside = crate::modules::declare::arrived(gathered.tokens, &gathered.modules);
     let handed: Vec<TokenTree> = call_hidden(&inside, "network".parse().expect("a name")).into_iter().collect();
     let text = forward("Features<2>", "Features<3>", "[out(3)]", "use blocks outer;");
     let modules: Vec<TokenStream> = handed
@@ -303,7 +304,7 @@ fn mistakes_that_need_no_call() {
 
 #[test]
 fn declarations() {
-    let expand = |text: &str| crate::module::blocks(text.parse().expect("balanced tokens"));
+    let expand = |text: &str| crate::modules::blocks(text.parse().expect("balanced tokens"));
     let several = expand(&format!(
         "/// Residual.\n pub mod resnet {{ {RESNET} use std::mem; pub const TRAIN: usize = 3; }} mod mobile {{ #![allow(dead_code)] fn a() -> Block {{ [] }} }}"
     ));
@@ -322,7 +323,7 @@ fn declarations() {
     }
     let attribute = |arguments: &str, item: &str| {
         let [arguments, item] = [arguments, item].map(|text| text.parse().expect("balanced tokens"));
-        crate::module::blocks_mod(arguments, item).to_string()
+        crate::modules::blocks_mod(arguments, item).to_string()
     };
     assert!(attribute("", "mod m { fn f() -> Block { [] } }").contains("macro_rules"));
     assert!(attribute("x", "mod m { }").contains("`#[blocks_mod]` takes nothing but `crate = path`"));

@@ -261,7 +261,7 @@ fn mutate(sender: &mpsc::Sender<String>) {
             if declared && !expansion.contains("struct") {
                 panic!("no struct is left of\n{text}\n{expansion}");
             }
-            let _ = crate::module::network_mod(TokenStream::new(), quote::quote!(mod m { #tokens }));
+            let _ = crate::modules::network_mod(TokenStream::new(), quote::quote!(mod m { #tokens }));
             let _ = crate::instantiation::fits(tokens);
         }
     }

@@ -70,12 +70,12 @@ fn another_name_of_the_library() {
             assert!(!expansion.contains(":: gpumem ::") || path.contains("gpumem"), "{expansion}");
             let attribute = format!("crate = {path}").parse().expect("balanced tokens");
             let module = format!("pub mod m {{ {text} }}").parse().expect("balanced tokens");
-            let expansion = crate::module::network_mod(attribute, module).to_string();
+            let expansion = crate::modules::network_mod(attribute, module).to_string();
             assert!(expansion.contains(&format!("use {path} as __gpumem ;")), "{expansion}");
         }
     }
     let text = "crate = gm; pub mod m { use blocks super::inner; fn f() -> Block { [inner::g()] } }";
-    let expansion = crate::module::blocks(text.parse().expect("balanced tokens")).to_string();
+    let expansion = crate::modules::blocks(text.parse().expect("balanced tokens")).to_string();
     assert!(expansion.contains("[gm :: blocks] @ { [gm] }"), "{expansion}");
     let fits = crate::instantiation::fits("crate = gm; nets::Tiny<64>".parse().expect("balanced tokens")).to_string();
     assert!(fits.contains("use gm as __gpumem ;") && !fits.contains(":: gpumem ::"), "{fits}");

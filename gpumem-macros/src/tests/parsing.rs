@@ -240,7 +240,7 @@ fn invisible_groups() {
 fn modules() {
     let expand = |arguments: &str, item: &str| {
         let [arguments, item] = [arguments, item].map(|text| text.parse().expect("balanced tokens"));
-        crate::module::network_mod(arguments, item).to_string()
+        crate::modules::network_mod(arguments, item).to_string()
     };
     let network = "struct Net; fn forward(x: Features<4>) -> Features<4> { [Linear(4)] }";
     let documented = expand("", &format!("/// Outside.\n pub mod m {{ //! Inside.\n {network} }}"));

@@ -2,6 +2,9 @@
 //!
 //! The attributes take the items of the macros, in a form that rustfmt and rust-analyzer read.
 
+pub(crate) mod cross_crate_blocks;
+pub(crate) mod declare;
+
 use crate::syntax::Facade;
 use proc_macro2::{Delimiter, Ident, TokenStream, TokenTree};
 use quote::{quote, quote_spanned};
@@ -43,7 +46,7 @@ impl Written {
 
     fn with_blocks(self) -> TokenStream {
         let Written { attributes, visibility, name, inner, tokens } = self;
-        let (docs, contents) = crate::declare(&name, tokens);
+        let (docs, contents) = declare::declare(&name, tokens);
         quote!(#(#attributes)* #[doc = #docs] #visibility mod #name { #(#inner)* #contents })
     }
 }
@@ -76,7 +79,7 @@ pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
     let expected = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
     modules(tokens, expected, |input, facade| {
         let Written { visibility, name, tokens, .. } = operation(input, expected)?.reached_by(facade);
-        let (docs, contents) = crate::declare(&name, tokens);
+        let (docs, contents) = declare::declare(&name, tokens);
         Ok(quote! {
             #[doc = #docs]
             #[allow(non_snake_case)]

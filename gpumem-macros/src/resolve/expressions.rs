@@ -1,8 +1,8 @@
 //! Evaluates expressions to numbers, flags and texts, with checked arithmetic.
 
+use super::Resolver;
+use super::frame::{Frame, Known};
 use crate::parse::no_paths;
-use crate::resolve::Resolver;
-use crate::resolve::frame::{Frame, Known};
 use crate::syntax::{Expression, Kind, Operator, Place};
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::arguments::extent;

@@ -1,16 +1,17 @@
 //! Expands a module of blocks: its constants, its documentation, and the macro that passes its blocks to other macros.
 
+use super::cross_crate_blocks;
 use crate::errors::Errors;
 use crate::expand::{links_of_blocks, operations};
 use crate::syntax::{Constant, Facade, Module};
-use crate::{cross_crate_blocks, parse, resolve};
+use crate::{parse, resolve};
 use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use std::fmt::Write as _;
 
 /// Returns the documentation and the contents of the module `name`.
 ///
-/// If the module uses others, the contents are a call that fetches those first; see `travel`.
+/// If the module uses others, the contents are a call that fetches those first; see `cross_crate_blocks`.
 pub(crate) fn declare(name: &Ident, tokens: TokenStream) -> (String, TokenStream) {
     let mut errors = Errors::default();
     let (module, facade) = parse::module(tokens.clone(), &[], &mut errors);
