@@ -7,7 +7,7 @@ use crate::output::warn;
 use crate::packages::has_library;
 use cargo_metadata::{Message, Metadata, MetadataCommand};
 use gpumem_core::memory::record::records;
-use gpumem_core::memory::refusal::UNCHECKED;
+use gpumem_core::memory::target_cards::UNCHECKED;
 use object::read::archive::ArchiveFile;
 use object::{Object as _, ObjectSection as _};
 use std::collections::BTreeSet;

@@ -8,8 +8,9 @@ use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
 use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, Sizes, lower_cached, tables};
 use gpumem_core::memory::budget::{Budget, Line, budget_at};
-use gpumem_core::memory::refusal::Aim;
-use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::memory::tables::Tables;
+use gpumem_core::memory::target_cards::TargetCards;
+
 use gpumem_core::program::Program;
 use gpumem_core::report::Arenas;
 use std::cell::RefCell;
@@ -96,11 +97,11 @@ fn one_step(
     let batch = settings.batch.or(written.batch).ok_or_else(|| {
         format!("`{name}` is generic over its batch: give one with `--batch`, or check an instance with `fits!({name}<64>);`")
     })?;
-    let cards: Vec<Card> = written.cards.iter().copied().copied().collect();
-    let workspaces = Workspaces::aimed(&Aim::at(&cards), written.convolution_workspace);
-    let setting = Sizes::new(batch, precision, workspaces);
+    let cards = owned(&written.cards);
+    let target_cards = TargetCards { headroom: written.headroom, ..TargetCards::at(&cards) };
+    let sizes = Sizes::of(&target_cards, batch, precision, written.convolution_workspace);
     let lowered = match training {
-        true => network.blueprint.chosen(&setting, room(&written.cards, written.headroom)).transpose(),
+        true => network.blueprint.chosen(&sizes, target_cards.room()).transpose(),
         false => Some(network.blueprint.inference()),
     };
     let program = lowered.ok_or_else(|| format!("`{name}` has no training step"))?;
@@ -136,10 +137,13 @@ fn one_step(
     })
 }
 
+fn owned(cards: &[&Card]) -> Vec<Card> {
+    cards.iter().copied().copied().collect()
+}
+
 /// Returns the bytes that an arena may have on all of these cards, or the largest number if there are none.
-fn room(cards: &[&'static Card], headroom: u64) -> u64 {
-    let rooms = cards.iter().map(|card| Device::Known(card).room(headroom));
-    rooms.min().unwrap_or(u64::MAX)
+fn room(cards: &[&Card], headroom: u64) -> u64 {
+    TargetCards { headroom, ..TargetCards::at(&owned(cards)) }.room()
 }
 
 impl PlannedProgram {
@@ -153,10 +157,9 @@ impl PlannedProgram {
         self.tables.samples(self.batch)
     }
 
-    /// Returns the scratch limits for these target cards. They depend on the newest of them.
-    pub fn workspaces(&self, aim: &[&Card]) -> Workspaces {
-        let cards: Vec<Card> = aim.iter().copied().copied().collect();
-        Workspaces::aimed(&Aim::at(&cards), self.convolution_workspace)
+    /// Returns the sizes for these target cards. Scratch limits depend on the newest of them.
+    pub fn sizes(&self, aim: &[&Card]) -> Sizes {
+        Sizes::of(&TargetCards::at(&owned(aim)), self.batch, self.precision, self.convolution_workspace)
     }
 
     /// Returns the budget that the compiler plans for the cards of the network, with the reserve of the first card.
@@ -194,12 +197,12 @@ impl PlannedProgram {
         let Some(blueprint) = &self.recomputed else {
             return Ok((self.budget(aim)?, self.largest_batch(aim, own)));
         };
-        let setting = Sizes::new(self.batch, self.precision, self.workspaces(aim));
+        let sizes = self.sizes(aim);
         let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
         let arenas = |room: u64| -> Result<Arenas<'static>, Failure> {
-            let program = blueprint.chosen(&setting, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());
+            let program = blueprint.chosen(&sizes, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());
             // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-            let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(setting.workspaces)));
+            let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(sizes.workspaces)));
             Ok(Arenas::new(tables, self.precision))
         };
         let budget = arenas(least)?.budget(self.batch);
@@ -223,7 +226,7 @@ impl PlannedProgram {
             let cached = Cached { steps, chunk: chunk.min(steps) };
             let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
             // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-            let tables = tables(&program).leak().with_workspaces(self.workspaces(aim));
+            let tables = tables(&program).leak().with_workspaces(self.sizes(aim).workspaces);
             budget_at(&tables, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
         };
         let mut low = 0;
@@ -243,7 +246,7 @@ impl PlannedProgram {
     }
 
     fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
-        let tables = self.tables.with_workspaces(self.workspaces(aim));
+        let tables = self.tables.with_workspaces(self.sizes(aim).workspaces);
         let mut arenas = self.arenas.borrow_mut();
         let new = || Arenas::new(Box::leak(Box::new(tables)), self.precision);
         ask(arenas.entry(tables.workspaces.product).or_insert_with(new))

@@ -62,7 +62,7 @@ fn alive(step: &PlannedProgram, peak: u32) -> Vec<Alive<'_>> {
     let stored = Placed::new(step.program.clone(), Vec::new(), step.samples(), step.precision).bytes;
     let tensors = step.program.tensors.iter().zip(stored);
     let at_peak = tensors.filter(|(it, _)| it.class == Class::Transient && (it.first..=it.last).contains(&peak));
-    let workspaces = step.workspaces(&step.cards);
+    let workspaces = step.sizes(&step.cards).workspaces;
     let alive = at_peak.map(|(tensor, stored)| {
         let bytes = workspaces.cap(tensor.role, stored);
         Alive { tensor, name: step.program.tensor_name(tensor), bytes }

@@ -27,7 +27,8 @@ pub use runner::main;
 use gpumem_core::cards::{ALL, find, parse_vram};
 use gpumem_core::lower::Blueprint;
 use gpumem_core::memory::record::{MAGIC, digest};
-use gpumem_core::memory::refusal::{Aim, Environment, together};
+use gpumem_core::memory::refusal::together;
+use gpumem_core::memory::target_cards::{Environment, TargetCards};
 use gpumem_core::program::Program;
 use numbers::Numbers;
 use proc_macro2::TokenStream;
@@ -211,7 +212,7 @@ pub fn environment(data: &[u8]) {
     let environment = Environment { cards, vram, headroom, unchecked: None };
     for (written, headroom) in [(&[][..], 0), (&ALL[..1], u64::MAX), (ALL, 1 << 30)] {
         for selected in [&[][..], &ALL[..3]] {
-            let aim = Aim { cards: written, selected, headroom, environment };
+            let aim = TargetCards { cards: written, selected, headroom, environment };
             let room = aim.room();
             for arena in [0, room, room.saturating_add(1), u64::MAX] {
                 let refusal = together(&[("Generator", arena), ("Critic", 1)], &aim);

@@ -12,8 +12,8 @@ use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
 use gpumem_core::memory::record::{
     Declared, Fits, Text, Unreadable, bytes, digest, read_records, record, records, text,
 };
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Tables, Transient, Workspaces};
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::{Half, Infer, Precision, Role, Train};
 
 static CHAIN: Chain = Chain::new(1000, 500);
@@ -261,13 +261,14 @@ fn workspaces_are_capped() {
 
 #[test]
 fn the_newest_card_decides_about_the_workspace_of_products() {
-    let product =
-        |[cards, selected]: [&[Card]; 2]| Workspaces::aimed(&Aim { selected, ..Aim::at(cards) }, 7).product >> 20;
+    let product = |[cards, selected]: [&[Card]; 2]| {
+        Workspaces::of(&TargetCards { selected, ..TargetCards::at(cards) }, 7).product >> 20
+    };
     assert_eq!(product([&[], &[]]), 32);
     assert_eq!(product([&[RTX_3060], &[]]), 4);
     assert_eq!(product([&[RTX_3060], &[H100_SXM]]), 32);
     assert_eq!(product([&[], &[RTX_3060]]), 4);
-    assert_eq!(Workspaces::aimed(&Aim::at(&[]), 7).convolution, 7);
+    assert_eq!(Workspaces::of(&TargetCards::at(&[]), 7).convolution, 7);
 }
 
 /// What the macro packed is taken for what it gives here: the same lower bound does not make the tensors the same.

@@ -7,10 +7,9 @@ use gpumem_core::cards::{A100_80GB, Card, GTX_1650, K80, RTX_3060, RTX_3090, T4}
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
 use gpumem_core::memory::levels::check_budget;
 use gpumem_core::memory::live_ranges::OwnedTransients;
-use gpumem_core::memory::refusal::{
-    Aim, Environment, UNCHECKED, check, check_together, largest, limit, refusal, together,
-};
+use gpumem_core::memory::refusal::{check, check_together, largest, limit, refusal, together};
 use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::memory::target_cards::{Environment, TargetCards, UNCHECKED};
 use gpumem_core::{Checkpoint, Precision, Role};
 
 /// 46 million parameters a layer, 12 million elements a sample and layer.
@@ -27,10 +26,10 @@ fn text(
     headroom: u64,
 ) -> Option<String> {
     let environment = Environment { vram, ..Environment::NONE };
-    aimed(step, batch, &Aim { cards, selected, headroom, environment })
+    aimed(step, batch, &TargetCards { cards, selected, headroom, environment })
 }
 
-fn aimed(step: &Tables, batch: u64, aim: &Aim<'_>) -> Option<String> {
+fn aimed(step: &Tables, batch: u64, aim: &TargetCards<'_>) -> Option<String> {
     let plan: Plan<TENSORS> = plan(step, batch, Precision::F32);
     let text = refusal("Chain", step, &plan, aim)?;
     println!("{}\n", text.as_str());
@@ -53,7 +52,7 @@ fn what_fits_is_not_refused() {
 fn a_share_of_activations() {
     let plan: Plan<TENSORS> = plan(&STEP, 16, Precision::F32);
     let least = plan.budget[Line::Activations];
-    let aim = Aim { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
+    let aim = TargetCards { cards: &[GTX_1650], selected: &[], headroom: 0, environment: Environment::NONE };
     let check = |without| check_budget("Chain", Checkpoint::Budget(0.5), without, &plan, &aim);
     check(2 * least);
     let panic = std::panic::catch_unwind(|| check(least)).unwrap_err();
@@ -142,18 +141,18 @@ fn cards_that_nothing_runs_on_are_refused() {
     const WHY: &str = "a K80 has compute capability 3.7, and the CUDA backend needs 6.0 or newer: name another card";
     let said = |cards: &[Card], selected: &[Card], named: Option<&str>| {
         let environment = Environment { cards: named, ..Environment::NONE };
-        aimed(&STEP, 1, &Aim { cards, selected, headroom: 0, environment })
+        aimed(&STEP, 1, &TargetCards { cards, selected, headroom: 0, environment })
     };
     assert_eq!(said(&[RTX_3060, K80], &[], None), Some(format!("`cards:`: {WHY}")));
     assert_eq!(said(&[], &[K80], None), Some(format!("Cargo feature `k80`: {WHY}")));
     assert_eq!(said(&[RTX_3060], &[], Some("t4, K80")), Some(format!("GPUMEM_CARDS: {WHY}")));
     // The variable takes the place of the others.
     assert_eq!(said(&[K80], &[K80], Some("t4")), None);
-    let aim = Aim::at(&[K80]);
+    let aim = TargetCards::at(&[K80]);
     assert_eq!(together(&[("A", 1)], &aim).unwrap().as_str(), format!("`cards:`: {WHY}"));
     // `cargo gpumem` builds without the check, and reports such cards itself.
     let environment = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
-    assert_eq!(Aim { environment, ..aim }.room(), u64::MAX);
+    assert_eq!(TargetCards { environment, ..aim }.room(), u64::MAX);
 }
 
 /// The reserve and the headroom may leave a card nothing: then it is not the weights that are too large.
@@ -188,7 +187,7 @@ fn one_sample_too_large() {
     );
     let large = Tables { paths: &[], operation_tags: &[], ..step };
     let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
-    let text = refusal("X", &large, &plan, &Aim::at(&[RTX_3060])).unwrap();
+    let text = refusal("X", &large, &plan, &TargetCards::at(&[RTX_3060])).unwrap();
     assert!(text.as_str().contains("fits with     nothing that was planned"), "{}", text.as_str());
     assert!(text.as_str().contains("fits on       B200 at this batch"), "{}", text.as_str());
 }
@@ -279,12 +278,13 @@ fn no_plan() {
 #[test]
 fn refuses_in_const_evaluation() {
     const SMALL: Plan<TENSORS> = plan(&STEP, 4, Precision::F32);
-    const _: () = check("Chain", &STEP, &SMALL, &Aim::at(&[RTX_3060, T4]));
+    const _: () = check("Chain", &STEP, &SMALL, &TargetCards::at(&[RTX_3060, T4]));
     const LARGE: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    const TEXT: gpumem_core::memory::refusal::Text = match refusal("Chain", &STEP, &LARGE, &Aim::at(&[RTX_3060])) {
-        Some(text) => text,
-        None => panic!("fits"),
-    };
+    const TEXT: gpumem_core::memory::refusal::Text =
+        match refusal("Chain", &STEP, &LARGE, &TargetCards::at(&[RTX_3060])) {
+            Some(text) => text,
+            None => panic!("fits"),
+        };
     assert_eq!(TEXT.as_str(), refused(48, &[RTX_3060]));
 }
 
@@ -309,7 +309,7 @@ fn no_card_is_large_enough() {
 }
 
 fn from_outside(environment: Environment<'_>) -> Option<String> {
-    aimed(&STEP, 48, &Aim { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
+    aimed(&STEP, 48, &TargetCards { cards: &[RTX_3060], selected: &[T4], headroom: 1 << 20, environment })
 }
 
 #[test]
@@ -351,14 +351,17 @@ fn headroom_from_outside_is_the_larger_one() {
 #[should_panic(expected = "network `Chain` needs 15.38 GiB")]
 fn the_check_is_left_out_for_a_tool_only() {
     let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
-    let aim = |unchecked| Aim { environment: Environment { unchecked, ..Environment::NONE }, ..Aim::at(&[RTX_3060]) };
+    let aim = |unchecked| TargetCards {
+        environment: Environment { unchecked, ..Environment::NONE },
+        ..TargetCards::at(&[RTX_3060])
+    };
     check("Chain", &STEP, &plan, &aim(Some(UNCHECKED)));
     check("Chain", &STEP, &plan, &aim(Some("1")));
 }
 
 /// A chain of `N` tensors, each alive with its neighbours, as the macro writes it or without what it packed: the plan's limit, the plan,
 /// and the refusal.
-fn long<const N: usize>(aim: &Aim<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
+fn long<const N: usize>(aim: &TargetCards<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
     let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, 0, at, (at + 2).min(N as u64 - 1)];
     let mut transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
     if is_carried {
@@ -376,7 +379,7 @@ const ASK: &str = "\n  more          takes long to search here: ask `cargo gpume
 /// Where packing takes seconds, nothing is packed that the lower bound refuses, but for what the macro packed.
 #[test]
 fn large_networks_are_refused_before_they_are_packed() {
-    let aim = Aim::at(&[RTX_3060, A100_80GB]);
+    let aim = TargetCards::at(&[RTX_3060, A100_80GB]);
     let room = RTX_3060.usable() - RTX_3060.reserve();
 
     let (limit, plan, text) = long::<1500>(&aim, false);
@@ -403,8 +406,8 @@ fn large_networks_are_refused_before_they_are_packed() {
     assert_eq!(plan.budget[Line::Arena], plan.budget.lower_bound);
 
     // What fits is packed; so is what is not checked.
-    let unchecked = Aim { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..aim };
-    for aim in [Aim::at(&[A100_80GB]), Aim::at(&[]), unchecked] {
+    let unchecked = TargetCards { environment: Environment { unchecked: Some(UNCHECKED), ..Environment::NONE }, ..aim };
+    for aim in [TargetCards::at(&[A100_80GB]), TargetCards::at(&[]), unchecked] {
         assert!(long::<1600>(&aim, false).1.is_packed);
     }
 }
@@ -413,7 +416,7 @@ fn large_networks_are_refused_before_they_are_packed() {
 #[test]
 fn networks_on_one_card() {
     let fits = RTX_3060.usable() - RTX_3060.reserve();
-    let aim = Aim { headroom: largest(&[1 << 20, 3 << 20, 0]), ..Aim::at(&[RTX_3060]) };
+    let aim = TargetCards { headroom: largest(&[1 << 20, 3 << 20, 0]), ..TargetCards::at(&[RTX_3060]) };
     assert!(together(&[("A", fits - (4 << 20)), ("B", 1 << 20)], &aim).is_none());
     let text = together(&[("A", fits - (4 << 20)), ("B", 1 << 20), ("C", 256)], &aim).unwrap();
     assert_eq!(
@@ -426,16 +429,16 @@ networks `A`, `B` and `C` together need 11.62 GiB but an RTX 3060 has 11.63 GiB 
   reserve       279.0 MiB
   fits on       TITAN V, TITAN Xp, TITAN X (Pascal), Jetson Orin NX 16GB, Jetson AGX Xavier 16GB, ... at this batch"
     );
-    let aim = Aim { selected: &[T4, RTX_3060], ..Aim::at(&[]) };
+    let aim = TargetCards { selected: &[T4, RTX_3060], ..TargetCards::at(&[]) };
     let text = together(&[("A", 20 << 30)], &aim).unwrap();
     assert!(text.as_str().starts_with("network `A` needs 20.27 GiB but an RTX 3060 has "), "{}", text.as_str());
     assert!(text.as_str().contains("\n  and needs 20.24 GiB but a T4 has 14.56 GiB (over by "), "{}", text.as_str());
     assert!(text.as_str().contains("\n  aimed by      Cargo feature `rtx3060` (RTX 3060), Cargo feature `t4` (T4)\n"));
-    let bad = Aim { environment: Environment { vram: Some("4"), ..Environment::NONE }, ..Aim::at(&[]) };
+    let bad = TargetCards { environment: Environment { vram: Some("4"), ..Environment::NONE }, ..TargetCards::at(&[]) };
     assert!(together(&[], &bad).unwrap().as_str().starts_with("GPUMEM_VRAM is `4`: the unit is missing"));
-    assert!(together(&[], &Aim::at(&[RTX_3060])).is_none());
+    assert!(together(&[], &TargetCards::at(&[RTX_3060])).is_none());
     let tool = Environment { unchecked: Some(UNCHECKED), ..Environment::NONE };
-    check_together(&[("A", u64::MAX)], &Aim { environment: tool, ..Aim::at(&[RTX_3060]) });
+    check_together(&[("A", u64::MAX)], &TargetCards { environment: tool, ..TargetCards::at(&[RTX_3060]) });
 }
 
 /// Unified memory: what a card has is what the host leaves.

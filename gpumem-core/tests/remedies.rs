@@ -10,8 +10,9 @@ use gpumem_core::cards::RTX_3060;
 use gpumem_core::graph::{Graph, Lora};
 use gpumem_core::lower::{Blueprint, Sizes, Steps, Term, tables};
 use gpumem_core::memory::budget::{Line, Plan, budget_at, plan};
-use gpumem_core::memory::refusal::{Aim, Offloaded, Remedies, Remedy, Slopes, Split, refusal_with};
+use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split, refusal_with};
 use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::number::{Coding, Half};
 use gpumem_core::program::Program;
 use gpumem_core::program::loss::{LossOptions, Measure, Mining, Reduction};
@@ -179,7 +180,7 @@ fn lines(planned: &[Remedy]) -> Vec<String> {
     let plan: Plan<TENSORS> = plan(&STEP, 48, Precision::F32);
     let planned = core::array::from_fn(|index| planned.get(index).copied());
     let remedies = Remedies { planned, ..Remedies::UNKNOWN };
-    let text = refusal_with("Chain", &STEP, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
+    let text = refusal_with("Chain", &STEP, &plan, &TargetCards::at(&[RTX_3060]), remedies).unwrap();
     let (_, text) = text.as_str().split_once("\n  fits with     ").unwrap();
     let (text, _) = text.split_once("\n  fits on ").unwrap();
     text.split(&format!("\n{:16}", "")).map(String::from).collect()
@@ -241,7 +242,7 @@ fn texts_of_a_batch_in_parts() {
     let plan: Plan<TENSORS> = plan(&tables, 96, Precision::F32);
     let lines = |mixed| {
         let remedies = Remedies { mixed, ..Remedies::UNKNOWN };
-        let text = refusal_with("Chain", &tables, &plan, &Aim::at(&[RTX_3060]), remedies).unwrap();
+        let text = refusal_with("Chain", &tables, &plan, &TargetCards::at(&[RTX_3060]), remedies).unwrap();
         let (_, text) = text.as_str().split_once("\n  fits with     ").unwrap();
         let (line, _) = text.split_once('\n').unwrap();
         line.to_string()

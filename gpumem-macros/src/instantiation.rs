@@ -99,7 +99,7 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
     let Place { start, end } = place;
     let arguments = quote! {
         &[#((#networks::NAME, #networks::BUDGET.get(__gpumem::__private::memory::budget::Line::Arena))),*],
-        &__gpumem::__private::memory::refusal::Aim {
+        &__gpumem::__private::memory::target_cards::TargetCards {
             headroom: __gpumem::__private::memory::refusal::largest(&[#(#networks::HEADROOM),*]),
             #aim
         }
@@ -107,7 +107,7 @@ fn together(networks: &[TokenStream], (asked, cards): (&Asked, &TokenStream), pl
     called_at(quote!(__gpumem::__private::memory::refusal::check_together), arguments, Place { start, end })
 }
 
-/// Returns the fields of `Aim` for the cards that are named, or for those of Cargo features and variables.
+/// Returns the fields of `TargetCards` for the cards that are named, or for those of Cargo features and variables.
 fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
     if asked.cards.is_empty() {
         return quote! { cards: &[], selected: __gpumem::SELECTED, environment: __gpumem::__environment!() };
@@ -116,7 +116,7 @@ fn aim(asked: &Asked, cards: &TokenStream) -> TokenStream {
     quote! {
         cards: #cards,
         selected: &[],
-        environment: __gpumem::__private::memory::refusal::Environment {
+        environment: __gpumem::__private::memory::target_cards::Environment {
             cards: ::core::option::Option::None,
             vram: ::core::option::Option::None,
             ..__gpumem::__environment!()
@@ -146,13 +146,13 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     let network = quote_spanned!(start=> <#path as __gpumem::Network>);
     let (aim, import) = (aim(&asked, &cards), asked.facade.import());
     let arguments = quote! {
-        &#network::PROGRAM.tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(
+        &#network::PROGRAM.tables.for_cards(
             &__AIM,
             match #network::TRAINED {
                 ::core::option::Option::Some(__train) => __train.conv_workspace,
                 ::core::option::Option::None => __gpumem::__private::Train::DEFAULT.conv_workspace,
             },
-        )),
+        ),
         #network::PROGRAM.precision,
         &__AIM
     };
@@ -161,8 +161,8 @@ pub(crate) fn max_batch(tokens: TokenStream) -> TokenStream {
     quote! {{
         #import
         const __TRANSIENTS: ::core::primitive::usize = #network::PLAN.len();
-        const __AIM: __gpumem::__private::memory::refusal::Aim<'_> =
-            __gpumem::__private::memory::refusal::Aim { headroom: #network::HEADROOM, #aim };
+        const __AIM: __gpumem::__private::memory::target_cards::TargetCards<'_> =
+            __gpumem::__private::memory::target_cards::TargetCards { headroom: #network::HEADROOM, #aim };
         #[allow(long_running_const_eval)]
         const __BATCH: ::core::primitive::usize = #batch as ::core::primitive::usize;
         __BATCH

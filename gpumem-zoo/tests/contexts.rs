@@ -7,8 +7,8 @@ use gpumem::cards::{A100_80GB, Card, RTX_3060, RTX_4090, T4};
 use gpumem::{Line, Network, Precision};
 use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
 use gpumem_core::memory::budget::budget_at;
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_zoo::gpt2::{Gpt2, Gpt2Xl};
 use gpumem_zoo::llama::{Gemma2B, Llama1B, Mistral7B, Qwen500M, TinyLlama};
 use std::fmt::Write as _;
@@ -25,7 +25,7 @@ const CARDS: [Card; 4] = [RTX_3060, T4, RTX_4090, A100_80GB];
 fn needs(blueprint: &Blueprint, precision: Precision, steps: u64, card: &Card) -> Option<u64> {
     let cached = Cached { steps, chunk: CHUNK.min(steps) };
     let program = lower_cached(&blueprint.graph, &blueprint.outputs, cached).ok()?;
-    let workspaces = Workspaces::aimed(&Aim::at(&[*card]), gpumem::Train::DEFAULT.conv_workspace);
+    let workspaces = Workspaces::of(&TargetCards::at(&[*card]), gpumem::Train::DEFAULT.conv_workspace);
     let tables = tables(&program).leak().with_workspaces(workspaces);
     let budget = budget_at(&tables, 1, precision).unwrap().with_reserve(card.reserve());
     let row: u64 = tables.caches.iter().map(|&[_, row, _, count]| row * count).sum();

@@ -8,8 +8,8 @@ use gpumem::{Half, Line, Network, Offload, Precision, Update, network};
 use gpumem_core::Role;
 use gpumem_core::lower::{Blueprint, Fitted, Leaner, Sizes, tables};
 use gpumem_core::memory::budget::{Budget, budget_at};
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::program::{Class, Program};
 use gpumem_core::train::optim::{AdamW, AdamW8bit, Optimizer};
 use gpumem_zoo::gpt2::Gpt2Xl;
@@ -153,7 +153,7 @@ impl Way {
         let steps = blueprint.training.as_mut().unwrap();
         (steps.moments, steps.update) = (self.optimizer.moments(), self.update);
         steps.descent.offload = self.offload;
-        let workspaces = Workspaces::aimed(&Aim::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
+        let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Sizes::new(1, PRECISION, workspaces);
         let Fitted { plain, leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
         let tables = tables(&plain).leak().with_workspaces(workspaces);

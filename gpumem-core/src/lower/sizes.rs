@@ -3,6 +3,7 @@
 use crate::lower::liveness::live_bytes;
 use crate::memory::plan::ALIGNMENT;
 use crate::memory::tables::{Workspaces, samples};
+use crate::memory::target_cards::TargetCards;
 use crate::number::{Format, Precision, Role};
 use crate::program::{Program, Tensor};
 
@@ -40,6 +41,11 @@ impl Sizes {
     /// Returns the sizes of one of `micro_batches` parts of the batch: only one of them is in memory at a time.
     pub(in crate::lower) fn of_micro_batch(&self, micro_batches: u64) -> Sizes {
         Sizes { batch: samples(self.batch, micro_batches), ..*self }
+    }
+
+    /// Returns the sizes of a step for these target cards. One convolution may use `convolution` bytes of scratch.
+    pub fn of(cards: &TargetCards<'_>, batch: u64, precision: Precision, convolution: u64) -> Sizes {
+        Sizes::new(batch, precision, Workspaces::of(cards, convolution))
     }
 
     /// Returns the floating-point operations that take as long as moving a byte. The two numbers are what cards can do in 16-bit formats and in

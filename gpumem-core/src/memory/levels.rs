@@ -4,8 +4,9 @@
 //! after it are not planned at all.
 
 use super::budget::{Budget, Line, Plan, fitting_plan, plan_within, skipped_plan};
-use super::refusal::{Aim, limit};
+use super::refusal::limit;
 use super::tables::Tables;
+use super::target_cards::TargetCards;
 use crate::message::Message;
 use crate::number::Precision;
 use crate::train::Checkpoint;
@@ -33,14 +34,14 @@ pub const fn first<const N: usize>(
     batch: u64,
     precision: Precision,
     checkpoint: Checkpoint,
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
 ) -> Plan<N> {
     let most = if matches!(checkpoint, Checkpoint::Auto) { aim.room() } else { u64::MAX };
     plan_within(tables, batch, precision, most)
 }
 
 /// Returns the most bytes of an arena with which a level is taken.
-pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &Aim<'_>) -> u64 {
+pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &TargetCards<'_>) -> u64 {
     match checkpoint {
         Checkpoint::Auto | Checkpoint::Budget(_) => room_within(checkpoint, &first.budget, aim.room()),
         Checkpoint::Norms | Checkpoint::None | Checkpoint::Cheap => u64::MAX,
@@ -78,7 +79,7 @@ pub const fn next<const N: usize>(
     precision: Precision,
     room: u64,
     (is_settled, is_last): (bool, bool),
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
 ) -> Plan<N> {
     if is_settled {
         return skipped_plan(batch, precision);
@@ -94,7 +95,7 @@ pub const fn check_budget<const N: usize>(
     checkpoint: Checkpoint,
     without: u64,
     last: &Plan<N>,
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
 ) {
     let Checkpoint::Budget(share) = checkpoint else { return };
     if aim.environment.is_unchecked() || last.error.is_some() {

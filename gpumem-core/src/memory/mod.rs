@@ -10,6 +10,7 @@
 //! | [`place`] | the place of each tensor in the arena or in host memory |
 //! | [`layout::channels_last_weights`] | weights with another layout there than the host has |
 //! | [`layout::channels_last`] | the choice of tensors that are stored channels last |
+//! | [`target_cards`] | the cards that a network is checked against |
 //! | [`refusal`] | the message for a step that does not fit |
 //! | [`record`] | the budget inside a binary |
 
@@ -24,5 +25,6 @@ pub mod plan;
 pub mod record;
 pub mod refusal;
 pub mod tables;
+pub mod target_cards;
 
 pub use compiled::Compiled;

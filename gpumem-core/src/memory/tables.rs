@@ -3,7 +3,7 @@
 //! The macro settles the structure, which is which operation touches which tensor. All that remains is arithmetic over these tables: bytes from
 //! element counts, offsets from live ranges, the budget from both.
 
-use crate::memory::refusal::Aim;
+use crate::memory::target_cards::TargetCards;
 use crate::number::Role;
 
 /// A tensor that lives inside a step, `[role, fixed, per_sample, gaps, first, last]`. It has `fixed + per_sample * batch` elements of [`Role`]
@@ -156,6 +156,11 @@ impl Tables {
         self
     }
 
+    /// Returns the tables with the limits of workspaces for these target cards. One convolution may use `convolution` bytes.
+    pub const fn for_cards(self, cards: &TargetCards<'_>, convolution: u64) -> Tables {
+        self.with_workspaces(Workspaces::of(cards, convolution))
+    }
+
     /// Returns the tables for another number of micro-batches, of a training step or of a network's forward pass.
     pub const fn with_micro_batches(mut self, micro_batches: u64) -> Tables {
         self.micro_batches = micro_batches;
@@ -196,9 +201,9 @@ impl Workspaces {
 
     /// Returns the limits for these target cards. Matrix products have the usual workspace of the newest card, or of the newest there is if no
     /// card is named.
-    pub const fn aimed(aim: &Aim<'_>, convolution: u64) -> Workspaces {
+    pub const fn of(cards: &TargetCards<'_>, convolution: u64) -> Workspaces {
         let [newer, older] = PRODUCT_WORKSPACE;
-        Workspaces { product: if aim.reaches(9) { newer } else { older }, convolution }
+        Workspaces { product: if cards.reaches(9) { newer } else { older }, convolution }
     }
 
     /// Returns the bytes of a tensor of this role that would take `bytes` bytes without limits.

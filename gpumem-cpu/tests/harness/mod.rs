@@ -20,8 +20,8 @@ use gpumem_core::memory::budget::Budget;
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::program::{Class, Program, StateWord, Tensor};
 use gpumem_core::run::device::{Device, Job, Runner};
 use gpumem_core::train::optim::Optimizer;
@@ -259,7 +259,7 @@ impl<R: Runner> Loaded<R> {
 
 /// Plans a program as for a network whose `TRAIN` names no cards and no `conv_workspace`.
 fn plan(program: &Program, batch: u64) -> Compiled {
-    let workspaces = Workspaces::aimed(&Aim::at(&[]), Train::DEFAULT.conv_workspace);
+    let workspaces = Workspaces::of(&TargetCards::at(&[]), Train::DEFAULT.conv_workspace);
     graphs::plan_within(program, batch, Precision::F32, workspaces)
 }
 

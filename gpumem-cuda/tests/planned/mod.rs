@@ -7,8 +7,8 @@ use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, pack_at};
 use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::{Placed, place};
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_cuda::operations::{LaunchContext, order};
 
 /// What can go wrong.
@@ -55,7 +55,7 @@ pub fn training_with<N: Network>(
     let (batch, precision) = (batch.unwrap_or(train.batch as u64), precision.unwrap_or(N::PROGRAM.precision));
     let mut blueprint = Blueprint::decode(N::BLUEPRINT).ok_or("the network's blueprint is damaged")?;
     change(&mut blueprint);
-    let workspaces = Workspaces::aimed(&Aim::at(&[*card]), train.conv_workspace);
+    let workspaces = Workspaces::of(&TargetCards::at(&[*card]), train.conv_workspace);
     let program = blueprint.training_for(&lower::Sizes::new(batch, precision, workspaces));
     let program = program.transpose().ok_or("the network is not trained")?.map_err(|error| error.message)?;
     // Until the process ends: elsewhere they are statics.

@@ -7,8 +7,8 @@ use crate::syntax::{Field, Settings, Source};
 use gpumem_core::cards::{Card, find};
 use gpumem_core::lower::Sizes;
 use gpumem_core::memory::budget::MANY;
-use gpumem_core::memory::refusal::Aim;
 use gpumem_core::memory::tables::{Workspaces, samples};
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::{Precision, Train};
 use syn::{Expr, ExprCall, ExprLit, Lit};
 
@@ -96,7 +96,7 @@ fn guesses(
 
 fn aimed(slugs: &[&str], convolution: Option<u64>) -> Workspaces {
     let cards: Vec<Card> = slugs.iter().filter_map(|slug| find(slug)).copied().collect();
-    Workspaces::aimed(&Aim::at(&cards), convolution.unwrap_or(Train::DEFAULT.conv_workspace))
+    Workspaces::of(&TargetCards::at(&cards), convolution.unwrap_or(Train::DEFAULT.conv_workspace))
 }
 
 fn field<'s>(settings: &'s Settings, name: &str) -> Option<&'s Expr> {

@@ -11,8 +11,7 @@ use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, find};
 use gpumem_core::lower::tables;
 use gpumem_core::memory::budget::pack_at;
-use gpumem_core::memory::refusal::Aim;
-use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::program::Program;
 use gpumem_core::report::needs;
 use proc_macro2::{Literal, TokenStream};
@@ -90,7 +89,7 @@ fn text(asked: &Asked) -> Option<String> {
     let program = Program::decode(&asked.program.value())?;
     let cards: Vec<Card> = asked.cards.iter().filter_map(|slug| find(slug)).copied().collect();
     // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-    let tables = tables(&program).leak().with_workspaces(Workspaces::aimed(&Aim::at(&cards), workspace));
+    let tables = tables(&program).leak().for_cards(&TargetCards::at(&cards), workspace);
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;
     let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));
     let doing = if program.training { "Training" } else { "Inference" };

@@ -37,7 +37,7 @@ pub(super) fn settings(source: &Source, planned: &Planned<'_>) -> TokenStream {
 /// Returns an expression for the cards, headroom and environment that a program is checked against.
 pub(super) fn aim(settings: &TokenStream) -> TokenStream {
     quote! {
-        __gpumem::__private::memory::refusal::Aim {
+        __gpumem::__private::memory::target_cards::TargetCards {
             cards: #settings.cards,
             selected: __gpumem::SELECTED,
             headroom: #settings.headroom,
@@ -66,7 +66,7 @@ pub(super) fn aimed(planned: &Planned<'_>, settings: &TokenStream) -> TokenStrea
         quote!(.with_micro_batches(#parts))
     });
     quote! {
-        #tables.with_workspaces(__gpumem::__private::memory::tables::Workspaces::aimed(&#aim, #convolution))#parts
+        #tables.for_cards(&#aim, #convolution)#parts
     }
 }
 

@@ -6,7 +6,7 @@ use crate::settings::values::literal;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
-use gpumem_core::memory::refusal::{Aim, Environment};
+use gpumem_core::memory::target_cards::{Environment, TargetCards};
 
 /// The cards whose Cargo feature is on. The crate `gpumem` turns on the same features here.
 const SELECTED: &[Card] = gpumem_core::selected_cards!();
@@ -68,7 +68,7 @@ fn room(readings: &Readings<'_>, may_be_unchecked: bool) -> Option<u64> {
         unchecked: unchecked.as_deref().filter(|_| may_be_unchecked),
     };
     let headroom = bytes(settings, "headroom", 0)?;
-    Some(Aim { cards: &cards, selected: SELECTED, headroom, environment }.room())
+    Some(TargetCards { cards: &cards, selected: SELECTED, headroom, environment }.room())
 }
 
 #[cfg(test)]
@@ -76,8 +76,8 @@ mod tests {
     use gpumem_core::cards::RTX_3060;
     use gpumem_core::lower::tables;
     use gpumem_core::memory::budget::{Line, budget_at, lower_bound_at};
-    use gpumem_core::memory::refusal::Aim;
     use gpumem_core::memory::tables::Workspaces;
+    use gpumem_core::memory::target_cards::TargetCards;
     use gpumem_core::program::Program;
     use gpumem_core::{Precision, Train};
     use proc_macro2::{TokenStream, TokenTree};
@@ -142,7 +142,7 @@ mod tests {
         let programs = programs(&tokens);
         let [plain, leaner] = &programs[..] else { panic!("{} programs", programs.len()) };
         // Without the caps of workspaces a step needs more than the macro planned.
-        let workspaces = Workspaces::aimed(&Aim::at(&[RTX_3060]), Train::DEFAULT.conv_workspace);
+        let workspaces = Workspaces::of(&TargetCards::at(&[RTX_3060]), Train::DEFAULT.conv_workspace);
         let tables = [plain, leaner].map(|program| tables(program).leak().with_workspaces(workspaces));
         let arena = |index: usize| budget_at(&tables[index], batch, Precision::F32).unwrap()[Line::Arena];
         assert!(arena(0) > room && arena(1) <= room, "{} and {} of {room}", arena(0), arena(1));

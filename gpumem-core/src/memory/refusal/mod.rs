@@ -6,23 +6,20 @@
 use crate::cards::ALL;
 use crate::memory::budget::{Budget, Line, MANY, Plan, PlanError, TOO_MANY};
 use crate::memory::tables::Tables;
+use crate::memory::target_cards::{Target, TargetCards, Targets};
 use crate::message::Message;
 use crate::number::{Half, Precision};
 use crate::program::{NO_ROW, Part, Phase};
 
 mod alternative;
-mod environment;
 mod largest_batch;
+mod misfits;
 mod several_networks;
-mod target;
 
 pub use alternative::{Offloaded, Remedies, Remedy, Slopes, Split};
-pub use environment::{Environment, UNCHECKED};
 pub use several_networks::{check_together, largest, together};
-pub use target::Aim;
 
 use largest_batch::{Found, largest_batch, largest_planned, longest_cache, precision_fits};
-use target::{Target, Targets};
 
 /// The text of a refusal.
 pub type Text = Message<4096>;
@@ -44,22 +41,15 @@ const DETAIL: usize = 16;
 /// Returns the largest arena with `transients` tensors that is worth packing, in bytes. Packing many tensors takes seconds, and is for nothing if
 /// the arena is too large for a target card: see [`plan_within`](crate::memory::budget::plan_within). `u64::MAX` if the arena is packed in any
 /// case.
-pub const fn limit(transients: usize, aim: &Aim<'_>) -> u64 {
-    if transients <= MANY || aim.environment.is_unchecked() {
-        return u64::MAX;
-    }
-    match aim.targets() {
-        Ok(targets) => targets.room(),
-        // The variable itself is refused.
-        Err(_) => u64::MAX,
-    }
+pub const fn limit(transients: usize, aim: &TargetCards<'_>) -> u64 {
+    if transients <= MANY { u64::MAX } else { aim.room() }
 }
 
 /// Returns the largest batch that fits every card of `aim`, for `batch: Largest` and `max_batch!`. 0 if not even one sample fits.
 ///
 /// Fails to compile if there is no card, unless the check is left out: then it is 1.
 #[track_caller]
-pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precision, aim: &Aim<'_>) -> u64 {
+pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precision, aim: &TargetCards<'_>) -> u64 {
     match aim.targets() {
         Ok(targets) if targets.room() < u64::MAX => largest_planned::<N>(tables, precision, targets.room()),
         Ok(_) if !aim.environment.is_unchecked() => panic!(
@@ -77,7 +67,7 @@ pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precisi
 pub const fn largest_found<const N: usize>(
     tables: &Tables,
     precision: Precision,
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
     [batch, room]: [u64; 2],
 ) -> u64 {
     match aim.targets() {
@@ -88,7 +78,7 @@ pub const fn largest_found<const N: usize>(
 
 /// Refuses the crate, with one panic, if `plan` does not fit every target card. See [`refusal`].
 #[track_caller]
-pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) {
+pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &TargetCards<'_>) {
     if !aim.environment.is_unchecked()
         && let Some(text) = refusal(name, tables, plan, aim)
     {
@@ -102,7 +92,7 @@ pub const fn check_with<const N: usize>(
     name: &str,
     tables: &Tables,
     plan: &Plan<N>,
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
     remedies: Remedies,
 ) {
     if !aim.environment.is_unchecked()
@@ -113,7 +103,12 @@ pub const fn check_with<const N: usize>(
 }
 
 /// Returns the text that refuses network `name`; `None` if its plan fits every target card.
-pub const fn refusal<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &Aim<'_>) -> Option<Text> {
+pub const fn refusal<const N: usize>(
+    name: &str,
+    tables: &Tables,
+    plan: &Plan<N>,
+    aim: &TargetCards<'_>,
+) -> Option<Text> {
     refusal_with(name, tables, plan, aim, Remedies::UNKNOWN)
 }
 
@@ -122,7 +117,7 @@ pub const fn refusal_with<const N: usize>(
     name: &str,
     tables: &Tables,
     plan: &Plan<N>,
-    aim: &Aim<'_>,
+    aim: &TargetCards<'_>,
     remedies: Remedies,
 ) -> Option<Text> {
     if let Some(error) = plan.error {

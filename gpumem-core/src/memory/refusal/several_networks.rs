@@ -1,13 +1,14 @@
 //! Several networks on one card: each has an arena, and all share what the card loses to one process.
 
-use super::{Aim, Text, append_fitting_cards, append_label, append_misfits, append_origins};
+use super::{Text, append_fitting_cards, append_label, append_misfits, append_origins};
+use crate::memory::target_cards::TargetCards;
 
 /// One of several networks: its name and the bytes of its arena.
 pub type NamedArena<'a> = (&'a str, u64);
 
 /// Refuses the crate, with one panic, if these networks do not fit every card of `aim` at once. See [`together`].
 #[track_caller]
-pub const fn check_together(networks: &[NamedArena<'_>], aim: &Aim<'_>) {
+pub const fn check_together(networks: &[NamedArena<'_>], aim: &TargetCards<'_>) {
     if !aim.environment.is_unchecked()
         && let Some(text) = together(networks, aim)
     {
@@ -28,7 +29,7 @@ pub const fn largest(headrooms: &[u64]) -> u64 {
 }
 
 /// Returns the text that refuses these networks. `None` if their arenas fit every card of `aim` at once, in one process.
-pub const fn together(networks: &[NamedArena<'_>], aim: &Aim<'_>) -> Option<Text> {
+pub const fn together(networks: &[NamedArena<'_>], aim: &TargetCards<'_>) -> Option<Text> {
     let mut text = Text::new();
     let targets = match aim.targets() {
         Ok(targets) => targets,

@@ -34,7 +34,7 @@ impl Environment<'_> {
 #[macro_export]
 macro_rules! __environment {
     () => {
-        $crate::memory::refusal::Environment {
+        $crate::memory::target_cards::Environment {
             vram: ::core::option_env!("GPUMEM_VRAM"),
             cards: ::core::option_env!("GPUMEM_CARDS"),
             headroom: ::core::option_env!("GPUMEM_HEADROOM"),

@@ -1,15 +1,20 @@
-//! The target cards that a network is checked against, and who asked for each.
+//! The target cards: those that a network is checked against, and who asked for each.
+//!
+//! The macro, const evaluation and the command ask here which cards these are, and how many bytes they leave an arena.
 
-use super::{Environment, Text};
+mod environment;
+
+pub use environment::{Environment, UNCHECKED};
+
 use crate::cards::{Card, VramError, find, parse_vram, reserve_of_size};
-use crate::message::same;
 
 /// The most names or sizes in one environment variable.
-const MOST_NAMED: usize = 64;
+pub(super) const MOST_NAMED: usize = 64;
 
 /// The target cards of a network, as the user names them.
 #[derive(Clone, Copy, Debug)]
-pub struct Aim<'a> {
+#[doc(alias = "Aim")]
+pub struct TargetCards<'a> {
     /// The cards of `TRAIN` or `INFER`.
     pub cards: &'a [Card],
     /// The cards whose Cargo feature is on.
@@ -20,10 +25,10 @@ pub struct Aim<'a> {
     pub environment: Environment<'a>,
 }
 
-impl<'a> Aim<'a> {
-    /// Returns an aim at these cards, without environment variables.
-    pub const fn at(cards: &'a [Card]) -> Aim<'a> {
-        Aim { cards, selected: &[], headroom: 0, environment: Environment::NONE }
+impl<'a> TargetCards<'a> {
+    /// Returns these cards, without environment variables.
+    pub const fn at(cards: &'a [Card]) -> TargetCards<'a> {
+        TargetCards { cards, selected: &[], headroom: 0, environment: Environment::NONE }
     }
 
     /// Returns the bytes that an arena may have on all target cards. `u64::MAX` if there is none, or nothing is checked. A variable that cannot
@@ -164,29 +169,6 @@ pub(super) enum Fault {
     Size(VramError),
 }
 
-impl Bad<'_> {
-    pub(super) const fn append(&self, text: &mut Text) {
-        let (variable, value, fault) = match self {
-            Bad::Variable { variable, value, fault } => (*variable, *value, *fault),
-            Bad::Card { card, origin } => {
-                origin.append(text, card.slug);
-                text.text(": ");
-                card.append_too_old(text);
-                return;
-            }
-        };
-        text.text(variable);
-        match fault {
-            Fault::NoCard => {
-                text.text(" names `").text(value).text("`, which is no card: see `gpumem::cards` for their names, ");
-                text.text("or give a size with GPUMEM_VRAM=11.5GiB")
-            }
-            Fault::TooMany => text.text(" names more than ").number(MOST_NAMED as u64).text(": leave some out"),
-            Fault::Size(error) => text.text(" is `").text(value).text("`: ").text(error.message()),
-        };
-    }
-}
-
 /// The setting that asked for a card.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
@@ -199,29 +181,18 @@ pub(super) enum Origin {
     Vram,
 }
 
-impl Origin {
-    const fn append(self, text: &mut Text, slug: &str) {
-        match self {
-            Origin::Written => text.text("`cards:`"),
-            Origin::Feature => text.text("Cargo feature `").text(slug).text("`"),
-            Origin::Cards => text.text("GPUMEM_CARDS"),
-            Origin::Vram => text.text("GPUMEM_VRAM"),
-        };
-    }
-}
-
 /// A target card.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'a> {
     pub(super) article: &'a str,
     pub(super) name: &'a str,
     /// The name of its Cargo feature.
-    slug: &'a str,
+    pub(super) slug: &'a str,
     pub(super) usable: u64,
     /// Bytes of its memory that stay with the host.
     pub(super) host: u64,
     pub(super) reserve: u64,
-    origin: Origin,
+    pub(super) origin: Origin,
 }
 
 impl Target<'_> {
@@ -232,14 +203,6 @@ impl Target<'_> {
     /// Returns the bytes of the largest arena that fits.
     const fn room(&self, headroom: u64) -> u64 {
         self.usable.saturating_sub(headroom).saturating_sub(self.reserve)
-    }
-
-    /// Appends who asked for the card.
-    pub(super) const fn append_origin(&self, text: &mut Text) {
-        self.origin.append(text, self.slug);
-        if !matches!(self.origin, Origin::Vram) {
-            text.text(" (").text(self.name).text(")");
-        }
     }
 }
 
@@ -275,7 +238,7 @@ pub(super) struct Targets<'a> {
 }
 
 impl<'a> Targets<'a> {
-    const fn count(&self) -> usize {
+    pub(super) const fn count(&self) -> usize {
         self.cards.len() + self.selected.len() + self.named.count
     }
 
@@ -317,35 +280,6 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Appends what an arena of this size needs on a card that is too small, and what that has.
-    pub(super) const fn append_misfit(&self, text: &mut Text, index: usize, arena: u64) {
-        let target = self.get(index);
-        let total = arena.saturating_add(target.reserve);
-        text.bytes(total).text(" but ").text(target.article).text(" ").text(target.name);
-        text.text(" has ").bytes(target.usable);
-        if target.host > 0 {
-            text.text(" beside ").bytes(target.host).text(" for the host");
-        }
-        if self.headroom > 0 {
-            text.text(" less ").bytes(self.headroom).text(" headroom");
-        }
-        text.text(" (over by ").bytes(total.saturating_add(self.headroom) - target.usable).text(")");
-    }
-
-    /// True if an equal card comes earlier in the list.
-    const fn is_repeated(&self, index: usize) -> bool {
-        let this = self.get(index);
-        let mut i = 0;
-        while i < index {
-            let other = self.get(i);
-            if same(other.name, this.name) && other.usable == this.usable {
-                return true;
-            }
-            i += 1;
-        }
-        false
-    }
-
     /// Returns the bytes of the largest arena that fits all target cards.
     pub(super) const fn room(&self) -> u64 {
         let mut room = u64::MAX;
@@ -358,30 +292,5 @@ impl<'a> Targets<'a> {
             i += 1;
         }
         room
-    }
-
-    /// Returns the target with the least memory after `previous` that is too small for `arena`; `None` if there is none.
-    pub(super) const fn next_misfit(&self, arena: u64, previous: Option<usize>) -> Option<usize> {
-        let mut next: Option<usize> = None;
-        let mut i = 0;
-        while i < self.count() {
-            let target = self.get(i);
-            let after_previous = match previous {
-                Some(previous) => {
-                    let usable = self.get(previous).usable;
-                    target.usable > usable || (target.usable == usable && i > previous)
-                }
-                None => true,
-            };
-            let before_next = match next {
-                Some(next) => target.usable < self.get(next).usable,
-                None => true,
-            };
-            if !target.fits(arena, self.headroom) && after_previous && before_next && !self.is_repeated(i) {
-                next = Some(i);
-            }
-            i += 1;
-        }
-        next
     }
 }
