@@ -1,4 +1,7 @@
-use super::CachedScan;
+mod cached;
+
+pub use cached::CachedScan;
+
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Inputs, Op, Reads, Rule, Sequence, Work, Workspace};

@@ -1,5 +1,9 @@
+mod cached;
+
+pub use cached::CachedConvolution;
+
+use super::Window;
 use super::window::{name_of, with_channels};
-use super::{CachedConvolution, Window};
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence, Work, Workspace};

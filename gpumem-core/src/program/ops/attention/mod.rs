@@ -1,4 +1,7 @@
-use super::CachedAttention;
+mod cached;
+
+pub use cached::CachedAttention;
+
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Slot;
 use crate::program::encoding::{record, wire_enum};

@@ -1,4 +1,9 @@
-use super::CachedRecurrence;
+mod cached;
+mod whole;
+
+pub use cached::CachedRecurrence;
+pub use whole::WholeRecurrence;
+
 use crate::number::Role;
 use crate::program::encoding::{record, wire_enum};
 use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Sequence, Work, Workspace};
@@ -63,7 +68,7 @@ record! {
         /// True if there is a bias b.
         pub bias: bool,
         /// True if the network asks for cuDNN. In training this operation and the linear maps before it are then one
-        /// [`WholeRecurrence`](super::WholeRecurrence).
+        /// [`WholeRecurrence`].
         pub cudnn: bool,
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 record! {
     /// A recurrent layer and the linear maps of its input as one operation. It has the memory that cuDNN needs for all. In training it
-    /// replaces [`Product`](super::Product)s and the [`Recurrence`] after them if the network asks for cuDNN.
+    /// replaces [`Product`](crate::program::ops::Product)s and the [`Recurrence`] after them if the network asks for cuDNN.
     ///
     /// * Inputs: x `[T, D]`, then for each direction the weight of its map `[G H, D]`, the inputs of a [`Recurrence`] after p, and with `bias`
     ///   the bias of the map, `[G H]`. Output: `[T, directions * outputs]`.
