@@ -24,6 +24,7 @@ mod origin;
 mod rule;
 mod sequence;
 mod slot;
+mod user_indices;
 
 use crate::number::Role;
 use crate::number::random::Stream;
