@@ -13,10 +13,7 @@ use alloc::vec::Vec;
 /// The rule of an operation: its output, its gradients, its saved tensors and its scratch memory.
 ///
 /// Every dimension is known by then, so a backend needs nothing but these values.
-pub trait Rule: Sized {
-    /// The name in texts.
-    const NAME: &'static str;
-
+pub trait Rule {
     /// Returns the dimensions of one sample's output.
     fn output(&self) -> Shape;
 

@@ -29,8 +29,6 @@ impl Rectifier {
 }
 
 impl Rule for Rectifier {
-    const NAME: &'static str = "Rectifier";
-
     fn output(&self) -> Shape {
         self.of.shape
     }

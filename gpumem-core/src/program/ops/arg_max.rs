@@ -15,8 +15,6 @@ record! {
 }
 
 impl Rule for ArgMax {
-    const NAME: &'static str = "ArgMax";
-
     fn output(&self) -> Shape {
         Shape::new(&[1])
     }

@@ -80,8 +80,6 @@ impl AsStrided {
 }
 
 impl Rule for AsStrided {
-    const NAME: &'static str = "AsStrided";
-
     fn output(&self) -> Shape {
         self.output
     }

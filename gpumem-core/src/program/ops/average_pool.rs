@@ -63,8 +63,6 @@ record! {
 pub type AveragePool3d = AveragePool<3>;
 
 impl<const N: usize> Rule for AveragePool<N> {
-    const NAME: &'static str = name_of::<N>(["AveragePool", "AveragePool3d"]);
-
     fn output(&self) -> Shape {
         with_channels(self.channels, self.output)
     }

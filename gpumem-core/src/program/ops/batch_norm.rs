@@ -67,8 +67,6 @@ fn parts(channels: u64, area: u64) -> u64 {
 }
 
 impl Rule for BatchNorm {
-    const NAME: &'static str = "BatchNorm";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.channels, self.size[0], self.size[1]])
     }

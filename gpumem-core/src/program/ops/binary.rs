@@ -126,8 +126,6 @@ impl Binary {
 }
 
 impl Rule for Binary {
-    const NAME: &'static str = "Binary";
-
     fn output(&self) -> Shape {
         broadcast(self.left, self.right).unwrap_or(self.left)
     }

@@ -34,8 +34,6 @@ impl Concat {
 }
 
 impl Rule for Concat {
-    const NAME: &'static str = "Concat";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -30,8 +30,6 @@ impl Constant {
 }
 
 impl Rule for Constant {
-    const NAME: &'static str = "Constant";
-
     fn output(&self) -> Shape {
         self.shape
     }

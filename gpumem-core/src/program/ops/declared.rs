@@ -84,8 +84,6 @@ impl Declared {
 }
 
 impl Rule for Declared {
-    const NAME: &'static str = "Declared";
-
     fn output(&self) -> Shape {
         self.output
     }

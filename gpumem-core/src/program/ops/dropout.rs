@@ -37,8 +37,6 @@ impl Mask {
 }
 
 impl Rule for Mask {
-    const NAME: &'static str = "Mask";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -16,8 +16,6 @@ record! {
 }
 
 impl Rule for Expand {
-    const NAME: &'static str = "Expand";
-
     fn output(&self) -> Shape {
         self.shape
     }

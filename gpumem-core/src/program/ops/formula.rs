@@ -22,8 +22,6 @@ record! {
 }
 
 impl Rule for Formula {
-    const NAME: &'static str = "Formula";
-
     fn output(&self) -> Shape {
         self.shape
     }

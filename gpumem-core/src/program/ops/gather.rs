@@ -25,8 +25,6 @@ record! {
 }
 
 impl Rule for Gather {
-    const NAME: &'static str = "Gather";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.count, self.width])
     }

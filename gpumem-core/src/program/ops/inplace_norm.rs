@@ -41,8 +41,6 @@ impl InplaceNorm {
 }
 
 impl Rule for InplaceNorm {
-    const NAME: &'static str = "InplaceNorm";
-
     fn output(&self) -> Shape {
         self.norm().output()
     }

@@ -41,8 +41,6 @@ impl Standardize {
 }
 
 impl Rule for Standardize {
-    const NAME: &'static str = "Standardize";
-
     fn output(&self) -> Shape {
         self.shape
     }

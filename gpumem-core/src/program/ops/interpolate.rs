@@ -40,8 +40,6 @@ record! {
 }
 
 impl Rule for Interpolate {
-    const NAME: &'static str = "Interpolate";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.channels, self.output[0], self.output[1]])
     }

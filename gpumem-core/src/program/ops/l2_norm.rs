@@ -35,8 +35,6 @@ impl L2Norm {
 }
 
 impl Rule for L2Norm {
-    const NAME: &'static str = "L2Norm";
-
     fn output(&self) -> Shape {
         self.shape
     }

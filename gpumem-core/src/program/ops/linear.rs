@@ -44,8 +44,6 @@ impl Product {
 }
 
 impl Rule for Product {
-    const NAME: &'static str = "Product";
-
     fn output(&self) -> Shape {
         self.shape
     }

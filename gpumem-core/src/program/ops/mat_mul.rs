@@ -26,8 +26,6 @@ record! {
 }
 
 impl Rule for MatMul {
-    const NAME: &'static str = "MatMul";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -39,8 +39,6 @@ impl<const N: usize> MaxPool<N> {
 }
 
 impl<const N: usize> Rule for MaxPool<N> {
-    const NAME: &'static str = name_of::<N>(["MaxPool", "MaxPool3d"]);
-
     fn output(&self) -> Shape {
         with_channels(self.channels, self.output)
     }

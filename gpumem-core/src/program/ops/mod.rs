@@ -103,3 +103,138 @@ pub use top_k::TopK;
 pub use vector_norm::VectorNorm;
 pub use window::{Window, of_volume};
 pub use window_mask::{HIDDEN, WindowMask};
+
+/// Calls the macro `$callback` with one row for each operation: the only list of them.
+///
+/// ```text
+/// /// Elements along an axis divided by their norm.
+/// L2Norm: norm::l2_norm, ["l2_norm.cu"];
+/// ```
+///
+/// A row has the operation, its module below `gpumem-cpu/src/kernels` and below `gpumem-cuda/src/operations`, and its files in the folder of its
+/// family below `gpumem-cuda/kernels`. A file that several operations share is in one row only. The order of the rows is that of the
+/// operations' numbers in encoded programs, so a new operation comes last.
+#[macro_export]
+#[doc(hidden)]
+macro_rules! for_each_operation {
+    ($callback:ident) => {
+        $callback! {
+            /// Linear layer: an affine map of the last axis by a weight.
+            Product: matmul::linear, ["product.cu"];
+            /// Product of two matrices that are both activations.
+            MatMul: matmul::mat_mul, ["mat_mul.cu"];
+            /// Sliding windows times a weight, or its transpose.
+            Convolution: conv::convolution, ["convolution.cu", "convolution_transposed.cu"];
+            /// A function of one number, for each element.
+            Pointwise: elementwise::pointwise, ["pointwise.cu"];
+            /// Sum of several values.
+            Sum: elementwise::sum, ["sum.cu"];
+            /// A function of two numbers, for each pair of elements, with broadcasting.
+            Binary: elementwise::binary, ["binary.cu"];
+            /// Row norms: rows or groups brought to mean 0 and variance 1, or to mean square 1.
+            Normalize: norm::row_norm, ["normalize.cu"];
+            /// Channels brought to mean 0 and variance 1 by the batch's statistics, or the running ones.
+            BatchNorm: norm::batch_norm, ["batch_norm.cu", "batch_norm_last.cu"];
+            /// Maximum over windows.
+            MaxPool: conv::max_pool, ["max_pool.cu"];
+            /// Mean over windows.
+            AveragePool: conv::average_pool, ["average_pool.cu", "average_pool_adaptive.cu"];
+            /// Nearest-neighbour resizing of a map.
+            Resize: movement::resize, ["resize.cu"];
+            /// Softmax or log-softmax along an axis.
+            Softmax: elementwise::softmax, ["softmax.cu"];
+            /// Scaled dot-product attention.
+            Attention: attention, ["attention.cu"];
+            /// Rows of a table by index: an embedding.
+            Gather: movement::gather, ["gather.cu"];
+            /// Concatenation along one axis.
+            Concat: movement::concat, ["concat.cu"];
+            /// A part of a value along one axis.
+            Slice: movement::slice, ["slice.cu"];
+            /// Dropout: random zeros.
+            Mask: elementwise::dropout, ["mask.cu"];
+            /// A formula of one number, for each element.
+            Formula: elementwise::formula, ["formula.cu"];
+            /// An operation that the user declared, with functions of their own.
+            Declared: elementwise::declared, [];
+            /// Channels less a constant mean, divided by a constant deviation.
+            Standardize: norm::input_norm, ["standardize.cu"];
+            /// Permutation of the axes.
+            Permute: movement::permute, ["permute.cu"];
+            /// Reduction of the elements along an axis to one.
+            Reduce: elementwise::reduce, ["reduce.cu"];
+            /// Expansion over the batch of a value that all samples share.
+            Expand: movement::expand, ["expand.cu"];
+            /// Interpolation between the elements of a map.
+            Interpolate: movement::interpolate, ["interpolate.cu"];
+            /// Padding of a map, or cropping.
+            Pad: movement::pad, ["pad.cu"];
+            /// Rotary position embedding: heads rotated by an angle that grows with the time step.
+            Rotary: attention::rotary, ["rotary.cu", "rotary_following.cu"];
+            /// A recurrent layer, one time step after another.
+            Recurrence: recurrence, ["recurrence.cu", "recurrence_bias.cu", "recurrence_projection.cu", "recurrence_weight.cu"];
+            /// A learned bias of attention for each head and each distance between two positions.
+            RelativeBias: attention::relative_bias, ["relative_bias.cu"];
+            /// Sinusoidal embedding: sines and cosines of numbers.
+            Sinusoid: attention::sinusoid, ["sinusoid.cu"];
+            /// A mask that hides pairs of positions in shifted windows.
+            WindowMask: attention::window_mask, ["window_mask.cu"];
+            /// Attention of some time steps over these and all earlier ones.
+            CachedAttention: attention::cached, ["cached_attention.cu"];
+            /// Rows of a table for some time steps of a sequence: a learned position embedding.
+            Positions: attention::positions, ["positions.cu"];
+            /// Sliding windows of a volume times a weight, or its transpose.
+            Convolution3d: conv::convolution3d, ["convolution3d.cu", "convolution3d_transposed.cu"];
+            /// Maximum over windows of a volume.
+            MaxPool3d: conv::max_pool3d, ["max_pool3d.cu"];
+            /// Mean over windows of a volume.
+            AveragePool3d: conv::average_pool3d, ["average_pool3d.cu"];
+            /// Numbers that are written in the network.
+            Constant: elementwise::constant, ["constant.cu"];
+            /// Elements along an axis divided by their norm.
+            L2Norm: norm::l2_norm, ["l2_norm.cu"];
+            /// Positions of tokens, counted without padding.
+            PaddedPositions: attention::padded_positions, ["padded_positions.cu"];
+            /// Position of the largest index.
+            ArgMax: movement::arg_max, ["arg_max.cu"];
+            /// Some rows of each sample, by index.
+            Take: movement::take, ["take.cu"];
+            /// Scan of a selective state space model, one time step after another.
+            SelectiveScan: recurrence::selective_scan, ["selective_scan.cu"];
+            /// A weight as a function of its parameters.
+            Reparametrize: norm::reparametrize, ["reparametrize.cu"];
+            /// Scan of a selective state space model that goes on from the state of earlier calls.
+            CachedScan: recurrence::selective_scan::cached, ["cached_scan.cu"];
+            /// Convolution over some time steps of a signal and those of earlier calls.
+            CachedConvolution: conv::convolution::cached, ["cached_convolution.cu"];
+            /// A recurrent layer that goes on from the state of earlier calls.
+            CachedRecurrence: recurrence::cached, ["cached_recurrence.cu"];
+            /// Batch norm and an invertible activation in one operation.
+            InplaceNorm: norm::inplace_norm, [];
+            /// Linear layer whose weight is quantized to codes of a few bits.
+            CodedProduct: matmul::quantized_linear, ["coded_product.cu"];
+            /// A recurrent layer together with the linear map of its input.
+            WholeRecurrence: recurrence::whole, [];
+            /// An activation with two slopes that saves one bit of each element.
+            Rectifier: elementwise::activation_mask, ["rectifier.cu"];
+            /// A 1x1 convolution and its batch norm as one operation.
+            NormalizedConvolution: conv::normalized_convolution, ["normalized_convolution.cu"];
+            /// Norm of the elements along an axis.
+            VectorNorm: norm::vector_norm, ["vector_norm.cu"];
+            /// Spectral norm: a weight divided by its largest singular value.
+            SpectralNorm: norm::spectral_norm, ["spectral_norm.cu"];
+            /// The first time steps of each sequence, and zeros after them.
+            SequenceMask: attention::sequence_mask, ["sequence_mask.cu"];
+            /// Positions of time steps in their segments.
+            SegmentPositions: attention::segment_positions, ["segment_positions.cu"];
+            /// Indices at strides: a part of them, their axes in another order, or some of them several times.
+            AsStrided: movement::as_strided, ["as_strided.cu"];
+            /// Places of the largest or smallest elements along an axis.
+            TopK: movement::top_k, ["top_k.cu"];
+            /// Elements along an axis by indices.
+            TakeAlong: movement::take_along, ["take_along.cu"];
+            /// A value with others added to it along an axis, by indices.
+            ScatterAdd: movement::scatter_add, [];
+        }
+    };
+}

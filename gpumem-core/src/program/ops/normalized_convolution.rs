@@ -111,8 +111,6 @@ impl NormalizedConvolution {
 }
 
 impl Rule for NormalizedConvolution {
-    const NAME: &'static str = "NormalizedConvolution";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.out_channels, self.size[0], self.size[1]])
     }

@@ -72,8 +72,6 @@ impl Pad {
 }
 
 impl Rule for Pad {
-    const NAME: &'static str = "Pad";
-
     fn output(&self) -> Shape {
         let [height, width] = self.sides();
         Shape::new(&[self.channels, height, width])

@@ -24,8 +24,6 @@ impl PaddedPositions {
 }
 
 impl Rule for PaddedPositions {
-    const NAME: &'static str = "PaddedPositions";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.count])
     }

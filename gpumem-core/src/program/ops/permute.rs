@@ -76,8 +76,6 @@ impl Permute {
 }
 
 impl Rule for Permute {
-    const NAME: &'static str = "Permute";
-
     fn output(&self) -> Shape {
         let dims = self.input.dims();
         let dims: Vec<u64> = self.order.iter().map(|&axis| dims.get(axis as usize).copied().unwrap_or(1)).collect();

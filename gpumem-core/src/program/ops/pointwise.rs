@@ -22,8 +22,6 @@ record! {
 }
 
 impl Rule for Pointwise {
-    const NAME: &'static str = "Pointwise";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -19,8 +19,6 @@ record! {
 }
 
 impl Rule for Positions {
-    const NAME: &'static str = "Positions";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.count, self.width])
     }

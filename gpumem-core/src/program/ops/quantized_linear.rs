@@ -34,8 +34,6 @@ impl CodedProduct {
 }
 
 impl Rule for CodedProduct {
-    const NAME: &'static str = "CodedProduct";
-
     fn output(&self) -> Shape {
         self.product.output()
     }

@@ -48,8 +48,6 @@ impl Reduce {
 }
 
 impl Rule for Reduce {
-    const NAME: &'static str = "Reduce";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.outer, self.inner])
     }

@@ -158,8 +158,6 @@ impl Whole {
 }
 
 impl Rule for RelativeBias {
-    const NAME: &'static str = "RelativeBias";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.heads, self.positions(), self.positions()])
     }

@@ -66,8 +66,6 @@ impl Reparametrize {
 }
 
 impl Rule for Reparametrize {
-    const NAME: &'static str = "Reparametrize";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -20,8 +20,6 @@ record! {
 }
 
 impl Rule for Resize {
-    const NAME: &'static str = "Resize";
-
     fn output(&self) -> Shape {
         let scaled = |axis: usize| self.input[axis].saturating_mul(self.scale_factor[axis]);
         Shape::new(&[self.channels, scaled(0), scaled(1)])

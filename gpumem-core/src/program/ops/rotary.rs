@@ -88,8 +88,6 @@ impl Rotary {
 }
 
 impl Rule for Rotary {
-    const NAME: &'static str = "Rotary";
-
     fn output(&self) -> Shape {
         self.shape
     }

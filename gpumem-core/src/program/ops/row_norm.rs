@@ -64,8 +64,6 @@ impl Normalize {
 const PARTS: u64 = 128;
 
 impl Rule for Normalize {
-    const NAME: &'static str = "Normalize";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -44,8 +44,6 @@ impl ScatterAdd {
 }
 
 impl Rule for ScatterAdd {
-    const NAME: &'static str = "ScatterAdd";
-
     fn output(&self) -> Shape {
         self.input
     }

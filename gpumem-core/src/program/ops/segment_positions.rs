@@ -25,8 +25,6 @@ impl SegmentPositions {
 }
 
 impl Rule for SegmentPositions {
-    const NAME: &'static str = "SegmentPositions";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.count])
     }

@@ -29,8 +29,6 @@ impl SequenceMask {
 }
 
 impl Rule for SequenceMask {
-    const NAME: &'static str = "SequenceMask";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.steps, self.width])
     }

@@ -109,8 +109,6 @@ impl Sinusoid {
 }
 
 impl Rule for Sinusoid {
-    const NAME: &'static str = "Sinusoid";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -40,8 +40,6 @@ impl Slice {
 }
 
 impl Rule for Slice {
-    const NAME: &'static str = "Slice";
-
     fn output(&self) -> Shape {
         self.input.with(self.axis as usize, self.length)
     }

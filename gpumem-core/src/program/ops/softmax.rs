@@ -25,8 +25,6 @@ record! {
 }
 
 impl Rule for Softmax {
-    const NAME: &'static str = "Softmax";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -60,8 +60,6 @@ impl SpectralNorm {
 }
 
 impl Rule for SpectralNorm {
-    const NAME: &'static str = "SpectralNorm";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -18,8 +18,6 @@ record! {
 }
 
 impl Rule for Sum {
-    const NAME: &'static str = "Sum";
-
     fn output(&self) -> Shape {
         self.shape
     }

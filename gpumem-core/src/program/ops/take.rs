@@ -23,8 +23,6 @@ record! {
 }
 
 impl Rule for Take {
-    const NAME: &'static str = "Take";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.count, self.width])
     }

@@ -38,8 +38,6 @@ impl TakeAlong {
 }
 
 impl Rule for TakeAlong {
-    const NAME: &'static str = "TakeAlong";
-
     fn output(&self) -> Shape {
         self.input.with(self.axis as usize, self.count)
     }

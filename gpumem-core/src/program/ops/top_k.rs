@@ -49,8 +49,6 @@ pub(super) fn extents(shape: Shape, axis: u64) -> [u64; 3] {
 }
 
 impl Rule for TopK {
-    const NAME: &'static str = "TopK";
-
     fn output(&self) -> Shape {
         self.input.with(self.axis as usize, self.k)
     }

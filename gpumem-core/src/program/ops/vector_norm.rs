@@ -35,8 +35,6 @@ impl VectorNorm {
 }
 
 impl Rule for VectorNorm {
-    const NAME: &'static str = "VectorNorm";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.outer, self.inner])
     }

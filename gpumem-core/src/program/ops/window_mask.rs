@@ -51,8 +51,6 @@ impl WindowMask {
 }
 
 impl Rule for WindowMask {
-    const NAME: &'static str = "WindowMask";
-
     fn output(&self) -> Shape {
         let [windows, positions] = self.counts();
         Shape::new(&[windows, 1, positions, positions])

@@ -78,8 +78,6 @@ const QUERIES: u64 = 512;
 const PART: u64 = 256;
 
 impl Rule for CachedAttention {
-    const NAME: &'static str = "CachedAttention";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -205,8 +205,6 @@ pub fn usual_scale(width: u64) -> f64 {
 const TABLES: u64 = 128;
 
 impl Rule for Attention {
-    const NAME: &'static str = "Attention";
-
     fn output(&self) -> Shape {
         self.shape
     }

@@ -55,8 +55,6 @@ impl CachedConvolution {
 }
 
 impl Rule for CachedConvolution {
-    const NAME: &'static str = "CachedConvolution";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.out_channels, 1, self.steps])
     }

@@ -86,8 +86,6 @@ impl<const N: usize> Convolution<N> {
 const TABLES: u64 = 64;
 
 impl<const N: usize> Rule for Convolution<N> {
-    const NAME: &'static str = name_of::<N>(["Convolution", "Convolution3d"]);
-
     fn output(&self) -> Shape {
         with_channels(self.out_channels, self.output)
     }
@@ -166,7 +164,7 @@ impl<const N: usize> Rule for Convolution<N> {
         let rule = if self.transposed {
             name_of::<N>(["TransposedConvolution", "TransposedConvolution3d"])
         } else {
-            Self::NAME
+            name_of::<N>(["Convolution", "Convolution3d"])
         };
         vec![Edge::new(rule, &self.proof(), inputs[0], self.output())]
     }

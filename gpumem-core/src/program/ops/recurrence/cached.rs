@@ -37,8 +37,6 @@ impl CachedRecurrence {
 }
 
 impl Rule for CachedRecurrence {
-    const NAME: &'static str = "CachedRecurrence";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.steps, self.outputs])
     }

@@ -115,8 +115,6 @@ impl Recurrence {
 }
 
 impl Rule for Recurrence {
-    const NAME: &'static str = "Recurrence";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.steps, self.directions.saturating_mul(self.outputs)])
     }

@@ -144,8 +144,6 @@ impl WholeRecurrence {
 }
 
 impl Rule for WholeRecurrence {
-    const NAME: &'static str = "WholeRecurrence";
-
     fn output(&self) -> Shape {
         self.recurrence().output()
     }

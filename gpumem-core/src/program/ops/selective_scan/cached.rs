@@ -34,8 +34,6 @@ impl CachedScan {
 }
 
 impl Rule for CachedScan {
-    const NAME: &'static str = "CachedScan";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.steps, self.channels])
     }

@@ -70,8 +70,6 @@ impl SelectiveScan {
 }
 
 impl Rule for SelectiveScan {
-    const NAME: &'static str = "SelectiveScan";
-
     fn output(&self) -> Shape {
         Shape::new(&[self.steps, self.channels])
     }
