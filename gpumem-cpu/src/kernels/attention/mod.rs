@@ -15,7 +15,7 @@
 //! Backward, with `delta[i] = dy[i] . y[i]` and `s = p * (f * (dy . v) - delta)`: `dv[j] = sum of f * p * dy[i]`,
 //! `dq[i] = scale * sum of s * k[j]`, `dk[j] = scale * sum of s * q[i]`, and `dbias = s`, summed over all that share it.
 
-pub(in crate::kernels) mod cached_attention;
+pub(in crate::kernels) mod cached;
 mod gradients;
 pub(in crate::kernels) mod padded_positions;
 pub(in crate::kernels) mod positions;

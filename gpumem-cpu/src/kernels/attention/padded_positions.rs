@@ -1,6 +1,7 @@
 //! Position of each token, not counting padding tokens: `y[b, t] = padding + (number of tokens in token[b, ..=t] other than padding)`.
 //! A padding token has the position `padding`.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

@@ -1,6 +1,7 @@
 //! Position table: one row for each current time step, `y[t, :] = x[p + t, :]`. The state holds `p`, the number of earlier steps.
 
 use crate::kernels::elementwise::dropout;
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;

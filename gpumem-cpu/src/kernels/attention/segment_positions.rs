@@ -1,5 +1,6 @@
 //! Position of each step in its segment, `y[b, t] = t - (the first step of b with the segment number of t)`.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

@@ -1,5 +1,6 @@
 //! Mask of window attention: it hides pairs of positions in different regions of the map.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

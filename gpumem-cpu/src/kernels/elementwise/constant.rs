@@ -1,5 +1,6 @@
 //! Numbers that are written in the network.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

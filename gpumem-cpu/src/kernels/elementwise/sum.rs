@@ -3,6 +3,7 @@
 //! Backward: a sum passes its gradient on, so it needs no operation.
 
 use crate::kernels::elementwise::pointwise::elements;
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source};
 use crate::parallel::{self, PIECE};

@@ -1,5 +1,6 @@
 //! The index of the largest of some indices. If several are equal, this is the first.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

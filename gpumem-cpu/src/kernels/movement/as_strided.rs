@@ -1,5 +1,6 @@
 //! Indices of a value at strides, `y[i, j] = x[start + i * strides[0] + j * strides[1]]`.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

@@ -1,5 +1,6 @@
 //! Repetition of a value that all samples share, once for each sample.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;

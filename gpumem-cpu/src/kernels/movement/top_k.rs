@@ -1,5 +1,6 @@
 //! Places of the largest or smallest elements along an axis: a heap of the best places that were found, in the memory of the output.
 
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::error::Error;

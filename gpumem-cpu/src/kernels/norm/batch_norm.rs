@@ -30,10 +30,14 @@ fn place(plane: usize, (channels, all): (usize, usize), area: usize) -> usize {
     (plane / channels * all + plane % channels) * area
 }
 
+pub(in crate::kernels) fn forward(op: &BatchNorm, operands: &mut Operands<'_>) -> Bound {
+    forward_through(op, operands, |y| y)
+}
+
 /// Computes `y` from `x`, with `after` applied to it, and in training the statistics.
 ///
 /// A pass that is recomputed reads saved statistics instead.
-pub(in crate::kernels) fn forward(
+pub(in crate::kernels) fn forward_through(
     op: &BatchNorm,
     operands: &mut Operands<'_>,
     after: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,

@@ -50,7 +50,7 @@ impl Channel for Back {
 
 pub(in crate::kernels) fn forward(op: &InplaceNorm, operands: &mut Operands<'_>) -> Bound {
     let slope = op.slope as f32;
-    batch_norm::forward(&op.norm(), operands, move |y| rectify(y, slope))
+    batch_norm::forward_through(&op.norm(), operands, move |y| rectify(y, slope))
 }
 
 /// Computes the gradients that the operation writes. `dx` may overwrite `dy`.

@@ -3,6 +3,7 @@
 use super::cells;
 use super::{Parameters, Sizes};
 use crate::kernels::attention::positions::Position;
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Operands, count};
@@ -11,7 +12,7 @@ use gpumem_core::program::Slot;
 use gpumem_core::program::ops::{CachedRecurrence, Cell};
 
 /// Computes the output of the steps that belong to the sequence, and 0 after them.
-pub(crate) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bound {
+pub(in crate::kernels) fn forward(op: &CachedRecurrence, operands: &mut Operands<'_>) -> Bound {
     let whole = op.whole();
     let sizes = Sizes::new(&whole, operands)?;
     let Sizes { samples, steps, hidden, outputs, width, cell, .. } = sizes;

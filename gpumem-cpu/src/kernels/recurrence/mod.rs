@@ -7,18 +7,16 @@
 //! gradients `dp[t]`, which equal `ds[t]` except for a GRU's n: `ds_n = dp_n * r`. Then `dW = sum of ds[t]^T h[t - 1]`, `db = sum of ds[t]`.
 //! With a projection, the cell receives `du[t] = dh[t] W_r`, and `dW_r = sum of dh[t]^T u[t]`.
 
-mod cached;
-pub(in crate::kernels) mod cached_scan;
+pub(in crate::kernels) mod cached;
 mod cells;
 mod projection;
 pub(in crate::kernels) mod selective_scan;
-pub(super) mod whole;
+pub(in crate::kernels) mod whole;
 
 use super::{Bound, Frame, kernel};
 use crate::matrix::{Matrix, MatrixMut, product_parallel};
 use crate::operands::{Gradient, Operands, Pair, Source, Target, count};
 use crate::parallel::{self, grown};
-pub(super) use cached::forward as cached;
 use cells::Handed;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;

@@ -1,10 +1,11 @@
 //! Selective scan of the current time steps, which continues from cached states.
 //!
-//! It is [`selective_scan`](crate::kernels::recurrence::selective_scan) from the states [B, D, N] on. The states advance only over time steps that belong to the sequence.
+//! It is [`selective_scan`](super) from the states [B, D, N] on. The states advance only over time steps that belong to the sequence.
 //! After these, `y` is 0.
 
 use crate::kernels::attention::for_heads;
 use crate::kernels::attention::positions::Position;
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::recurrence::selective_scan::{Forward, GROUP, Inputs, Lanes, Sizes, split, with_lanes};
 use crate::kernels::{Bound, kernel};
 use crate::matrix::MatrixMut;

@@ -8,6 +8,8 @@
 //! A group of channels runs through the steps at a time, each channel in a lane of one vector. The backward pass first computes the states
 //! before each chunk of steps. It recomputes the states within a chunk when it reaches that chunk.
 
+pub(in crate::kernels) mod cached;
+
 use crate::kernels::attention::for_heads;
 use crate::kernels::elementwise::exponential::exp;
 use crate::kernels::{Bound, kernel};

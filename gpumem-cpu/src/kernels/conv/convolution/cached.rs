@@ -4,6 +4,7 @@
 //! A cache has the last columns before the current ones, with that of time step `t` in column `t % reach`.
 
 use crate::kernels::attention::positions::Position;
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source, count};
 use gpumem_core::error::Error;

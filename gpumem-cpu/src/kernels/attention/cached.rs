@@ -5,6 +5,7 @@
 
 use crate::kernels::attention::positions::Position;
 use crate::kernels::attention::{Head, Within, attend, cut_outputs, for_heads};
+pub(in crate::kernels) use crate::kernels::no_backward as backward;
 use crate::kernels::{Bound, kernel};
 use crate::matrix::{Matrix, MatrixMut};
 use crate::operands::{Operands, Source, count};

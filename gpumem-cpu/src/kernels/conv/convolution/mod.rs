@@ -4,6 +4,8 @@
 //! Backward: `dx` scatters `dy` through the weight, or gathers it if transposed. `dweight` multiplies `dy` with the unfolded `x`, or `x` with
 //! the unfolded `dy`. `dbias` sums `dy`.
 
+pub(in crate::kernels) mod cached;
+
 use crate::kernels::conv::correlation::{Correlation, channel_sums};
 use crate::kernels::movement::window::Window;
 use crate::kernels::{Bound, kernel};
