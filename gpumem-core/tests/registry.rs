@@ -8,7 +8,7 @@ use gpumem_core::graph::Source;
 use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::program::Op;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use std::collections::BTreeSet;
 
 /// Both backends run random networks, against differences of losses and against each other.
@@ -115,7 +115,7 @@ fn composites_have_a_case() {
 #[test]
 fn pages_of_layers_begin_with_what_is_written() {
     let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/layers")];
-    let mut sources = vec![read("src/program/function.rs")];
+    let mut sources = vec![read("src/program/functions.rs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -21,7 +21,7 @@
 //! ```
 //! use gpumem_core::memory::place::Placed;
 //! use gpumem_core::operation::Operations;
-//! use gpumem_core::program::function::Function;
+//! use gpumem_core::program::functions::Function;
 //! use gpumem_core::program::ops::Pointwise;
 //! use gpumem_core::program::{
 //!     Action, Class, Init, Layout, Op, Operand, Operation, Part, Pass, Program, Slot, Tensor,

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Input, OneLayer, Options, Single};
 use gpumem_core::program::Op;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 
 /// Checks a layer, which is written as in a network, in every way in which it can be run.
 fn check(layer: &str, inputs: &[Input]) {

@@ -6,7 +6,7 @@ mod harness;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Sizes, Term, Training, levels, lower, lower_for, lower_in_order};
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use gpumem_core::program::{Action, Op, Operand, Operation, Pass, Program, Slot};
 use gpumem_core::train::optim::{Optimizer, Sgd};

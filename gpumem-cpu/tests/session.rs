@@ -4,7 +4,7 @@ mod common;
 
 use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write, write_words};
 use gpumem_core::error::Error;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::loss::LossOptions;
 use gpumem_core::program::ops::{Binary, BinaryFunction, MaxPool, Pointwise, Product, Rectifier, Sum, Window};
 use gpumem_core::program::{Action, Class, Criterion, Measure, Op, Pass, Slot, StateWord};

@@ -6,7 +6,7 @@
 use super::coded::Scales;
 use super::{Graph, MOST_ELEMENTS, Node, NodeId, Parameter, RowId, Source, Type};
 use crate::number::{Coding, Role, inverse_sqrt};
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::{self, Pointwise, Product};
 use crate::program::{Init, Op};
 use crate::shape::{Shape, product};

@@ -29,7 +29,7 @@
 //!
 //! In this crate a layer is one file, in the folder of its family: its arguments, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`; [functions of
-//! one number](crate::program::function) are rows of a table. The items below are for those who add one.
+//! one number](crate::program::functions) are rows of a table. The items below are for those who add one.
 
 pub mod activation;
 pub mod arguments;

@@ -1,6 +1,6 @@
 //! Low-rank adapters (LoRA) of a program: the weight of each, and its product that is added to that weight.
 
-use super::function::Function;
+use super::functions::Function;
 use super::ops::{CodedProduct, Pointwise, Product};
 use super::{Class, Op, Operation, Program, Slot, TensorId};
 use alloc::string::String;

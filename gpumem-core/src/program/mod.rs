@@ -12,7 +12,7 @@ mod display;
 pub mod encoding;
 mod evaluation;
 pub mod formula;
-pub mod function;
+pub mod functions;
 pub mod indices;
 mod init;
 mod layers;

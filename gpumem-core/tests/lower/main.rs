@@ -15,7 +15,7 @@ use gpumem_core::lower::{LowerError, Options, Term, Training, layer_table, lower
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::place::place;
 use gpumem_core::program::Part;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::ops::Rectifier;
 use gpumem_core::program::{Action, Class, Op, Operation, Program, Slot};
 use gpumem_core::train::{Clip, Descent};

@@ -3,7 +3,7 @@
 use super::given::{Everyone, Given, STAY, forward, step};
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
 use gpumem_core::lower::Term;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::ops::Pointwise;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 

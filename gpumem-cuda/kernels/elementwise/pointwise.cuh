@@ -1,4 +1,4 @@
-// Elementwise functions of one number, named as in gpumem_core::program::function. Each is a struct with its value, and its derivative from the
+// Elementwise functions of one number, named as in gpumem_core::program::functions. Each is a struct with its value, and its derivative from the
 // saved element k: output, input or nothing, as in its row there. If nothing is saved, k is 0.
 //
 // No include guard: the tests include it once for each kernel they compile.

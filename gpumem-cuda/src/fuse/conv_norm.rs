@@ -9,7 +9,7 @@ use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::norm::batch_norm::{kept, parameters};
 use crate::operations::{Context, LaunchContext, calls};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::{Op, Slot, TensorId};
 
 /// Fuses a conv norm computed by the library with a sum with one other map, a Relu, or both.

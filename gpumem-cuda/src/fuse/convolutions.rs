@@ -7,7 +7,7 @@ use crate::operations::conv::convolution::library::forward;
 use crate::operations::conv::convolution::product;
 use crate::operations::{Context, LaunchContext};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::{Op, Slot};
 
 /// Fuses a convolution with a bias and the Relu after it. cuDNN has this function only with a bias, and cuBLASLt only without one.

@@ -18,7 +18,7 @@ use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::{LaunchContext, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
 pub(crate) use reorder::joined;
 

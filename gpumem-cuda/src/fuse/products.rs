@@ -7,7 +7,7 @@ use crate::calls::product::{Auxiliary, Epilogue, Product};
 use crate::operations::matmul::linear::library::{forward, input_gradient, weight_gradient};
 use crate::operations::{Context, LaunchContext, calls};
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::{Action, Op, Operation, Pass, Slot, TensorId, ops};
 
 /// Returns the product whose backward pass operation `index` is, if products are computed by the library; else `None`.

@@ -2,7 +2,7 @@ use crate::host::Machine;
 use crate::host::harness::graphs::{chain, join, layer, numbers};
 use crate::{check, check_narrow};
 use gpumem_core::graph::{Graph, Node, NodeId, Source};
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::ops::Pointwise;
 use gpumem_cuda::Kernel;
 

@@ -2,7 +2,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::Pointwise;
 use alloc::vec::Vec;
 

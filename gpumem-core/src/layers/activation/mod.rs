@@ -8,7 +8,7 @@ mod log_softmax;
 mod prelu;
 mod softmax;
 
-pub use crate::program::function::Function;
+pub use crate::program::functions::Function;
 pub use gelu::Gelu;
 pub use log_softmax::LogSoftmax;
 pub use prelu::Prelu;
@@ -19,7 +19,7 @@ use super::Entry;
 use super::arguments::Arguments;
 use super::builder::{Builder, Value};
 use super::mistake::Mistake;
-use crate::program::function::Bound;
+use crate::program::functions::Bound;
 use crate::program::ops::Pointwise;
 use alloc::format;
 use alloc::vec::Vec;

@@ -3,7 +3,7 @@ use crate::layers::Layer;
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::{Binary, BinaryFunction, Pointwise};
 use alloc::format;
 use alloc::vec::Vec;

@@ -4,7 +4,7 @@ use crate::layers::builder::{Builder, Value};
 use crate::layers::mistake::Mistake;
 use crate::number::{Role, inverse_sqrt};
 use crate::program::Init;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::{Pointwise, Product};
 use alloc::format;
 use alloc::vec::Vec;

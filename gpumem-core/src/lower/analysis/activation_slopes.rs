@@ -7,7 +7,7 @@
 use super::Analysis;
 use crate::graph::{NodeId, Source};
 use crate::program::Op;
-use crate::program::function::{Function, Kept};
+use crate::program::functions::{Function, Kept};
 use crate::program::ops::{BatchNorm, Pointwise};
 
 /// The choice of activations after normalisations that save nothing.

@@ -8,7 +8,7 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::readers;
 use crate::program::Op;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::{NormalizedConvolution, Pointwise, Sum};
 use alloc::vec::Vec;
 use core::cmp::Reverse;

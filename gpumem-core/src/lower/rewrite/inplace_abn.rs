@@ -4,7 +4,7 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::readers;
 use crate::memory::refusal::Slopes;
 use crate::program::Op;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::{BatchNorm, InplaceNorm, Pointwise};
 use alloc::vec::Vec;
 

@@ -16,7 +16,7 @@ record! {
     ///   nothing else.
     /// * Lowering makes it from a [`Pointwise`]: no layer builds it.
     pub struct Rectifier {
-        /// The function: one with an [`other_side`](crate::program::function::FunctionRow::other_side).
+        /// The function: one with an [`other_side`](crate::program::functions::FunctionRow::other_side).
         pub of: Pointwise,
     }
 }

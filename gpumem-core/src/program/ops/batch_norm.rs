@@ -1,6 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::function::{Function, Kept};
+use crate::program::functions::{Function, Kept};
 use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Sequence};
 use crate::shape::Shape;
 use alloc::string::String;

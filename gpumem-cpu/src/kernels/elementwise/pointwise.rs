@@ -4,7 +4,7 @@ use crate::kernels::elementwise::exponential::exp;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use gpumem_core::program::Slot;
-use gpumem_core::program::function::{Function, Kept};
+use gpumem_core::program::functions::{Function, Kept};
 use gpumem_core::program::ops::Pointwise;
 use gpumem_core::shape::Shape;
 use std::f64::consts::FRAC_1_SQRT_2;

@@ -15,7 +15,7 @@ use crate::parallel::{self, grown};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::function::{Function, Kept};
+use gpumem_core::program::functions::{Function, Kept};
 use gpumem_core::program::op::Rule;
 use gpumem_core::program::ops::{BatchNorm, Pointwise};
 use rayon::prelude::*;

@@ -7,7 +7,7 @@ use crate::operations::elementwise::{activation_mask, binary, dropout, formula, 
 use crate::operations::grid::pieces;
 use gpumem_core::Role;
 use gpumem_core::memory::place::Placed;
-use gpumem_core::program::function::Kept;
+use gpumem_core::program::functions::Kept;
 use gpumem_core::program::ops::{Axis, Binary, Formula, Mask, Pointwise, Rectifier, Sum};
 use gpumem_core::program::{Action, Layout, Op, Operation, Pass, Slot, TensorId};
 use gpumem_core::shape::Shape;

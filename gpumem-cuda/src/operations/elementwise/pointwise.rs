@@ -5,7 +5,7 @@ use crate::operations::context::Context;
 use crate::operations::grid::pieces;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::function::{Function, Kept};
+use gpumem_core::program::functions::{Function, Kept};
 use gpumem_core::program::ops::Pointwise;
 use std::fmt;
 
