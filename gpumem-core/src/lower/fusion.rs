@@ -1,6 +1,6 @@
 //! Operations that a backend may run as one pass over memory. Stages ask before they put something between two of them.
 
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::ops::Pointwise;
 use crate::program::{Op, Operation, Slot};
 
