@@ -4,7 +4,8 @@
 //! stay alive: most of a step needs much less memory than its peak. So updates wait as long as they can. An update waits only if no operation
 //! index within the longer live range of its gradient needs more than the peak, at any batch size and in any number format.
 
-use crate::number::{Half, Precision, Role};
+use crate::lower::liveness::{Load, MODELS, bytes, load, loads, ranges};
+use crate::number::{Precision, Role};
 use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim;
@@ -14,73 +15,8 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-/// The formats that between them give elements of every role all the sizes that they can have.
-const MODELS: [Precision; 3] = [Precision::F32, Precision::Bf16, Precision::Mixed(Half::Bf16)];
-
-/// The live bytes at an operation index: those of each sample, and those that do not depend on the batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Load {
-    each: i128,
-    once: i128,
-}
-
-impl Load {
-    fn plus(self, other: Load) -> Load {
-        Load { each: self.each + other.each, once: self.once + other.once }
-    }
-
-    fn minus(self, other: Load) -> Load {
-        Load { each: self.each - other.each, once: self.once - other.once }
-    }
-
-    /// Returns the bytes at a batch of one sample.
-    fn of_one(self) -> i128 {
-        self.each + self.once
-    }
-}
-
 /// The alignment of tensors in bytes. Offsets are multiples of it, so that a placement pads each tensor by less than this.
 const ALIGNMENT: i128 = 256;
-
-/// Returns the bytes of a tensor for each sample, or in all if it is not batched. Scratch bytes that do not depend on the batch (`once`) are not
-/// counted.
-fn bytes(tensor: &Tensor, model: Precision) -> i128 {
-    i128::from(tensor.stored_of_each().unwrap_or(u64::MAX)) * i128::from(tensor.role.bytes(model))
-}
-
-/// Returns the live range of each transient tensor, as its first and last operation index. `None` for other tensors.
-pub(in crate::lower) fn lives(operations: &[Operation], tensors: &[Tensor]) -> Vec<Option<[usize; 2]>> {
-    let mut lives: Vec<Option<[usize; 2]>> = vec![None; tensors.len()];
-    for (at, operation) in operations.iter().enumerate() {
-        for id in operation.tensors().filter(|&id| tensors[id as usize].class == Class::Transient) {
-            lives[id as usize].get_or_insert([at, at])[1] = at;
-        }
-    }
-    lives
-}
-
-fn load(tensor: &Tensor, model: Precision) -> Load {
-    let (size, once) = (bytes(tensor, model), i128::from(tensor.once) * i128::from(tensor.role.bytes(model)));
-    if tensor.batched { Load { each: size, once } } else { Load { each: 0, once: size + once } }
-}
-
-/// Returns the live bytes at each operation index, without scratch memory that may be limited. `room` bytes are added for each tensor.
-fn loads(tensors: &[Tensor], lives: &[Option<[usize; 2]>], count: usize, model: Precision, room: i128) -> Vec<Load> {
-    // The bytes that begin at an index, less those that ended at the one before it.
-    let mut changes = vec![Load::default(); count + 1];
-    for (tensor, life) in tensors.iter().zip(lives) {
-        let Some([first, last]) = life.filter(|_| !tensor.role.is_workspace()) else { continue };
-        let load = load(tensor, model).plus(Load { each: 0, once: room });
-        changes[first] = changes[first].plus(load);
-        changes[last + 1] = changes[last + 1].minus(load);
-    }
-    let mut alive = Load::default();
-    let sums = changes.into_iter().take(count).map(|change| {
-        alive = alive.plus(change);
-        alive
-    });
-    sums.collect()
-}
 
 /// Returns the scratch memory of an operation, if it is of a kind that may be limited; `None` otherwise.
 fn scratch(operation: &Operation, tensors: &[Tensor]) -> Option<(Role, Load)> {
@@ -132,9 +68,9 @@ pub(in crate::lower) struct AvailableBytes {
 impl AvailableBytes {
     /// Returns the room in each number format.
     pub(in crate::lower) fn of_all(operations: &[Operation], tensors: &[Tensor]) -> [AvailableBytes; MODELS.len()] {
-        let (lives, scratch) = (lives(operations, tensors), Rc::new(Scratches::new(operations, tensors)));
+        let (ranges, scratch) = (ranges(operations, tensors.len(), []), Rc::new(Scratches::new(operations, tensors)));
         MODELS.map(|model| {
-            let loads = |room| loads(tensors, &lives, operations.len(), model, room);
+            let loads = |room| loads(tensors, &ranges, operations.len(), model, room);
             let exact = loads(0);
             let mut most: Vec<Option<usize>> = vec![None; scratch.count];
             for (at, &kind) in scratch.kinds.iter().enumerate() {
@@ -194,13 +130,6 @@ pub(in crate::lower) fn may_live(rooms: &[AvailableBytes; MODELS.len()], at: usi
         let with = room.padded[at].plus(more);
         room.spare(at, more.plus(Load { each: with.each / 4, once: with.once / 4 }), false) >= 0
     })
-}
-
-/// Returns the peak of the bytes that each sample takes, in each number format.
-pub(in crate::lower) fn most_of_sample(operations: &[Operation], tensors: &[Tensor]) -> [i128; MODELS.len()] {
-    let lives = lives(operations, tensors);
-    let each = |model| loads(tensors, &lives, operations.len(), model, 0).into_iter().map(|load| load.each);
-    MODELS.map(|model| each(model).max().unwrap_or(0))
 }
 
 /// Returns the f32 elements of scratch memory that an update needs. `moments` encodes the states of the optimizer: see
@@ -379,7 +308,7 @@ mod tests {
         assert_eq!(operations.len(), program.operations.len());
         let mut tensors = program.tensors.clone();
         with_scratch(&mut operations, &mut tensors, program.moments);
-        let lives = lives(&operations, &tensors);
+        let lives = ranges(&operations, tensors.len(), []);
         for (tensor, life) in tensors.iter_mut().zip(lives).filter(|(tensor, _)| tensor.class == Class::Transient) {
             // Scratch memory of updates is now another tensor.
             let Some([first, last]) = life else {

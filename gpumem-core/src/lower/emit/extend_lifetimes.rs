@@ -4,7 +4,8 @@
 //! But the tensors that the first one reads die with it, and a packing likes to put the output of the second one into their memory. Most of a
 //! step needs much less memory than its peak: there, these tensors live one operation longer.
 
-use crate::lower::emit::batch_updates::{AvailableBytes, lives, may_live};
+use crate::lower::emit::batch_updates::{AvailableBytes, may_live};
+use crate::lower::liveness::{LiveRange, ranges};
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::vec::Vec;
 
@@ -14,7 +15,7 @@ fn is_backward_of(operation: &Operation, is: impl Fn(&Op) -> bool) -> bool {
 }
 
 /// Returns the tensors that die at operation `at`, if the next one could be fused with it and read them.
-fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[usize; 2]>], at: usize) -> Vec<TensorId> {
+fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<LiveRange>], at: usize) -> Vec<TensorId> {
     let [first, second, ..] = &operations[at..] else { return Vec::new() };
     let between = first.written(Slot::InputGradient(0));
     let is_handed_on = !first.accumulate && between.is_some() && second.read(Slot::Gradient) == between;
@@ -36,7 +37,7 @@ fn read_before(operations: &[Operation], tensors: &[Tensor], lives: &[Option<[us
 
 /// Lets the tensors of [`read_before`] live one operation longer, where no peak rises.
 pub(in crate::lower) fn hold(mut operations: Vec<Operation>, tensors: &[Tensor]) -> Vec<Operation> {
-    let lives = lives(&operations, tensors);
+    let lives = ranges(&operations, tensors.len(), []);
     let held =
         |at: usize| Some((at, read_before(&operations, tensors, &lives, at))).filter(|(_, held)| !held.is_empty());
     let pairs: Vec<(usize, Vec<TensorId>)> = (0..operations.len()).filter_map(held).collect();

@@ -13,10 +13,11 @@ use crate::lower::analysis::OpNode;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
 use crate::lower::fusion::hands_on;
+use crate::lower::liveness::{LiveRange, ranges};
 
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;
-use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, TensorId};
+use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -313,15 +314,12 @@ fn rename(draft: &mut Draft, again: &mut [(NodeId, Operation)], readers: &[usize
 /// Sorts the tensors of the step by their first operation, and returns the number that each has then. Other tensors are in this order anyway, and
 /// a plan is checked fastest in it.
 fn sort(draft: &mut Draft) -> Vec<TensorId> {
-    let mut first = vec![0; draft.tensors.len()];
-    for (at, operation) in draft.operations.iter().enumerate().rev() {
-        operation.tensors().for_each(|tensor| first[tensor as usize] = at);
-    }
-    for (tensor, first) in draft.tensors.iter().zip(&mut first) {
-        if tensor.class != Class::Transient {
-            *first = 0;
-        }
-    }
+    let ranges = ranges(&draft.operations, draft.tensors.len(), []);
+    let first = |(tensor, range): (&Tensor, Option<LiveRange>)| match range {
+        Some([first, _]) if tensor.class == Class::Transient => first,
+        _ => 0,
+    };
+    let first: Vec<usize> = draft.tensors.iter().zip(ranges).map(first).collect();
     draft.sort_tensors(|id| first[id as usize])
 }
 

@@ -3,9 +3,9 @@
 use crate::graph::{NodeId, Type};
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
-use crate::lower::emit::batch_updates::lives;
+use crate::lower::liveness::{live_bytes, ranges};
 use crate::lower::options::Training;
-use crate::lower::sizes::Sizes;
+use crate::lower::sizes::{MOST, Sizes};
 use crate::number::Role;
 use crate::program::op::{Gradient, Layouts};
 use crate::program::{Action, Class, Operation, Pass, Slot, Tensor};
@@ -351,24 +351,16 @@ pub(super) fn most_alive(draft: &Draft, end: usize, setting: &Sizes) -> Option<u
 
 /// Returns the live bytes at each operation of a step; `None` if the step is too large for any plan.
 pub(super) fn alive(draft: &Draft, setting: &Sizes) -> Option<Vec<u64>> {
-    let (mut changes, mut all) = (vec![0i128; draft.operations.len() + 1], 0);
-    for (tensor, life) in draft.tensors.iter().zip(lives(&draft.operations, &draft.tensors)) {
-        let bytes = i128::from(setting.padded(tensor)?);
-        all += bytes;
-        let Some([first, last]) = life else { continue };
-        changes[first] += bytes;
-        changes[last + 1] -= bytes;
-    }
-    // Sums of some tensors stay far below 2^63.
-    if all >= 1 << 58 {
+    let Draft { tensors, operations, .. } = draft;
+    let padded: Option<Vec<u64>> = tensors.iter().map(|tensor| setting.padded(tensor)).collect();
+    let padded = padded?;
+    if padded.iter().map(|&bytes| i128::from(bytes)).sum::<i128>() >= i128::from(MOST) {
         return None;
     }
-    let mut live = 0;
-    let alive = changes[..draft.operations.len()].iter().map(|change| {
-        live += change;
-        u64::try_from(live).ok()
-    });
-    alive.collect()
+    let ranges = ranges(operations, tensors.len(), []).into_iter().zip(tensors).zip(padded);
+    let transients = ranges.filter(|((_, tensor), _)| tensor.class == Class::Transient);
+    let all = transients.filter_map(|((range, _), bytes)| Some((range?, i128::from(bytes))));
+    live_bytes(operations.len(), all).into_iter().map(|live| u64::try_from(live).ok()).collect()
 }
 
 impl State {

@@ -7,8 +7,8 @@
 //! The plan is valid even if the model is wrong: each copy begins at an operation and is waited for at another, and between the two the tensor
 //! has its memory to itself. If a card is slower or a bus is faster than in the model, nothing waits; in the other case the step does.
 
-use crate::lower::emit::batch_updates::most_of_sample;
 use crate::lower::fusion::hands_on;
+use crate::lower::liveness::most_of_sample;
 use crate::lower::schedule::recompute::costs;
 use crate::lower::sizes::Sizes;
 use crate::memory::tables::{Workspaces, samples};

@@ -5,6 +5,7 @@
 
 use super::values::{NONE, Place, Values, reads_saved};
 use crate::lower::draft::Draft;
+use crate::lower::liveness::ranges;
 use crate::lower::schedule::concat_prefix::on_prefix;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
 use alloc::string::String;
@@ -150,24 +151,15 @@ impl Replay<'_> {
 
 /// Lets outputs of forward operations overwrite inputs that nothing reads any more.
 fn overwrite(draft: &mut Draft) {
-    let (mut first, mut last) = (vec![NONE; draft.tensors.len()], vec![0; draft.tensors.len()]);
-    for (at, operation) in draft.operations.iter().enumerate() {
-        for id in operation.tensors() {
-            first[id as usize] = first[id as usize].min(at as u32);
-            last[id as usize] = at as u32;
-        }
-    }
-    let end = draft.operations.len() as u32 - 1;
-    draft.results.iter().chain(&draft.input_gradients).for_each(|&id| last[id as usize] = end);
+    let lasting = draft.results.iter().chain(&draft.input_gradients).copied();
+    let ranges = ranges(&draft.operations, draft.tensors.len(), lasting);
     let mut root: Vec<TensorId> = (0..draft.tensors.len() as TensorId).collect();
     for (at, operation) in draft.operations.iter().enumerate() {
-        let (Action::Run { op, pass: Pass::Forward | Pass::Again }, at) = (&operation.action, at as u32) else {
-            continue;
-        };
+        let Action::Run { op, pass: Pass::Forward | Pass::Again } = &operation.action else { continue };
         let dies = |from: TensorId, to: TensorId| {
             is_alike(&draft.tensors, from, to)
-                && last[from as usize] == at
-                && first[to as usize] == at
+                && ranges[from as usize].is_some_and(|[_, last]| last == at)
+                && ranges[to as usize].is_some_and(|[first, _]| first == at)
                 && operation.reads.iter().filter(|operand| operand.tensor == from).count() == 1
         };
         let mut taken = Vec::new();

@@ -7,6 +7,7 @@ use super::emit::{StepEffects, Treatment};
 use super::measure::StepBytes;
 use super::values::{NONE, Place, Value};
 use crate::lower::draft::Draft;
+use crate::lower::liveness::{LiveRange, live_bytes};
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -137,26 +138,27 @@ impl<'a> Frame<'a> {
             spans[own as usize].1 = count as u32 - 1;
         }
         let mut taken = vec![false; values.values.len()];
-        let (mut at, mut before) = (vec![0i64; count + 2], vec![0i64; count + 2]);
+        let (mut at, mut before) = (Vec::new(), Vec::new());
         for (own, &(first, last)) in spans.iter().enumerate().filter(|(_, span)| span.0 != NONE) {
             let (takes, bytes) = (values.owns[own].takes, sizes.owns[own] as i64);
-            let (first, end) = (first as usize, last as usize + 1);
+            let (first, last) = (first as usize, last as usize);
             if takes != NONE {
                 taken[takes as usize] = true;
             }
             // If it takes over the memory of a value, that is counted there.
             let begins = if takes == NONE { first } else { first + 1 };
-            for (changes, from) in [(&mut at, begins), (&mut before, first + 1)] {
-                changes[from.min(end)] += bytes;
-                changes[end] -= bytes;
-            }
+            at.push(([begins, last], bytes));
+            before.push(([first + 1, last], bytes));
         }
         let position = draft.nodes[forward..].iter().map(|node| {
             let after = draft.nodes[..forward].partition_point(|computed| computed <= node);
             after.saturating_sub(1)
         });
         let position = Rc::new(falling(position.collect()));
-        let (at, before) = (sums(&at, count), sums(&before, count + 1));
+        let live = |count: usize, all: Vec<(LiveRange, i64)>| {
+            live_bytes(count, all).into_iter().map(|live| live as u64).collect::<Vec<u64>>()
+        };
+        let (at, before) = (live(count, at), live(count + 1, before));
         Frame { step, sizes, at, before, taken, dropped, position, peak }
     }
 
@@ -278,14 +280,4 @@ fn falling(mut numbers: Vec<usize>) -> Vec<usize> {
         numbers[at] = numbers[at].min(numbers[at - 1]);
     }
     numbers
-}
-
-/// Returns the first `count` sums of changes.
-fn sums(changes: &[i64], count: usize) -> Vec<u64> {
-    let mut sum = 0;
-    let sums = changes[..count].iter().map(|change| {
-        sum += change;
-        sum as u64
-    });
-    sums.collect()
 }
