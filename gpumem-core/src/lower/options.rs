@@ -15,6 +15,20 @@ pub struct Options<'t> {
     pub training: Option<Training<'t>>,
 }
 
+impl Options<'_> {
+    /// Fails if a network with these outputs cannot be lowered so, whatever its graph is.
+    pub(in crate::lower) fn check(&self, outputs: &[NodeId]) -> Result<(), LowerError> {
+        if outputs.is_empty() {
+            return Err(LowerError::of_all("the network has no output"));
+        }
+        let Some(training) = self.training.filter(|training| training.descent.accumulates()) else { return Ok(()) };
+        match training.loss.iter().find(|term| term.compares_samples()) {
+            Some(term) => Err(LowerError { row: None, message: not_in_parts(term.measure.name()) }),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A term of the loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Term {

@@ -3,6 +3,7 @@
 use crate::graph::{Beside, Graph, Node, NodeId, RowId, Source};
 use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::analysis::{Analysis, reachable};
+use crate::lower::draft::Draft;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::chunk_logits::Chunk;
 use crate::number::Role;
@@ -18,8 +19,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// A program under construction. Tensors are numbered as they are created; [`Draft::finish`](crate::lower::draft::Draft::finish) sorts them by
-/// class.
+/// A program under construction. Tensors are numbered as they are created; [`finish`](crate::lower::emit::finish()) sorts them by class.
 #[derive(Clone)]
 pub(in crate::lower) struct Builder<'g> {
     pub(in crate::lower) analysis: Analysis<'g>,
@@ -402,6 +402,30 @@ impl<'g> Builder<'g> {
             self.analysis.reads_output(id)
                 || self.analysis.consumers[id].iter().any(|&consumer| self.analysis.reads_input(consumer, id))
         })
+    }
+
+    /// Returns the draft that was built, before its updates are gathered.
+    pub(in crate::lower) fn into_draft(mut self) -> Draft {
+        let input_gradients = self.name_input_gradients();
+        let Builder { tensors, operations, results, nodes, .. } = self;
+        Draft { tensors, operations, results, input_gradients, nodes, prefixes: Vec::new() }
+    }
+
+    /// Names the gradients of inputs after the inputs, and returns them. Inputs whose gradients are one tensor share the first one's name.
+    fn name_input_gradients(&mut self) -> Vec<TensorId> {
+        let mut named = Vec::new();
+        for id in 0..self.analysis.graph.nodes.len() {
+            let (Source::Input, Some(gradient), Some(input)) =
+                (&self.analysis.node(id).source, self.gradients[id], self.holder(id))
+            else {
+                continue;
+            };
+            if !named.contains(&gradient) {
+                self.tensors[gradient as usize].name = format!("{}.gradient", self.tensors[input as usize].name);
+                named.push(gradient);
+            }
+        }
+        named
     }
 }
 

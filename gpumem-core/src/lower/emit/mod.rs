@@ -3,8 +3,10 @@
 pub(in crate::lower) mod averages;
 pub(in crate::lower) mod batch_updates;
 pub(in crate::lower) mod extend_lifetimes;
-pub(in crate::lower) mod finish;
+mod finish;
 pub(in crate::lower) mod guard;
 pub(in crate::lower) mod micro_batches;
 pub(in crate::lower) mod pad_logits;
 pub(in crate::lower) mod tables;
+
+pub(in crate::lower) use finish::finish;

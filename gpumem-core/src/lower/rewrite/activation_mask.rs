@@ -6,13 +6,15 @@
 
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::Analysis;
+use crate::lower::analysis::activation_slopes::Activations;
+use crate::lower::options::Training;
 use crate::program::Op;
 use crate::program::ops::{Pointwise, Rectifier};
 use alloc::vec::Vec;
 
 impl Analysis<'_> {
     /// Returns the functions with two slopes whose outputs would be kept for their own gradients alone.
-    pub(in crate::lower) fn sided(&self) -> Vec<NodeId> {
+    fn sided(&self) -> Vec<NodeId> {
         let has_sides = |id: NodeId| {
             let op = self.op(id).map(|node| node.op);
             matches!(op, Some(Op::Pointwise(Pointwise { function, .. })) if function.row().other_side.is_some())
@@ -29,9 +31,10 @@ impl Analysis<'_> {
     }
 }
 
-/// Replaces these functions by operations that save a bit of each element.
-pub(in crate::lower) fn keep_sides(graph: &mut Graph, sided: &[NodeId]) {
-    for &id in sided {
+/// Replaces the functions that would save their outputs for their own gradients alone by operations that save a bit of each element.
+pub(in crate::lower) fn keep_sides(graph: &mut Graph, ends: &[NodeId], training: Training<'_>) {
+    let sided = Analysis::new(graph, ends.to_vec(), Some(training), Activations::Unread).sided();
+    for id in sided {
         if let Source::Op { op, .. } = &mut graph.nodes[id].source
             && let Op::Pointwise(of) = op
         {

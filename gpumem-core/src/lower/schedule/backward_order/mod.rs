@@ -12,12 +12,13 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-use crate::graph::Graph;
 use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
+use crate::lower::differentiate::up_to_loss;
 use crate::lower::draft::Draft;
 use crate::lower::fusion::hands_on;
 use crate::lower::options::{LowerError, Training};
+use crate::lower::rewrite::Rewritten;
 use crate::lower::schedule::concat_prefix;
 use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
 use crate::lower::sizes::Sizes;
@@ -36,12 +37,8 @@ const HURRIED: usize = 16;
 
 /// Adds the backward pass, its pieces in this order, to a step that has come to its loss. Returns the draft, and the operation index at which
 /// each piece begins.
-pub(in crate::lower) fn drafted(
-    mut builder: Builder<'_>,
-    graph: &Graph,
-    training: Training<'_>,
-    pieces: &[GradientPiece],
-) -> (Draft, Vec<usize>) {
+fn drafted(mut builder: Builder<'_>, training: Training<'_>, pieces: &[GradientPiece]) -> (Draft, Vec<usize>) {
+    let graph = builder.analysis.graph;
     builder.backward(training, pieces);
     let begins = core::mem::take(&mut builder.begins);
     let mut draft = builder.into_draft();
@@ -61,16 +58,26 @@ fn share_scratch(draft: &mut Draft) {
     }
 }
 
-/// Returns the training step in the backward order that was found to need least memory at a setting. `built` returns the step up to its loss, in
-/// which more or fewer [activations](crate::lower::analysis::activation_slopes) save nothing.
-pub(in crate::lower) fn ordered<'g>(
-    built: impl Fn(Activations) -> Result<Builder<'g>, LowerError>,
-    graph: &Graph,
+/// Returns the training step with its backward pass in the default order.
+pub(in crate::lower) fn in_default_order(
+    rewritten: &Rewritten<'_>,
+    training: Training<'_>,
+) -> Result<Draft, LowerError> {
+    let builder = up_to_loss(rewritten, training, Activations::Unread)?;
+    let pieces = builder.pieces();
+    Ok(drafted(builder, training, &pieces).0)
+}
+
+/// Returns the training step in the backward order that was found to need least memory at these sizes. More or fewer
+/// [activations](crate::lower::analysis::activation_slopes) save nothing in it.
+pub(in crate::lower) fn in_least_memory(
+    rewritten: &Rewritten<'_>,
     training: Training<'_>,
     setting: &Sizes,
 ) -> Result<Draft, LowerError> {
-    let again = match setting.renormalises && normalises(graph) {
-        true => renormalised(built(Activations::All)?, graph, training, setting),
+    let built = |activations| up_to_loss(rewritten, training, activations);
+    let again = match setting.renormalises && normalises(&rewritten.graph) {
+        true => renormalised(built(Activations::All)?, training, setting),
         false => None,
     };
     let again = match again {
@@ -78,10 +85,10 @@ pub(in crate::lower) fn ordered<'g>(
         Some(again) if again.peak + again.keeping / PART < again.keeping => return Ok(again.draft),
         again => again.map(|again| (again.draft, again.peak)),
     };
-    let (mut draft, mut peak, is_near) = least(built(Activations::Unread)?, graph, training, setting);
+    let (mut draft, mut peak, is_near) = least(built(Activations::Unread)?, training, setting);
     let other = match is_near {
         true => None,
-        false => built(Activations::All).ok().map(|builder| least(builder, graph, training, setting)),
+        false => built(Activations::All).ok().map(|builder| least(builder, training, setting)),
     };
     for (found, less) in other.map(|(found, less, _)| (found, less)).into_iter().chain(again) {
         if less + peak / PART < peak {
@@ -105,14 +112,14 @@ struct Again {
 
 /// Returns the step that recomputes such outputs next to gradients. If that makes the peak, some are recomputed on their own. `None` if there are
 /// no such outputs, or the step is too large for any plan.
-fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Sizes) -> Option<Again> {
+fn renormalised(builder: Builder<'_>, training: Training<'_>, setting: &Sizes) -> Option<Again> {
     let mut all = builder.renormalised();
     if all.is_empty() {
         return None;
     }
     let pieces = builder.pieces();
     let step = |all: &[Renormalised]| {
-        let (mut draft, _) = drafted(builder.clone(), graph, training, &waiting(&pieces, all));
+        let (mut draft, _) = drafted(builder.clone(), training, &waiting(&pieces, all));
         let outputs = renormalise(&mut draft, all)?;
         let alive = alive(&draft, setting)?;
         let kept = alive[draft.operations.iter().position(|operation| operation.phase() == Phase::Loss)?];
@@ -143,9 +150,9 @@ fn renormalised(builder: Builder<'_>, graph: &Graph, training: Training<'_>, set
 
 /// Returns the step in the order that was found to need least memory, its peak in bytes, and a flag. The flag is true if the default order needs
 /// little more than any order must.
-fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &Sizes) -> (Draft, u64, bool) {
+fn least(builder: Builder<'_>, training: Training<'_>, setting: &Sizes) -> (Draft, u64, bool) {
     let pieces = builder.pieces();
-    let (rule, begins) = drafted(builder.clone(), graph, training, &pieces);
+    let (rule, begins) = drafted(builder.clone(), training, &pieces);
     let Some(peak) = most_alive(&rule, rule.operations.len(), setting) else { return (rule, u64::MAX, true) };
     if pieces.is_empty() {
         return (rule, peak, true);
@@ -156,7 +163,7 @@ fn least(builder: Builder<'_>, graph: &Graph, training: Training<'_>, setting: &
     }
     if let Some(order) = search::search(&model) {
         let order: Vec<GradientPiece> = order.into_iter().map(|at| pieces[at]).collect();
-        let (found, _) = drafted(builder, graph, training, &order);
+        let (found, _) = drafted(builder, training, &order);
         if let Some(less) =
             most_alive(&found, found.operations.len(), setting).filter(|&less| less + peak / PART < peak)
         {

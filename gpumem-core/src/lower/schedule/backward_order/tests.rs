@@ -45,9 +45,9 @@ fn built<'g>(graph: &'g Graph, outputs: &'g [NodeId], activations: Activations) 
     builder
 }
 
-fn model<'g>(builder: &Builder<'g>, graph: &Graph, setting: &Sizes) -> Model {
+fn model(builder: &Builder<'_>, setting: &Sizes) -> Model {
     let pieces = builder.pieces();
-    let (rule, begins) = drafted(builder.clone(), graph, TRAINING, &pieces);
+    let (rule, begins) = drafted(builder.clone(), TRAINING, &pieces);
     Model::new(builder, TRAINING, &pieces, (&rule, &begins), setting)
 }
 
@@ -133,7 +133,7 @@ fn the_model_counts_what_is_lowered_in_any_order() {
         let outputs = [output];
         let builder = built(&graph, &outputs, Activations::Unread);
         let (pieces, setting) = (builder.pieces(), setting([1, 7][drawn.below(2)]));
-        let model = model(&builder, &graph, &setting);
+        let model = model(&builder, &setting);
         let (mut state, mut order) = (model.start(), Vec::new());
         while order.len() < model.pieces() {
             let open = open(&model, &state);
@@ -143,7 +143,7 @@ fn the_model_counts_what_is_lowered_in_any_order() {
         }
         let counted = model.peak(order.iter().copied());
         let order: Vec<_> = order.into_iter().map(|at| pieces[at]).collect();
-        let (draft, _) = drafted(builder, &graph, TRAINING, &order);
+        let (draft, _) = drafted(builder, TRAINING, &order);
         assert_eq!(counted, most_alive(&draft, draft.operations.len(), &setting).unwrap(), "{order:?}");
     }
 }
@@ -152,12 +152,12 @@ fn the_model_counts_what_is_lowered_in_any_order() {
 fn peaks(graph: &Graph, output: NodeId, batch: u64) -> Option<[u64; 3]> {
     let (outputs, setting) = ([output], setting(batch));
     let builder = built(graph, &outputs, Activations::Unread);
-    let model = model(&builder, graph, &setting);
+    let model = model(&builder, &setting);
     if model.pieces() > 20 {
         return None;
     }
     let best = model.before.max(exhausted(&model, &model.start(), &mut BTreeMap::new()));
-    let (draft, chosen, _) = least(builder, graph, TRAINING, &setting);
+    let (draft, chosen, _) = least(builder, TRAINING, &setting);
     assert_eq!(chosen, most_alive(&draft, draft.operations.len(), &setting).unwrap());
     let all = [model.peak(0..model.pieces()), chosen, best];
     assert!(all.is_sorted_by(|more, less| more >= less) && model.floor() <= best, "{all:?}");

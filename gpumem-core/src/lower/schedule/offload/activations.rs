@@ -7,6 +7,7 @@
 //! The plan is valid even if the model is wrong: each copy begins at an operation and is waited for at another, and between the two the tensor
 //! has its memory to itself. If a card is slower or a bus is faster than in the model, nothing waits; in the other case the step does.
 
+use crate::lower::draft::Draft;
 use crate::lower::fusion::hands_on;
 use crate::lower::liveness::most_of_sample;
 use crate::lower::schedule::recompute::costs;
@@ -16,6 +17,7 @@ use crate::number::{Precision, Role};
 use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::iter;
 
 /// The bytes that a card moves in its memory while one byte crosses the bus: 900 GB/s to 25 GB/s. Cards have 10 to 130.
 pub const BUS: u64 = 36;
@@ -174,8 +176,9 @@ fn earlier(operations: &[Operation], at: usize, turn: Turn) -> usize {
 }
 
 /// Returns the step with these tensors parked in host memory.
-fn with(operations: &[Operation], tensors: &[Tensor], all: &[Parked]) -> (Vec<Operation>, Vec<Tensor>) {
-    let (mut operations, mut tensors) = (operations.to_vec(), tensors.to_vec());
+fn with(draft: &Draft, all: &[Parked]) -> Draft {
+    let mut parked = draft.clone();
+    let Draft { operations, tensors, nodes, prefixes, .. } = &mut parked;
     // The copies and waits before each operation. A wait comes after its copy if both are at one place.
     let mut legs: Vec<Vec<Operation>> = vec![Vec::new(); operations.len()];
     for &Parked { gap: Gap { tensor, next, .. }, leave, left, returning, returned } in all {
@@ -201,26 +204,31 @@ fn with(operations: &[Operation], tensors: &[Tensor], all: &[Parked]) -> (Vec<Op
             legs[at].push(Operation { action: Action::Park(leg), row, accumulate: false, reads, writes });
         }
     }
-    let all = legs.into_iter().zip(operations).flat_map(|(mut legs, operation)| {
-        legs.push(operation);
-        legs
-    });
-    (all.collect(), tensors)
+    // A copy belongs to the node of the operation that it comes before.
+    let counts = legs.iter().map(|legs| legs.len() + 1);
+    *nodes = nodes.iter().zip(counts).flat_map(|(&node, count)| iter::repeat_n(node, count)).collect();
+    let all = legs.into_iter().zip(core::mem::take(operations));
+    *operations = all.flat_map(|(legs, operation)| legs.into_iter().chain([operation])).collect();
+    // Nothing runs again after this.
+    prefixes.clear();
+    parked
 }
 
-/// Parks activations in host memory, if that lowers the peak of the bytes of each sample. Tensors of `lasting` are read after the step.
-pub(in crate::lower) fn park(operations: &mut Vec<Operation>, tensors: &mut Vec<Tensor>, lasting: &[TensorId]) {
+/// Parks activations in host memory, if that lowers the peak of the bytes of each sample.
+pub(in crate::lower) fn park(draft: &mut Draft) {
+    let Draft { operations, tensors, results, input_gradients, .. } = &*draft;
     let (Some(turn), Some(clock)) = (Turn::of(operations), Clock::of(operations, tensors)) else { return };
     let before = most_of_sample(operations, tensors);
-    let mut gaps = gaps(operations, tensors, turn, lasting);
+    // Tensors that are read after the step stay.
+    let lasting = [&results[..], input_gradients].concat();
+    let mut gaps = gaps(operations, tensors, turn, &lasting);
     gaps.retain(|gap| {
         let elements = tensors[gap.tensor as usize].shape.elements().unwrap_or(0);
         i128::from(elements) * 4 * LEAST >= before[0]
     });
-    let all = chosen(gaps, operations, &clock, turn);
-    let (other, others) = with(operations, tensors, &all);
-    if most_of_sample(&other, &others).iter().zip(before).all(|(after, before)| *after < before) {
-        (*operations, *tensors) = (other, others);
+    let parked = with(draft, &chosen(gaps, operations, &clock, turn));
+    if most_of_sample(&parked.operations, &parked.tensors).iter().zip(before).all(|(after, before)| *after < before) {
+        *draft = parked;
     }
 }
 

@@ -31,28 +31,44 @@ pub(in crate::lower) use measure::{costs, time_again};
 
 use crate::graph::Graph;
 use crate::lower::draft::Draft;
+use crate::lower::options::LowerError;
 use crate::lower::sizes::Sizes;
 use emit::StepEffects;
 
-/// Returns the step in this order. Without an order, returns the step that recomputes the graph's groups. `None` if the order is not one of the
-/// step's operations.
-pub(in crate::lower) fn recomputed(draft: Draft, graph: &Graph, order: Option<&[u32]>) -> Option<Draft> {
-    if order.is_none() && graph.groups.is_empty() {
-        return Some(draft);
-    }
-    let step = StepEffects::of(&draft)?;
-    match order {
-        Some(order) => apply::apply(&draft, &step.values, order),
-        None => {
-            let choices = by_hand::choices(&draft, &step.values, graph);
-            apply::apply(&draft, &step.values, &emit::order(&step, &choices))
-        }
-    }
+/// Returns the step in this order.
+///
+/// # Errors
+/// An order that is not one of the step's operations.
+pub(in crate::lower) fn in_order(draft: Draft, order: &[u32]) -> Result<Draft, LowerError> {
+    let applied = StepEffects::of(&draft).and_then(|step| apply::apply(&draft, &step.values, order));
+    applied.ok_or_else(|| LowerError::of_all("the order of its operations is that of another network"))
 }
 
-/// Searches the levels of a step; `None` if not all of its forward operations come first.
-pub(in crate::lower) fn searched(draft: &Draft, graph: &Graph, setting: &Sizes) -> Option<Search> {
-    let step = StepEffects::of(draft)?;
+/// Returns the step that recomputes the groups which the network's text marks.
+///
+/// # Errors
+/// A step whose forward operations do not all come first.
+pub(in crate::lower) fn groups(draft: Draft, graph: &Graph) -> Result<Draft, LowerError> {
+    if graph.groups.is_empty() {
+        return Ok(draft);
+    }
+    let applied = StepEffects::of(&draft).and_then(|step| {
+        let choices = by_hand::choices(&draft, &step.values, graph);
+        apply::apply(&draft, &step.values, &emit::order(&step, &choices))
+    });
+    applied.ok_or_else(forward_is_late)
+}
+
+/// Searches the levels of a step.
+///
+/// # Errors
+/// A step whose forward operations do not all come first.
+pub(in crate::lower) fn searched(draft: &Draft, graph: &Graph, setting: &Sizes) -> Result<Search, LowerError> {
+    let step = StepEffects::of(draft).ok_or_else(forward_is_late)?;
     let written = by_hand::choices(draft, &step.values, graph);
-    Some(levels::search(draft, &step, &written, setting))
+    Ok(levels::search(draft, &step, &written, setting))
+}
+
+fn forward_is_late() -> LowerError {
+    LowerError::of_all("the forward pass is not over before the loss")
 }

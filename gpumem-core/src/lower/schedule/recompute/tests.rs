@@ -5,12 +5,15 @@ use super::emit::{Emission, StepEffects, Treatment};
 use super::levels::spread;
 use super::local_search::Candidate;
 use super::measure::{StepBytes, macs};
-use super::{Draft, RecomputeLevel, by_hand, searched};
+use super::{RecomputeLevel, by_hand, searched};
 use crate::graph::{Graph, NodeId, Type};
 use crate::layers::arguments::Argument;
 use crate::layers::{Entry, Written};
+use crate::lower::draft::Draft;
+use crate::lower::rewrite::rewrite;
+use crate::lower::schedule::backward_order::in_default_order;
 use crate::lower::sizes::Sizes;
-use crate::lower::{Options, Term, Training, draft, lower, lower_in_order, search};
+use crate::lower::{Options, Term, Training, lower, lower_in_order, search};
 use crate::memory::tables::Workspaces;
 use crate::number::random::Stream;
 use crate::number::{Half, Precision};
@@ -70,7 +73,9 @@ impl Net {
     }
 
     fn draft(&self) -> (Draft, Graph) {
-        draft(&self.graph, &[self.value], &OPTIONS, None).unwrap()
+        let outputs = [self.value];
+        let rewritten = rewrite(&self.graph, &outputs, Some(TRAINING)).unwrap();
+        (in_default_order(&rewritten, TRAINING).unwrap(), rewritten.graph)
     }
 }
 
