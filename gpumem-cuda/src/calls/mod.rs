@@ -15,14 +15,16 @@ pub mod host_copy;
 pub mod launch;
 pub mod product;
 pub mod recurrence;
+mod sources;
 
 pub use attention::Attention;
 pub use convolution::Convolution;
 pub use host_copy::Passage;
 pub(crate) use launch::TOGETHER;
-pub use launch::{Argument, Kernel, Launch, SOURCES, place, second_half, type_name};
+pub use launch::{Argument, Kernel, Launch, place, second_half, type_name};
 pub use product::Product;
 pub use recurrence::Recurrence;
+pub use sources::SOURCES;
 
 /// A call that an operation makes to the card.
 #[derive(Clone, Debug, PartialEq)]

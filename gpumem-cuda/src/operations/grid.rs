@@ -1,10 +1,10 @@
 //! Division of work among blocks and threads.
 
 use super::context::Context;
-use crate::calls::{Kernel, type_name};
+use crate::calls::{Kernel, Launch, type_name};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
-use gpumem_core::program::{ChannelOrder, Layout, TensorId};
+use gpumem_core::program::{ChannelOrder, Layout, Slot, TensorId};
 use gpumem_core::shape::Shape;
 
 /// Returns the number format of the parameters of normalisation layers, for a constant: that of `REAL`, but f32 under mixed precision.
@@ -92,6 +92,17 @@ impl Rows {
         let blocks = u32::try_from(blocks).map_err(|_| Error::Damaged("there are more rows than a grid has blocks"))?;
         Ok(Rows { warp: u8::from(warp), grid: [blocks, 1, 1], block: [block, 1, 1] })
     }
+}
+
+/// Returns the launch of a kernel with a warp for each sample, which makes indices of `steps` indices.
+pub(super) fn warp_for_each_sample(context: &Context<'_>, kernel: Kernel, steps: u64) -> Result<Vec<Launch>, Error> {
+    let (token, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
+    let samples = context.samples(y);
+    let blocks =
+        u32::try_from(samples.div_ceil(8)).map_err(|_| Error::Damaged("more samples than a grid has blocks"))?;
+    let kernel = kernel.with("SAMPLES", format!("{samples}ull")).with("STEPS", format!("{steps}ull"));
+    let arguments = vec![Some(token), Some(y)];
+    Ok(vec![Launch { kernel, grid: [blocks, 1, 1], block: [256, 1, 1], arguments, numbers: Vec::new() }])
 }
 
 /// Blocks that a present-day card runs at once. Tiles are made smaller until a product has as many.

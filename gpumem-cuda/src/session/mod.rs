@@ -21,7 +21,7 @@ use crate::libraries::cudnn;
 use crate::memory_log::{Meter, Stage};
 use crate::operations::attention::any as attends;
 use crate::operations::conv::convolution::library::any as convolves;
-use crate::operations::recurrence::whole_recurrence::any as recurs;
+use crate::operations::recurrence::whole::any as recurs;
 use crate::operations::{LaunchContext, order};
 use crate::warning::notice;
 use arena::Arena;

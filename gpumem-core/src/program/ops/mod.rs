@@ -120,21 +120,21 @@ macro_rules! for_each_operation {
     ($callback:ident) => {
         $callback! {
             /// Linear layer: an affine map of the last axis by a weight.
-            Product: matmul::linear, ["product.cu"];
+            Product: matmul::linear, ["product.cu", "mma.cuh", "tile.cuh", "tile_fma.cuh", "tile_mma.cuh"];
             /// Product of two matrices that are both activations.
             MatMul: matmul::mat_mul, ["mat_mul.cu"];
             /// Sliding windows times a weight, or its transpose.
-            Convolution: conv::convolution, ["convolution.cu", "convolution_transposed.cu"];
+            Convolution: conv::convolution, ["convolution.cu", "convolution_transposed.cu", "correlation.cuh", "correlation_sums.cuh"];
             /// A function of one number, for each element.
-            Pointwise: elementwise::pointwise, ["pointwise.cu"];
+            Pointwise: elementwise::pointwise, ["pointwise.cu", "pointwise.cuh"];
             /// Sum of several values.
             Sum: elementwise::sum, ["sum.cu"];
             /// A function of two numbers, for each pair of elements, with broadcasting.
-            Binary: elementwise::binary, ["binary.cu"];
+            Binary: elementwise::binary, ["binary.cu", "binary.cuh"];
             /// Row norms: rows or groups brought to mean 0 and variance 1, or to mean square 1.
             Normalize: norm::row_norm, ["normalize.cu"];
             /// Channels brought to mean 0 and variance 1 by the batch's statistics, or the running ones.
-            BatchNorm: norm::batch_norm, ["batch_norm.cu", "batch_norm_last.cu"];
+            BatchNorm: norm::batch_norm, ["batch_norm.cu", "batch_norm_last.cu", "batch_norm.cuh"];
             /// Maximum over windows.
             MaxPool: conv::max_pool, ["max_pool.cu"];
             /// Mean over windows.
@@ -144,7 +144,7 @@ macro_rules! for_each_operation {
             /// Softmax or log-softmax along an axis.
             Softmax: elementwise::softmax, ["softmax.cu"];
             /// Scaled dot-product attention.
-            Attention: attention, ["attention.cu"];
+            Attention: attention, ["attention.cu", "attention_fma.cuh", "attention_mma.cuh", "attention_mma_backward.cuh"];
             /// Rows of a table by index: an embedding.
             Gather: movement::gather, ["gather.cu"];
             /// Concatenation along one axis.
@@ -152,9 +152,9 @@ macro_rules! for_each_operation {
             /// A part of a value along one axis.
             Slice: movement::slice, ["slice.cu"];
             /// Dropout: random zeros.
-            Mask: elementwise::dropout, ["mask.cu"];
+            Mask: elementwise::dropout, ["mask.cu", "mask.cuh"];
             /// A formula of one number, for each element.
-            Formula: elementwise::formula, ["formula.cu"];
+            Formula: elementwise::formula, ["formula.cu", "formula.cuh"];
             /// An operation that the user declared, with functions of their own.
             Declared: elementwise::declared, [];
             /// Channels less a constant mean, divided by a constant deviation.
@@ -170,9 +170,9 @@ macro_rules! for_each_operation {
             /// Padding of a map, or cropping.
             Pad: movement::pad, ["pad.cu"];
             /// Rotary position embedding: heads rotated by an angle that grows with the time step.
-            Rotary: attention::rotary, ["rotary.cu", "rotary_following.cu"];
+            Rotary: attention::rotary, ["rotary.cu", "rotary_following.cu", "rotary.cuh"];
             /// A recurrent layer, one time step after another.
-            Recurrence: recurrence, ["recurrence.cu", "recurrence_bias.cu", "recurrence_projection.cu", "recurrence_weight.cu"];
+            Recurrence: recurrence, ["recurrence.cu", "recurrence_bias.cu", "recurrence_projection.cu", "recurrence_weight.cu", "recurrence.cuh", "recurrence_steps.cuh"];
             /// A learned bias of attention for each head and each distance between two positions.
             RelativeBias: attention::relative_bias, ["relative_bias.cu"];
             /// Sinusoidal embedding: sines and cosines of numbers.
@@ -184,7 +184,7 @@ macro_rules! for_each_operation {
             /// Rows of a table for some time steps of a sequence: a learned position embedding.
             Positions: attention::positions, ["positions.cu"];
             /// Sliding windows of a volume times a weight, or its transpose.
-            Convolution3d: conv::convolution3d, ["convolution3d.cu", "convolution3d_transposed.cu"];
+            Convolution3d: conv::convolution3d, ["convolution3d.cu", "convolution3d_transposed.cu", "correlation3d.cuh"];
             /// Maximum over windows of a volume.
             MaxPool3d: conv::max_pool3d, ["max_pool3d.cu"];
             /// Mean over windows of a volume.
@@ -200,7 +200,7 @@ macro_rules! for_each_operation {
             /// Some rows of each sample, by index.
             Take: movement::take, ["take.cu"];
             /// Scan of a selective state space model, one time step after another.
-            SelectiveScan: recurrence::selective_scan, ["selective_scan.cu"];
+            SelectiveScan: recurrence::selective_scan, ["selective_scan.cu", "selective_scan.cuh"];
             /// A weight as a function of its parameters.
             Reparametrize: norm::reparametrize, ["reparametrize.cu"];
             /// Scan of a selective state space model that goes on from the state of earlier calls.
@@ -216,9 +216,9 @@ macro_rules! for_each_operation {
             /// A recurrent layer together with the linear map of its input.
             WholeRecurrence: recurrence::whole, [];
             /// An activation with two slopes that saves one bit of each element.
-            Rectifier: elementwise::activation_mask, ["rectifier.cu"];
+            Rectifier: elementwise::activation_mask, ["rectifier.cu", "rectify.cuh"];
             /// A 1x1 convolution and its batch norm as one operation.
-            NormalizedConvolution: conv::normalized_convolution, ["normalized_convolution.cu"];
+            NormalizedConvolution: conv::normalized_convolution, ["normalized_convolution.cu", "normalized_direct.cuh", "normalized_rows.cuh", "conv_norm_grid.cuh"];
             /// Norm of the elements along an axis.
             VectorNorm: norm::vector_norm, ["vector_norm.cu"];
             /// Spectral norm: a weight divided by its largest singular value.

@@ -1,9 +1,11 @@
 //! Launches of scaled dot-product attention: `kernels/attention/attention.cu`, or cuDNN.
 
-pub(in crate::operations) mod cached_attention;
+pub(in crate::operations) mod cached;
+pub(in crate::operations) mod padded_positions;
 pub(in crate::operations) mod positions;
 pub(in crate::operations) mod relative_bias;
 pub(in crate::operations) mod rotary;
+pub(in crate::operations) mod segment_positions;
 pub(in crate::operations) mod sequence_mask;
 pub(in crate::operations) mod sinusoid;
 pub(in crate::operations) mod window_mask;

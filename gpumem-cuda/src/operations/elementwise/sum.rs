@@ -4,6 +4,7 @@ use crate::calls::Launch;
 use crate::operations::context::{Context, branch};
 use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::grid::pack;
+pub(in crate::operations) use crate::operations::no_backward as backward;
 use gpumem_core::error::Error;
 use gpumem_core::program::ops::Sum;
 use gpumem_core::program::{Slot, TensorId};

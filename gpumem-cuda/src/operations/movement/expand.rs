@@ -2,10 +2,12 @@
 
 use crate::calls::Launch;
 use crate::operations::context::Context;
+pub(in crate::operations) use crate::operations::no_backward as backward;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
+use gpumem_core::program::ops::Expand;
 
-pub(in crate::operations) fn forward(context: &Context<'_>) -> Result<Vec<Launch>, Error> {
+pub(in crate::operations) fn forward(context: &Context<'_>, _: &Expand) -> Result<Vec<Launch>, Error> {
     let (x, y) = (context.read(Slot::Input(0))?, context.written(Slot::Output)?);
     let (length, count) = (context.count(x), context.count(y));
     if length == 0 || !count.is_multiple_of(length) {

@@ -1,5 +1,7 @@
 //! Launches that add and copy gradients: `kernels/movement/movement.cu`.
 
+pub(in crate::operations) mod arg_max;
+pub(in crate::operations) mod as_strided;
 pub(in crate::operations) mod concat;
 pub(in crate::operations) mod expand;
 pub(in crate::operations) mod gather;
@@ -8,6 +10,7 @@ pub(in crate::operations) mod offload;
 pub(in crate::operations) mod pad;
 pub(in crate::operations) mod permute;
 pub(in crate::operations) mod resize;
+pub(in crate::operations) mod scatter_add;
 pub(in crate::operations) mod slice;
 pub(in crate::operations) mod take;
 pub(in crate::operations) mod take_along;

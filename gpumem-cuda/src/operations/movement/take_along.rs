@@ -1,13 +1,13 @@
-//! Elements along an axis by indices, and elements that are added by indices: `kernels/movement/take_along.cu`.
+//! Launches of elements along an axis by indices: `kernels/movement/take_along.cu`.
 
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::Context;
 use gpumem_core::error::Error;
-use gpumem_core::program::ops::{ScatterAdd, TakeAlong};
+use gpumem_core::program::ops::TakeAlong;
 use gpumem_core::program::{Slot, TensorId};
 
 /// A kernel for `count` elements, with lengths along the axis and after it.
-fn kernel(
+pub(super) fn kernel(
     context: &Context<'_>,
     entry: &'static str,
     ([_, length, inner], each): ([u64; 3], u64),
@@ -25,7 +25,7 @@ const THREADS: u64 = 256;
 const BUSY: u64 = 256;
 
 /// `y = x` with `src` added to it: each thread has a column, and reads all of its indices for some elements along the axis.
-fn add_along(
+pub(super) fn add_along(
     context: &Context<'_>,
     (extents, each): ([u64; 3], u64),
     (x, index, src, y): (Option<TensorId>, TensorId, TensorId, TensorId),
@@ -41,7 +41,7 @@ fn add_along(
     Ok(vec![Launch { kernel, grid: [grid, 1, 1], block: [THREADS as u32, 1, 1], arguments, numbers: Vec::new() }])
 }
 
-const NO_AXIS: Error = Error::Damaged("elements are taken along no axis");
+pub(super) const NO_AXIS: Error = Error::Damaged("elements are taken along no axis");
 
 pub(in crate::operations) fn forward(context: &Context<'_>, op: &TakeAlong) -> Result<Vec<Launch>, Error> {
     let (x, index) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
@@ -62,24 +62,4 @@ pub(in crate::operations) fn backward(context: &Context<'_>, op: &TakeAlong) -> 
     }
     let before = (context.adds(Slot::InputGradient(0)) == 1).then_some(dx);
     add_along(context, (op.extents(), op.count), (before, index, dy, dx))
-}
-
-pub(in crate::operations) fn scatter(context: &Context<'_>, op: &ScatterAdd) -> Result<Vec<Launch>, Error> {
-    let (x, index) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
-    let (source, y) = (context.read(Slot::Input(2))?, context.written(Slot::Output)?);
-    if !op.is_sound() {
-        return Err(NO_AXIS);
-    }
-    add_along(context, (op.extents(), op.count), (Some(x), index, source, y))
-}
-
-pub(in crate::operations) fn scatter_backward(context: &Context<'_>, op: &ScatterAdd) -> Result<Vec<Launch>, Error> {
-    let (dy, index) = (context.read(Slot::Gradient)?, context.read(Slot::Input(1))?);
-    let gradient = context.written(Slot::InputGradient(2))?;
-    let (count, add) = (context.count(gradient), context.adds(Slot::InputGradient(2)));
-    if !op.is_sound() {
-        return Err(NO_AXIS);
-    }
-    let kernel = kernel(context, "take_along", (op.extents(), op.count), (count, 1, add));
-    Ok(vec![Launch::elementwise(kernel, count, vec![Some(dy), Some(index), Some(gradient)])])
 }

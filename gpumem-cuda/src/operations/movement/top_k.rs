@@ -2,6 +2,7 @@
 
 use crate::calls::Launch;
 use crate::operations::context::Context;
+pub(in crate::operations) use crate::operations::no_backward as backward;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::TopK;

@@ -1,18 +1,19 @@
 //! Launches of recurrent layers: `kernels/recurrence/recurrence.cu`, `kernels/recurrence/recurrence_weight.cu` and `kernels/recurrence/recurrence_bias.cu`, with a projection
-//! `kernels/recurrence/recurrence_projection.cu`, and `kernels/recurrence/cached_recurrence.cu` for decoding.
+//! `kernels/recurrence/recurrence_projection.cu`.
 //!
 //! Each time step of both directions is a launch, and its projection is another one, since a time step needs the results of all blocks of the one
 //! before. Consecutive launches are about as fast as a grid barrier, require no support from the card, and may have any number of blocks.
 
+pub(in crate::operations) mod cached;
 pub(in crate::operations) mod selective_scan;
-pub(crate) mod whole_recurrence;
+pub(crate) mod whole;
 
 use super::context::Context;
 use super::grid::{small, tile};
 use crate::calls::{Kernel, Launch};
 use gpumem_core::error::Error;
 use gpumem_core::program::op::Rule;
-use gpumem_core::program::ops::{CachedRecurrence, Cell, Recurrence};
+use gpumem_core::program::ops::{Cell, Recurrence};
 use gpumem_core::program::{Slot, TensorId};
 
 /// Units of a block: UNITS of the kernel.
@@ -146,26 +147,6 @@ pub(super) fn forward(context: &Context<'_>, op: &Recurrence) -> Result<Vec<Laun
 /// Returns these launches for each of the time steps.
 fn at_steps(steps: impl Iterator<Item = u32>, each: &[Launch]) -> Vec<Launch> {
     steps.flat_map(|step| each.iter().map(move |launch| launch.clone().with_numbers(vec![step]))).collect()
-}
-
-/// Returns the launches of the current time steps, which continue from cached outputs.
-pub(super) fn cached(context: &Context<'_>, op: &CachedRecurrence) -> Result<Vec<Launch>, Error> {
-    let y = context.written(Slot::Output)?;
-    let plan = Plan::new(context, op.whole(), y)?;
-    let (p, w) = (context.read(Slot::Input(0))?, context.read(Slot::Input(1))?);
-    let b = if op.bias { Some(context.read(Slot::Input(2))?) } else { None };
-    let cells = if op.cell == Cell::Lstm { Some(context.written(Slot::Cache(1))?) } else { None };
-    let (state, outputs) = (context.read(Slot::State)?, context.written(Slot::Cache(0))?);
-    let [projection, _] = plan.projections()?;
-    let units = if projection.is_some() { Some(context.written(Slot::Workspace)?) } else { None };
-    let arguments = vec![Some(p), Some(w), b, Some(state), Some(outputs), cells, units, Some(y)];
-    let kernel = |entry| plan.kernel_of("cached_recurrence.cu", entry);
-    let mut each = vec![plan.step(&kernel("cached_recurrence"), op.hidden, arguments)?];
-    if projection.is_some() {
-        let arguments = vec![projection, Some(state), units, Some(outputs), Some(y)];
-        each.push(plan.step(&kernel("cached_recurrence_project"), op.outputs, arguments)?);
-    }
-    Ok(at_steps(0..plan.steps, &each))
 }
 
 /// Returns the launches of the backward pass: time steps from the last to the first, then the gradients of weights and biases.

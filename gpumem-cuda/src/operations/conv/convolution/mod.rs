@@ -4,6 +4,7 @@
 //! Both slide windows over images; each window has a position. A convolution computes positions from images, a transposed convolution images from
 //! positions.
 
+pub(in crate::operations) mod cached;
 mod correlation;
 pub(crate) mod library;
 mod narrow;

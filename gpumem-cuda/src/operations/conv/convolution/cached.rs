@@ -3,6 +3,7 @@
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::Context;
 use crate::operations::grid::small;
+pub(in crate::operations) use crate::operations::no_backward as backward;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
 use gpumem_core::program::ops::CachedConvolution;

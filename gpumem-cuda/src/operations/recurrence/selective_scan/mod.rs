@@ -1,10 +1,12 @@
-//! Launches of the selective scan of a state space model: `kernels/recurrence/selective_scan.cu`, and `kernels/recurrence/cached_scan.cu` for decoding.
+//! Launches of the selective scan of a state space model: `kernels/recurrence/selective_scan.cu`.
+
+pub(in crate::operations) mod cached;
 
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::Context;
 use crate::operations::grid::{norm_real, small};
 use gpumem_core::error::Error;
-use gpumem_core::program::ops::{CachedScan, SelectiveScan};
+use gpumem_core::program::ops::SelectiveScan;
 use gpumem_core::program::{Slot, TensorId};
 
 /// Division of channels and their states among threads.
@@ -74,15 +76,6 @@ pub(in crate::operations) fn forward(context: &Context<'_>, op: &SelectiveScan) 
     let mut arguments = plan.inputs()?;
     arguments.push(Some(y));
     Ok(vec![plan.walk(plan.kernel("selective_scan_forward"), plan.channels(), arguments)?])
-}
-
-/// Returns the launch of a scan that continues from cached states.
-pub(in crate::operations) fn cached(context: &Context<'_>, op: &CachedScan) -> Result<Vec<Launch>, Error> {
-    let y = context.written(Slot::Output)?;
-    let plan = Plan::new(context, op.scan(), y)?;
-    let mut arguments = plan.inputs()?;
-    arguments.extend([Some(context.read(Slot::State)?), Some(context.written(Slot::Cache(0))?), Some(y)]);
-    Ok(vec![plan.walk(plan.kernel_of("cached_scan.cu", "cached_scan"), plan.channels(), arguments)?])
 }
 
 /// Returns the launches of the backward pass: the states before each chunk, the gradients from the last time step to the first, and their sums over
