@@ -11,21 +11,23 @@
 //! one parameter takes `parameter = "cls_token"` in place of a name: its parameter is `cls_token`, as an `nn.Parameter` of the module
 //! around, and not `cls_token.weight`.
 //!
-//! | family | layers |
+//! | family | as in |
 //! | --- | --- |
-//! | [convolutions](convolution) | [`Conv2d`], [`ConvTranspose2d`], [`Conv1d`], [`ConvTranspose1d`], [`Conv3d`], [`ConvTranspose3d`], [`Convolve1d`], [`Convolve2d`], [`Convolve3d`] |
-//! | [affine maps](linear) | [`Linear`], [`Tied`], [`Scale`] |
-//! | [normalisation](norm) | [`BatchNorm2d`], [`GroupNorm`], [`LayerNorm`], [`RmsNorm`], [`Normalize`], [`BatchNorm1d`], [`InstanceNorm2d`], [`InstanceNorm1d`], [`BatchNorm3d`], [`InstanceNorm3d`], [`L2Norm`], [`InplaceAbn`] |
-//! | [pooling](pool) | [`MaxPool2d`], [`AvgPool2d`], [`AdaptiveAvgPool2d`], [`GlobalAvgPool`], [`MaxPool1d`], [`AvgPool1d`], [`AdaptiveAvgPool1d`], [`AdaptiveMaxPool2d`], [`AdaptiveMaxPool1d`], [`MaxPool3d`], [`AvgPool3d`], [`AdaptiveAvgPool3d`], [`AdaptiveMaxPool3d`] |
-//! | [shapes](shape) | [`Flatten`], [`Reshape`], [`Expand`], [`Permute`], [`Transpose`], [`Squeeze`], [`Unsqueeze`], [`Roll`], [`PixelShuffle`], [`PixelUnshuffle`], [`ChannelShuffle`], [`Slice`], [`Select`], [`Mean`], [`Sum`], [`Max`], [`Norm`], [`Glu`], [`Upsample`], [`Pad`], [`TopK`] |
-//! | [functions](activation) | [`Relu`], [`Relu6`], [`LeakyRelu`], [`Prelu`], [`Gelu`], [`Silu`], [`Mish`], [`QuickGelu`], [`Elu`], [`Celu`], [`Selu`], [`Softplus`], [`Softsign`], [`Hardswish`], [`Hardsigmoid`], [`Hardtanh`], [`Hardshrink`], [`Softshrink`], [`Tanhshrink`], [`Sigmoid`], [`LogSigmoid`], [`Tanh`], [`Softmax`], [`LogSoftmax`], [`Exp`], [`Log`], [`Sqrt`], [`Pow`], [`Abs`], [`Sin`], [`Cos`], [`Affine`] |
-//! | [random zeros](dropout) | [`Dropout`], [`Dropout2d`], [`Dropout1d`], [`DropPath`], [`Dropout3d`] |
-//! | [tables of rows](embedding) | [`Embedding`], [`PositionEmbedding`], [`SinusoidalEmbedding`], [`SinusoidalPositions`], [`ClassToken`], [`Constant`], [`Parameter`], [`ArgMax`] |
-//! | [attentions](attention) | [`CausalSelfAttention`], [`MultiHeadAttention`], [`CausalAttention`], [`Attention`], [`RelativePositionBias`], [`ShiftedWindowMask`], [`AlibiBias`], [`Rotary`] |
-//! | [recurrent layers](recurrent) | [`Lstm`], [`Gru`], [`Rnn`] |
-//! | [composites](composite) | [`SqueezeExcite`], [`TransformerBlock`], [`SwiGlu`], [`InvertedResidual`], [`DepthwiseSeparable`] |
-//! | [state space models](state_space) | [`SelectiveScan`], [`StepSizes`] |
-//! | [joins of branches](join) | [`Add`], [`Sub`], [`Mul`], [`Div`], [`MatMul`], [`Concat`], [`Take`], [`Maximum`], [`Minimum`], [`Gather`], [`ScatterAdd`] |
+//! | [convolutions](convolution) | `Conv2d(64, 3, padding = 1)` |
+//! | [affine maps](linear) | `Linear(10)` |
+//! | [normalisation](norm) | `BatchNorm2d`, `LayerNorm` |
+//! | [pooling](pool) | `MaxPool2d(2)` |
+//! | [shapes](shape) | `Flatten`, `Upsample(2)`, `Mean(1)` |
+//! | [functions](activation) | `Relu`, `Silu`, `Softmax` |
+//! | [random zeros](dropout) | `Dropout(0.5)`, `DropPath(0.1)` |
+//! | [tables of rows](embedding) | `Embedding(50257, 768)` |
+//! | [attentions](attention) | `CausalSelfAttention(12)` |
+//! | [recurrent layers](recurrent) | `Lstm(650, layers = 2)` |
+//! | [composites](composite) | `TransformerBlock(768, 12)` |
+//! | [state space models](state_space) | `StepSizes(1536)` |
+//! | [joins of branches](join) | `Add([], [..])` |
+//!
+//! The page of a family lists its layers, and [Porting](https://docs.rs/gpumem/latest/gpumem/guide/porting/index.html) all of them beside PyTorch's names.
 //!
 //! In this crate a layer is one file, in the folder of its family: its arguments, shapes, parameters and their initialisation,
 //! documentation, and the operations that it is built of. A new layer is a new file and its lines in the family's `mod.rs`; [functions of
