@@ -1,7 +1,6 @@
 //! The evaluation of a loss: the forward half of a training step without updates, with every operation in `eval` mode.
 
 use super::op::{Inference, Work};
-use super::ops::{Attention, BatchNorm, SpectralNorm};
 use super::{Action, Class, Op, Operand, Operation, Pass, Phase, Program, Slot, TensorId};
 use crate::train::Descent;
 use alloc::vec;
@@ -16,55 +15,16 @@ pub struct Evaluation {
     pub tensors: Vec<TensorId>,
 }
 
-/// An effect that an operation has in training alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TrainingOnly {
-    /// It normalises by the batch and updates running statistics.
-    Statistics,
-    /// It normalises by the batch, and its backward pass needs those statistics to compute the input from the output.
-    Undone,
-    /// It sets values to 0 at random.
-    Drops,
-}
-
 impl Op {
-    /// Returns the effect that it has in training alone, or `None` if it has none.
-    pub fn training_only(&self) -> Option<TrainingOnly> {
-        match self {
-            Op::BatchNorm(norm) => (!norm.eval).then_some(TrainingOnly::Statistics),
-            Op::NormalizedConvolution(_) => Some(TrainingOnly::Statistics),
-            Op::InplaceNorm(_) => Some(TrainingOnly::Undone),
-            Op::Mask(mask) => (mask.p > 0.0).then_some(TrainingOnly::Drops),
-            op => op.draws().then_some(TrainingOnly::Drops),
-        }
-    }
-
     /// Returns the operation in `eval` mode, for use in training. `None` if it then passes its input on. `InplaceNorm` is unchanged.
     pub fn in_eval(self) -> Option<Op> {
-        match self {
-            op if op.inference() == Inference::PassesOn => None,
-            Op::BatchNorm(norm) => Some(BatchNorm { eval: true, ..norm }.into()),
-            Op::SpectralNorm(norm) => Some(SpectralNorm { eval: true, ..norm }.into()),
-            Op::Attention(attention) => Some(Attention { dropout: 0.0, ..attention }.into()),
-            op => Some(op),
-        }
+        (self.inference() != Inference::PassesOn).then(|| self.with_eval(true).unwrap_or(self))
     }
 
     /// Clears the `eval` flag, as inference programs have it: inference has only one way to normalise.
     pub(crate) fn leave_eval(&mut self) {
-        match self {
-            Op::BatchNorm(norm) => norm.eval = false,
-            Op::SpectralNorm(norm) => norm.eval = false,
-            _ => {}
-        }
-    }
-
-    /// True if training changes its running statistics.
-    pub fn moves_statistics(&self) -> bool {
-        match self {
-            Op::BatchNorm(norm) => !norm.eval,
-            Op::SpectralNorm(norm) => !norm.eval,
-            _ => true,
+        if let Some(op) = self.with_eval(false) {
+            *self = op;
         }
     }
 }

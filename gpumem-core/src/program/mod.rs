@@ -2,7 +2,7 @@
 //!
 //! Lowering makes a program, the memory plan places its tensors, and the backends run it. An operation names its tensors by [`Slot`], so
 //! a backend asks for `Slot::Input(0)` or `Slot::Gradient` and never counts positions. [`ops`] holds the operations, one a file;
-//! [`op`] defines the rule that each of them states.
+//! [`op`] makes one enum of them, and defines the rule that each of them states.
 
 mod action;
 pub mod adapters;
@@ -35,11 +35,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 pub use criterion::Criterion;
 use encoding::{Reader, Wire, record, wire_enum};
-pub use evaluation::{Evaluation, TrainingOnly};
+pub use evaluation::Evaluation;
 pub use init::Init;
 pub use layout::{ChannelOrder, Layout, Strides};
 pub use loss::Measure;
-pub use op::Op;
+pub use op::{Op, TrainingOnly};
 pub use origin::{NO_ROW, Part, Phase};
 pub use slot::Slot;
 

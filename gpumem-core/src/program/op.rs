@@ -5,7 +5,7 @@
 
 use super::encoding::{Reader, Wire};
 use super::ops;
-pub use super::rule::{Edge, Gradient, Inference, Inputs, Layouts, Reads, Rule, Saved, Work, Workspace};
+pub use super::rule::{Edge, Gradient, Inference, Inputs, Layouts, Reads, Rule, Saved, TrainingOnly, Work, Workspace};
 pub use super::sequence::Sequence;
 use alloc::vec::Vec;
 use core::ops::Deref;

@@ -86,6 +86,22 @@ pub trait Rule {
         false
     }
 
+    /// Returns the effect that it has in training alone. `None` if it has none.
+    fn training_only(&self) -> Option<TrainingOnly> {
+        self.draws().then_some(TrainingOnly::Drops)
+    }
+
+    /// Returns the operation in `eval` mode or out of it. `None` if it has no such mode.
+    fn with_eval(&self, eval: bool) -> Option<Op> {
+        let _ = eval;
+        None
+    }
+
+    /// True if training changes its buffers, if it has any.
+    fn moves_statistics(&self) -> bool {
+        true
+    }
+
     /// True if a recomputation reads what the first run saved and leaves the buffers alone.
     fn runs_again_from_saved(&self) -> bool {
         false
@@ -292,6 +308,17 @@ pub enum Inference {
     Computes,
     /// It passes its input on.
     PassesOn,
+}
+
+/// An effect that an operation has in training alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrainingOnly {
+    /// It normalises by the batch and updates running statistics.
+    Statistics,
+    /// It normalises by the batch, and its backward pass needs those statistics to compute the input from the output.
+    Undone,
+    /// It sets values to 0 at random.
+    Drops,
 }
 
 /// A type-level assertion: `rule<arguments>` maps the input shapes to the output shape.

@@ -1,7 +1,7 @@
 use crate::number::Role;
 use crate::program::encoding::record;
 use crate::program::functions::Function;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Op, Reads, Rule, Saved, TrainingOnly, Work, Workspace};
 use crate::shape::{Shape, product};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -116,6 +116,18 @@ impl Rule for BatchNorm {
 
     fn layouts(&self) -> Layouts {
         Layouts::Maps(vec![self.output(), self.input()])
+    }
+
+    fn training_only(&self) -> Option<TrainingOnly> {
+        (!self.eval).then_some(TrainingOnly::Statistics)
+    }
+
+    fn with_eval(&self, eval: bool) -> Option<Op> {
+        Some(BatchNorm { eval, ..self.clone() }.into())
+    }
+
+    fn moves_statistics(&self) -> bool {
+        !self.eval
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,5 +1,5 @@
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Inference, Layouts, Op, Reads, Rule, Sequence};
+use crate::program::op::{Edge, Gradient, Inference, Layouts, Op, Reads, Rule, Sequence, TrainingOnly};
 use crate::shape::{Shape, product};
 use alloc::string::String;
 use alloc::vec;
@@ -65,6 +65,10 @@ impl Rule for Mask {
         let axis = sequence.of_first()?;
         let op = Mask { shape: sequence.cut(self.shape, axis), ..self.clone() };
         Ok((op.into(), axis))
+    }
+
+    fn training_only(&self) -> Option<TrainingOnly> {
+        (self.p > 0.0).then_some(TrainingOnly::Drops)
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

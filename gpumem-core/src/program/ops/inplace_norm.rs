@@ -1,6 +1,6 @@
 use super::BatchNorm;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, TrainingOnly, Work, Workspace};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -74,6 +74,10 @@ impl Rule for InplaceNorm {
 
     fn layouts(&self) -> Layouts {
         self.norm().layouts()
+    }
+
+    fn training_only(&self) -> Option<TrainingOnly> {
+        Some(TrainingOnly::Undone)
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

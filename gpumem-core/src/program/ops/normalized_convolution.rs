@@ -1,7 +1,7 @@
 use super::{BatchNorm, Convolution, Window};
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Layouts, Reads, Rule, Saved, TrainingOnly, Work, Workspace};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -176,6 +176,10 @@ impl Rule for NormalizedConvolution {
     fn macs(&self) -> u64 {
         let convolution = self.convolution(self.in_channels, self.out_channels, false).macs();
         convolution.saturating_add(self.convolution(self.in_channels, self.in_channels, false).macs())
+    }
+
+    fn training_only(&self) -> Option<TrainingOnly> {
+        Some(TrainingOnly::Statistics)
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -1,6 +1,6 @@
 use crate::number::Role;
 use crate::program::encoding::record;
-use crate::program::op::{Edge, Gradient, Reads, Rule, Saved, Work, Workspace};
+use crate::program::op::{Edge, Gradient, Op, Reads, Rule, Saved, Work, Workspace};
 use crate::shape::Shape;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -89,6 +89,14 @@ impl Rule for SpectralNorm {
             Work::Gradient(_) => Shape::new(&[PARTS]),
         };
         Some(Workspace { role: Role::Statistic, shape, batched: false })
+    }
+
+    fn with_eval(&self, eval: bool) -> Option<Op> {
+        Some(SpectralNorm { eval, ..self.clone() }.into())
+    }
+
+    fn moves_statistics(&self) -> bool {
+        !self.eval
     }
 
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {

@@ -285,6 +285,10 @@ impl Rule for Attention {
         Ok((CachedAttention { heads, kv_heads, width, values, scale, window, apart, cache, shape }.into(), 0))
     }
 
+    fn with_eval(&self, eval: bool) -> Option<Op> {
+        eval.then(|| Attention { dropout: 0.0, ..self.clone() }.into())
+    }
+
     fn edges(&self, inputs: &[Shape]) -> Vec<Edge> {
         let Attention { heads, kv_heads, width, values, .. } = *self;
         if !self.apart {
