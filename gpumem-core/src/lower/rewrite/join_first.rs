@@ -3,7 +3,7 @@
 use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::readers;
 use crate::program::Op;
-use crate::program::function::Function;
+use crate::program::functions::Function;
 use crate::program::op::Gradient;
 use crate::program::ops::Pointwise;
 use alloc::vec;
