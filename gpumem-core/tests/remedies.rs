@@ -14,8 +14,9 @@ use gpumem_core::memory::refusal::{Offloaded, Remedies, Remedy, Slopes, Split, r
 use gpumem_core::memory::tables::{Tables, Workspaces};
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::number::{Coding, Half};
+use gpumem_core::program::Measure;
 use gpumem_core::program::Program;
-use gpumem_core::program::loss::{LossOptions, Measure, Mining, Reduction};
+use gpumem_core::program::loss::{LossOptions, Mining, Reduction};
 use gpumem_core::train::optim::{Adafactor, AdamW, AdamW8bit, Optimizer, Sgd};
 use gpumem_core::train::{ConvNorm, Descent, Offload};
 use gpumem_core::{Checkpoint, Precision, Update};

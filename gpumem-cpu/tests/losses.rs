@@ -3,13 +3,13 @@
 
 mod harness;
 
-use gpumem_core::Update;
 use gpumem_core::graph::{Graph, Type};
 use gpumem_core::lower::{Term, Training};
 use gpumem_core::program::Measure;
 use gpumem_core::program::loss::{Compares, LossOptions, Over, Reduction};
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
+use gpumem_core::{Loss, Update};
 use harness::Loaded;
 use harness::graphs::join;
 use std::borrow::Cow;
@@ -46,7 +46,8 @@ impl Case {
     fn value(&self, x: &[f64], t: &[f64], labels: &[u32]) -> f64 {
         let [_, classes, inner] = self.sizes();
         let options = &self.options;
-        let number = options.number.unwrap_or(if self.measure == Measure::CrossEntropy { 0.0 } else { 1.0 });
+        let default = self.measure.row().number.map_or(0.0, |number| number.default);
+        let number = options.number.unwrap_or(default);
         let (mut sum, mut count) = (0.0, 0.0);
         if self.measure.row().over == Over::Elements {
             for (i, (&x, &t)) in x.iter().zip(t).enumerate() {
@@ -176,19 +177,20 @@ fn with(change: impl Fn(&mut LossOptions)) -> LossOptions {
 
 const WEIGHTS: Cow<'static, [f64]> = Cow::Borrowed(&[0.5, 2.0, 0.0, 1.25, 3.0]);
 
+/// Every loss of elements, with the options of its row.
 #[test]
 fn losses_of_elements() {
-    for measure in [Measure::Mse, Measure::Mean, Measure::L1] {
+    for &loss in Loss::ALL.iter().filter(|loss| loss.row().over == Over::Elements) {
+        let (measure, row) = (Measure::from(loss), loss.row());
         check(measure, LossOptions::DEFAULT);
-    }
-    for number in [None, Some(0.5), Some(1.75)] {
-        check(Measure::SmoothL1, with(|it| it.number = number));
-        check(Measure::Huber, with(|it| it.number = number));
+        for number in [0.5, 1.75].into_iter().filter(|_| row.number.is_some()) {
+            check(measure, with(|it| it.number = Some(number)));
+        }
+        for weights in [Cow::Borrowed(&[2.5][..]), WEIGHTS].into_iter().filter(|_| row.weights.is_some()) {
+            check(measure, with(|it| it.weights = weights.clone()));
+        }
     }
     check(Measure::SmoothL1, with(|it| it.number = Some(0.0)));
-    for weights in [Cow::Borrowed(&[][..]), Cow::Borrowed(&[2.5]), WEIGHTS] {
-        check(Measure::BceWithLogits, with(|it| it.weights = weights.clone()));
-    }
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::Slot;
 use super::encoding::{Reader, Wire};
 use super::indices::{Allowed, Indices};
-use super::loss::{Compares, LossOptions, Measure, Over, Reduction, Weighting, Written};
+use super::loss::{Compares, LossOptions, Over, Reduction, Weighting, Written};
+use super::losses::Measure;
 use crate::shape::{Shape, product};
 use alloc::vec::Vec;
 

@@ -1,14 +1,14 @@
 // Cosine embedding loss of two vectors x and y, and its gradients, which may overwrite them. Grid: a block for each pair.
 //
 // LENGTH   elements of a vector
-// MARGIN   the cosine below which a pair with target -1 has no loss
+// NUMBER   the margin: the cosine below which a pair with target -1 has no loss
 // GRADIENT_X, GRADIENT_Y  1 if a gradient is wanted
 // ADD_X, ADD_Y  1 if it is added to its tensor (+=), which is not that of the vector; 0 if it overwrites it
 // DIVISOR  divisor of the sum of terms
 // WEIGHT   factor of loss and gradients
 //
 // c = x y / sqrt(m(x) m(y)), m(x) = x x + 1e-12
-// target 1: 1 - c; target -1: max(0, c - MARGIN); any other: 0
+// target 1: 1 - c; target -1: max(0, c - NUMBER); any other: 0
 //
 // The loss scale of the state multiplies the gradients, not the loss. Terms are written to the workspace.
 #include "base.cuh"
@@ -30,7 +30,7 @@ KERNEL(cosine_embedding)(const real *x, const real *y, const float *target, cons
     other = block_sum(other, scratch) + 1e-12f;
     // Separate roots, because the product of two small squares would underflow.
     const float lengths = sqrtf(own) * sqrtf(other), cosine = product / lengths, t = target[blockIdx.x];
-    constexpr float margin = (float)(MARGIN);
+    constexpr float margin = (float)(NUMBER);
     // A cosine that is not below the margin may be NaN. At the margin the slope is 1, as in PyTorch's clamp.
     const bool is_apart = t == -1.0f && !(cosine < margin);
     const float of_term = OF_TERM(blockIdx.x);

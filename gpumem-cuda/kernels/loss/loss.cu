@@ -17,7 +17,7 @@
 //
 // For some losses:
 //
-// NUMBER   SmoothL1's beta, Huber's delta, the label smoothing e of rows
+// NUMBER   the number of a loss of elements, the label smoothing e of rows
 // CLASS_WEIGHTS, WEIGHT_SUM  a weight for each class, or one for all, and the sum of the weights
 // COUNTED  the sum of terms is divided by the weights of the positions that count, not by DIVISOR
 // IGNORED  the target of positions that do not count
@@ -26,7 +26,7 @@
 // LOG_TARGET     the targets are logarithms
 // COUNTED_STEPS, STEP  only the first lengths[b] of COUNTED_STEPS time steps of each sample count, of STEP elements each: the others have neither
 //                term nor gradient. A mean is divided by the number of elements that count, which is in `divisor`; for a sum that is null
-// LOSS     the loss of elements: one of the structs below
+// LOSS     the loss of elements: Dot, or a name of losses.cuh
 // WEIGHTED terms are weighted one by one: see loss.cuh
 // SUMMED   numbers whose sum is the divisor of the terms
 //
@@ -295,73 +295,39 @@ KERNEL(__launch_bounds__(1024) cross_entropy_rows)(const real *x, const row_targ
 }
 #endif
 
-// Losses of elements: the term of x and target t, and its slope. `weight` is that of the class.
-struct Mse {
-    static __device__ __forceinline__ float value(float x, float t, float) { return (x - t) * (x - t); }
-    static __device__ __forceinline__ float slope(float x, float t, float) { return 2.0f * (x - t); }
+// Words of the formulas of losses of elements, besides those of C: see gpumem_core::program::losses.
+struct Words {
+    static __device__ __forceinline__ float abs(float a) { return fabsf(a); }
+    static __device__ __forceinline__ float exp(float a) { return expf(a); }
+    static __device__ __forceinline__ float log(float a) { return logf(a); }
+    static __device__ __forceinline__ float log1p(float a) { return log1pf(a); }
+    // Returns the sign. 0 and NaN stay.
+    static __device__ __forceinline__ float sign(float a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a; }
 };
+#undef pick
+#define pick(condition, a, b) ((condition) ? (a) : (b))
 
-struct Dot {
-    static __device__ __forceinline__ float value(float x, float t, float) { return x * t; }
-    static __device__ __forceinline__ float slope(float, float t, float) { return t; }
-};
-
-// There is no target.
-struct Mean {
-    static __device__ __forceinline__ float value(float x, float, float) { return x; }
-    static __device__ __forceinline__ float slope(float, float, float) { return 1.0f; }
-};
-
-// Returns the sign. 0 and NaN stay.
-static __device__ __forceinline__ float sign(float d) { return d > 0.0f ? 1.0f : d < 0.0f ? -1.0f : d; }
-
-struct L1 {
-    static __device__ __forceinline__ float value(float x, float t, float) { return fabsf(x - t); }
-    static __device__ __forceinline__ float slope(float x, float t, float) { return sign(x - t); }
-};
-
-struct SmoothL1 {
-    static __device__ __forceinline__ float value(float x, float t, float) {
-        constexpr float beta = (float)NUMBER_OF_LOSS;
-        const float d = x - t, far = fabsf(d);
-        return far < beta ? 0.5f * d * d / beta : far - 0.5f * beta;
-    }
-    static __device__ __forceinline__ float slope(float x, float t, float) {
-        constexpr float beta = (float)NUMBER_OF_LOSS;
-        const float d = x - t;
-        return fabsf(d) < beta ? d / beta : sign(d);
-    }
-};
-
-struct Huber {
-    static __device__ __forceinline__ float value(float x, float t, float) {
-        constexpr float delta = (float)NUMBER_OF_LOSS;
-        const float d = x - t, far = fabsf(d);
-        return far <= delta ? 0.5f * d * d : delta * (far - 0.5f * delta);
-    }
-    static __device__ __forceinline__ float slope(float x, float t, float) {
-        constexpr float delta = (float)NUMBER_OF_LOSS;
-        const float d = x - t;
-        return d > delta ? delta : d < -delta ? -delta : d;
-    }
-};
-
-struct BceWithLogits {
-    static __device__ __forceinline__ float value(float x, float t, float weight) {
-        return (1.0f - t) * x + (1.0f + (weight - 1.0f) * t) * (log1pf(expf(-fabsf(x))) + (x < 0.0f ? -x : 0.0f));
-    }
-    static __device__ __forceinline__ float slope(float x, float t, float weight) {
-        return (1.0f + (weight - 1.0f) * t) / (1.0f + expf(-x)) - weight * t;
-    }
-};
-
-struct KlDiv {
-    static __device__ __forceinline__ float value(float x, float t, float) {
-        if (HAS_LOGARITHMS) return expf(t) * (t - x);
-        return t == 0.0f ? -t * x : t * logf(t) - t * x;
-    }
-    static __device__ __forceinline__ float slope(float, float t, float) { return HAS_LOGARITHMS ? -expf(t) : -t; }
-};
+// A loss of elements: the term of x and target t, and its slope. `weight` is that of the class.
+#undef LOSS_OF_ELEMENTS
+#define LOSS_OF_ELEMENTS(NAME, VALUE, SLOPE)                                              \
+    struct NAME : Words {                                                                 \
+        static __device__ __forceinline__ float value(float x, float t, float weight) {   \
+            FORMULA(VALUE)                                                                \
+        }                                                                                 \
+        static __device__ __forceinline__ float slope(float x, float t, float weight) {   \
+            FORMULA(SLOPE)                                                                \
+        }                                                                                 \
+    };
+#undef FORMULA
+#define FORMULA(TEXT)                                                                     \
+    constexpr float number = (float)NUMBER_OF_LOSS;                                       \
+    constexpr bool log_target = HAS_LOGARITHMS;                                           \
+    const float d = x - t;                                                                \
+    (void)number, (void)log_target, (void)d, (void)weight;                                \
+    return TEXT;
+LOSS_OF_ELEMENTS(Dot, x * t, t)
+// A line for each loss of the language.
+#include "losses.cuh"
 
 // Further arguments of the kernels of elements: which elements count, and the divisor of a mean.
 #undef COUNTS_ARGUMENTS

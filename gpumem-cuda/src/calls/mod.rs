@@ -13,6 +13,7 @@ pub mod attention;
 pub mod convolution;
 pub mod host_copy;
 pub mod launch;
+mod loss_formulas;
 pub mod product;
 pub mod recurrence;
 mod sources;

@@ -1,11 +1,16 @@
 //! The texts of the kernels, which are part of the crate.
 
+use super::loss_formulas;
+
 /// A file of `kernels` with its text.
 macro_rules! file {
     ($path:expr) => {
         (name_of($path), include_str!(concat!("../../kernels/", $path)))
     };
 }
+
+/// The headers that are made of rows of the core.
+const GENERATED: [(&str, &str); 1] = [("losses.cuh", loss_formulas::LOSSES)];
 
 /// Makes [`SOURCES`] of the rows of the list of operations, and of the files that belong to no operation.
 macro_rules! sources {
@@ -38,13 +43,15 @@ macro_rules! sources {
             file!("common/vector16.cuh"),
             file!("common/volumes.cuh"),
             file!("loss/loss.cuh"),
+            GENERATED[0],
             file!("elementwise/chain.cu"),
             file!("loss/contrastive.cu"),
             file!("loss/cosine_embedding.cu"),
             file!("loss/ctc.cu"),
             file!("loss/loss.cu"),
+            file!("loss/margin_ranking.cu"),
             file!("loss/mined.cu"),
-            file!("loss/triplet.cu"),
+            file!("loss/triplet_margin.cu"),
             file!("movement/movement.cu"),
             file!("norm/statistics.cu"),
             file!("optimizer/average.cu"),
@@ -75,14 +82,15 @@ mod tests {
     use std::fs::read_dir;
     use std::path::Path;
 
-    /// Every file of the folder is in the list, once, by its own name.
+    /// Every file of the folder is in the list, once, by its own name, and so is every generated header.
     #[test]
     fn every_kernel_is_listed_once() {
         let names: BTreeSet<String> = SOURCES.iter().map(|(file, _)| file.to_string()).collect();
         assert_eq!(names.len(), SOURCES.len());
         let families = read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")).unwrap();
         let files = families.flat_map(|family| read_dir(family.unwrap().path()).unwrap());
-        let files: BTreeSet<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        let mut files: BTreeSet<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        files.extend(GENERATED.map(|(file, _)| file.to_string()));
         assert_eq!(names, files);
     }
 }

@@ -4,15 +4,15 @@ use crate::gradients;
 use crate::host::harness::graphs::{chain, layer, numbers, plan};
 use crate::host::harness::{Truth, assert_close};
 use crate::host::{CAPABILITY, Simulated, compare_in, kernels_in};
-use gpumem_core::Precision;
 use gpumem_core::error::Error;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
 use gpumem_core::operation::Operations;
-use gpumem_core::program::loss::{LossOptions, Reduction};
+use gpumem_core::program::loss::{LossOptions, Over, Reduction};
 use gpumem_core::program::{Action, Class, Measure, Operand, Slot, StateWord, Tensor};
+use gpumem_core::{Loss, Precision};
 use gpumem_cuda::operations::{Context, LaunchContext, calls};
 use std::borrow::Cow;
 
@@ -88,22 +88,15 @@ const MEASURES: [Measure; 4] = [Measure::CrossEntropy, Measure::Mse, Measure::Me
 /// Weights of five classes.
 const WEIGHTS: Cow<'static, [f64]> = Cow::Borrowed(&[0.5, 2.0, 0.0, 1.25, 3.0]);
 
-/// Losses with their options, of five classes.
+/// Losses with their options, of five classes. Those of elements come from their rows.
 fn with_options() -> Vec<Term> {
     let term = |measure, change: &dyn Fn(&mut LossOptions)| {
         let mut term = Term { weight: -0.3, ..Term::of(measure) };
         change(&mut term.options);
         term
     };
-    vec![
-        term(Measure::L1, &|_| {}),
+    let mut terms = vec![
         term(Measure::Mse, &|it| it.reduction = Reduction::Sum),
-        term(Measure::SmoothL1, &|it| it.number = Some(0.25)),
-        term(Measure::SmoothL1, &|it| it.number = Some(0.0)),
-        term(Measure::Huber, &|it| it.number = Some(0.25)),
-        term(Measure::BceWithLogits, &|it| it.weights = Cow::Borrowed(&[2.5])),
-        term(Measure::BceWithLogits, &|it| it.weights = WEIGHTS),
-        term(Measure::KlDiv, &|it| it.log_target = true),
         term(Measure::KlDiv, &|it| (it.log_target, it.reduction) = (true, Reduction::BatchMean)),
         term(Measure::Nll, &|_| {}),
         term(Measure::Nll, &|it| (it.weights, it.ignored) = (WEIGHTS, Some(1))),
@@ -112,7 +105,24 @@ fn with_options() -> Vec<Term> {
         term(Measure::CrossEntropy, &|it| (it.weights, it.number, it.ignored) = (WEIGHTS, Some(0.2), Some(3))),
         term(Measure::CrossEntropy, &|it| (it.probabilities, it.number) = (true, Some(0.2))),
         term(Measure::CrossEntropy, &|it| (it.probabilities, it.weights) = (true, WEIGHTS)),
-    ]
+    ];
+    for &loss in Loss::ALL.iter().filter(|loss| loss.row().over == Over::Elements) {
+        let (measure, row) = (Measure::from(loss), loss.row());
+        terms.push(term(measure, &|_| {}));
+        if let Some(number) = row.number {
+            let least = (number.least == 0.0 && !number.above).then_some(0.0);
+            let numbers = [Some(0.25), least].into_iter().flatten();
+            terms.extend(numbers.map(|number| term(measure, &|it| it.number = Some(number))));
+        }
+        if row.weights.is_some() {
+            let weights = [Cow::Borrowed(&[2.5][..]), WEIGHTS];
+            terms.extend(weights.map(|weights| term(measure, &|it| it.weights = weights.clone())));
+        }
+        if row.divergence {
+            terms.push(term(measure, &|it| it.log_target = true));
+        }
+    }
+    terms
 }
 
 #[test]

@@ -5,14 +5,14 @@ use crate::gradients;
 use crate::host::harness::graphs::{chain, numbers};
 use crate::host::harness::{Truth, assert_close, compile};
 use crate::host::{CAPABILITY, Simulated, compare_in, kernels_in};
-use gpumem_core::Precision;
 use gpumem_core::graph::{Graph, NodeId};
 use gpumem_core::lower::{Options, Term, Training, lower};
 use gpumem_core::memory::budget::Line;
 use gpumem_core::memory::place::place;
-use gpumem_core::program::loss::{LossOptions, Mining, Reduction, Weighting};
+use gpumem_core::program::loss::{LossOptions, Mining, Over, Reduction, Weighting};
 use gpumem_core::program::{Class, Measure, StateWord, Tensor};
 use gpumem_core::shape::Shape;
+use gpumem_core::{Loss, Precision};
 use std::borrow::Cow;
 
 fn network(count: usize, dims: &[u64], layers: &str) -> (Graph, Vec<NodeId>) {
@@ -159,6 +159,22 @@ fn weights_and_masks() {
             let kernels = kernels_in(&compile(&program, 3), 3, Precision::F32, optimizer);
             let sums = kernels.iter().filter(|kernel| kernel.entry == "sum_of_numbers").count();
             assert_eq!(sums, usize::from(weighting == Weighting::Mask), "{what}");
+        }
+    }
+}
+
+/// Every loss of several values by its row, of fewer and of more elements than a block has threads, with all factors of terms.
+#[test]
+fn several_values() {
+    let of_several = |loss: &&Loss| matches!(loss.row().over, Over::Pairs | Over::Triples | Over::Rankings);
+    for &loss in Loss::ALL.iter().filter(of_several) {
+        for dims in [&[7][..], &[2, 301]] {
+            let (graph, values) = network(loss.row().over.values(), dims, "Sigmoid");
+            for weighting in [Weighting::None, Weighting::Samples, Weighting::Mask] {
+                let one = term(loss.into(), &values, |it| it.weighting = weighting);
+                let what = format!("{loss:?} of {dims:?} with {weighting:?}");
+                compare(&what, &[one], Precision::F32, (&graph, values[0]), 3);
+            }
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Options of losses, and losses with their options, as programs are encoded.
 
-use super::{LossOptions, Measure};
+use super::LossOptions;
 use crate::program::encoding::{Reader, Wire};
+use crate::program::losses::Measure;
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 

@@ -8,12 +8,12 @@
 //!
 //! The loss is divided by the divisor of its reduction. A target other than 1 and -1 has neither loss nor gradient.
 
+use crate::kernels::loss::values::Vector;
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
 use crate::parallel;
 use gpumem_core::program::{Criterion, Slot};
-use std::ops::Range;
 
 /// The number that is added to squared lengths: 1e-12 as an f32, as in PyTorch.
 const LEAST: f64 = 1e-12_f32 as f64;
@@ -50,37 +50,6 @@ impl Angle {
     /// Returns the gradient of an element `own` of one side. It takes the other side's element and the derivative with respect to the cosine.
     fn slope(self, side: usize, [own, other]: [f64; 2], slope: f64) -> f64 {
         if slope == 0.0 { 0.0 } else { slope * (other / self.lengths - self.cosine * own / self.squares[side]) }
-    }
-}
-
-/// A vector, and its gradient, which may overwrite it.
-pub(in crate::kernels) struct Vector<'a> {
-    /// The elements of the vector. `None` if they are where the gradient will be written.
-    held: Option<&'a [f32]>,
-    gradient: Option<&'a mut [f32]>,
-    accumulate: bool,
-}
-
-impl Vector<'_> {
-    pub(in crate::kernels) fn of(side: &mut Logits, range: Range<usize>) -> Vector<'_> {
-        match side {
-            Logits::Alone(source) => Vector { held: Some(&source.get()[range]), gradient: None, accumulate: false },
-            Logits::Pair(pair, accumulate) => {
-                let (source, target) = pair.get();
-                let held = source.map(|source| &source[range.clone()]);
-                Vector { held, gradient: Some(&mut target[range]), accumulate: *accumulate }
-            }
-        }
-    }
-
-    pub(in crate::kernels) fn values(&self) -> &[f32] {
-        self.held.or(self.gradient.as_deref()).unwrap_or(&[])
-    }
-
-    pub(in crate::kernels) fn put(&mut self, i: usize, slope: f64) {
-        if let Some(gradient) = &mut self.gradient {
-            gradient[i] = if self.accumulate { gradient[i] + slope as f32 } else { slope as f32 };
-        }
     }
 }
 

@@ -2,30 +2,30 @@
 //!
 //! ```text
 //! cross entropy  mean over P of log(sum(exp(x))) - x[target]    dx = (softmax(x) - [class = target]) / P
-//! mean           mean of x                                      dx = 1 / elements
-//! others         mean of value(x, target)                       dx = slope(x, target) / elements
+//! of elements    mean of value(x, target)                       dx = slope(x, target) / elements
 //! ```
 //!
 //! If only the first time steps of each sample count, `elements` are those of the steps that count. With the reduction `Sum`, nothing is divided.
-//! Losses of such steps are in `loss_of_steps.rs`, and cross entropy with options is in `loss_of_classes.rs`. Losses of vectors or sequences are in
-//! `cosine_embedding.rs`, `triplet.rs` and `ctc.rs`, those of all samples of a batch in `contrastive.rs` and `mined.rs`. Everything is multiplied
-//! with the weight of the term. A term may be added to earlier ones. The gradient may overwrite the logits. Sums over the batch are in double
-//! precision.
+//! Losses of elements are in `elements.rs` and `loss_of_steps.rs`, cross entropy with options is in `class_losses.rs`, and each other loss in a
+//! file of its name. Everything is multiplied with the weight of the term. A term may be added to earlier ones. The gradient may overwrite the
+//! logits. Sums over the batch are in double precision.
 
-pub(in crate::kernels) mod class_losses;
-pub(in crate::kernels) mod contrastive;
-pub(in crate::kernels) mod cosine_embedding;
-pub(in crate::kernels) mod ctc;
-pub(in crate::kernels) mod loss_of_steps;
-pub(in crate::kernels) mod mined;
-pub(in crate::kernels) mod triplet;
+mod class_losses;
+mod contrastive;
+mod cosine_embedding;
+mod ctc;
+mod elements;
+mod loss_of_steps;
+mod margin_ranking;
+mod mined;
+mod triplet_margin;
+mod values;
 
 use super::elementwise::exponential::exp;
 use super::elementwise::softmax::{TILE, maxima_and_sums, tiles};
-use super::loss::loss_of_steps::Counted;
 use super::{Bound, kernel};
 use crate::operands::{Operands, Pair, Source, Target, count};
-use crate::parallel::{self, GRAIN, PIECE, sum_over};
+use crate::parallel::{self, GRAIN, sum_over};
 use crate::simd::wide;
 use gpumem_core::error::Error;
 use gpumem_core::program::criterion::WEIGHTS;
@@ -118,20 +118,25 @@ impl Weights {
 
 /// Binds the loss to its operands.
 pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound {
-    let Criterion { outer, whole, classes, inner, weight, .. } = *criterion;
-    let length = count(&[operands.batch(), outer, classes, inner]);
-    let logits = Logits::new(operands, 0, length)?;
+    let Criterion { outer, classes, inner, .. } = *criterion;
+    let logits = Logits::new(operands, 0, count(&[operands.batch(), outer, classes, inner]))?;
     let sum = operands.aliases(Slot::Loss, Slot::Loss);
     let loss = Total { target: operands.target(Slot::Loss, 1)?, sum };
-    match criterion.over() {
-        Over::Pairs => return cosine_embedding::bind(criterion, operands, logits, loss),
-        Over::Sequences => return ctc::bind(criterion, operands, logits, loss),
-        Over::Batch => return contrastive::bind(criterion, operands, logits, loss),
-        Over::Triples => return triplet::bind(criterion, operands, logits, loss),
-        Over::Rankings => return triplet::bind_ranking(criterion, operands, logits, loss),
-        Over::Mined => return mined::bind(criterion, operands, logits, loss),
-        Over::Elements | Over::Positions => {}
+    match criterion.kind {
+        Measure::CosineEmbedding => cosine_embedding::bind(criterion, operands, logits, loss),
+        Measure::Ctc => ctc::bind(criterion, operands, logits, loss),
+        Measure::Contrastive | Measure::Siglip | Measure::NtXent => {
+            contrastive::bind(criterion, operands, logits, loss)
+        }
+        Measure::TripletMargin if criterion.over() == Over::Mined => mined::bind(criterion, operands, logits, loss),
+        Measure::TripletMargin => triplet_margin::bind(criterion, operands, logits, loss),
+        Measure::MarginRanking => margin_ranking::bind(criterion, operands, logits, loss),
+        _ => of_positions_or_elements(criterion, operands, logits, loss),
     }
+}
+
+/// Binds a loss whose terms are independent of each other.
+fn of_positions_or_elements(criterion: &Criterion, operands: &mut Operands<'_>, logits: Logits, loss: Total) -> Bound {
     // This backend sums in another fixed order, without the scratch memory.
     if operands.writes(Slot::Workspace) {
         let (terms, batched) = criterion.terms();
@@ -142,278 +147,14 @@ pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>) -> Bound 
     if operands.writes(Slot::Saved(0)) && criterion.weighted().is_none() {
         operands.target(Slot::Saved(0), 1)?;
     }
-    let counted = Counted::new(criterion, operands)?;
     if criterion.kind == Measure::CrossEntropy && criterion.options == LossOptions::DEFAULT {
-        let labels = operands.words(Slot::Target, count(&[operands.batch(), whole, inner]))?;
+        let labels = operands.words(Slot::Target, count(&[operands.batch(), criterion.whole, criterion.inner]))?;
         return cross_entropy(logits, labels, loss, criterion.clone());
     }
-    if criterion.over() == Over::Positions {
-        return class_losses::bind(criterion, operands, logits, loss);
+    match criterion.over() {
+        Over::Positions => class_losses::bind(criterion, operands, logits, loss),
+        _ => elements::bind(criterion, operands, logits, loss),
     }
-    let weights = Weights::new(criterion, operands)?;
-    let share = weight / criterion.divisor(operands.batch()) as f64;
-    if criterion.kind == Measure::Mean {
-        let one = |_: usize, x: f32| [f64::from(x), 1.0];
-        return match counted {
-            Some(counted) => counted.bind((logits, None, loss), |_, x, _| f64::from(x), |_, _, _| 1.0),
-            None if weights.is_some() => weighted(logits, loss, weights, weight, one),
-            None => mean(logits, loss, share),
-        };
-    }
-    let targets = operands.source(Slot::Target, length)?;
-    with(criterion, Elements { logits, targets, loss, share, counted, weights, weight })
-}
-
-/// The operands of a loss of elements. It is bound with functions for its value and its slope.
-struct Elements {
-    logits: Logits,
-    targets: Source,
-    loss: Total,
-    share: f64,
-    counted: Option<Counted>,
-    weights: Weights,
-    /// The factor of the loss and of its gradient.
-    weight: f64,
-}
-
-/// Binds each loss of elements that has a target.
-fn with(criterion: &Criterion, it: Elements) -> Bound {
-    let weights = &criterion.options.weights;
-    let number = criterion.number();
-    let far = |x: f32, t: f32| f64::from(x) - f64::from(t);
-    match criterion.kind {
-        Measure::Mse => it.bind(move |x, t| far(x, t).powi(2), move |x, t| 2.0 * far(x, t)),
-        Measure::Dot => it.bind(|x, t| f64::from(x) * f64::from(t), |_, t| f64::from(t)),
-        Measure::L1 => it.bind(move |x, t| far(x, t).abs(), move |x, t| sign(far(x, t))),
-        Measure::SmoothL1 => it.bind(
-            move |x, t| {
-                let d = far(x, t);
-                if d.abs() < number { 0.5 * d * d / number } else { d.abs() - 0.5 * number }
-            },
-            move |x, t| {
-                let d = far(x, t);
-                if d.abs() < number { d / number } else { sign(d) }
-            },
-        ),
-        Measure::Huber => it.bind(
-            move |x, t| {
-                let d = far(x, t);
-                if d.abs() <= number { 0.5 * d * d } else { number * (d.abs() - 0.5 * number) }
-            },
-            move |x, t| far(x, t).clamp(-number, number),
-        ),
-        Measure::KlDiv if criterion.options.log_target => {
-            it.bind(|x, t| f64::from(t).exp() * (f64::from(t) - f64::from(x)), |_, t| -f64::from(t).exp())
-        }
-        Measure::KlDiv => it.bind(
-            |x, t| {
-                let (x, t) = (f64::from(x), f64::from(t));
-                if t == 0.0 { -t * x } else { t * t.ln() - t * x }
-            },
-            |_, t| -f64::from(t),
-        ),
-        Measure::BceWithLogits => match weights.len() {
-            0 | 1 => {
-                let weight = weights.first().copied().unwrap_or(1.0);
-                it.bind(move |x, t| binary(x, t, weight), move |x, t| binary_slope(x, t, weight))
-            }
-            _ => of_classes(it, weights.to_vec(), [count(&[criterion.classes]), count(&[criterion.inner])]),
-        },
-        Measure::CrossEntropy
-        | Measure::Nll
-        | Measure::Mean
-        | Measure::CosineEmbedding
-        | Measure::Ctc
-        | Measure::Contrastive
-        | Measure::Siglip
-        | Measure::NtXent
-        | Measure::TripletMargin
-        | Measure::MarginRanking => {
-            Err(Error::Damaged("a loss of positions, or without a target, is not one of elements"))
-        }
-    }
-}
-
-/// Returns the sign of a number, but 0 and NaN unchanged.
-fn sign(d: f64) -> f64 {
-    if d == 0.0 { d } else { d.signum() }
-}
-
-/// Returns the binary cross entropy of a logit. `weight` multiplies the positive part.
-fn binary(x: f32, t: f32, weight: f64) -> f64 {
-    let (x, t) = (f64::from(x), f64::from(t));
-    (1.0 - t) * x + (1.0 + (weight - 1.0) * t) * ((-x.abs()).exp().ln_1p() + if x < 0.0 { -x } else { 0.0 })
-}
-
-fn binary_slope(x: f32, t: f32, weight: f64) -> f64 {
-    let (x, t) = (f64::from(x), f64::from(t));
-    (1.0 + (weight - 1.0) * t) / (1.0 + (-x).exp()) - weight * t
-}
-
-impl Elements {
-    /// Binds a loss that treats all classes alike.
-    fn bind(
-        self,
-        value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
-        slope: impl Fn(f32, f32) -> f64 + Send + Sync + 'static,
-    ) -> Bound {
-        let Elements { logits, targets, loss, share, counted, weights, weight } = self;
-        if let Some(counted) = counted {
-            return counted.bind((logits, Some(targets), loss), move |_, x, t| value(x, t), move |_, x, t| slope(x, t));
-        }
-        if weights.is_some() {
-            let term = move |i: usize, x: f32| {
-                let target = targets.get()[i];
-                [value(x, target), slope(x, target)]
-            };
-            return weighted(logits, loss, weights, weight, term);
-        }
-        let value = move |x, t| value(x, t) * share;
-        elementwise(logits, targets, loss, value, move |x, t| (slope(x, t) * share) as f32)
-    }
-}
-
-/// Binds binary cross entropy with a weight for each class.
-fn of_classes(it: Elements, weights: Vec<f64>, [classes, inner]: [usize; 2]) -> Bound {
-    let Elements { mut logits, targets, mut loss, share, counted, weights: of_terms, weight } = it;
-    let slab = classes * inner;
-    if weights.len() != classes {
-        return Err(Error::Damaged("the loss has another number of weights than of classes"));
-    }
-    if let Some(counted) = counted {
-        let of_slope = weights.clone();
-        let class = move |i: usize| i / inner % classes;
-        return counted.bind(
-            (logits, Some(targets), loss),
-            move |i, x, t| binary(x, t, weights[class(i)]),
-            move |i, x, t| binary_slope(x, t, of_slope[class(i)]),
-        );
-    }
-    if of_terms.is_some() {
-        let term = move |i: usize, x: f32| {
-            let (target, weight) = (targets.get()[i], weights[i / inner % classes]);
-            [binary(x, target, weight), binary_slope(x, target, weight)]
-        };
-        return weighted(logits, loss, of_terms, weight, term);
-    }
-    kernel(move |_| {
-        let targets = targets.get();
-        let sum_of = |x: &[f32], t: &[f32]| -> f64 {
-            let each = x.chunks_exact(inner).zip(t.chunks_exact(inner)).zip(weights.iter().cycle());
-            each.map(|((x, t), &weight)| parallel::sum_of_pairs(x, t, |x, t| binary(x, t, weight))).sum()
-        };
-        let sum = match &mut logits {
-            Logits::Alone(source) => {
-                let x = source.get();
-                sum_over(0..x.len() / slab, GRAIN / slab, &|range| {
-                    let range = range.start * slab..range.end * slab;
-                    sum_of(&x[range.clone()], &targets[range])
-                })
-            }
-            Logits::Pair(pair, accumulate) => {
-                let (source, target) = pair.get();
-                parallel::pieces(source, target, slab, |index, x, dx| {
-                    let t = &targets[index * slab..][..slab];
-                    let sum = sum_of(x.unwrap_or(&*dx), t);
-                    let slope = |i: usize, x| (binary_slope(x, t[i], weights[i / inner]) * share) as f32;
-                    match x {
-                        None => dx.iter_mut().enumerate().for_each(|(i, dx)| *dx = slope(i, *dx)),
-                        Some(x) => parallel::store(dx, *accumulate, |i| slope(i, x[i])),
-                    }
-                    sum
-                })
-            }
-        };
-        loss.put(sum * share);
-    })
-}
-
-/// Binds a loss of elements whose terms have factors. `term(i, x)` returns the value of element `i`, and its slope.
-fn weighted(
-    mut logits: Logits,
-    mut loss: Total,
-    weights: Weights,
-    weight: f64,
-    term: impl Fn(usize, f32) -> [f64; 2] + Send + Sync + 'static,
-) -> Bound {
-    kernel(move |_| {
-        let share = weight / weights.divisor();
-        let sum = match &mut logits {
-            Logits::Alone(source) => {
-                let x = source.get();
-                sum_over(0..x.len(), GRAIN, &|range| range.map(|i| weights.of(i) * term(i, x[i])[0]).sum())
-            }
-            Logits::Pair(pair, accumulate) => {
-                let (source, target) = pair.get();
-                parallel::pieces(source, target, PIECE, |piece, x, dx| {
-                    let mut sum = 0.0;
-                    for k in 0..dx.len() {
-                        let i = piece * PIECE + k;
-                        let ([value, slope], of_term) = (term(i, x.map_or(dx[k], |x| x[k])), weights.of(i));
-                        sum += value * of_term;
-                        let slope = (slope * of_term * share) as f32;
-                        dx[k] = if *accumulate { dx[k] + slope } else { slope };
-                    }
-                    sum
-                })
-            }
-        };
-        loss.put(sum * share);
-    })
-}
-
-/// Binds a loss that is the sum of `value(x, target)` over all elements, with the derivative `slope`.
-fn elementwise(
-    mut logits: Logits,
-    targets: Source,
-    mut loss: Total,
-    value: impl Fn(f32, f32) -> f64 + Copy + Send + Sync + 'static,
-    slope: impl Fn(f32, f32) -> f32 + Send + Sync + 'static,
-) -> Bound {
-    kernel(move |_| {
-        let targets = targets.get();
-        let sum = match &mut logits {
-            Logits::Alone(source) => {
-                let x = source.get();
-                sum_over(0..x.len(), GRAIN, &|range| parallel::sum_of_pairs(&x[range.clone()], &targets[range], value))
-            }
-            Logits::Pair(pair, accumulate) => {
-                let (source, target) = pair.get();
-                parallel::pieces(source, target, PIECE, |piece, x, dx| {
-                    let targets = &targets[piece * PIECE..][..dx.len()];
-                    let sum = parallel::sum_of_pairs(x.unwrap_or(&*dx), targets, value);
-                    match x {
-                        None => dx.iter_mut().zip(targets).for_each(|(dx, &t)| *dx = slope(*dx, t)),
-                        Some(x) => parallel::store(dx, *accumulate, |i| slope(x[i], targets[i])),
-                    }
-                    sum
-                })
-            }
-        };
-        loss.put(sum);
-    })
-}
-
-/// Binds a loss that is the sum of all elements times `share`.
-fn mean(mut logits: Logits, mut loss: Total, share: f64) -> Bound {
-    let sum_of = |x: &[f32]| x.iter().map(|&x| f64::from(x)).sum::<f64>();
-    kernel(move |_| {
-        let sum = match &mut logits {
-            Logits::Alone(source) => {
-                let x = source.get();
-                sum_over(0..x.len(), GRAIN, &|range| sum_of(&x[range]))
-            }
-            Logits::Pair(pair, accumulate) => {
-                let (source, target) = pair.get();
-                parallel::pieces(source, target, PIECE, |_, x, dx| {
-                    let sum = sum_of(x.unwrap_or(&*dx));
-                    parallel::store(dx, *accumulate, |_| share as f32);
-                    sum
-                })
-            }
-        };
-        loss.put(sum * share);
-    })
 }
 
 /// Binds cross entropy without options. Labels were checked before the step; one beyond the last class would give a NaN.

@@ -1,9 +1,10 @@
 //! Launches of losses and of the gradient that the backward pass starts with: `kernels/loss/loss.cu` and `kernels/loss/ctc.cu`.
 //!
-//! Losses of several vectors are in `triplet.rs`, and those of all vectors of a batch in `contrastive.rs`.
+//! Losses of several values are in `values.rs`, and those of all vectors of a batch in `contrastive.rs` and `mined.rs`.
 
 pub(in crate::operations) mod contrastive;
-pub(in crate::operations) mod triplet;
+mod mined;
+mod values;
 
 use super::context::Context;
 
@@ -88,12 +89,10 @@ pub(super) fn launches(context: &Context<'_>, criterion: &Criterion) -> Result<V
     let blocks =
         u32::try_from(rows).map_err(|_| Error::Damaged("the loss has more positions than a grid has blocks"))?;
     let own = match criterion.over() {
-        Over::Pairs => vec![triplet::cosine_embedding(context, criterion, blocks)?],
-        Over::Triples => vec![triplet::triplet_margin(context, criterion, blocks)?],
-        Over::Rankings => vec![triplet::margin_ranking(context, criterion, blocks)?],
+        Over::Pairs | Over::Triples | Over::Rankings => vec![values::launch(context, criterion, blocks)?],
         Over::Sequences => vec![ctc(context, criterion, blocks)?],
         Over::Batch => contrastive::launches(context, criterion)?,
-        Over::Mined => triplet::mined(context, criterion, counted)?,
+        Over::Mined => mined::launches(context, criterion, counted)?,
         Over::Elements | Over::Positions => Vec::new(),
     };
     let weights = context.operation.read(WEIGHTS);

@@ -1,19 +1,16 @@
-//! Triplet margin loss and margin ranking loss. The former takes an anchor `a`, a positive `p` and a negative `n`, for `P` triples of vectors of
-//! `N` elements. The latter takes two values, one of which should be larger.
+//! Triplet margin loss of an anchor `a`, a positive `p` and a negative `n`, for `P` triples of vectors of `N` elements.
 //!
 //! ```text
-//! triplet  max(0, margin + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^q)^(1 / q); with `swap` min(|a - n|, |p - n|) for |a - n|
-//!          d|d| = sign(d) |d|^(q - 1) / |d|^(q - 1), elements over the norm
-//! ranking  max(0, margin - t (x - y))    dx = -t, dy = t, where it is not below 0
+//! max(0, margin + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^q)^(1 / q); with `swap` min(|a - n|, |p - n|) for |a - n|
+//! d|d| = sign(d) |d|^(q - 1) / |d|^(q - 1), elements over the norm
 //! ```
 //!
-//! Both losses are divided by the divisor.
+//! The loss is divided by the divisor of its reduction.
 
-use crate::kernels::loss::cosine_embedding::Vector;
+use crate::kernels::loss::values::{Vector, sides};
 use crate::kernels::loss::{Logits, Total, Weights};
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, count};
-use gpumem_core::error::Error;
 use gpumem_core::program::{Criterion, Slot};
 
 /// The number that PyTorch adds to each element of a difference.
@@ -46,22 +43,8 @@ fn difference(x: f32, y: f32) -> f64 {
     f64::from(x) - f64::from(y) + EPSILON
 }
 
-/// Returns all inputs of a loss, starting with `first`.
-fn sides<const N: usize>(operands: &mut Operands<'_>, first: Logits, length: usize) -> Result<[Logits; N], Error> {
-    let mut sides = vec![first];
-    for number in 1..N {
-        sides.push(Logits::new(operands, number as u8, length)?);
-    }
-    sides.try_into().map_err(|_| Error::Damaged("a loss of several values has another number of them"))
-}
-
-/// Binds the triplet margin loss.
-pub(in crate::kernels) fn bind(
-    criterion: &Criterion,
-    operands: &mut Operands<'_>,
-    a: Logits,
-    mut loss: Total,
-) -> Bound {
+/// Binds the loss to its operands.
+pub(super) fn bind(criterion: &Criterion, operands: &mut Operands<'_>, a: Logits, mut loss: Total) -> Bound {
     let Criterion { outer, classes, weight, .. } = *criterion;
     let (triples, length) = (count(&[operands.batch(), outer]), count(&[classes]));
     let mut sides: [Logits; 3] = sides(operands, a, count(&[operands.batch(), outer, classes]))?;
@@ -103,41 +86,6 @@ pub(in crate::kernels) fn bind(
                     vector.put(i, slope * of_term * share);
                 }
             }
-        }
-        loss.put(sum * share);
-    })
-}
-
-/// Binds the margin ranking loss.
-pub(in crate::kernels) fn bind_ranking(
-    criterion: &Criterion,
-    operands: &mut Operands<'_>,
-    x: Logits,
-    mut loss: Total,
-) -> Bound {
-    let Criterion { outer, classes, inner, weight, .. } = *criterion;
-    let elements = count(&[operands.batch(), outer, classes, inner]);
-    let mut sides: [Logits; 2] = sides(operands, x, elements)?;
-    let targets = operands.source(Slot::Target, elements)?;
-    if operands.writes(Slot::Workspace) {
-        let sums = criterion.terms().0.elements().unwrap_or(0);
-        operands.target(Slot::Workspace, count(&[sums]))?;
-    }
-    let weights = Weights::new(criterion, operands)?;
-    let margin = criterion.number();
-    kernel(move |_| {
-        let share = weight / weights.divisor();
-        let mut values = sides.each_mut().map(|side| Vector::of(side, 0..elements));
-        let mut sum = 0.0;
-        for (i, &target) in targets.get().iter().enumerate() {
-            let [x, y] = values.each_ref().map(|value| f64::from(value.values()[i]));
-            let term = margin - f64::from(target) * (x - y);
-            // NaN and 0 count as active, as in the triplet loss.
-            let is_active = term >= 0.0 || term.is_nan();
-            sum += if is_active { term * weights.of(i) } else { 0.0 };
-            let slope = if is_active { f64::from(target) * weights.of(i) * share } else { 0.0 };
-            values[0].put(i, -slope);
-            values[1].put(i, slope);
         }
         loss.put(sum * share);
     })

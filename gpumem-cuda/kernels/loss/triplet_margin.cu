@@ -1,26 +1,22 @@
-// Triplet margin loss of an anchor a, a positive p and a negative n; margin ranking loss of two values, one of which should be the larger.
-// Gradients may overwrite these vectors and values.
+// Triplet margin loss of an anchor a, a positive p and a negative n, and its gradients, which may overwrite them. Grid: a block for each triple.
 //
 // LENGTH   elements of a vector
-// DEGREE   degree of the norm of a difference
+// NUMBER   the margin: by how much the negative must be farther away than the positive
+// SECOND   degree of the norm of a difference
 // SWAP     1 if the distance of p from n counts if it is less than that of a from n
-// COUNT    elements of two values
-// MARGIN   amount by which a distance, or a value, must be larger
-// GRADIENT_X, GRADIENT_Y, GRADIENT_Z  1 if the gradient of each value is wanted
-// ADD_X, ADD_Y, ADD_Z  1 if it is added to its tensor (+=), which is not that of the value; 0 if it overwrites it
+// GRADIENT_X, GRADIENT_Y, GRADIENT_Z  1 if the gradient of each vector is wanted
+// ADD_X, ADD_Y, ADD_Z  1 if it is added to its tensor (+=), which is not that of the vector; 0 if it overwrites it
 // DIVISOR, WEIGHT      divisor of the sum of terms; factor of loss and gradients
 //
-// triplet_margin:  max(0, MARGIN + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^DEGREE)^(1 / DEGREE): grid: a block for each triple
-// margin_ranking:  max(0, MARGIN - t (x - y)), in partial sums of all blocks
+// max(0, NUMBER + |a - p| - |a - n|), |d| = (sum of |d + 1e-6|^SECOND)^(1 / SECOND)
 //
 // The loss scale of the state multiplies the gradients, not the loss. Terms are written to the workspace.
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
 
-#ifdef LENGTH
 static __device__ __forceinline__ float raised(float x) {
-    constexpr float degree = (float)(DEGREE);
+    constexpr float degree = (float)(SECOND);
     return degree == 2.0f ? x * x : degree == 1.0f ? x : powf(x, degree);
 }
 
@@ -28,7 +24,7 @@ static __device__ __forceinline__ float difference(real x, real y) { return wide
 
 // Returns the norm of a difference, in all threads of a block.
 static __device__ __forceinline__ float norm(const real *x, const real *y, float *scratch) {
-    constexpr float degree = (float)(DEGREE);
+    constexpr float degree = (float)(SECOND);
     float sum = 0.0f;
     for (u64 i = threadIdx.x; i < LENGTH; i += blockDim.x) sum += raised(fabsf(difference(x[i], y[i])));
     sum = block_sum(sum, scratch);
@@ -37,7 +33,7 @@ static __device__ __forceinline__ float norm(const real *x, const real *y, float
 
 // Returns the slope of a norm along the difference of two elements.
 static __device__ __forceinline__ float slope(real x, real y, float norm) {
-    constexpr float degree = (float)(DEGREE);
+    constexpr float degree = (float)(SECOND);
     const float d = difference(x, y);
     if (norm == 0.0f || d == 0.0f) return 0.0f;
     const float share = degree == 2.0f ? fabsf(d) / norm : degree == 1.0f ? 1.0f : powf(fabsf(d) / norm, degree - 1.0f);
@@ -48,7 +44,7 @@ KERNEL(triplet_margin)
 (const real *a, const real *p, const real *n, const u32 *state, real *da, real *dp, real *dn WEIGHTS_PARAMETERS, float *terms) {
     __shared__ float scratch[32];
     const u64 first = (u64)blockIdx.x * LENGTH;
-    constexpr float margin = (float)(MARGIN);
+    constexpr float margin = (float)(NUMBER);
     const float near = norm(a + first, p + first, scratch), far = norm(a + first, n + first, scratch);
     // The share of |p - n| in the distance of the negative: half if both distances are equal.
     float across = 1.0f, swapped = 0.0f;
@@ -82,30 +78,3 @@ KERNEL(triplet_margin)
     }
 #endif
 }
-#endif
-
-#ifdef COUNT
-KERNEL(margin_ranking)
-(const real *x, const real *y, const float *target, const u32 *state, real *dx, real *dy WEIGHTS_PARAMETERS, float *partial) {
-    __shared__ float scratch[32];
-    constexpr float margin = (float)(MARGIN);
-    float sum = 0.0f;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < COUNT; i += (u64)gridDim.x * blockDim.x) {
-        const float t = target[i], term = margin - t * (widen(x[i]) - widen(y[i])), of_term = OF_TERM(i);
-        // As above.
-        const bool is_active = !(term < 0.0f);
-        sum += is_active ? of_term * term : 0.0f;
-#if GRADIENT_X || GRADIENT_Y
-        const float slope = is_active ? t * of_term * factor(state) / DIVIDED_BY : 0.0f;
-#if GRADIENT_X
-        give<ADD_X>(-slope, &dx[i]);
-#endif
-#if GRADIENT_Y
-        give<ADD_Y>(slope, &dy[i]);
-#endif
-#endif
-    }
-    sum = block_sum(sum, scratch);
-    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
-}
-#endif
