@@ -179,8 +179,7 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["eval"], Passes("what computes in training as it does without is written `eval(x)`; a network has no mode: `forward` is never training")),
     (&["train"], Passes("what computes in training as training does is written `train(x)`; a network has no mode: `train_step` is always training")),
     (&["cuda", "cpu", "to", "device"], DEVICE),
-    (&["crossentropyloss", "mseloss", "nllloss", "bceloss", "bcewithlogitsloss", "l1loss", "smoothl1loss", "huberloss"], Here::Loss),
-    (&["kldivloss", "ctcloss", "tripletmarginloss", "cosineembeddingloss", "crossentropy", "mse"], Here::Loss),
+    (&["bceloss", "crossentropy", "mse"], Here::Loss),
     (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor", "muon"], Here::Optimizer),
 ];
 
@@ -206,8 +205,10 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
     if Entry::names().into_iter().chain(composites).any(|known| plain(known) == plain_name) {
         return None;
     }
-    let (_, here) = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()))?;
-    Some(here.says(name))
+    let known = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()));
+    // PyTorch's modules of losses end with `Loss`, as losses here do not.
+    let loss = || loss::of_elsewhere(name).filter(|_| plain_name.ends_with("loss")).map(|_| &Here::Loss);
+    known.map(|(_, here)| here).or_else(loss).map(|here| here.says(name))
 }
 
 impl Here {

@@ -118,13 +118,11 @@ use proc_macro2::TokenStream;
 /// parameter set a number, the last one applies. Paths that match nothing are mistakes. Groups may have `betas`, `eps` and `momentum` too, and
 /// `layer_decay: 0.75` gives early layers smaller rates: see `gpumem::optim::Group`.
 ///
-/// A loss is one of `Loss`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. They are `CrossEntropy`, `Nll`,
-/// `BceWithLogits`, `Mse`, `L1`, `SmoothL1`, `Huber`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin`,
-/// `MarginRanking` and `Mean`; the page of each lists its options. Options have PyTorch's names and are in braces, `Huber { delta: 0.5 }`, before
-/// the parentheses if there are any.
+/// A loss is one of `Loss`, or a weighted sum of them: `CrossEntropy + 0.3 * CrossEntropy(from = aux)`. The page of `Loss` has all of them with
+/// their options. Options have PyTorch's names and are in braces, `SmoothL1 { beta: 0.5 }`, before the parentheses if there are any.
 ///
-/// * A term measures the first output, or the tap or input named by `from`. `CosineEmbedding` and losses of a batch measure the first two outputs,
-///   or two taps, `from = (x, y)`.
+/// * A term measures the first output, or the tap or input named by `from`. Losses of two values and losses of a batch measure the first two
+///   outputs, or two taps, `from = (x, y)`.
 /// * Terms without a `target = name` share the first target. Terms with equal names share another target. `Mean` and losses of a batch have none.
 /// * Targets are passed as a tuple, in the order in which they are first named. Each term has its target, then `input_lengths` for `Ctc`, then
 ///   `weights = name` (a number for each sample) or `mask = name` (a number for each term). A target of a class is a `u32`, all others are numbers.

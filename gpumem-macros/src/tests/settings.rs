@@ -2,6 +2,8 @@
 
 use super::caches::stepping;
 use super::{assert_mistakes, forward, mistakes};
+use crate::settings::loss;
+use gpumem_core::layers::mistake::listed;
 
 #[test]
 fn training_settings() {
@@ -73,8 +75,7 @@ fn training_settings() {
         (
             "loss: HingeEmbedding",
             "HingeEmbedding",
-            "no loss is called `HingeEmbedding`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, \
-             `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` and `MarginRanking`",
+            &format!("no loss is called `HingeEmbedding`; there are {}", listed(&loss::names())),
         ),
         (
             "schedule: ExponentialLR { gamma: 0.9 }",
@@ -479,8 +480,8 @@ fn settings_in_other_words() {
     // A loss that was not written is not judged.
     let text =
         forward("Features<4>", "Features<1>", "[Linear(1)]", "const TRAIN: Train = Train { batch: 4, loss: Focal };");
-    let losses = "no loss is called `Focal`; there are `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` and `MarginRanking`";
-    assert_mistakes(&text, &[("Focal", losses)]);
+    let losses = format!("no loss is called `Focal`; there are {}", listed(&loss::names()));
+    assert_mistakes(&text, &[("Focal", &losses)]);
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! One test for each message about inputs, outputs, terms of a loss and freezing.
 
 use super::{assert_mistakes, forward, sound};
+use crate::settings::loss;
+use gpumem_core::layers::mistake::either;
 
 /// A network that taps `wide` `[T, D]`, `aux` and `words`, and is trained with this loss.
 fn with_loss(loss: &str) -> String {
@@ -52,7 +54,7 @@ fn losses_of_several_terms() {
         (
             "\"mse\"",
             "\"mse\"",
-            "the loss is read by the macro as it stands; write `CrossEntropy`, `Mse`, `Mean`, `L1`, `SmoothL1`, `Huber`, `BceWithLogits`, `Nll`, `KlDiv`, `CosineEmbedding`, `Ctc`, `Contrastive`, `Siglip`, `NtXent`, `TripletMargin` or `MarginRanking`",
+            &format!("the loss is read by the macro as it stands; write {}", either(&loss::names())),
         ),
         ("Mse(aux)", "aux", "expected `from = name` or `target = name`, as `Mse(from = aux)`"),
         (

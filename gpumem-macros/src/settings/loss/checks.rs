@@ -7,7 +7,7 @@ use crate::syntax::Place;
 use gpumem_core::Loss;
 use gpumem_core::graph::{Elements, NodeId, Source, Type};
 use gpumem_core::lower::{Term, unchunkable};
-use gpumem_core::program::loss::{Over, Weighting};
+use gpumem_core::program::loss::{Compares, Over, Takes, Weighting};
 use gpumem_core::shape::Shape;
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
@@ -131,7 +131,10 @@ pub(super) fn check_classes(term: &Written, resolved: &Resolved, value: Type, er
 pub(super) fn check_numbers(written: &[Written], resolved: &Resolved, errors: &mut Errors) {
     let promised = resolved.promised.as_ref().and_then(|promised| promised.first());
     let (Some(promised), Some(term)) = (promised, written.iter().find(|term| term.from.is_empty())) else { return };
-    let is_of_numbers = |term: &&Written| matches!(term.loss, Loss::Mse | Loss::L1 | Loss::SmoothL1 | Loss::Huber);
+    let is_of_numbers = |term: &&Written| {
+        let row = term.loss.row();
+        (row.over, row.compares, row.takes) == (Over::Elements, Compares::Numbers, Takes::Numbers)
+    };
     let numbers = match promised.form {
         Form::Logits => "Features",
         Form::TokenLogits => "Sequence",
@@ -196,19 +199,9 @@ pub(super) fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId
     let Source::Op { .. } = &resolved.graph.nodes[node].source else { return };
     let row = resolved.graph.nodes[node].row;
     let (layer, loss) = (resolved.graph.rows[row].kind.as_str(), term.loss.name());
-    let does = match (term.loss, layer) {
-        (Loss::Nll | Loss::KlDiv, "Softmax") => {
-            let instead = match term.loss {
-                Loss::Nll => "CrossEntropy",
-                _ => "CrossEntropy { targets: Probabilities }",
-            };
-            let message = format!(
-                "`{loss}` takes logarithms of probabilities, and `{layer}` gives probabilities; remove `{layer}` and use \
-                 `{instead}`, which takes logits"
-            );
-            return errors.add(resolved.places[row], message);
-        }
-        (Loss::Ctc, "Softmax" | "Linear") => {
+    let is_of_elements = term.over() == Over::Elements;
+    let does = match (term.loss.row().takes, layer) {
+        (Takes::LogProbabilities, "Softmax" | "Linear") if term.over() == Over::Sequences => {
             let gives = if layer == "Softmax" { "probabilities" } else { "any numbers" };
             let instead = if layer == "Softmax" { "in its place" } else { "after it" };
             let message = format!(
@@ -216,12 +209,18 @@ pub(super) fn check_logits(term: &Written, resolved: &Resolved, mut node: NodeId
             );
             return errors.add(resolved.places[row], message);
         }
-        (Loss::CrossEntropy, "Softmax" | "LogSoftmax") => "and makes their softmax itself",
-        (Loss::BceWithLogits, "Sigmoid") => "and makes their sigmoid itself",
-        (Loss::CrossEntropy | Loss::BceWithLogits, "Relu" | "Relu6") => "also negative ones, which are cut off here",
-        (Loss::CrossEntropy, "Sigmoid") | (Loss::BceWithLogits, "Softmax") => {
-            "of any size, which are pressed between 0 and 1 here"
+        (Takes::LogProbabilities, "Softmax") => {
+            let instead = if is_of_elements { "CrossEntropy { targets: Probabilities }" } else { "CrossEntropy" };
+            let message = format!(
+                "`{loss}` takes logarithms of probabilities, and `{layer}` gives probabilities; remove `{layer}` and use \
+                 `{instead}`, which takes logits"
+            );
+            return errors.add(resolved.places[row], message);
         }
+        (Takes::Logits, "Softmax" | "LogSoftmax") if !is_of_elements => "and makes their softmax itself",
+        (Takes::Logits, "Sigmoid") if is_of_elements => "and makes their sigmoid itself",
+        (Takes::Logits, "Relu" | "Relu6") => "also negative ones, which are cut off here",
+        (Takes::Logits, "Sigmoid" | "Softmax") => "of any size, which are pressed between 0 and 1 here",
         _ => return,
     };
     let message = format!(

@@ -19,7 +19,7 @@ network! {
 
 network! {
     pub struct Siamese;
-    const TRAIN: Train = Train { batch: 8, loss: Focal };
+    const TRAIN: Train = Train { batch: 8, loss: MseLoss };
     fn forward(x: Features<8>) -> Features<1> {
         [Linear(1)]
     }
