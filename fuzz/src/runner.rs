@@ -204,7 +204,7 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
     }));
     let journal = std::fs::OpenOptions::new().write(true).open(journal);
     let Ok(mut journal) = journal else { return ExitCode::from(2) };
-    let asked: &'static Asked = Box::leak(Box::new(asked));
+    let asked = &asked;
     let work = move || {
         let seeds = if asked.files.is_empty() { (target.seeds)() } else { Vec::new() };
         let numbers = match (asked.only, asked.files.len() as u64) {
@@ -249,10 +249,12 @@ fn child(target: &'static Target, asked: Asked, journal: &Path) -> ExitCode {
         println!("{}: {count} inputs in {seconds} s, at most {kib} KiB of memory, no rule broken", target.name);
         ExitCode::SUCCESS
     };
-    let worker = std::thread::Builder::new().stack_size(STACK).spawn(work);
-    let Ok(worker) = worker else { return ExitCode::from(2) };
-    watch(target, asked, &Clock::default(), &|| worker.is_finished());
-    worker.join().unwrap_or(ExitCode::from(2))
+    std::thread::scope(|scope| {
+        let worker = std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work);
+        let Ok(worker) = worker else { return ExitCode::from(2) };
+        watch(target, asked, &Clock::default(), &|| worker.is_finished());
+        worker.join().unwrap_or(ExitCode::from(2))
+    })
 }
 
 /// Returns the message about an input that used too much memory.
