@@ -16,24 +16,31 @@ use gpumem_core::program::ops;
 use gpumem_core::shape::Shape;
 use proc_macro2::Ident;
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::OnceLock;
 
 /// An operation, and the module in which its names are resolved.
 pub(super) type Declared<'s> = (&'s Operation, &'s Module);
 
-/// Returns a name of an argument that lives as long as the process, as names of layers do. Each name is stored once.
-fn kept(name: &str) -> &'static str {
-    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    match names.get(name) {
-        Some(known) => known,
-        None => {
-            let name: &'static str = String::from(name).leak();
-            names.insert(name);
-            name
+/// A list of names that live as long as the process, as names of layers do. Each is stored once, however often it is expanded.
+#[derive(Default)]
+struct Names {
+    name: OnceLock<String>,
+    rest: OnceLock<Box<Names>>,
+}
+
+/// The names of arguments.
+static NAMES: Names = Names { name: OnceLock::new(), rest: OnceLock::new() };
+
+/// Returns the name of an argument from [`NAMES`], which has it from then on.
+fn stored(name: &str) -> &'static str {
+    let mut names = &NAMES;
+    loop {
+        let own = names.name.get_or_init(|| name.into());
+        if own == name {
+            return own;
         }
+        names = names.rest.get_or_init(Box::default);
     }
 }
 
@@ -82,7 +89,7 @@ impl<'s> Resolver<'s, '_> {
         let name = operation.name.to_string();
         let call = Call { element, name: &name, arguments, frame };
         let options: Vec<&'static str> =
-            operation.arguments.iter().map(|asked| kept(&asked.name.to_string())).collect();
+            operation.arguments.iter().map(|asked| stored(&asked.name.to_string())).collect();
         let given = self.given(&call, &options, false);
         let defaults = self.defaults(operation, module, frame, element.place);
         let guess = self.guesses.of(element.id);
