@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     /// Returns the name in `name)(..` or `__launch_bounds__(256, 1) name)(..`.
-    fn entry_of(line: &str) -> &str {
+    fn entry_of(line: &'static str) -> &'static str {
         let line = line.strip_prefix("__launch_bounds__(").map_or(line, |rest| rest.split_once(") ").unwrap().1);
         line.split_once(')').unwrap().0
     }
@@ -425,7 +425,7 @@ mod tests {
             for part in text.split("\nKERNEL(").skip(1) {
                 let line = part.lines().next().unwrap();
                 let entry = entry_of(line);
-                let kernel = Kernel::new(file, String::from(entry).leak());
+                let kernel = Kernel::new(file, entry);
                 let found = constants(&kernel);
                 let (_, rest) = part.split_once(&format!("{entry})")).unwrap();
                 let parameters = rest.split_once('(').unwrap().1.split_once(')').unwrap().0;
