@@ -6,15 +6,13 @@ use crate::network::Network;
 use crate::options::{Device, Settings};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, reserve_of_size};
-use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, Sizes, lower_cached, tables};
-use gpumem_core::memory::budget::{Budget, Line, budget_at};
-use gpumem_core::memory::tables::Tables;
+use gpumem_core::lower::{Blueprint, Cached, LayerLine, LowerError, OwnedTables, Sizes, lower_cached, tables};
+use gpumem_core::memory::budget::{Budget, Line, PlanError, budget_at};
 use gpumem_core::memory::target_cards::TargetCards;
-
 use gpumem_core::program::Program;
 use gpumem_core::report::Arenas;
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// One of a network's programs, with its settings.
 pub struct PlannedProgram {
@@ -35,14 +33,14 @@ pub struct PlannedProgram {
     pub cards: Vec<&'static Card>,
     pub program: Program,
     pub layers: Vec<LayerLine>,
-    tables: &'static Tables,
+    tables: OwnedTables,
     convolution_workspace: u64,
     /// The blueprint of a step whose recomputation depends on the cards. `None` for others.
     recomputed: Option<Blueprint>,
     /// The blueprint of a program that keeps a cache. `None` for others.
     cached: Option<Blueprint>,
-    /// Plans by the scratch limit of matrix products, which depends on the card.
-    arenas: RefCell<HashMap<u64, Arenas<'static>>>,
+    /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
+    budgets: RefCell<HashMap<u64, BTreeMap<u64, Result<Budget, PlanError>>>>,
 }
 
 /// Returns the programs of a network that its constants ask for.
@@ -107,12 +105,10 @@ fn one_step(
     let program = lowered.ok_or_else(|| format!("`{name}` has no training step"))?;
     let program = program.map_err(|error| format!("`{name}`: {}", error.message))?;
     let layers = network.blueprint.layers(&program);
-    // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-    let tables = tables(&program).leak();
     // A forward pass at the batch of `TRAIN` takes micro-batches of the same size as training does.
     let parts = network.blueprint.training.as_ref().filter(|_| training || network.infer.is_none());
-    let tables = tables.with_micro_batches(parts.map_or(1, |steps| steps.descent.micro_batches));
-    let tables: &'static Tables = Box::leak(Box::new(tables));
+    let micro_batches = parts.map_or(1, |steps| steps.descent.micro_batches);
+    let tables = OwnedTables { micro_batches, ..tables(&program) };
     let constant = network.blueprint.step_name().filter(|_| training);
     let label = constant.map_or_else(|| network.label.clone(), |step| format!("{} (step {step})", network.label));
     Ok(PlannedProgram {
@@ -133,7 +129,7 @@ fn one_step(
         convolution_workspace: written.convolution_workspace,
         recomputed: (training && network.blueprint.takes_what_fits()).then(|| network.blueprint.clone()),
         cached: (!training && network.blueprint.cached.is_some()).then(|| network.blueprint.clone()),
-        arenas: RefCell::default(),
+        budgets: RefCell::default(),
     })
 }
 
@@ -154,7 +150,7 @@ impl PlannedProgram {
 
     /// Returns the samples that are in memory at once: the batch, or a micro-batch.
     pub fn samples(&self) -> u64 {
-        self.tables.samples(self.batch)
+        self.tables.as_tables().samples(self.batch)
     }
 
     /// Returns the sizes for these target cards. Scratch limits depend on the newest of them.
@@ -199,15 +195,16 @@ impl PlannedProgram {
         };
         let sizes = self.sizes(aim);
         let failed = |error: LowerError| Failure::from(format!("`{}`: {}", self.title, error.message));
-        let arenas = |room: u64| -> Result<Arenas<'static>, Failure> {
-            let program = blueprint.chosen(&sizes, room).map_err(failed)?.unwrap_or_else(|| self.program.clone());
-            // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-            let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(sizes.workspaces)));
-            Ok(Arenas::new(tables, self.precision))
+        let tables_within = |room: u64| -> Result<OwnedTables, Failure> {
+            let program = blueprint.chosen(&sizes, room).map_err(failed)?;
+            Ok(tables(program.as_ref().unwrap_or(&self.program)))
         };
-        let budget = arenas(least)?.budget(self.batch);
+        let least = tables_within(least)?;
+        let budget = budget_at(&least.as_tables().with_workspaces(sizes.workspaces), self.batch, self.precision);
         let budget = budget.map_err(|error| format!("`{}` at batch {}: {error}", self.title, self.batch))?;
-        Ok((budget, arenas(leanest)?.largest(own)))
+        let leanest = tables_within(leanest)?;
+        let mut arenas = Arenas::new(leanest.as_tables().with_workspaces(sizes.workspaces), self.precision);
+        Ok((budget, arenas.largest(own)))
     }
 
     /// Returns the largest batch whose arena has at most `room` bytes, for these target cards. 0 if there is none.
@@ -225,9 +222,9 @@ impl PlannedProgram {
         let fits = |steps: u64| {
             let cached = Cached { steps, chunk: chunk.min(steps) };
             let Ok(program) = lower_cached(&blueprint.graph, &blueprint.outputs, cached) else { return false };
-            // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-            let tables = tables(&program).leak().with_workspaces(self.sizes(aim).workspaces);
-            budget_at(&tables, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
+            let tables = tables(&program);
+            let limited = tables.as_tables().with_workspaces(self.sizes(aim).workspaces);
+            budget_at(&limited, self.batch, self.precision).is_ok_and(|budget| budget[Line::Arena] <= room)
         };
         let mut low = 0;
         let mut high = steps;
@@ -245,11 +242,16 @@ impl PlannedProgram {
         Some(low)
     }
 
-    fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'static>) -> T) -> T {
-        let tables = self.tables.with_workspaces(self.sizes(aim).workspaces);
-        let mut arenas = self.arenas.borrow_mut();
-        let new = || Arenas::new(Box::leak(Box::new(tables)), self.precision);
-        ask(arenas.entry(tables.workspaces.product).or_insert_with(new))
+    /// Calls `ask` with the budgets for these target cards. What it plans is known to later calls.
+    fn with_arenas<T>(&self, aim: &[&Card], ask: impl FnOnce(&mut Arenas<'_>) -> T) -> T {
+        let workspaces = self.sizes(aim).workspaces;
+        let mut budgets = self.budgets.borrow_mut();
+        let planned = budgets.entry(workspaces.product).or_default();
+        let mut arenas = Arenas::new(self.tables.as_tables().with_workspaces(workspaces), self.precision);
+        arenas.planned = std::mem::take(planned);
+        let answer = ask(&mut arenas);
+        *planned = arenas.planned;
+        answer
     }
 }
 

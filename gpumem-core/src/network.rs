@@ -61,14 +61,14 @@ pub trait Network: Sized {
     /// The layer table.
     const LAYERS: &'static [LayerInfo];
     /// The training step; of several, the one that needs the largest arena. `None` without training.
-    const TRAINING: Option<&'static Compiled>;
+    const TRAINING: Option<&'static Compiled<'static>>;
     /// The training steps of a network that names their constants, that of `TRAIN` first if there is one. Empty for other networks.
     const STEPS: &'static [StepInfo] = &[];
     /// The forward pass, with the settings of `const INFER`, or with the batch and the precision of `const TRAIN`.
-    const INFERENCE: &'static Compiled;
+    const INFERENCE: &'static Compiled<'static>;
     /// The forward pass with the batch and the precision of `const TRAIN`, which shares the training step's arena. It equals
     /// [`Network::INFERENCE`] for a network without `const TRAIN` or without `const INFER`.
-    const EVALUATION: &'static Compiled;
+    const EVALUATION: &'static Compiled<'static>;
     /// The sizes of the cache of [`Network::INFERENCE`]. `None` if `const INFER` has no `cache`.
     const CACHED: Option<Cached> = None;
     /// The value of `const TRAIN`. `None` if the network has none.
@@ -87,7 +87,7 @@ pub trait Network: Sized {
     /// The memory that [`Network::TRAINING`] needs, or [`Network::INFERENCE`] for a network without training.
     const BUDGET: Budget = Self::PROGRAM.budget;
     /// The training step, or the forward pass for a network without training.
-    const PROGRAM: &'static Compiled = match Self::TRAINING {
+    const PROGRAM: &'static Compiled<'static> = match Self::TRAINING {
         Some(training) => training,
         None => Self::INFERENCE,
     };
@@ -146,7 +146,7 @@ pub struct StepInfo {
     /// The name of its constant, such as `CRITIC`.
     pub name: &'static str,
     /// Its program with its plan and its budget.
-    pub compiled: &'static Compiled,
+    pub compiled: &'static Compiled<'static>,
     /// The value of its constant.
     pub train: Train,
 }
@@ -236,9 +236,9 @@ impl<N: Serve> Network for Serving<N> {
     const NAME: &'static str = N::NAME;
     const PLACE: (&'static str, u32) = N::PLACE;
     const LAYERS: &'static [LayerInfo] = N::LAYERS;
-    const TRAINING: Option<&'static Compiled> = None;
-    const INFERENCE: &'static Compiled = N::INFERENCE;
-    const EVALUATION: &'static Compiled = N::INFERENCE;
+    const TRAINING: Option<&'static Compiled<'static>> = None;
+    const INFERENCE: &'static Compiled<'static> = N::INFERENCE;
+    const EVALUATION: &'static Compiled<'static> = N::INFERENCE;
     const CACHED: Option<Cached> = N::CACHED;
     const TRAIN: Option<Train> = None;
     const HEADROOM: u64 = N::SERVED_HEADROOM;

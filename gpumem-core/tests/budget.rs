@@ -7,12 +7,12 @@ use gpumem_core::cards::{Card, H100_SXM, RTX_3060};
 use gpumem_core::memory::Compiled;
 use gpumem_core::memory::budget::{Budget, Line, Plan, PlanError, live_ranges, padded, plan};
 use gpumem_core::memory::levels::Level;
-use gpumem_core::memory::live_ranges::{OwnedOrder, OwnedTransients};
-use gpumem_core::memory::plan::{ALIGNMENT, LiveRange, order, verify};
+use gpumem_core::memory::live_ranges::OwnedTransients;
+use gpumem_core::memory::plan::{ALIGNMENT, AddressOrders, LiveRange, OwnedOrder, order, verify};
 use gpumem_core::memory::record::{
     Declared, Fits, Text, Unreadable, bytes, digest, read_records, record, records, text,
 };
-use gpumem_core::memory::tables::{Tables, Transient, Workspaces};
+use gpumem_core::memory::tables::{Order, Tables, Transient, Transients, Workspaces};
 use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::{Half, Infer, Precision, Role, Train};
 
@@ -20,7 +20,7 @@ static CHAIN: Chain = Chain::new(1000, 500);
 static PARAMETERS: [[u64; 4]; 1] = chain::parameters(1000);
 
 /// What a backend would be given, but for the program.
-const fn compiled(budget: Budget) -> Compiled {
+const fn compiled(budget: Budget) -> Compiled<'static> {
     Compiled {
         program: &[],
         tables: &STEP,
@@ -33,6 +33,16 @@ const fn compiled(budget: Budget) -> Compiled {
 }
 
 static STEP: Tables = chain::step(&CHAIN, &PARAMETERS);
+
+/// A step of two operations with these tensors and nothing else.
+fn with_transients(transients: Transients<'_>) -> Tables<'_> {
+    Tables { operations: 2, transients, parameters: &[], ..STEP }
+}
+
+/// A step of these tensors, for which these packings are carried.
+fn with_orders<'a>(transients: &'a OwnedTransients, orders: &'a [Order<'a>]) -> Tables<'a> {
+    with_transients(Transients { orders, ..transients.as_transients() })
+}
 
 #[test]
 fn every_line_is_exact() {
@@ -111,7 +121,7 @@ fn what_cannot_be_planned_says_why() {
 
 const TRAIN: Plan<TENSORS> = plan(&STEP, 7, Precision::F32);
 
-const fn declared(name: &'static str, training: &'static Compiled) -> Declared<'static> {
+const fn declared(name: &'static str, training: &'static Compiled<'static>) -> Declared<'static> {
     const SETTINGS: Train = Train { headroom: 5, cards: &[RTX_3060, H100_SXM], ..Train::DEFAULT };
     Declared {
         name,
@@ -245,7 +255,8 @@ const SCRATCH: [(Transient, bool); 3] = [
 
 #[test]
 fn workspaces_are_capped() {
-    let step = Tables { operations: 2, transients: OwnedTransients::new(SCRATCH).leak(), parameters: &[], ..STEP };
+    let transients = OwnedTransients::new(SCRATCH);
+    let step = with_transients(transients.as_transients());
     let workspaces = |product, convolution| {
         let step = step.with_workspaces(Workspaces { product, convolution });
         let planned = plan::<3>(&step, 2, Precision::F32);
@@ -275,13 +286,12 @@ fn the_newest_card_decides_about_the_workspace_of_products() {
 #[test]
 fn an_order_that_wastes_memory_is_not_taken() {
     let tensor = |first, last| ([Role::Activation as u64, 0, 64, 0, first, last], false);
-    let mut transients = OwnedTransients::new([tensor(0, 0), tensor(1, 1)]);
+    let transients = OwnedTransients::new([tensor(0, 0), tensor(1, 1)]);
     // One above the other, as for tensors that live together.
     let together = [LiveRange { bytes: 256, first: 0, last: 1 }; 2];
     let entries = order(&together, &[0, 256]).unwrap();
-    let [offsets, bytes] = [const { Vec::new() }; 2];
-    transients.orders.push(OwnedOrder { entries, size: 256, lower_bound: 256, offsets, bytes });
-    let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
+    let orders = [Order { entries: &entries, size: 256, lower_bound: 256, offsets: &[], bytes: &[] }];
+    let step = with_orders(&transients, &orders);
     let plan: Plan<2> = plan(&step, 1, Precision::F32);
     assert_eq!((plan.packing.size, plan.packing.lower_bound), (256, 256));
 }
@@ -290,47 +300,48 @@ fn an_order_that_wastes_memory_is_not_taken() {
 #[test]
 fn places_are_those_of_the_macro_where_bytes_are() {
     let tensor = |fixed, per_sample| ([Role::Activation as u64, fixed, per_sample, 0, 0, 1], false);
-    let mut transients = OwnedTransients::new([tensor(0, 64), tensor(256, 0), tensor(64, 0)]);
-    transients.carry(2, Precision::F32, Workspaces::UNLIMITED);
-    assert_eq!(transients.orders[0].bytes, [512, 1024, 256]);
-    // As valid as what was found, and not what any packer gives.
-    transients.orders[0].offsets = vec![1280, 256, 0];
-    let placed = |batch, transients: OwnedTransients| {
-        let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
+    let transients = OwnedTransients::new([tensor(0, 64), tensor(256, 0), tensor(64, 0)]);
+    let mut carried = AddressOrders::default();
+    carried.add(&with_transients(transients.as_transients()), 2, Precision::F32, &[]);
+    let found = carried.orders[0].as_order();
+    assert_eq!(found.bytes, [512, 1024, 256]);
+    let placed = |batch, order: Order<'_>| {
+        let orders = [order];
+        let step = with_orders(&transients, &orders);
         let plan: Plan<3> = plan(&step, batch, Precision::F32);
         assert!(verify(&live_ranges(&step, batch, Precision::F32).unwrap(), &plan.packing, ALIGNMENT));
         (plan.packing.offsets, plan.packing.size)
     };
-    assert_eq!(placed(2, transients.clone()), ([1280, 256, 0], 1792));
-    assert_ne!(placed(1, transients.clone()).0, [1280, 256, 0]);
+    // As valid as what was found, and not what any packer gives.
+    let other = Order { offsets: &[1280, 256, 0], ..found };
+    assert_eq!(placed(2, other), ([1280, 256, 0], 1792));
+    assert_ne!(placed(1, other).0, [1280, 256, 0]);
     // The same sum of other tensors, and too few places.
-    let mut others = transients.clone();
-    others.orders[0].bytes = vec![256, 1024, 512];
-    assert_ne!(placed(2, others).0, [1280, 256, 0]);
-    transients.orders[0].offsets.pop();
-    assert_ne!(placed(2, transients).0, [1280, 256, 0]);
+    assert_ne!(placed(2, Order { bytes: &[256, 1024, 512], ..other }).0, [1280, 256, 0]);
+    assert_ne!(placed(2, Order { offsets: &[1280, 256], ..other }).0, [1280, 256, 0]);
 }
 
 /// An order that gives the lower bound elsewhere is not looked for again there.
 #[test]
 fn what_one_order_serves_is_packed_once() {
     let tensor = |per_sample, first, last| ([Role::Activation as u64, 0, per_sample, 0, first, last], false);
-    let unpacked = OwnedTransients::new([tensor(64, 0, 1), tensor(128, 0, 1)]);
+    let transients = OwnedTransients::new([tensor(64, 0, 1), tensor(128, 0, 1)]);
+    let step = with_transients(transients.as_transients());
     // One below the other, either of which is as good: the one that the packers would not give.
-    let mut found = unpacked.clone();
-    found.carry(2, Precision::F32, Workspaces::UNLIMITED);
+    let mut found = AddressOrders::default();
+    found.add(&step, 2, Precision::F32, &[]);
     let ranges = [512, 1024].map(|bytes| LiveRange { bytes, first: 0, last: 1 });
     let entries = [[0, 512], [1024, 0]].map(|offsets| order(&ranges, &offsets).unwrap());
     let other = entries.into_iter().find(|entries| *entries != found.orders[0].entries).unwrap();
-    let mut transients = unpacked;
-    transients.orders.push(OwnedOrder { entries: other, ..found.orders[0].clone() });
+    let mut carried = AddressOrders::default();
+    carried.orders.push(OwnedOrder { entries: other, ..found.orders[0].clone() });
     for batch in [2, 5, 1] {
-        transients.carry(batch, Precision::F32, Workspaces::UNLIMITED);
+        carried.add(&step, batch, Precision::F32, &[]);
     }
-    assert_eq!(transients.orders.len(), 1);
+    assert_eq!(carried.orders.len(), 1);
     // Sums of sizes that 64 bits do not hold are left to const evaluation, which refuses them.
-    transients.carry(u64::MAX / 512, Precision::F32, Workspaces::UNLIMITED);
-    assert_eq!(transients.orders.len(), 1);
+    carried.add(&step, u64::MAX / 512, Precision::F32, &[]);
+    assert_eq!(carried.orders.len(), 1);
 }
 
 /// Of the macro's orders the one that gives the smallest packing is taken, though one before it is close to the lower bound.
@@ -356,22 +367,18 @@ fn the_best_order_is_taken() {
     together[300].last = 1;
     let mut shared = offsets.clone();
     shared[301] = shared[300];
-    let carried = |entries: Option<Vec<u64>>| {
-        let [offsets, bytes] = [const { Vec::new() }; 2];
-        OwnedOrder { entries: entries.unwrap(), size: 512, lower_bound: 512, offsets, bytes }
-    };
-    let (apart, beside) = (carried(order(&together, &offsets)), carried(order(&ranges, &shared)));
-    let size = |orders: &[&OwnedOrder]| {
-        let orders = orders.iter().copied().cloned().collect();
-        let transients = OwnedTransients { orders, ..transients.clone() };
-        let step = Tables { operations: 2, transients: transients.leak(), parameters: &[], ..STEP };
+    let entries = [(&together, &offsets), (&ranges, &shared)].map(|(ranges, offsets)| order(ranges, offsets).unwrap());
+    let [apart, beside] =
+        entries.each_ref().map(|entries| Order { entries, size: 512, lower_bound: 512, offsets: &[], bytes: &[] });
+    let size = |orders: &[Order<'_>]| {
+        let step = with_orders(&transients, orders);
         let plan: Plan<MANY> = plan(&step, 1, Precision::F32);
         let ranges = live_ranges(&step, 1, Precision::F32).unwrap();
         assert!(verify(&ranges, &plan.packing, ALIGNMENT));
         plan.packing.size / 256
     };
     // Close enough to leave it at that.
-    assert_eq!(size(&[&apart]), 302);
-    assert_eq!(size(&[&apart, &beside]), 301);
-    assert_eq!(size(&[&beside, &apart]), 301);
+    assert_eq!(size(&[apart]), 302);
+    assert_eq!(size(&[apart, beside]), 301);
+    assert_eq!(size(&[beside, apart]), 301);
 }

@@ -242,8 +242,7 @@ fn parked_activations_have_two_lives() {
         // One after the other in host memory, each part of a batch in the same places.
         let each = 8 * 8 * 8 * 4;
         for (batch, precision, bytes) in [(4, Precision::F32, each), (64, Precision::Bf16, each / 2)] {
-            let tables = tables(&program).leak();
-            let budget = budget_at(&tables, batch, precision).unwrap();
+            let budget = budget_at(&tables(&program).as_tables(), batch, precision).unwrap();
             let count = hosts.len() as u64;
             assert_eq!(budget.host, count * (batch / micro_batches * bytes).next_multiple_of(256));
             assert_eq!(budget.fetched, count * batch * bytes);
@@ -275,7 +274,8 @@ fn parked_activations_lower_the_bound() {
         let [here, there] = [Offload::None, Offload::Activations].map(|offload| {
             let programs = steps(offload, checkpoint).trainings(&setting).unwrap();
             let bounds = programs.iter().map(|program| {
-                lower_bound_at(&tables(program).leak().with_workspaces(setting.workspaces), 8, Precision::F32).unwrap()
+                let tables = tables(program);
+                lower_bound_at(&tables.as_tables().with_workspaces(setting.workspaces), 8, Precision::F32).unwrap()
             });
             bounds.collect::<Vec<u64>>()
         });
@@ -286,8 +286,8 @@ fn parked_activations_lower_the_bound() {
     }
     let program = steps(Offload::Activations, Checkpoint::None).training(Precision::F32).unwrap().unwrap();
     let plain = steps(Offload::None, Checkpoint::None).training(Precision::F32).unwrap().unwrap();
-    let bound = |program: &Program| lower_bound_at(&tables(program).leak(), 8, Precision::F32).unwrap();
-    let host = budget_at(&tables(&program).leak(), 8, Precision::F32).unwrap().host;
+    let bound = |program: &Program| lower_bound_at(&tables(program).as_tables(), 8, Precision::F32).unwrap();
+    let host = budget_at(&tables(&program).as_tables(), 8, Precision::F32).unwrap().host;
     assert!(bound(&plain) - bound(&program) <= host);
 }
 
@@ -351,7 +351,7 @@ fn both_lie_in_host_memory() {
         assert!(of(&all, |action| matches!(action, Action::Park(_))).len() > 8 && of(&all, pieces).len() > 8);
         for (batch, precision) in [(4, Precision::F32), (64, Precision::Mixed(Half::Bf16))] {
             let [states, activations, all] = [&states, &activations, &all]
-                .map(|program| budget_at(&tables(program).leak(), batch, precision).unwrap());
+                .map(|program| budget_at(&tables(program).as_tables(), batch, precision).unwrap());
             assert_eq!(all.host, states.host + activations.host);
             assert_eq!(all.fetched, states.fetched + activations.fetched);
             assert!(all.lower_bound <= states.lower_bound, "{all:?} {states:?}");

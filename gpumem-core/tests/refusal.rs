@@ -7,8 +7,9 @@ use gpumem_core::cards::{A100_80GB, Card, GTX_1650, K80, RTX_3060, RTX_3090, T4}
 use gpumem_core::memory::budget::{Line, Plan, plan, plan_within};
 use gpumem_core::memory::levels::check_budget;
 use gpumem_core::memory::live_ranges::OwnedTransients;
+use gpumem_core::memory::plan::{AddressOrders, OwnedOrder};
 use gpumem_core::memory::refusal::{check, check_together, largest, limit, refusal, together};
-use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::memory::tables::{Paths, Tables, Transients, Workspaces};
 use gpumem_core::memory::target_cards::{Environment, TargetCards, UNCHECKED};
 use gpumem_core::{Checkpoint, Precision, Role};
 
@@ -185,7 +186,7 @@ fn one_sample_too_large() {
         text.contains("\n  no batch      one sample alone needs 20.12 GiB beside the reserve of 279.0 MiB"),
         "{text}"
     );
-    let large = Tables { paths: &[], operation_tags: &[], ..step };
+    let large = Tables { paths: Paths::NONE, operation_tags: &[], ..step };
     let plan: Plan<TENSORS> = plan(&large, 8, Precision::F32);
     let text = refusal("X", &large, &plan, &TargetCards::at(&[RTX_3060])).unwrap();
     assert!(text.as_str().contains("fits with     nothing that was planned"), "{}", text.as_str());
@@ -212,7 +213,7 @@ fn a_cache_too_long() {
     let (_, rest) = text.split_once("\n  fits with     cache: ").unwrap();
     let steps: u64 = rest.split([' ', '\n']).next().unwrap().parse().unwrap();
     let needs = |steps: u64| {
-        let caches = vec![[Role::Activation as u64, 256, steps, 64]].leak();
+        let caches = &[[Role::Activation as u64, 256, steps, 64]];
         let plan: Plan<TENSORS> = plan(&Tables { caches, ..small }, 1, Precision::F32);
         assert_eq!(plan.budget[Line::Cache], steps * 256 * 4 * 64);
         plan.arena() + RTX_3060.reserve()
@@ -363,11 +364,15 @@ fn the_check_is_left_out_for_a_tool_only() {
 /// and the refusal.
 fn long<const N: usize>(aim: &TargetCards<'_>, is_carried: bool) -> (u64, Plan<N>, Option<String>) {
     let tensor = |at: u64| [Role::Activation as u64, 0, 10_000_000, 0, at, (at + 2).min(N as u64 - 1)];
-    let mut transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
+    let transients = OwnedTransients::new((0..N as u64).map(|at| (tensor(at), false)));
+    let tables = Tables { operations: N as u64, transients: transients.as_transients(), ..STEP };
+    let mut carried = AddressOrders::default();
     if is_carried {
-        transients.carry(32, Precision::F32, Workspaces::UNLIMITED);
+        carried.add(&tables, 32, Precision::F32, &[]);
     }
-    let tables = Tables { operations: N as u64, transients: transients.leak(), ..STEP };
+    let orders: Vec<_> = carried.orders.iter().map(OwnedOrder::as_order).collect();
+    let transients = Transients { orders: &orders, below: &carried.below, ..tables.transients };
+    let tables = Tables { transients, ..tables };
     let limit = limit(N, aim);
     let plan: Plan<N> = plan_within(&tables, 256, Precision::F32, limit);
     let text = refusal("Long", &tables, &plan, aim).map(|text| text.as_str().to_string());

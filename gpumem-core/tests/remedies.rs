@@ -38,8 +38,7 @@ fn setting(batch: u64) -> Sizes {
 }
 
 fn arena(program: &Program, batch: u64) -> u64 {
-    let tables = tables(program).leak().with_workspaces(WORKSPACES);
-    budget_at(&tables, batch, Precision::F32).unwrap()[Line::Arena]
+    budget_at(&tables(program).as_tables().with_workspaces(WORKSPACES), batch, Precision::F32).unwrap()[Line::Arena]
 }
 
 /// The arena of a step in so many parts.
@@ -359,7 +358,7 @@ fn activations_in_host_memory() {
     let program = parked.chosen(&setting(1), u64::MAX).unwrap().unwrap();
     let room = arena(&program, 1);
     assert!(room < arena(&plain, 1));
-    let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
+    let budget = budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
     let offload = Offloaded { what: Offload::Activations, moved: 2 * budget.fetched, ms: budget.bus_ms() };
     let expected = Remedy { offload: Some(offload), ..Remedy::as_written(room) };
     assert!(offload.moved > 0);
@@ -377,7 +376,7 @@ fn all_in_host_memory() {
     let of = |what| {
         let (blueprint, _) = offloading(&deep, what);
         let program = blueprint.chosen(&setting(1), u64::MAX).unwrap().unwrap();
-        let budget = budget_at(&tables(&program).leak().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
+        let budget = budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 1, Precision::F32).unwrap();
         let offload = Some(Offloaded { what, moved: 2 * budget.fetched, ms: budget.bus_ms() });
         (Remedy { offload, ..Remedy::as_written(budget[Line::Arena]) }, blueprint, program)
     };
@@ -412,8 +411,8 @@ fn mixed_precision_of_a_batch_in_parts() {
     let mixed = Sizes { precision: Precision::Mixed(Half::Bf16), ..setting(24) };
     let program = split.training_for(&mixed).unwrap().unwrap();
     assert!(program.descent.wide_sums && !plain.descent.wide_sums);
-    let tables = tables(&program).leak().with_workspaces(WORKSPACES);
-    let room = budget_at(&tables, 24, mixed.precision).unwrap()[Line::Arena];
+    let room =
+        budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 24, mixed.precision).unwrap()[Line::Arena];
     assert!(room < arena(&plain, 24));
     let found = |blueprint: &Blueprint, program: &Program, setting: &Sizes, room| {
         blueprint.remedies(program, setting, room, &[]).mixed
@@ -503,8 +502,7 @@ fn a_base_in_codes() {
     let setting = Sizes::new(2, mixed, WORKSPACES);
     let arena = |blueprint: &Blueprint| {
         let program = blueprint.training_for(&setting).unwrap().unwrap();
-        let tables = tables(&program).leak().with_workspaces(WORKSPACES);
-        budget_at(&tables, 2, mixed).unwrap()[Line::Arena]
+        budget_at(&tables(&program).as_tables().with_workspaces(WORKSPACES), 2, mixed).unwrap()[Line::Arena]
     };
     let (plain, rows) = of(None);
     let program = plain.training(mixed).unwrap().unwrap();

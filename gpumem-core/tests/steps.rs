@@ -86,7 +86,7 @@ fn what_lasts_is_there_once_and_the_rest_as_often_as_the_largest_step_needs() {
     // Two inputs and two targets, or the noise and one target, twice.
     for ((program, placed), io) in all.iter().zip([8 * 256, 4 * 256]) {
         assert_eq!(placed.lasting(), lasting);
-        let budget = budget_at(&tables(program).leak(), BATCH, Precision::F32).unwrap();
+        let budget = budget_at(&tables(program).as_tables(), BATCH, Precision::F32).unwrap();
         let parameters = 2 * 3 + 3 + 3 * 2 + 2 + 2 * 3 + 3 + 3 + 1;
         assert_eq!([budget[Line::Weights], budget[Line::Optimizer]], [4 * parameters, 4 * parameters]);
         assert_eq!(budget[Line::Arena], lasting + io + budget[Line::Activations]);

@@ -57,7 +57,7 @@ proptest! {
             *at.get_mut(&mut bytes[..]) = byte;
         }
         let Some(program) = Program::decode(&bytes) else { return Ok(()) };
-        let _ = place(&Compiled { program: bytes.leak(), ..compiled });
+        let _ = place(&Compiled { program: &bytes, ..compiled });
         let arena = offsets.iter().max().unwrap() + (1 << 20);
         let placed = Placed::new(program, offsets, BATCH, Precision::F32);
         let job = Job {

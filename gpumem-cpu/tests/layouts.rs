@@ -299,7 +299,8 @@ fn damaged_layouts_are_found_when_tensors_are_placed() {
         let mut sound = bad.clone();
         sound.tensors.iter_mut().for_each(|tensor| tensor.layout = Layout::DENSE);
         let mut compiled = plan(&sound, BATCH, Precision::F32);
-        compiled.program = bad.encode().leak();
+        let bad = bad.encode();
+        compiled.program = &bad;
         let error = place(&compiled).unwrap_err();
         assert!(matches!(error, Error::Damaged(_)) && error.to_string().contains(room), "{error}");
     }

@@ -21,7 +21,6 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::{Optimizer, Sgd};
 use gpumem_core::{Precision, Update};
 use std::fmt;
-use std::sync::OnceLock;
 
 /// Measurements of a card. [`Display`](fmt::Display) writes them as a row of the table of cards, `gpumem-core/data/cards.csv`. Columns that a
 /// program cannot find out are left blank.
@@ -211,50 +210,36 @@ pub fn calibrate(card: &Cuda) -> Result<Calibration, Error> {
 #[doc(hidden)]
 pub fn probe() -> Result<Job, Error> {
     const BATCH: u64 = 2;
-    // Made once, since its tables live as long as the process.
-    static PLANNED: OnceLock<Result<[Compiled; 2], Error>> = OnceLock::new();
-    let planned = PLANNED.get_or_init(|| {
-        let damaged = || Error::Damaged("the network that cards are calibrated with has no plan");
-        let mut graph = Graph::default();
-        let mut node = graph.input(Type::numbers(Shape::new(&[8, 16, 16]))).map_err(|_| damaged())?;
-        let number = |value| Written::positional(Argument::Integer(value));
-        for (layer, written) in [
-            ("Conv2d", vec![number(16), number(3)]),
-            ("Relu", vec![]),
-            ("Flatten", vec![]),
-            ("Linear", vec![number(10)]),
-        ] {
-            let entry = Entry::find(layer).ok_or_else(damaged)?;
-            node = graph.layer(&entry, &written, &[node], layer.to_lowercase(), None).value.ok_or_else(damaged)?;
-        }
-        let training = Training {
-            loss: &[Term::CROSS_ENTROPY],
-            moments: 1,
-            update: Update::Fused,
-            skips_overflow: false,
-            input_gradient: false,
-            descent: gpumem_core::train::Descent::PLAIN,
-        };
-        let plan = |training| {
-            let program = lower(&graph, &[node], &Options { training }).map_err(|_| damaged())?;
-            let tables = Box::leak(Box::new(tables(&program).leak()));
-            let (budget, offsets) = pack_at(tables, BATCH, Precision::F32).map_err(|_| damaged())?;
-            let (program, offsets) = (program.encode().leak(), offsets.leak());
-            Ok(Compiled {
-                program,
-                tables,
-                offsets,
-                budget,
-                batch: BATCH,
-                precision: Precision::F32,
-                level: Level::ONLY,
-            })
-        };
-        Ok([plan(Some(training))?, plan(None)?])
-    });
-    let [train, infer] = planned.as_ref().map_err(Clone::clone)?;
-    let (planned, activations) = (train.budget[Line::Arena], infer.budget[Line::Activations]);
-    let (reserve, train, mut infer) = (train.budget[Line::Reserve], place(train)?, place(infer)?);
+    let damaged = || Error::Damaged("the network that cards are calibrated with has no plan");
+    let mut graph = Graph::default();
+    let mut node = graph.input(Type::numbers(Shape::new(&[8, 16, 16]))).map_err(|_| damaged())?;
+    let number = |value| Written::positional(Argument::Integer(value));
+    for (layer, written) in
+        [("Conv2d", vec![number(16), number(3)]), ("Relu", vec![]), ("Flatten", vec![]), ("Linear", vec![number(10)])]
+    {
+        let entry = Entry::find(layer).ok_or_else(damaged)?;
+        node = graph.layer(&entry, &written, &[node], layer.to_lowercase(), None).value.ok_or_else(damaged)?;
+    }
+    let training = Training {
+        loss: &[Term::CROSS_ENTROPY],
+        moments: 1,
+        update: Update::Fused,
+        skips_overflow: false,
+        input_gradient: false,
+        descent: gpumem_core::train::Descent::PLAIN,
+    };
+    let planned = |training| {
+        let program = lower(&graph, &[node], &Options { training }).map_err(|_| damaged())?;
+        let tables = tables(&program);
+        let (tables, precision) = (&tables.as_tables(), Precision::F32);
+        let (budget, offsets) = pack_at(tables, BATCH, precision).map_err(|_| damaged())?;
+        let (program, offsets, level) = (&program.encode(), &offsets, Level::ONLY);
+        let placed = place(&Compiled { program, tables, offsets, budget, batch: BATCH, precision, level })?;
+        Ok::<_, Error>((placed, budget))
+    };
+    let ((train, budget), (mut infer, of_infer)) = (planned(Some(training))?, planned(None)?);
+    let (planned, activations) = (budget[Line::Arena], of_infer[Line::Activations]);
+    let reserve = budget[Line::Reserve];
     let arena = share(&train, &mut infer, planned, activations)?;
     Ok(Job {
         name: "calibration",

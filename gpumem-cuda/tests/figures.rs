@@ -141,7 +141,7 @@ fn program_text(program: &Program) -> String {
     text
 }
 
-fn budget_text(compiled: &Compiled) -> String {
+fn budget_text(compiled: &Compiled<'_>) -> String {
     let budget = &compiled.budget;
     let mut text = String::new();
     for line in Line::ALL {

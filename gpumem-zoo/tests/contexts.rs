@@ -26,8 +26,9 @@ fn needs(blueprint: &Blueprint, precision: Precision, steps: u64, card: &Card) -
     let cached = Cached { steps, chunk: CHUNK.min(steps) };
     let program = lower_cached(&blueprint.graph, &blueprint.outputs, cached).ok()?;
     let workspaces = Workspaces::of(&TargetCards::at(&[*card]), gpumem::Train::DEFAULT.conv_workspace);
-    let tables = tables(&program).leak().with_workspaces(workspaces);
-    let budget = budget_at(&tables, 1, precision).unwrap().with_reserve(card.reserve());
+    let tables = tables(&program);
+    let budget =
+        budget_at(&tables.as_tables().with_workspaces(workspaces), 1, precision).unwrap().with_reserve(card.reserve());
     let row: u64 = tables.caches.iter().map(|&[_, row, _, count]| row * count).sum();
     assert_eq!(budget[Line::Cache], row * steps * 2, "16 bits each");
     Some(budget[Line::Total])

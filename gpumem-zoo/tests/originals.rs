@@ -14,7 +14,7 @@ use gpumem::__private::program::Class;
 use gpumem::__private::program::{Op, Program, Slot};
 use gpumem::weights::torch_name;
 use gpumem::{Line, Network, Precision, Serve, Tables};
-use gpumem_core::lower::{Blueprint, Cached, lower_cached, tables};
+use gpumem_core::lower::{Blueprint, Cached, OwnedTables, lower_cached, tables};
 use gpumem_zoo::alexnet::AlexNet;
 use gpumem_zoo::bert::{
     BertBaseClassifier, BertBaseMaskedLm, BertLargeMaskedLm, DistilBertClassifier, RobertaBaseClassifier,
@@ -95,7 +95,9 @@ fn check<N: Serve>(parameters: u64, operations: &Operations, output: &[u64]) {
 /// Every plan reaches its lower bound, with workspaces of a card, in 32 bits and in 16.
 fn check_plans<N: Network>() {
     let programs = [("training", *N::PROGRAM.tables), ("inference", *N::INFERENCE.tables)];
-    for (of, tables) in programs.into_iter().chain(cached::<N>()) {
+    let cached = cached::<N>();
+    let cached = cached.iter().map(|(of, tables)| (*of, tables.as_tables()));
+    for (of, tables) in programs.into_iter().chain(cached) {
         let tables = tables.with_workspaces(Workspaces { product: 32 << 20, convolution: 256 << 20 });
         for precision in [Precision::F32, Precision::Bf16] {
             for batch in [1, 7, 32] {
@@ -109,11 +111,11 @@ fn check_plans<N: Network>() {
 }
 
 /// The forward passes with a cache: of one token, and of several.
-fn cached<N: Network>() -> Vec<(&'static str, Tables)> {
+fn cached<N: Network>() -> Vec<(&'static str, OwnedTables)> {
     let blueprint = Blueprint::decode(N::BLUEPRINT).unwrap();
     let passes = [("cached inference, a token", 1), ("cached inference, 64 tokens", 64)].map(|(of, chunk)| {
         let program = lower_cached(&blueprint.graph, &blueprint.outputs, Cached { steps: 256, chunk });
-        program.ok().map(|program| (of, tables(&program).leak()))
+        program.ok().map(|program| (of, tables(&program)))
     });
     passes.into_iter().flatten().collect()
 }

@@ -60,8 +60,8 @@ fn setting(batch: u64) -> Sizes {
 }
 
 fn planned(program: &Program, setting: &Sizes) -> u64 {
-    let tables = tables(program).leak().with_workspaces(setting.workspaces);
-    budget_at(&tables, setting.batch, setting.precision).unwrap()[Line::Arena]
+    budget_at(&tables(program).as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision)
+        .unwrap()[Line::Arena]
 }
 
 fn arena<N: Network>(checkpoint: Checkpoint) -> u64 {

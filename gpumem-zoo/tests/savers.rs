@@ -34,8 +34,9 @@ fn setting(batch: u64, precision: Precision) -> Sizes {
 }
 
 fn arena(program: &Program, setting: &Sizes) -> u64 {
-    let tables = tables(program).leak().with_workspaces(setting.workspaces);
-    let budget = budget_at(&tables, setting.batch, setting.precision).unwrap();
+    let tables = tables(program);
+    let budget =
+        budget_at(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision).unwrap();
     // Staging buffers are no harder to pack than what else there is.
     assert!(!tables.offloads || budget[Line::Arena] == budget.lower_bound, "{budget:?}");
     budget[Line::Arena]
@@ -172,7 +173,7 @@ fn parked<N: Network>(batch: u64) -> String {
         blueprint.training.as_mut().unwrap().descent.offload = offload;
         let setting = setting(batch, precision);
         let program = blueprint.training_for(&setting).unwrap().unwrap();
-        budget_at(&tables(&program).leak().with_workspaces(setting.workspaces), batch, precision).unwrap()
+        budget_at(&tables(&program).as_tables().with_workspaces(setting.workspaces), batch, precision).unwrap()
     });
     let line = |[here, there]: [&Budget; 2]| {
         // What is not on the card is on the host, and not more than that.

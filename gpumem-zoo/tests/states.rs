@@ -156,8 +156,7 @@ impl Way {
         let workspaces = Workspaces::of(&TargetCards::at(&[]), gpumem::Train::DEFAULT.conv_workspace);
         let setting = Sizes::new(1, PRECISION, workspaces);
         let Fitted { plain, leaner, .. } = blueprint.fitted(&setting, |_| 0).unwrap().unwrap();
-        let tables = tables(&plain).leak().with_workspaces(workspaces);
-        let budget = budget_at(&tables, 1, PRECISION).unwrap();
+        let budget = budget_at(&tables(&plain).as_tables().with_workspaces(workspaces), 1, PRECISION).unwrap();
         (plain, budget, leaner.unwrap())
     }
 }

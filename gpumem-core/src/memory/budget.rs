@@ -1,7 +1,8 @@
 //! Budgets: the bytes of each tensor of a step, its place in the arena, and the sums.
 
-use crate::memory::bytes::{Bytes, Largest, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes};
-use crate::memory::live_ranges::peak;
+use crate::memory::bytes::{
+    Bytes, Largest, MOST_BYTES, batch_bytes, cache_bytes, element_bytes, fill, largest, tensor_bytes,
+};
 use crate::memory::plan::choose::{Wanted, packed};
 use crate::memory::plan::{ALIGNMENT, LiveRange, Overflow, PackedRanges, Packing, pack_slice_within, verify_carried};
 use crate::memory::tables::{NOT_TRAINED, TRAINED, Tables};
@@ -11,7 +12,7 @@ use alloc::vec::Vec;
 use core::ops::Index;
 
 pub(crate) use crate::memory::bytes::lower_bound;
-pub use crate::memory::bytes::{live_ranges, padded};
+pub use crate::memory::bytes::{PlanError, live_ranges, padded};
 pub use crate::memory::plan::choose::MANY;
 pub(crate) use crate::memory::plan::choose::TOO_MANY;
 
@@ -106,33 +107,6 @@ impl Line {
         }
     }
 }
-
-/// The reason why there is no plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// The batch is 0.
-    ZeroBatch,
-    /// The step has no operation.
-    EmptyNetwork,
-    /// A sum of bytes does not fit 63 bits.
-    Overflow,
-    /// The step's tables contradict each other: a role without a number, a table of another length.
-    Malformed,
-}
-
-impl core::fmt::Display for PlanError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            PlanError::ZeroBatch => "the batch is 0",
-            PlanError::EmptyNetwork => "the network is empty",
-            PlanError::Overflow => "its bytes do not fit 63 bits",
-            PlanError::Malformed => "its tables contradict each other",
-        })
-    }
-}
-
-impl core::error::Error for PlanError {}
 
 /// Bytes that a card's bus moves in a second, each way. It is the usual measurement of sixteen lanes of PCIe 4.0 with page-locked memory. The
 /// table of cards does not have it, and it depends on the slot.
@@ -244,9 +218,6 @@ impl<const N: usize> Plan<N> {
     }
 }
 
-/// The largest arena in bytes: adding any card's reserve stays below 2^64.
-pub(super) const MOST_BYTES: u64 = u64::MAX / 2;
-
 /// The parts of an arena that do not depend on how activations are packed; those are 0 here.
 #[derive(Clone, Copy)]
 pub(crate) struct Lasting {
@@ -260,7 +231,7 @@ pub(crate) struct Lasting {
 
 impl Lasting {
     /// Counts parameters and what belongs to them, buffers and the batch.
-    pub(crate) const fn new(tables: &Tables, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
+    pub(crate) const fn new(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<Lasting, PlanError> {
         let none = Bytes { exact: 0, padded: 0 };
         let mut lasting = Lasting { parts: [none; Line::PARTS], host: none, parked: none, passes: 1 };
         match lasting.add_parameters(tables, precision) {
@@ -277,7 +248,7 @@ impl Lasting {
     /// Returns these parts at another batch.
     pub(crate) const fn at_batch(
         mut self,
-        tables: &Tables,
+        tables: &Tables<'_>,
         batch: u64,
         precision: Precision,
     ) -> Result<Lasting, PlanError> {
@@ -298,7 +269,7 @@ impl Lasting {
         Ok(self)
     }
 
-    const fn add_parameters(&mut self, tables: &Tables, precision: Precision) -> Result<(), PlanError> {
+    const fn add_parameters(&mut self, tables: &Tables<'_>, precision: Precision) -> Result<(), PlanError> {
         let element = element_bytes(precision);
         let mut i = 0;
         while i < tables.parameters.len() {
@@ -350,7 +321,7 @@ impl Lasting {
         Ok(())
     }
 
-    const fn add_tensors(&mut self, tables: &Tables, precision: Precision) -> Result<(), PlanError> {
+    const fn add_tensors(&mut self, tables: &Tables<'_>, precision: Precision) -> Result<(), PlanError> {
         let (tensors, offloads) = (tables.buffers, tables.offloads);
         let element = element_bytes(precision);
         let mut i = 0;
@@ -390,13 +361,13 @@ impl Lasting {
 }
 
 /// Plans a step at `batch` samples. A plan that cannot be made says why in [`Plan::error`].
-pub const fn plan<const N: usize>(tables: &Tables, batch: u64, precision: Precision) -> Plan<N> {
+pub const fn plan<const N: usize>(tables: &Tables<'_>, batch: u64, precision: Precision) -> Plan<N> {
     plan_within(tables, batch, precision, u64::MAX)
 }
 
 /// Plans a step at `batch` samples, unless the arena cannot be brought to `limit` bytes. Then the packers, which are most of the work, are left
 /// out, and many tensors have no offsets.
-pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
+pub const fn plan_within<const N: usize>(tables: &Tables<'_>, batch: u64, precision: Precision, limit: u64) -> Plan<N> {
     let wanted = Wanted { limit, is_alternative: false };
     or_error(try_plan(tables, batch, precision, wanted), batch, precision)
 }
@@ -404,7 +375,7 @@ pub const fn plan_within<const N: usize>(tables: &Tables, batch: u64, precision:
 /// Returns a plan with an arena of at most `room` bytes, if there is one; not always the smallest. Many tensors are not packed for it if what the
 /// macro packed does not fit.
 pub(crate) const fn fitting_plan<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     room: u64,
@@ -435,7 +406,7 @@ pub(super) const fn skipped_plan<const N: usize>(batch: u64, precision: Precisio
 
 /// Makes a plan whose arena has at most the bytes in `wanted`.
 const fn try_plan<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     wanted: Wanted,
@@ -480,7 +451,7 @@ const fn try_plan<const N: usize>(
 
 /// Fails to compile if two live tensors overlap, or one is misaligned or outside its part of the arena. It shares no code with the planners. A
 /// plan that could not be made, or was not packed because it is too large, is the refusal's to report.
-pub const fn assert_packed<const N: usize>(tables: &Tables, plan: &Plan<N>) {
+pub const fn assert_packed<const N: usize>(tables: &Tables<'_>, plan: &Plan<N>) {
     if !plan.is_packed {
         return;
     }
@@ -535,7 +506,7 @@ impl Lasting {
 ///
 /// # Errors
 /// See [`PlanError`].
-pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
+pub fn budget_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<Budget, PlanError> {
     Ok(pack_at(tables, batch, precision)?.0)
 }
 
@@ -543,10 +514,10 @@ pub fn budget_at(tables: &Tables, batch: u64, precision: Precision) -> Result<Bu
 ///
 /// # Errors
 /// See [`PlanError`].
-pub fn lower_bound_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u64, PlanError> {
+pub fn lower_bound_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<u64, PlanError> {
     let mut bytes = vec![0; tables.transients.lives.len()];
     let largest = largest(tables, batch, precision, &mut bytes)?;
-    let (most, _) = peak(&tables.transients, largest.bytes).ok_or(PlanError::Overflow)?;
+    let (most, _) = tables.transients.peak(largest.bytes).ok_or(PlanError::Overflow)?;
     Lasting::new(tables, batch, precision)?.arena(most)
 }
 
@@ -554,7 +525,7 @@ pub fn lower_bound_at(tables: &Tables, batch: u64, precision: Precision) -> Resu
 ///
 /// # Errors
 /// See [`PlanError`].
-pub fn lasting_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u64, PlanError> {
+pub fn lasting_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<u64, PlanError> {
     Lasting::new(tables, batch, precision)?.arena(0)
 }
 
@@ -563,7 +534,7 @@ pub fn lasting_at(tables: &Tables, batch: u64, precision: Precision) -> Result<u
 ///
 /// # Errors
 /// See [`PlanError`].
-pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Budget, Vec<u64>), PlanError> {
+pub fn pack_at(tables: &Tables<'_>, batch: u64, precision: Precision) -> Result<(Budget, Vec<u64>), PlanError> {
     let (budget, PackedRanges { packed, .. }) = pack_within(tables, batch, precision, 0)?;
     Ok((budget, packed.offsets))
 }
@@ -573,7 +544,7 @@ pub fn pack_at(tables: &Tables, batch: u64, precision: Precision) -> Result<(Bud
 /// # Errors
 /// See [`PlanError`].
 pub fn pack_within(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     enough: u64,

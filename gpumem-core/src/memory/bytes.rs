@@ -1,10 +1,38 @@
 //! The bytes of one tensor, and of all that live inside a step.
 
-use crate::memory::budget::{MOST_BYTES, PlanError};
-use crate::memory::live_ranges::peak;
 use crate::memory::plan::{ALIGNMENT, LiveRange};
 use crate::memory::tables::{BatchTensor, Size, Tables, Workspaces, unpack};
 use crate::number::{Precision, Role};
+
+/// The reason why there is no plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The batch is 0.
+    ZeroBatch,
+    /// The step has no operation.
+    EmptyNetwork,
+    /// A sum of bytes does not fit 63 bits.
+    Overflow,
+    /// The step's tables contradict each other: a role without a number, a table of another length.
+    Malformed,
+}
+
+impl core::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            PlanError::ZeroBatch => "the batch is 0",
+            PlanError::EmptyNetwork => "the network is empty",
+            PlanError::Overflow => "its bytes do not fit 63 bits",
+            PlanError::Malformed => "its tables contradict each other",
+        })
+    }
+}
+
+impl core::error::Error for PlanError {}
+
+/// The largest arena in bytes: adding any card's reserve stays below 2^64.
+pub(super) const MOST_BYTES: u64 = u64::MAX / 2;
 
 /// Returns the bytes that a tensor of `bytes` bytes takes in an arena: the next multiple of [`ALIGNMENT`].
 pub const fn padded(bytes: u64) -> u64 {
@@ -67,7 +95,7 @@ pub(super) const fn exact_bytes(
 
 /// Returns the live ranges of a step's transient tensors at `batch` samples, padded to [`ALIGNMENT`].
 pub const fn live_ranges<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
 ) -> Result<[LiveRange; N], PlanError> {
@@ -82,7 +110,7 @@ pub const fn live_ranges<const N: usize>(
 }
 
 /// Writes the live ranges of tensors whose sizes have these padded bytes.
-pub(super) const fn fill(tables: &Tables, bytes: &[u64], ranges: &mut [LiveRange]) -> Result<(), PlanError> {
+pub(super) const fn fill(tables: &Tables<'_>, bytes: &[u64], ranges: &mut [LiveRange]) -> Result<(), PlanError> {
     let lives = tables.transients.lives;
     if lives.len() != ranges.len() {
         return Err(PlanError::Malformed);
@@ -111,7 +139,7 @@ pub(super) struct Largest<'a> {
 
 /// Fills `bytes` with the padded bytes of each size and finds the largest tensors. There are at most as many sizes as tensors.
 pub(super) const fn largest<'a>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     bytes: &'a mut [u64],
@@ -143,12 +171,12 @@ pub(super) const fn largest<'a>(
 
 /// Returns the peak in bytes at another batch or precision, with `N` words of scratch memory. No packing is smaller.
 pub(crate) const fn lower_bound<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
 ) -> Result<u64, PlanError> {
     match largest(tables, batch, precision, &mut [0; N]) {
-        Ok(largest) => match peak(&tables.transients, largest.bytes) {
+        Ok(largest) => match tables.transients.peak(largest.bytes) {
             Some((bytes, _)) => Ok(bytes),
             None => Err(PlanError::Overflow),
         },
@@ -182,7 +210,7 @@ impl Bytes {
 }
 
 /// Returns the bytes of the cache entries of a program.
-pub(super) const fn cache_bytes(tables: &Tables, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
+pub(super) const fn cache_bytes(tables: &Tables<'_>, samples: u64, precision: Precision) -> Result<Bytes, PlanError> {
     let element = element_bytes(precision);
     let mut sum = Bytes { exact: 0, padded: 0 };
     let mut i = 0;

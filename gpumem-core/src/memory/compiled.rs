@@ -5,13 +5,13 @@ use crate::number::Precision;
 
 /// A program with its plan and its budget, ready to be run.
 #[derive(Clone, Copy, Debug)]
-pub struct Compiled {
+pub struct Compiled<'a> {
     /// The program, as [`Program::encode`](crate::program::Program::encode) wrote it.
-    pub program: &'static [u8],
+    pub program: &'a [u8],
     /// The tables that the plan was made from.
-    pub tables: &'static Tables,
+    pub tables: &'a Tables<'a>,
     /// Byte offset of each transient tensor within the activations' part of the arena.
-    pub offsets: &'static [u64],
+    pub offsets: &'a [u64],
     /// Every line of the budget, in bytes.
     pub budget: Budget,
     /// Samples of a step, in all of its micro-batches.
@@ -22,7 +22,7 @@ pub struct Compiled {
     pub level: Level,
 }
 
-impl Compiled {
+impl Compiled<'_> {
     /// Returns the samples that the program takes at once: the batch, or one micro-batch of it.
     pub const fn samples(&self) -> u64 {
         self.tables.samples(self.batch)

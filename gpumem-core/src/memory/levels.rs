@@ -30,7 +30,7 @@ impl Level {
 
 /// Returns the plan of level 0. If only cards decide, one that does not fit them need not be packed.
 pub const fn first<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     checkpoint: Checkpoint,
@@ -74,7 +74,7 @@ pub const fn fits<const N: usize>(plan: &Plan<N>, room: u64) -> bool {
 
 /// Returns the plan of a later level, or an empty one if a level before it fits. The last level is packed even if it does not fit.
 pub const fn next<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     room: u64,

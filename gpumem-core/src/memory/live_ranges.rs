@@ -1,11 +1,8 @@
-//! Live ranges of a step's tensors, as far as neither batch nor number format change them. These are the sizes that tensors share, the operations
-//! that can be the peak, and address orders.
+//! Live ranges of a step's tensors, as far as neither batch nor number format change them. These are the sizes that tensors share, and the
+//! operations that can be the peak.
 
-use super::budget::padded;
-use super::bytes::{element_bytes, exact_bytes};
-use super::plan::{LiveRange, PackedRanges, PackedSlice, below, order, pack_slice, replay, sorted};
-use super::tables::{Order, Size, Transient, Transients, Workspaces, life, unpack};
-use crate::number::Precision;
+use super::plan::sorted;
+use super::tables::{Size, Transient, Transients, life};
 use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -24,25 +21,6 @@ pub struct OwnedTransients {
     pub moments: Vec<[u32; 2]>,
     /// See [`Transients::changes`].
     pub changes: Vec<[i32; 2]>,
-    /// See [`Transients::orders`].
-    pub orders: Vec<OwnedOrder>,
-    /// See [`Transients::below`].
-    pub below: Vec<u32>,
-}
-
-/// The contents of an [`Order`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct OwnedOrder {
-    /// See [`Order::entries`].
-    pub entries: Vec<u64>,
-    /// See [`Order::size`].
-    pub size: u64,
-    /// See [`Order::lower_bound`].
-    pub lower_bound: u64,
-    /// See [`Order::offsets`].
-    pub offsets: Vec<u64>,
-    /// See [`Order::bytes`].
-    pub bytes: Vec<u64>,
 }
 
 impl OwnedTransients {
@@ -71,87 +49,11 @@ impl OwnedTransients {
         owned
     }
 
-    /// Packs the tensors at this many samples at once and in this format, so that const evaluation need not. Does nothing if a known order
-    /// reaches the lower bound there. Tensors that cannot be packed are left to const evaluation.
-    pub fn carry(&mut self, batch: u64, precision: Precision, workspaces: Workspaces) {
-        self.carry_known(batch, precision, workspaces, &[]);
+    /// Returns the tables as const evaluation reads them. No order of addresses is known.
+    pub fn as_transients(&self) -> Transients<'_> {
+        let OwnedTransients { sizes, lives, moments, changes } = self;
+        Transients { sizes, lives, moments, changes, orders: &[], below: &[] }
     }
-
-    /// Carries a packing as [`OwnedTransients::carry`] does, and takes it from `known` if these tensors were packed before.
-    pub fn carry_known(&mut self, batch: u64, precision: Precision, workspaces: Workspaces, known: &[PackedRanges]) {
-        let element = element_bytes(precision);
-        let bytes = |&size: &Size| exact_bytes(&element, size, batch, &workspaces).map(padded);
-        let Ok(bytes) = self.sizes.iter().map(bytes).collect::<Result<Vec<u64>, _>>() else { return };
-        let range = |&life: &u64| {
-            let (size, first, last) = unpack(life);
-            Some(LiveRange { bytes: *bytes.get(size)?, first, last })
-        };
-        let Some(ranges) = self.lives.iter().map(range).collect::<Option<Vec<LiveRange>>>() else { return };
-        // So no sum of offsets can overflow.
-        let Some(_) = ranges.iter().try_fold(0u64, |sum, range| sum.checked_add(range.bytes)) else { return };
-        let mut offsets = vec![0; ranges.len()];
-        let bound = most_alive(&self.moments, &self.changes, &bytes).map(|(bound, _)| bound);
-        if self.orders.iter().any(|known| Some(replay(&known.entries, &ranges, &mut offsets)) == bound) {
-            return;
-        }
-        let known = known.iter().find(|known| known.ranges == ranges).map(|known| known.packed.clone());
-        let Ok(packed) = known.map_or_else(|| pack_slice(&ranges), Ok) else { return };
-        let PackedSlice { mut offsets, lower_bound, .. } = packed;
-        if let Some(entries) = order(&ranges, &offsets)
-            && !self.orders.iter().any(|known| known.entries == entries)
-        {
-            let size = replay(&entries, &ranges, &mut offsets);
-            if self.orders.is_empty() {
-                self.below = below(&entries, ranges.len());
-            }
-            self.orders.push(OwnedOrder { entries, size, lower_bound, offsets, bytes });
-        }
-    }
-
-    /// Leaks the tables, so that they are `'static` as those in a user's crate are.
-    pub fn leak(self) -> Transients {
-        let order = |OwnedOrder { entries, size, lower_bound, offsets, bytes }| Order {
-            entries: entries.leak(),
-            size,
-            lower_bound,
-            offsets: offsets.leak(),
-            bytes: bytes.leak(),
-        };
-        Transients {
-            sizes: self.sizes.leak(),
-            lives: self.lives.leak(),
-            moments: self.moments.leak(),
-            changes: self.changes.leak(),
-            orders: self.orders.into_iter().map(order).collect::<Vec<Order>>().leak(),
-            below: self.below.leak(),
-        }
-    }
-}
-
-/// Returns the peak in bytes and an operation that reaches it, if sizes have these bytes. No packing is smaller. `None` if the sum does not fit
-/// 64 bits.
-pub(super) const fn peak(transients: &Transients, bytes: &[u64]) -> Option<(u64, u32)> {
-    most_alive(transients.moments, transients.changes, bytes)
-}
-
-/// Returns the peak among the operations that may be it, from the changes between them. `None` if it does not fit 64 bits.
-const fn most_alive(moments: &[[u32; 2]], changes: &[[i32; 2]], bytes: &[u64]) -> Option<(u64, u32)> {
-    let (mut live, mut most, mut at) = (0i128, 0, 0);
-    let mut i = 0;
-    let mut moment = 0;
-    while moment < moments.len() {
-        let [operation, end] = moments[moment];
-        while i < end as usize {
-            let [size, more] = changes[i];
-            live += bytes[size as usize] as i128 * more as i128;
-            i += 1;
-        }
-        if live > most {
-            (most, at) = (live, operation);
-        }
-        moment += 1;
-    }
-    if most > u64::MAX as i128 { None } else { Some((most as u64, at)) }
 }
 
 /// An operation that may be the peak.
@@ -241,6 +143,7 @@ fn peaks(lives: &[(usize, u64, u64)], sizes: usize, near: usize) -> Vec<Candidat
 
 #[cfg(test)]
 mod tests {
+    use super::super::plan::{LiveRange, pack_slice};
     use super::*;
     use proptest::prelude::*;
 
@@ -321,7 +224,7 @@ mod tests {
             let owned = OwnedTransients::new(tensors.iter().map(|&tensor| (tensor, false)));
             let sizes: Vec<u64> =
                 owned.sizes.iter().map(|&[role, fixed, each, gaps, _, _]| bytes(&[role, fixed, each, gaps, 0, 0])).collect();
-            let (most, at) = peak(&owned.leak(), &sizes).unwrap();
+            let (most, at) = owned.as_transients().peak(&sizes).unwrap();
             prop_assert_eq!(most, expected.lower_bound);
             let alive = ranges.iter().filter(|range| range.first <= at && at <= range.last);
             prop_assert_eq!(alive.map(|range| range.bytes).sum::<u64>(), most);

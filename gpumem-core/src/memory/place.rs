@@ -149,7 +149,7 @@ const fn lasts(class: Class) -> bool {
 ///
 /// # Errors
 /// A program that does not match its plan.
-pub fn place(compiled: &Compiled) -> Result<Placed, Error> {
+pub fn place(compiled: &Compiled<'_>) -> Result<Placed, Error> {
     let damaged = || Error::Damaged("the embedded program does not match its plan");
     let program = Program::decode(compiled.program).ok_or_else(damaged)?;
     let (Compiled { budget, precision, .. }, batch) = (*compiled, compiled.samples());

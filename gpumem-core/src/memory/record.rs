@@ -64,9 +64,9 @@ pub struct Declared<'a> {
     /// `const INFER`; `None` if the network has none.
     pub infer: Option<&'a Infer>,
     /// The training step; `None` if the network is not trained, or its batch is not known.
-    pub training: Option<&'a Compiled>,
+    pub training: Option<&'a Compiled<'a>>,
     /// The forward pass; `None` if the network has no `INFER`, or its batch is not known.
-    pub inference: Option<&'a Compiled>,
+    pub inference: Option<&'a Compiled<'a>>,
 }
 
 /// A `fits!` with cards or several networks. Each of its networks has a record of its own, which has the number of the network in it.
@@ -228,7 +228,7 @@ const fn append_cards(text: &mut Text, cards: &[Card]) {
     text.text("]");
 }
 
-const fn append_program(text: &mut Text, compiled: Option<&Compiled>) {
+const fn append_program(text: &mut Text, compiled: Option<&Compiled<'_>>) {
     let Some(compiled) = compiled else {
         text.text("null");
         return;

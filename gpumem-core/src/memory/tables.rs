@@ -1,5 +1,7 @@
 //! Tables of a program: the numbers that const evaluation needs, which `network!` writes into the user's crate.
 //!
+//! Generated code has them as statics. Native code borrows them from an [`OwnedTables`](crate::lower::OwnedTables).
+//!
 //! The macro settles the structure, which is which operation touches which tensor. All that remains is arithmetic over these tables: bytes from
 //! element counts, offsets from live ranges, the budget from both.
 
@@ -41,36 +43,36 @@ pub type CacheTensor = [u64; 4];
 /// Few sizes are shared by many tensors, and of all operations a few can be the peak. Const evaluation takes about a microsecond for each
 /// instruction, so it works on these.
 #[derive(Clone, Copy, Debug)]
-pub struct Transients {
+pub struct Transients<'a> {
     /// The sizes, in the order of the first tensor that has each.
-    pub sizes: &'static [Size],
+    pub sizes: &'a [Size],
     /// The size and the live range of each tensor, as [`life`] packs them.
-    pub lives: &'static [u64],
+    pub lives: &'a [u64],
     /// Candidate peaks, as `[operation index, end]`: one of them is the peak, at any batch and in any format. `changes[previous end..end]` are
     /// the tensors that start or end since the candidate before.
-    pub moments: &'static [[u32; 2]],
+    pub moments: &'a [[u32; 2]],
     /// Changes as `[size, tensors]`: how many more tensors of a size are alive.
-    pub changes: &'static [[i32; 2]],
-    /// Packings that the macro found, the best guess first.
-    pub orders: &'static [Order],
+    pub changes: &'a [[i32; 2]],
+    /// Packings that the macro found, the best guess first. Empty natively, where nothing is replayed.
+    pub orders: &'a [Order<'a>],
     /// The tensor directly below each tensor in the first order when that tensor begins, as [`below`](crate::memory::plan::below) has it. The
     /// orders agree on most neighbours. Empty without an order.
-    pub below: &'static [u32],
+    pub below: &'a [u32],
 }
 
 /// An address order: a packing, as far as it does not depend on sizes.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub struct Order<'a> {
     /// See [`order`](crate::memory::plan::order).
-    pub entries: &'static [u64],
+    pub entries: &'a [u64],
     /// Bytes of the packing, for the tensors that it was found for.
     pub size: u64,
     /// The lower bound of these tensors, in bytes.
     pub lower_bound: u64,
     /// The offset of each of these tensors, or nothing. Sizes of other bytes than these are placed by the entries.
-    pub offsets: &'static [u64],
+    pub offsets: &'a [u64],
     /// Padded bytes of each size.
-    pub bytes: &'static [u64],
+    pub bytes: &'a [u64],
 }
 
 /// The bits of an operation index in [`life`].
@@ -98,28 +100,74 @@ pub(crate) const fn size_of(life: u64) -> usize {
     unpack(life).0
 }
 
-impl Transients {
+impl Transients<'static> {
     /// The tables of no tensor.
-    pub const NONE: Transients =
+    pub const NONE: Transients<'static> =
         Transients { sizes: &[], lives: &[], moments: &[], changes: &[], orders: &[], below: &[] };
+}
+
+impl Transients<'_> {
+    /// Returns the peak in bytes and an operation that reaches it, if sizes have these bytes. No packing is smaller. `None` if the sum does not
+    /// fit 64 bits.
+    pub(super) const fn peak(&self, bytes: &[u64]) -> Option<(u64, u32)> {
+        let (mut live, mut most, mut at) = (0i128, 0, 0);
+        let mut i = 0;
+        let mut moment = 0;
+        while moment < self.moments.len() {
+            let [operation, end] = self.moments[moment];
+            while i < end as usize {
+                let [size, more] = self.changes[i];
+                live += bytes[size as usize] as i128 * more as i128;
+                i += 1;
+            }
+            if live > most {
+                (most, at) = (live, operation);
+            }
+            moment += 1;
+        }
+        if most > u64::MAX as i128 { None } else { Some((most as u64, at)) }
+    }
+}
+
+/// The paths of the layer rows, such as `stage[0].conv2d[1]`, one after the other in one text.
+#[derive(Clone, Copy, Debug)]
+pub struct Paths<'a> {
+    /// All paths, without anything between them.
+    pub text: &'a str,
+    /// The end of each path in the text, in bytes.
+    pub ends: &'a [u32],
+}
+
+impl<'a> Paths<'a> {
+    /// The paths of a network without layers.
+    pub const NONE: Paths<'static> = Paths { text: "", ends: &[] };
+
+    /// Returns the path of a layer row; `None` if there is no such row.
+    pub const fn get(&self, row: usize) -> Option<&'a str> {
+        if row >= self.ends.len() {
+            return None;
+        }
+        let start = if row == 0 { 0 } else { self.ends[row - 1] as usize };
+        Some(self.text.split_at(self.ends[row] as usize).0.split_at(start).1)
+    }
 }
 
 /// The tables of one program, training or inference.
 #[derive(Clone, Copy, Debug)]
-pub struct Tables {
+pub struct Tables<'a> {
     /// The number of operations.
     pub operations: u64,
     /// The tensors that live inside the step.
-    pub transients: Transients,
+    pub transients: Transients<'a>,
     /// The parameters; those that are alike are one entry.
-    pub parameters: &'static [Parameter],
+    pub parameters: &'a [Parameter],
     /// Running statistics, step counter and random state; those that are alike are one entry. All states of optimizers are here, too, if one has
     /// states that are smaller than their parameters or the network has several steps.
-    pub buffers: &'static [Persistent],
+    pub buffers: &'a [Persistent],
     /// Inputs, and in training the targets. In training each exists twice: one half is filled while the other is read.
-    pub batch: &'static [BatchTensor],
+    pub batch: &'a [BatchTensor],
     /// Keys and values that a forward pass with a cache keeps; those that are alike are one entry.
-    pub caches: &'static [CacheTensor],
+    pub caches: &'a [CacheTensor],
     /// Optimizer states of each trained parameter that have its size, if they are not among `buffers`. 0 for inference and plain SGD, 1 for SGD
     /// with momentum, 2 for Adam, 3 at most.
     pub moments: u64,
@@ -132,11 +180,11 @@ pub struct Tables {
     /// True for a training step.
     pub training: bool,
     /// Four bytes for each operation: its [`Phase`](crate::program::Phase) and the layer's row, `[phase, 0, row & 255, row >> 8]`.
-    pub operation_tags: &'static [u8],
+    pub operation_tags: &'a [u8],
     /// Four bytes for each transient tensor: its [`Part`](crate::program::Part) and the layer's row, laid out as in `operation_tags`.
-    pub transient_tags: &'static [u8],
-    /// The path of each layer row, such as `stage[0].conv2d[1]`.
-    pub paths: &'static [&'static str],
+    pub transient_tags: &'a [u8],
+    /// The path of each layer row.
+    pub paths: Paths<'a>,
     /// The most bytes of one workspace.
     pub workspaces: Workspaces,
     /// The number of micro-batches, which run one after the other in the same memory: at least 1.
@@ -144,14 +192,14 @@ pub struct Tables {
     /// True if optimizer state and master copies are in host memory.
     pub offloads: bool,
     /// Activations that are parked in host memory for a while of each micro-batch.
-    pub parked: &'static [BatchTensor],
+    pub parked: &'a [BatchTensor],
     /// The name of the step's constant; empty if the network has no named steps.
-    pub step: &'static str,
+    pub step: &'a str,
 }
 
-impl Tables {
+impl<'a> Tables<'a> {
     /// Returns the tables with other limits of workspaces.
-    pub const fn with_workspaces(mut self, workspaces: Workspaces) -> Tables {
+    pub const fn with_workspaces(mut self, workspaces: Workspaces) -> Tables<'a> {
         self.workspaces = workspaces;
         self
     }
@@ -162,7 +210,7 @@ impl Tables {
     }
 
     /// Returns the tables for another number of micro-batches, of a training step or of a network's forward pass.
-    pub const fn with_micro_batches(mut self, micro_batches: u64) -> Tables {
+    pub const fn with_micro_batches(mut self, micro_batches: u64) -> Tables<'a> {
         self.micro_batches = micro_batches;
         self
     }

@@ -57,7 +57,7 @@ fn layer(index: usize, info: &LayerInfo, kept: u64) -> String {
 }
 
 /// Returns the JSON of a program. `said` are its further keys.
-fn program(compiled: &Compiled, said: &str) -> String {
+fn program(compiled: &Compiled<'_>, said: &str) -> String {
     let Compiled { budget, batch, .. } = compiled;
     let checkpoint = if compiled.tables.training { format!(",{}", checkpoint(compiled)) } else { String::new() };
     let lines = Line::ALL.into_iter().map(|line| (line.name(), budget[line]));
@@ -93,7 +93,7 @@ fn descent(train: &Train) -> String {
 }
 
 /// Returns the JSON of recomputation in a training step. FLOPs and bytes are those of the whole batch.
-fn checkpoint(compiled: &Compiled) -> String {
+fn checkpoint(compiled: &Compiled<'_>) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
     let Level { number, count, activations_without } = compiled.level;
     // With a single level, the activations without it are not known.
@@ -105,7 +105,7 @@ fn checkpoint(compiled: &Compiled) -> String {
 }
 
 fn fits<N: Network>() -> Vec<String> {
-    let mut arenas = Arenas::new(N::PROGRAM.tables, N::PROGRAM.precision);
+    let mut arenas = Arenas::new(*N::PROGRAM.tables, N::PROGRAM.precision);
     let line = |card: &cards::Card| {
         let room = super::room(card, N::HEADROOM);
         format!(

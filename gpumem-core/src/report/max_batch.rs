@@ -8,14 +8,15 @@ use alloc::collections::BTreeMap;
 /// The budgets of one step by batch. Each is planned once.
 #[derive(Debug)]
 pub struct Arenas<'a> {
-    tables: &'a Tables,
+    tables: Tables<'a>,
     precision: Precision,
-    planned: BTreeMap<u64, Result<Budget, PlanError>>,
+    /// The budgets that were planned, by batch.
+    pub planned: BTreeMap<u64, Result<Budget, PlanError>>,
 }
 
 impl<'a> Arenas<'a> {
     /// Returns the budgets of a step at this precision; none is planned yet.
-    pub fn new(tables: &'a Tables, precision: Precision) -> Arenas<'a> {
+    pub fn new(tables: Tables<'a>, precision: Precision) -> Arenas<'a> {
         Arenas { tables, precision, planned: BTreeMap::new() }
     }
 
@@ -24,7 +25,7 @@ impl<'a> Arenas<'a> {
     /// # Errors
     /// See [`PlanError`].
     pub fn budget(&mut self, batch: u64) -> Result<Budget, PlanError> {
-        *self.planned.entry(batch).or_insert_with(|| budget_at(self.tables, batch, self.precision))
+        *self.planned.entry(batch).or_insert_with(|| budget_at(&self.tables, batch, self.precision))
     }
 
     /// True if the arena that is planned for `batch` samples has at most `room` bytes.
@@ -56,13 +57,14 @@ impl<'a> Arenas<'a> {
 mod tests {
     use super::*;
     use crate::memory::live_ranges::OwnedTransients;
-    use crate::memory::tables::Workspaces;
+    use crate::memory::tables::{Paths, Workspaces};
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
+        let transients = OwnedTransients::new([([0, 0, 1000, 0, 0, 1], false), ([4, 1, 0, 0, 1, 1], false)]);
         let tables = Tables {
             operations: 2,
-            transients: OwnedTransients::new([([0, 0, 1000, 0, 0, 1], false), ([4, 1, 0, 0, 1, 1], false)]).leak(),
+            transients: transients.as_transients(),
             parameters: &[[1, 5000, 1, 1]],
             buffers: &[],
             batch: &[[0, 100]],
@@ -73,7 +75,7 @@ mod tests {
             training: false,
             operation_tags: &[0; 8],
             transient_tags: &[0; 8],
-            paths: &[],
+            paths: Paths::NONE,
             workspaces: Workspaces::UNLIMITED,
             micro_batches: 1,
             averages: false,
@@ -81,7 +83,7 @@ mod tests {
             parked: &[],
             step: "",
         };
-        let mut arenas = Arenas::new(&tables, Precision::F32);
+        let mut arenas = Arenas::new(tables, Precision::F32);
         for room in [30_000u64, 100_000, 12_345_678] {
             let batch = arenas.largest(room);
             assert!(arenas.fits(batch, room) && !arenas.fits(batch + 1, room), "{room}: {batch}");

@@ -18,7 +18,7 @@ pub struct Recomputation {
 
 impl Recomputation {
     /// Returns the recomputation of a program; nothing for a program that cannot be read.
-    pub fn of(compiled: &Compiled) -> Recomputation {
+    pub fn of(compiled: &Compiled<'_>) -> Recomputation {
         let Ok(placed) = place(compiled) else { return Recomputation::default() };
         let mut found = Recomputation::default();
         let operations = &placed.program.operations;

@@ -56,7 +56,7 @@ pub fn table<N: Network>() -> String {
 }
 
 /// Returns the line about recomputed operations; empty if there are none.
-fn recomputed(compiled: &Compiled) -> String {
+fn recomputed(compiled: &Compiled<'_>) -> String {
     let Recomputation { operations, flops, moved } = Recomputation::of(compiled);
     if operations == 0 {
         return String::new();
@@ -71,7 +71,7 @@ fn recomputed(compiled: &Compiled) -> String {
 }
 
 /// Returns the part of [`table`] about memory: the lines of the budget, the peak and the cards.
-pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
+pub fn needs(tables: &Tables<'_>, precision: Precision, budget: &Budget, headroom: u64, cards: &[Card]) -> String {
     let mut text = String::new();
     for line in Line::ALL {
         text += &format!("{:<12} {:>12}\n", line.name(), bytes(budget[line]));
@@ -96,7 +96,7 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
     text += peak.as_str();
     text.push('\n');
     // One line for each card in `cards:`, with the figures of JSON's `fits` and `max_batch`.
-    let mut arenas = Arenas::new(tables, precision);
+    let mut arenas = Arenas::new(*tables, precision);
     for card in cards {
         let (room, arena) = (super::room(card, headroom), budget[Line::Arena]);
         let (left, word) = if arena <= room { (room - arena, "left") } else { (arena - room, "too much") };
@@ -107,7 +107,7 @@ pub fn needs(tables: &Tables, precision: Precision, budget: &Budget, headroom: u
 }
 
 /// Returns the bytes of all staging buffers, without padding.
-fn staging(tables: &Tables, precision: Precision) -> u64 {
+fn staging(tables: &Tables<'_>, precision: Precision) -> u64 {
     let parts = tables.transient_tags.chunks_exact(4).zip(tables.transients.lives);
     let staged = parts.filter(|(tag, _)| tag[0] == Part::Staging as u8).filter_map(|(_, &life)| {
         let [role, fixed, ..] = *tables.transients.sizes.get(size_of(life))?;

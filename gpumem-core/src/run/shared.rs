@@ -50,7 +50,7 @@ impl<N: Network, D: Device> Net<N, D> {
 }
 
 /// Places the forward pass `serving` in the arena of the training step, whose size does not change.
-pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled) -> Result<Served, Error> {
+pub(super) fn beside<N: Network>(train: &Placed, arena: u64, serving: &Compiled<'_>) -> Result<Served, Error> {
     let refused = |why: &str| {
         let what =
             alloc::format!("`INFER` {why}, so they cannot share one set of weights; load it alone with `infer_on`");

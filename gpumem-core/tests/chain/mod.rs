@@ -1,7 +1,7 @@
 //! A small chain of layers as `network!` would write it, for tests of budgets and refusals.
 
 use gpumem_core::Role;
-use gpumem_core::memory::tables::{Parameter, Size, Tables, Transient, Transients, Workspaces, life};
+use gpumem_core::memory::tables::{Parameter, Paths, Size, Tables, Transient, Transients, Workspaces, life};
 use gpumem_core::program::{Part, Phase};
 
 /// Layers of the chain.
@@ -13,7 +13,7 @@ const OPERATIONS: usize = 3 * LAYERS as usize;
 
 /// Each layer has an output that its backward pass reads. Forward 0..4, then backward and update of each layer from the
 /// last to the first.
-pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Tables {
+pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Tables<'static> {
     Tables {
         operations: OPERATIONS as u64,
         transients: chain.transients(),
@@ -26,7 +26,7 @@ pub const fn step(chain: &'static Chain, parameters: &'static [Parameter]) -> Ta
         training: true,
         operation_tags: &OPERATION_TAGS,
         transient_tags: &TRANSIENT_TAGS,
-        paths: &["stage[0].conv2d[0]", "stage[0].conv2d[1]", "stage[1].conv2d[0]", "head"],
+        paths: Paths { text: "stage[0].conv2d[0]stage[0].conv2d[1]stage[1].conv2d[0]head", ends: &[18, 36, 54, 58] },
         workspaces: Workspaces::UNLIMITED,
         micro_batches: 1,
         averages: false,
@@ -77,7 +77,7 @@ impl Chain {
     }
 
     /// As tables have them.
-    pub const fn transients(&'static self) -> Transients {
+    pub const fn transients(&'static self) -> Transients<'static> {
         let Chain { sizes, lives, moments, changes } = self;
         Transients { sizes, lives, moments, changes, orders: &[], below: &[] }
     }

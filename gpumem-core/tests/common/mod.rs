@@ -15,7 +15,7 @@ use gpumem_core::memory::budget::pack_at;
 use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
-use gpumem_core::memory::tables::{Tables, Workspaces};
+use gpumem_core::memory::tables::Workspaces;
 use gpumem_core::program::ops::Seen;
 use gpumem_core::program::{Init, Op, Program};
 use gpumem_core::shape::Shape;
@@ -222,13 +222,15 @@ pub fn compile(program: &Program, batch: u64) -> Placed {
 }
 
 /// Plans a program as the macro's generated code would, with whole workspaces.
-pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled {
+pub fn plan(program: &Program, batch: u64, precision: Precision) -> Compiled<'static> {
     plan_within(program, batch, precision, Workspaces::UNLIMITED)
 }
 
 /// Plans a program as the macro's generated code would, with these caps on workspaces.
-pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspaces: Workspaces) -> Compiled {
-    let tables: &'static Tables = Box::leak(Box::new(tables(program).leak().with_workspaces(workspaces)));
+pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspaces: Workspaces) -> Compiled<'static> {
+    // Until the process ends, as the statics of a network are.
+    let tables = Box::leak(Box::new(tables(program)));
+    let tables = Box::leak(Box::new(tables.as_tables().with_workspaces(workspaces)));
     let (budget, offsets) = pack_at(tables, batch, precision).unwrap();
     let offsets = offsets.leak();
     Compiled { program: program.encode().leak(), tables, offsets, budget, batch, precision, level: Level::ONLY }

@@ -563,7 +563,7 @@ fn gaps_are_counted_in_sixteen_bits_alone() {
     let mut short = program.clone();
     short.tensors.iter_mut().filter(|tensor| tensor.pitch > 0).for_each(|tensor| tensor.pitch = 9);
     let compiled = plan(&program, 3, Precision::Bf16);
-    let damaged = Compiled { program: short.encode().leak(), ..compiled };
+    let damaged = Compiled { program: &short.encode(), ..compiled };
     let error = place(&damaged).unwrap_err().to_string();
     assert!(error.contains("a tensor's layout has no room for its shape"), "{error}");
 }

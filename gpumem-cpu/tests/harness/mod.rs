@@ -258,7 +258,7 @@ impl<R: Runner> Loaded<R> {
 }
 
 /// Plans a program as for a network whose `TRAIN` names no cards and no `conv_workspace`.
-fn plan(program: &Program, batch: u64) -> Compiled {
+fn plan(program: &Program, batch: u64) -> Compiled<'static> {
     let workspaces = Workspaces::of(&TargetCards::at(&[]), Train::DEFAULT.conv_workspace);
     graphs::plan_within(program, batch, Precision::F32, workspaces)
 }

@@ -11,7 +11,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 const CHOICE: usize = 3;
 
 /// The same plan for every second program, and for the others one whose tensors take the places of those that were there last.
-pub fn in_every_second(compiled: Compiled) -> Compiled {
+pub fn in_every_second(compiled: Compiled<'static>) -> Compiled<'static> {
     let mut hasher = DefaultHasher::new();
     compiled.program.hash(&mut hasher);
     let seed = hasher.finish();
@@ -25,7 +25,7 @@ struct Life {
     last: u32,
 }
 
-fn reused(mut compiled: Compiled, mut seed: u64) -> Compiled {
+fn reused(mut compiled: Compiled<'static>, mut seed: u64) -> Compiled<'static> {
     let usual = place(&compiled).unwrap();
     let lives: Vec<Life> = (usual.program.transients())
         .map(|id| (usual.bytes[id as usize].next_multiple_of(256), usual.program.tensor(id)))

@@ -58,14 +58,13 @@ pub fn training_with<N: Network>(
     let workspaces = Workspaces::of(&TargetCards::at(&[*card]), train.conv_workspace);
     let program = blueprint.training_for(&lower::Sizes::new(batch, precision, workspaces));
     let program = program.transpose().ok_or("the network is not trained")?.map_err(|error| error.message)?;
-    // Until the process ends: elsewhere they are statics.
-    let tables = Box::leak(Box::new(tables(&program).leak().with_workspaces(workspaces)));
+    let tables = tables(&program);
+    let tables = &tables.as_tables().with_workspaces(workspaces);
     let (budget, offsets) = pack_at(tables, batch, precision).map_err(|error| error.to_string())?;
-    let bytes = program.encode().leak();
     let mut placed = place(&Compiled {
-        program: bytes,
+        program: &program.encode(),
         tables,
-        offsets: offsets.leak(),
+        offsets: &offsets,
         budget,
         batch,
         precision,

@@ -88,8 +88,8 @@ fn text(asked: &Asked) -> Option<String> {
     let precision = *Precision::ALL.get(usize::try_from(precision).ok()?)?;
     let program = Program::decode(&asked.program.value())?;
     let cards: Vec<Card> = asked.cards.iter().filter_map(|slug| find(slug)).copied().collect();
-    // Leaks the tables until the process ends, because their references are `'static`: in generated code they are statics.
-    let tables = tables(&program).leak().for_cards(&TargetCards::at(&cards), workspace);
+    let tables = tables(&program);
+    let tables = tables.as_tables().for_cards(&TargetCards::at(&cards), workspace);
     let (budget, _) = pack_at(&tables, batch, precision).ok()?;
     let budget = budget.with_reserve(cards.first().map_or(UNKNOWN_RESERVE, Card::reserve));
     let doing = if program.training { "Training" } else { "Inference" };

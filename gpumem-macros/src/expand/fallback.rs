@@ -45,7 +45,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
         const _: () = {
             #errors
             #import
-            static __TABLES: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
+            static __TABLES: __gpumem::__private::memory::tables::Tables<'static> = __gpumem::__private::memory::tables::Tables {
                 operations: 0,
                 transients: __gpumem::__private::memory::tables::Transients::NONE,
                 parameters: &[],
@@ -58,7 +58,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 training: false,
                 operation_tags: &[],
                 transient_tags: &[],
-                paths: &[],
+                paths: __gpumem::__private::memory::tables::Paths::NONE,
                 workspaces: __gpumem::__private::memory::tables::Workspaces::UNLIMITED,
                 micro_batches: 1,
                 averages: false,
@@ -66,7 +66,7 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
                 parked: &[],
                 step: "",
             };
-            static __COMPILED: __gpumem::__private::memory::Compiled = __gpumem::__private::memory::Compiled {
+            static __COMPILED: __gpumem::__private::memory::Compiled<'static> = __gpumem::__private::memory::Compiled {
                 program: &[],
                 tables: &__TABLES,
                 offsets: &[],
@@ -79,10 +79,10 @@ pub(super) fn network(source: &Source, readings: &Readings<'_>, errors: Errors) 
             impl #generics __gpumem::Network for #path {
                 const NAME: &'static ::core::primitive::str = #name;
                 const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &[];
-                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> =
+                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled<'static>> =
                     ::core::option::Option::None;
-                const INFERENCE: &'static __gpumem::__private::memory::Compiled = &__COMPILED;
-                const EVALUATION: &'static __gpumem::__private::memory::Compiled = &__COMPILED;
+                const INFERENCE: &'static __gpumem::__private::memory::Compiled<'static> = &__COMPILED;
+                const EVALUATION: &'static __gpumem::__private::memory::Compiled<'static> = &__COMPILED;
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = ::core::option::Option::None;
                 const HEADROOM: ::core::primitive::u64 = 0;
                 const CHECKED: () = ();

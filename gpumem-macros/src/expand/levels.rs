@@ -83,7 +83,7 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
     for (level, planned) in all.iter().enumerate() {
         let aimed_name = aimed_name(planned);
         let (transients, tables) = (Literal::usize_unsuffixed(planned.transients), names.inside(&aimed_name));
-        let kind = quote!(__gpumem::__private::memory::tables::Tables);
+        let kind = quote!(__gpumem::__private::memory::tables::Tables<'static>);
         items.extend(names.item(&aimed_name, &kind, &aimed(planned, &settings)));
         let at = quote!(#settings.batch as ::core::primitive::u64, #settings.precision);
         let plan = match level.checked_sub(1) {
@@ -123,7 +123,11 @@ pub(super) fn leveled(source: &Source, all: &[Planned<'_>], programs: &Programs)
     });
     let value = first_settled(&settled(&|name| names.value(name)), values.collect());
     let compiled_name = format_ident!("__TRAINING");
-    items.extend(names.item(&compiled_name, &quote!(__gpumem::__private::memory::Compiled), &quote!({ #value })));
+    items.extend(names.item(
+        &compiled_name,
+        &quote!(__gpumem::__private::memory::Compiled<'static>),
+        &quote!({ #value }),
+    ));
     let runs = format_ident!("__TRAINING_RUNS");
     let is_packed: Vec<TokenStream> =
         plans.iter().map(|plan| names.inside(plan)).map(|plan| quote!((#plan).is_packed)).collect();

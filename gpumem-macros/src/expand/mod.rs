@@ -339,9 +339,9 @@ fn network(
                 const PLACE: (&'static ::core::primitive::str, ::core::primitive::u32) = (#file, #line);
                 const LAYERS: &'static [__gpumem::__private::network::LayerInfo] = &__LAYERS;
                 #steps
-                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled> = #training;
-                const INFERENCE: &'static __gpumem::__private::memory::Compiled = #inference;
-                const EVALUATION: &'static __gpumem::__private::memory::Compiled = #evaluation;
+                const TRAINING: ::core::option::Option<&'static __gpumem::__private::memory::Compiled<'static>> = #training;
+                const INFERENCE: &'static __gpumem::__private::memory::Compiled<'static> = #inference;
+                const EVALUATION: &'static __gpumem::__private::memory::Compiled<'static> = #evaluation;
                 #cached
                 const TRAIN: ::core::option::Option<__gpumem::__private::Train> = #train;
                 const HEADROOM: ::core::primitive::u64 = #primary.headroom;

@@ -136,10 +136,10 @@ pub(super) fn statics(source: &Source, planned: &Planned<'_>) -> TokenStream {
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(#plan_name), &only_level());
     quote! {
-        static #aimed_name: __gpumem::__private::memory::tables::Tables = #aimed;
+        static #aimed_name: __gpumem::__private::memory::tables::Tables<'static> = #aimed;
         #[allow(long_running_const_eval)]
         static #plan_name: __gpumem::__private::memory::budget::Plan<#transients> = #plan;
-        static #compiled_name: __gpumem::__private::memory::Compiled = #compiled;
+        static #compiled_name: __gpumem::__private::memory::Compiled<'static> = #compiled;
         #[allow(long_running_const_eval)]
         const _: () = __gpumem::__private::memory::budget::assert_packed(#tables, &#plan_name);
     }
@@ -154,11 +154,11 @@ pub(super) fn associated(source: &Source, planned: &Planned<'_>) -> TokenStream 
     let plan = plan(source, planned, &tables);
     let compiled = compiled(source, planned, &tables, &quote!(Self::#plan_name), &only_level());
     quote! {
-        const #aimed_name: &'static __gpumem::__private::memory::tables::Tables = &#aimed;
+        const #aimed_name: &'static __gpumem::__private::memory::tables::Tables<'static> = &#aimed;
         #[allow(long_running_const_eval)]
         const #plan_name: &'static __gpumem::__private::memory::budget::Plan<#transients> = &#plan;
         #[allow(long_running_const_eval)]
-        const #compiled_name: &'static __gpumem::__private::memory::Compiled = {
+        const #compiled_name: &'static __gpumem::__private::memory::Compiled<'static> = {
             __gpumem::__private::memory::budget::assert_packed(#tables, Self::#plan_name);
             &#compiled
         };

@@ -2,9 +2,9 @@
 
 use super::Programs;
 use super::assumed_sizes::{AssumedSizes, Guesses};
-use gpumem_core::lower::{LayerLine, OwnedTables, tables};
-use gpumem_core::memory::live_ranges::{OwnedOrder, OwnedTransients};
-use gpumem_core::memory::plan::PackedRanges;
+use gpumem_core::lower::{LayerLine, OwnedPaths, OwnedTables, tables};
+use gpumem_core::memory::live_ranges::OwnedTransients;
+use gpumem_core::memory::plan::{AddressOrders, OwnedOrder, PackedRanges};
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{format_ident, quote};
@@ -26,7 +26,8 @@ impl Names {
 /// Returns the layer table, the programs of the training step, and those of the forward pass.
 pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Guesses) -> TokenStream {
     let layers = layers(table);
-    let paths = table.iter().map(|line| &line.path);
+    let OwnedPaths { text, ends } = table.iter().map(|line| &line.path).collect();
+    let ends = ends.into_iter().map(Literal::u32_unsuffixed);
     let training = of_step(programs, guesses);
     let inference = statics(&Names::new("INFERENCE"), &programs.inference, (&guesses.inference, &[]), None);
     let evaluation = programs
@@ -35,7 +36,8 @@ pub(super) fn structure(programs: &Programs, table: &[LayerLine], guesses: &Gues
         .map(|program| statics(&Names::new("EVALUATION"), program, (&guesses.evaluation, &[]), None));
     quote! {
         #layers
-        static __PATHS: &[&::core::primitive::str] = &[#(#paths),*];
+        static __PATHS: __gpumem::__private::memory::tables::Paths<'static> =
+            __gpumem::__private::memory::tables::Paths { text: #text, ends: &[#(#ends),*] };
         #training
         #inference
         #evaluation
@@ -108,9 +110,16 @@ fn statics(
     base: Option<&Ident>,
 ) -> TokenStream {
     let Names { tables: own, program: name } = names;
+    let tables = tables(program);
+    let mut orders = AddressOrders::default();
+    for &(samples, precision, workspaces) in guesses {
+        let tables = tables.as_tables().with_workspaces(workspaces).with_micro_batches(1);
+        orders.add(&tables, samples, precision, packed);
+    }
+    let AddressOrders { orders, below } = orders;
     let OwnedTables {
         operations,
-        mut transients,
+        transients,
         parameters,
         buffers,
         batch,
@@ -127,12 +136,9 @@ fn statics(
         offloads,
         parked,
         step,
-    } = tables(program);
-    for &(samples, precision, workspaces) in guesses {
-        transients.carry_known(samples, precision, workspaces, packed);
-    }
+    } = tables;
     let [operations, moments, micro_batches] = [operations, moments, micro_batches].map(Literal::u64_unsuffixed);
-    let OwnedTransients { sizes, lives, moments: peaks, changes, orders, below } = transients;
+    let OwnedTransients { sizes, lives, moments: peaks, changes } = transients;
     let lives = lives.into_iter().map(Literal::u64_unsuffixed);
     let below = below.into_iter().map(Literal::u32_unsuffixed);
     // With several assumed sizes, each is unlikely to be the real one, so their offsets are left out.
@@ -181,7 +187,7 @@ fn statics(
         },
     };
     quote! {
-        static #own: __gpumem::__private::memory::tables::Tables = __gpumem::__private::memory::tables::Tables {
+        static #own: __gpumem::__private::memory::tables::Tables<'static> = __gpumem::__private::memory::tables::Tables {
             operations: #operations,
             transients: __gpumem::__private::memory::tables::Transients {
                 sizes: #sizes,

@@ -143,7 +143,8 @@ mod tests {
         let [plain, leaner] = &programs[..] else { panic!("{} programs", programs.len()) };
         // Without the caps of workspaces a step needs more than the macro planned.
         let workspaces = Workspaces::of(&TargetCards::at(&[RTX_3060]), Train::DEFAULT.conv_workspace);
-        let tables = [plain, leaner].map(|program| tables(program).leak().with_workspaces(workspaces));
+        let tables = [plain, leaner].map(tables);
+        let tables = tables.each_ref().map(|tables| tables.as_tables().with_workspaces(workspaces));
         let arena = |index: usize| budget_at(&tables[index], batch, Precision::F32).unwrap()[Line::Arena];
         assert!(arena(0) > room && arena(1) <= room, "{} and {} of {room}", arena(0), arena(1));
         let more = batch + batch / 8 + 1;

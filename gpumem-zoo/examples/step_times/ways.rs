@@ -51,7 +51,7 @@ pub const WAYS: [Way; 13] = [
 /// A step that is planned.
 pub struct Step {
     /// The program with its plan.
-    pub compiled: Compiled,
+    pub compiled: Compiled<'static>,
     /// What updates its parameters.
     pub optimizer: Optimizer,
     /// Time beyond that of a step which keeps everything in thousandths of it, by the model of recomputation.
@@ -115,9 +115,10 @@ fn leaner(
 }
 
 /// Plans a program as the compiler does.
-fn compiled(program: &Program, setting: &Sizes) -> Result<Compiled, Failure> {
+fn compiled(program: &Program, setting: &Sizes) -> Result<Compiled<'static>, Failure> {
     // Until the process ends, as those of a network are.
-    let tables = &*Box::leak(Box::new(tables(program).leak().with_workspaces(setting.workspaces)));
+    let tables = Box::leak(Box::new(tables(program)));
+    let tables = &*Box::leak(Box::new(tables.as_tables().with_workspaces(setting.workspaces)));
     let (budget, offsets) = pack_at(tables, setting.batch, setting.precision).map_err(|error| error.to_string())?;
     Ok(Compiled {
         program: program.encode().leak(),

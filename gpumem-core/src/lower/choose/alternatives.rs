@@ -8,7 +8,7 @@ use crate::graph::{RowId, Source};
 use crate::lower::choose::level::{Fitting, budget};
 use crate::lower::rewrite::inplace_abn::{InPlace, with_inplace_abn};
 use crate::lower::schedule::offload::most_parked;
-use crate::lower::{Blueprint, Sizes, Term, tables, unchunkable};
+use crate::lower::{Blueprint, OwnedTables, Sizes, Term, tables, unchunkable};
 use crate::memory::budget::{Line, lasting_at, lower_bound_at};
 use crate::memory::refusal::{Offloaded, Remedies, Remedy, Split};
 use crate::memory::tables::Tables;
@@ -36,11 +36,11 @@ struct Variant {
     /// True if it recomputes as much as it takes to fit.
     recomputes: bool,
     /// Tables that say what lives outside of the step, with a batch that is not split further.
-    tables: Tables,
+    tables: OwnedTables,
 }
 
 impl Variant {
-    fn as_written(blueprint: &Blueprint, tables: Tables) -> Variant {
+    fn as_written(blueprint: &Blueprint, tables: OwnedTables) -> Variant {
         Variant {
             blueprint: blueprint.clone(),
             remedy: Remedy::as_written(0),
@@ -54,7 +54,8 @@ impl Variant {
         let InPlace { graph, places, slopes } = with_inplace_abn(&self.blueprint.graph, &self.blueprint.all_ends())?;
         let mut blueprint = Blueprint { graph, ..self.blueprint.clone() };
         blueprint.move_ends(&places);
-        Some(Variant { blueprint, remedy: Remedy { in_place: Some(slopes), ..self.remedy }, ..*self })
+        let remedy = Remedy { in_place: Some(slopes), ..self.remedy };
+        Some(Variant { blueprint, remedy, recomputes: self.recomputes, tables: self.tables.clone() })
     }
 
     /// Returns the step with logits in chunks. `None` if no loss can have chunks, or all that can set `chunks` already.
@@ -159,8 +160,8 @@ impl Blueprint {
             return Remedies::UNKNOWN;
         }
         let search = Limits { setting, room, loras };
-        let tables = search.tables(program);
-        if search.may_fit(search.bound(&tables)) {
+        let tables = tables(program);
+        if search.may_fit(search.bound(tables.as_tables())) {
             return Remedies::UNKNOWN;
         }
         let written = Variant::as_written(self, tables);
@@ -202,7 +203,7 @@ impl Limits<'_> {
         let fitting = |what| {
             let way = self.offloading(written, what)?;
             let parked = if what == Offload::OptimizerState { 0 } else { parked };
-            let bound = self.bound(&way.tables).map(|bytes| bytes.saturating_sub(parked));
+            let bound = self.bound(way.tables.as_tables()).map(|bytes| bytes.saturating_sub(parked));
             Some(()).filter(|()| self.may_fit(bound)).and_then(|()| self.fitting(&way))
         };
         let mut found: Vec<Remedy> =
@@ -244,14 +245,14 @@ impl Limits<'_> {
 
     /// Returns the step with logits in chunks: the fewest first.
     fn chunked<'w>(&'w self, way: &'w Variant) -> impl Iterator<Item = Variant> + 'w {
-        let may_fit = self.may_fit(self.lasting(&way.tables));
+        let may_fit = self.may_fit(self.lasting(way.tables.as_tables()));
         CHUNKS.into_iter().filter(move |_| may_fit).filter_map(|chunks| way.chunked(chunks))
     }
 
     /// Returns the step with as little recomputation as was found; `None` if it does not fit. Recomputation frees nothing that lives outside of
     /// the step.
     fn recomputed(&self, way: &Variant) -> Option<Remedy> {
-        let way = way.recomputed().filter(|way| self.may_fit(self.lasting(&way.tables)))?;
+        let way = way.recomputed().filter(|way| self.may_fit(self.lasting(way.tables.as_tables())))?;
         self.fitting(&way)
     }
 
@@ -260,15 +261,17 @@ impl Limits<'_> {
         let numbers = way.parts(self.setting.batch);
         // A gradient of each parameter is alive from the first micro-batch on.
         let wide_sums = self.setting.precision.has_master();
-        let held = Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables };
-        Some(()).filter(|()| self.may_fit(self.lasting(&held)))?;
+        let held =
+            Tables { holds_gradients: true, wide_sums, micro_batches: *numbers.last()?, ..way.tables.as_tables() };
+        Some(()).filter(|()| self.may_fit(self.lasting(held)))?;
         // Micro-batches of one sample need least: if those do not fit, nothing does. More micro-batches need less, so that the fewest are between
         // those that do not fit and those that do.
         let Planned { program, remedy: mut found } = self.planned(&way.in_parts(*numbers.last()?))?;
-        let tables = self.tables(&program);
+        let tables = tables(&program);
         let (mut low, mut high) = (0, numbers.len() - 1);
         // The bound of this program with larger micro-batches says roughly how many are enough: its neighbours come first.
-        let mut next = numbers.partition_point(|&parts| !self.may_fit(self.bound(&tables.with_micro_batches(parts))));
+        let mut next =
+            numbers.partition_point(|&parts| !self.may_fit(self.bound(tables.as_tables().with_micro_batches(parts))));
         let mut tries = 0;
         while low < high {
             let at = if tries < 2 { next.clamp(low, high - 1) } else { (low + high) / 2 };
@@ -289,7 +292,7 @@ impl Limits<'_> {
             let mut other = Variant { remedy: Remedy { base: Some(coding), ..way.remedy }, ..way.clone() };
             other.blueprint.graph = graph;
             other.blueprint.move_ends(&places);
-            other.tables = self.tables(&other.blueprint.training(self.setting.precision).ok()??);
+            other.tables = tables(&other.blueprint.training(self.setting.precision).ok()??);
             Some(other)
         })
     }
@@ -309,7 +312,7 @@ impl Limits<'_> {
             blueprint.fitting(self.setting, self.room).ok()??
         } else {
             let program = blueprint.chosen(self.setting, self.room).ok()??;
-            Some(()).filter(|()| self.may_fit(self.bound(&self.tables(&program))))?;
+            Some(()).filter(|()| self.may_fit(self.bound(tables(&program).as_tables())))?;
             let budget = budget(&program, self.setting)?;
             Fitting { program, budget, more: None }
         };
@@ -319,19 +322,15 @@ impl Limits<'_> {
         (remedy.arena <= self.room).then_some(Planned { program, remedy })
     }
 
-    fn tables(&self, program: &Program) -> Tables {
-        // Leaked until the process ends, as elsewhere.
-        tables(program).leak().with_workspaces(self.setting.workspaces)
-    }
-
     /// Returns a lower bound of the arena in bytes; `None` if the step is too large for any plan.
-    fn bound(&self, tables: &Tables) -> Option<u64> {
-        lower_bound_at(tables, self.setting.batch, self.setting.precision).ok()
+    fn bound(&self, tables: Tables<'_>) -> Option<u64> {
+        lower_bound_at(&tables.with_workspaces(self.setting.workspaces), self.setting.batch, self.setting.precision)
+            .ok()
     }
 
     /// Returns the arena bytes that live outside of a step; `None` if they are too many for any plan.
-    fn lasting(&self, tables: &Tables) -> Option<u64> {
-        lasting_at(tables, self.setting.batch, self.setting.precision).ok()
+    fn lasting(&self, tables: Tables<'_>) -> Option<u64> {
+        lasting_at(&tables, self.setting.batch, self.setting.precision).ok()
     }
 
     /// True if this many bytes are available; false for `None`.

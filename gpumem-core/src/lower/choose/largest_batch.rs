@@ -7,7 +7,6 @@ use crate::lower::choose::level::Levels;
 use crate::lower::{Blueprint, Fitted, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
 use crate::memory::levels::room_within;
-use crate::memory::tables::Tables;
 use crate::program::Program;
 
 /// The most batches that are planned for one answer.
@@ -43,13 +42,12 @@ impl Blueprint {
         let Some(plain) = self.training_for(setting)? else { return Ok(None) };
         let parts = self.training.as_ref().map_or(1, |steps| steps.descent.micro_batches).max(1);
         let of_samples = |samples: u64| Sizes { batch: samples.saturating_mul(parts), ..*setting };
-        let near = largest_bounded(&at_once(&plain, setting), setting, room.saturating_mul(TIMES)).max(1);
+        let near = largest_bounded(&plain, setting, room.saturating_mul(TIMES)).max(1);
         let near = of_samples(near);
         let mut levels = self.levels_beside(&plain, &near)?;
         let leanest = self.leanest(&plain, &mut levels, setting)?;
         levels.enough = room;
-        let tables = at_once(&leanest, setting);
-        let mut batch = largest_bounded(&tables, setting, room);
+        let mut batch = largest_bounded(&leanest, setting, room);
         // Usually a packing is as small as its lower bound.
         for _ in 0..MOST_PLANS {
             if batch == 0 {
@@ -91,15 +89,11 @@ impl Levels {
     }
 }
 
-/// Returns the tables of a step whose samples are all in memory at once.
-fn at_once(program: &Program, setting: &Sizes) -> Tables {
-    // Leaked until the process ends, as elsewhere.
-    tables(program).leak().with_workspaces(setting.workspaces).with_micro_batches(1)
-}
-
 /// Returns the most samples in memory at once whose lower bound fits into `room` bytes. 0 if not even one fits.
-fn largest_bounded(tables: &Tables, setting: &Sizes, room: u64) -> u64 {
-    let may_fit = |batch: u64| lower_bound_at(tables, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
+fn largest_bounded(program: &Program, setting: &Sizes, room: u64) -> u64 {
+    let tables = tables(program);
+    let at_once = tables.as_tables().with_workspaces(setting.workspaces).with_micro_batches(1);
+    let may_fit = |batch: u64| lower_bound_at(&at_once, batch, setting.precision).is_ok_and(|bytes| bytes <= room);
     if !may_fit(1) {
         return 0;
     }

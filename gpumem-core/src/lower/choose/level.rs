@@ -106,7 +106,8 @@ impl Blueprint {
     /// Returns the training step in an arena of at most `room` bytes; `None` if none fits. A step is planned only if its lower bound fits.
     pub(in crate::lower) fn fitting(&self, setting: &Sizes, room: u64) -> Result<Option<Fitting>, LowerError> {
         let Some(program) = self.training_for(setting)? else { return Ok(None) };
-        let tables = tables(&program).leak().with_workspaces(setting.workspaces);
+        let tables = tables(&program);
+        let tables = tables.as_tables().with_workspaces(setting.workspaces);
         let bound = lower_bound_at(&tables, setting.batch, setting.precision);
         if bound.is_ok_and(|bytes| bytes <= room)
             && let Some(budget) = budget(&program, setting).filter(|budget| budget[Line::Arena] <= room)
@@ -202,9 +203,8 @@ pub(in crate::lower) fn budget(program: &Program, setting: &Sizes) -> Option<Bud
 /// Returns a step's budget and the packing of its tensors; `None` if it is too large for any plan. An arena of `enough` bytes will do, even if a
 /// smaller one exists.
 fn packed(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, PackedRanges)> {
-    // Leaked until the process ends, as elsewhere.
-    let tables = tables(program).leak().with_workspaces(setting.workspaces);
-    pack_within(&tables, setting.batch, setting.precision, enough).ok()
+    let tables = tables(program);
+    pack_within(&tables.as_tables().with_workspaces(setting.workspaces), setting.batch, setting.precision, enough).ok()
 }
 
 /// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.

@@ -255,8 +255,8 @@ mod tests {
 
     /// Returns the peak in bytes, as plans count it.
     fn peak(program: &Program, precision: Precision, batch: u64, workspaces: Workspaces) -> u64 {
-        let tables = tables(program).leak().with_workspaces(workspaces);
-        pack_at(&tables, batch, precision).unwrap().0.lower_bound
+        let tables = tables(program);
+        pack_at(&tables.as_tables().with_workspaces(workspaces), batch, precision).unwrap().0.lower_bound
     }
 
     #[test]

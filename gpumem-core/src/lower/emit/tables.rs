@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, NodeId};
 use crate::memory::live_ranges::OwnedTransients;
-use crate::memory::tables::{BatchTensor, CacheTensor, NOT_TRAINED, Parameter, Persistent};
+use crate::memory::tables::{BatchTensor, CacheTensor, NOT_TRAINED, Parameter, Paths, Persistent};
 use crate::memory::tables::{TRAINED, TRAINED_ELSEWHERE, Tables, Workspaces};
 use crate::program::NO_ROW;
 use crate::program::{Class, Part, Program, Tensor, TensorId};
@@ -41,7 +41,7 @@ pub struct OwnedTables {
     /// The part and the layer row of each transient tensor, in four bytes.
     pub transient_tags: Vec<u8>,
     /// The paths of the layer rows.
-    pub paths: Vec<String>,
+    pub paths: OwnedPaths,
     /// The number of micro-batches, which run one after the other.
     pub micro_batches: u64,
     /// True if optimizer state and master copies are in host memory.
@@ -53,30 +53,56 @@ pub struct OwnedTables {
 }
 
 impl OwnedTables {
-    /// Leaks the tables, so that they are `'static` as those in a user's crate are.
-    pub fn leak(self) -> Tables {
-        let paths: Vec<&'static str> = self.paths.into_iter().map(|path| &*path.leak()).collect();
+    /// Returns the tables as const evaluation reads them, without limits of workspaces.
+    pub fn as_tables(&self) -> Tables<'_> {
         Tables {
             operations: self.operations,
-            transients: self.transients.leak(),
-            parameters: self.parameters.leak(),
-            buffers: self.buffers.leak(),
-            batch: self.batch.leak(),
-            caches: self.caches.leak(),
+            transients: self.transients.as_transients(),
+            parameters: &self.parameters,
+            buffers: &self.buffers,
+            batch: &self.batch,
+            caches: &self.caches,
             moments: self.moments,
             averages: self.averages,
             holds_gradients: self.holds_gradients,
             wide_sums: self.wide_sums,
             training: self.training,
-            operation_tags: self.operation_tags.leak(),
-            transient_tags: self.transient_tags.leak(),
-            paths: paths.leak(),
+            operation_tags: &self.operation_tags,
+            transient_tags: &self.transient_tags,
+            paths: self.paths.as_paths(),
             workspaces: Workspaces::UNLIMITED,
             micro_batches: self.micro_batches,
             offloads: self.offloads,
-            parked: self.parked.leak(),
-            step: self.step.leak(),
+            parked: &self.parked,
+            step: &self.step,
         }
+    }
+}
+
+/// The contents of a [`Paths`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OwnedPaths {
+    /// See [`Paths::text`].
+    pub text: String,
+    /// See [`Paths::ends`].
+    pub ends: Vec<u32>,
+}
+
+impl OwnedPaths {
+    /// Returns the paths as const evaluation reads them.
+    pub fn as_paths(&self) -> Paths<'_> {
+        Paths { text: &self.text, ends: &self.ends }
+    }
+}
+
+impl<'p> FromIterator<&'p String> for OwnedPaths {
+    fn from_iter<I: IntoIterator<Item = &'p String>>(paths: I) -> OwnedPaths {
+        let mut owned = OwnedPaths::default();
+        for path in paths {
+            owned.text += path;
+            owned.ends.push(owned.text.len() as u32);
+        }
+        owned
     }
 }
 
@@ -136,7 +162,7 @@ pub fn tables(program: &Program) -> OwnedTables {
         training: program.training,
         operation_tags: operations.flat_map(|operation| tag(operation.phase() as u8, operation.row)).collect(),
         transient_tags: of(&[Class::Transient]).flat_map(|tensor| tag(tensor.part as u8, tensor.row)).collect(),
-        paths: program.paths.clone(),
+        paths: program.paths.iter().collect(),
         micro_batches: program.descent.micro_batches,
         offloads: program.descent.offloads(),
         parked: of(&[Class::Host]).map(given).collect(),

@@ -1,8 +1,6 @@
 //! The choice of a packing: one that the macro found, one of the packers', or none.
 
-use crate::memory::budget::{MOST_BYTES, PlanError, padded};
-use crate::memory::bytes::{Largest, fill};
-use crate::memory::live_ranges::peak;
+use crate::memory::bytes::{Largest, MOST_BYTES, PlanError, fill, padded};
 use crate::memory::plan::{LiveRange, Overflow, Packing, pack, replay};
 use crate::memory::tables::{Order, Tables};
 
@@ -30,11 +28,11 @@ pub(in crate::memory) struct Wanted {
 
 /// Returns a packing of the tensors, and true if it has offsets. Otherwise its size is the lower bound, and there are no offsets.
 pub(in crate::memory) const fn packed<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     largest: &Largest<'_>,
     wanted: Wanted,
 ) -> Result<(Packing<N>, bool), PlanError> {
-    let Some((lower_bound, peak)) = peak(&tables.transients, largest.bytes) else {
+    let Some((lower_bound, peak)) = tables.transients.peak(largest.bytes) else {
         return Err(PlanError::Overflow);
     };
     let unpacked = Packing { offsets: [0; N], size: lower_bound, lower_bound, peak };
@@ -74,7 +72,7 @@ pub(in crate::memory) const fn packed<const N: usize>(
 }
 
 /// Returns the macro's packing, if tensors have the bytes that they had there; `None` otherwise.
-const fn placed<const N: usize>(orders: &[Order], bytes: &[u64], unpacked: &Packing<N>) -> Option<Packing<N>> {
+const fn placed<const N: usize>(orders: &[Order<'_>], bytes: &[u64], unpacked: &Packing<N>) -> Option<Packing<N>> {
     let mut i = 0;
     while i < orders.len() {
         let Order { size, lower_bound, offsets, bytes: known, .. } = orders[i];
@@ -104,7 +102,7 @@ const fn is_equal(one: &[u64], other: &[u64]) -> bool {
 /// Replays the orders that the macro found, of which there is at least one, and keeps the smallest packing. Returns true if it can hardly be
 /// improved or, for an alternative, if it fits.
 const fn replayed<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     ranges: &[LiveRange; N],
     packing: &mut Packing<N>,
     wanted: Wanted,

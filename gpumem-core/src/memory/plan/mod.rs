@@ -10,6 +10,7 @@
 mod address_order;
 mod bound;
 mod bucket_sort;
+mod carry;
 pub(in crate::memory) mod choose;
 mod first_gap;
 mod greedy;
@@ -25,6 +26,7 @@ use alloc::vec::Vec;
 pub use address_order::{below, order, replay};
 use bound::Peak;
 pub(crate) use bucket_sort::sorted;
+pub use carry::{AddressOrders, OwnedOrder};
 
 /// The alignment of every offset and every size in an arena, in bytes.
 pub const ALIGNMENT: u64 = 256;

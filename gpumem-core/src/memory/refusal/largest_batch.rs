@@ -29,7 +29,7 @@ const MOST_SAMPLES: u64 = 1 << 32;
 
 /// Lower bounds of the arena at several batches.
 struct Bounds<'a, const N: usize> {
-    tables: &'a Tables,
+    tables: &'a Tables<'a>,
     precision: Precision,
     lasting: Lasting,
 }
@@ -86,7 +86,7 @@ impl<const N: usize> Bounds<'_, N> {
 
 /// Returns the most time steps that a cache can have in an arena of `room` bytes. Everything else stays unchanged. `None` if not one fits, or the
 /// cache is no longer than that already. Padding is counted in full, so that it always fits.
-pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Option<u64> {
+pub(super) const fn longest_cache<const N: usize>(tables: &Tables<'_>, plan: &Plan<N>, room: u64) -> Option<u64> {
     let element = element_bytes(plan.precision);
     let (mut cache, mut step, mut padding, mut most) = (0, 0, 0, 0);
     let mut i = 0;
@@ -122,7 +122,7 @@ pub(super) const fn longest_cache<const N: usize>(tables: &Tables, plan: &Plan<N
 /// with every sample (padding), so a larger batch may exist; the one returned fits.
 ///
 /// If a batch is split, only multiples of the number of micro-batches are searched.
-pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N>, room: u64) -> Found {
+pub(super) const fn largest_batch<const N: usize>(tables: &Tables<'_>, plan: &Plan<N>, room: u64) -> Found {
     let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     if plan.start(Line::BatchIo) > room {
         return Found::Lasting;
@@ -168,7 +168,7 @@ pub(super) const fn largest_batch<const N: usize>(tables: &Tables, plan: &Plan<N
 /// It is the largest batch whose lower bound fits. If its plan does not, it is the first one below whose plan fits. Many tensors take long to
 /// pack: then the batch falls by the share by which its plan is too large, until a plan fits. If a batch is split, it is a multiple of their
 /// number.
-pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: Precision, room: u64) -> u64 {
+pub(super) const fn largest_planned<const N: usize>(tables: &Tables<'_>, precision: Precision, room: u64) -> u64 {
     let (parts, tables) = (tables.micro_batches, &tables.with_micro_batches(1));
     let Ok(lasting) = Lasting::new(tables, 1, precision) else { return 0 };
     let bounds: Bounds<'_, N> = Bounds { tables, precision, lasting };
@@ -205,7 +205,7 @@ pub(super) const fn largest_planned<const N: usize>(tables: &Tables, precision: 
 
 /// True if the plan at another precision fits into `room` bytes.
 pub(super) const fn precision_fits<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
     room: u64,

@@ -49,7 +49,7 @@ pub const fn limit(transients: usize, aim: &TargetCards<'_>) -> u64 {
 ///
 /// Fails to compile if there is no card, unless the check is left out: then it is 1.
 #[track_caller]
-pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precision, aim: &TargetCards<'_>) -> u64 {
+pub const fn largest_fitting<const N: usize>(tables: &Tables<'_>, precision: Precision, aim: &TargetCards<'_>) -> u64 {
     match aim.targets() {
         Ok(targets) if targets.room() < u64::MAX => largest_planned::<N>(tables, precision, targets.room()),
         Ok(_) if !aim.environment.is_unchecked() => panic!(
@@ -65,7 +65,7 @@ pub const fn largest_fitting<const N: usize>(tables: &Tables, precision: Precisi
 /// lowering do not hold.
 #[track_caller]
 pub const fn largest_found<const N: usize>(
-    tables: &Tables,
+    tables: &Tables<'_>,
     precision: Precision,
     aim: &TargetCards<'_>,
     [batch, room]: [u64; 2],
@@ -78,7 +78,7 @@ pub const fn largest_found<const N: usize>(
 
 /// Refuses the crate, with one panic, if `plan` does not fit every target card. See [`refusal`].
 #[track_caller]
-pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, aim: &TargetCards<'_>) {
+pub const fn check<const N: usize>(name: &str, tables: &Tables<'_>, plan: &Plan<N>, aim: &TargetCards<'_>) {
     if !aim.environment.is_unchecked()
         && let Some(text) = refusal(name, tables, plan, aim)
     {
@@ -90,7 +90,7 @@ pub const fn check<const N: usize>(name: &str, tables: &Tables, plan: &Plan<N>, 
 #[track_caller]
 pub const fn check_with<const N: usize>(
     name: &str,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     aim: &TargetCards<'_>,
     remedies: Remedies,
@@ -105,7 +105,7 @@ pub const fn check_with<const N: usize>(
 /// Returns the text that refuses network `name`; `None` if its plan fits every target card.
 pub const fn refusal<const N: usize>(
     name: &str,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     aim: &TargetCards<'_>,
 ) -> Option<Text> {
@@ -115,7 +115,7 @@ pub const fn refusal<const N: usize>(
 /// Returns the text of [`refusal`] with the alternatives in `remedies`; `None` if the plan fits every target card.
 pub const fn refusal_with<const N: usize>(
     name: &str,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     aim: &TargetCards<'_>,
     remedies: Remedies,
@@ -154,7 +154,7 @@ pub const fn refusal_with<const N: usize>(
     Some(text)
 }
 
-const fn no_plan(name: &str, tables: &Tables, batch: u64, error: PlanError) -> Text {
+const fn no_plan(name: &str, tables: &Tables<'_>, batch: u64, error: PlanError) -> Text {
     let mut text = Text::new();
     append_network(&mut text, name, tables);
     match error {
@@ -175,7 +175,7 @@ const fn no_plan(name: &str, tables: &Tables, batch: u64, error: PlanError) -> T
     text
 }
 
-const fn append_network(text: &mut Text, name: &str, tables: &Tables) {
+const fn append_network(text: &mut Text, name: &str, tables: &Tables<'_>) {
     if !tables.training {
         text.text("inference of ");
     }
@@ -221,7 +221,7 @@ const fn append_origins(text: &mut Text, targets: &Targets<'_>, arena: u64) {
 }
 
 /// Appends the lines of the budget in two columns. Small lines are left out, except the four that readers look for.
-const fn append_table(text: &mut Text, tables: &Tables, budget: &Budget) {
+const fn append_table(text: &mut Text, tables: &Tables<'_>, budget: &Budget) {
     let mut alignment = budget.get(Line::Arena);
     let mut part = 0;
     while part < Line::PARTS {
@@ -276,7 +276,7 @@ const fn append_label(text: &mut Text, label: &str) {
 }
 
 /// Appends the operation at which most bytes are live, and the largest tensor.
-pub(crate) const fn append_peak(text: &mut Text, tables: &Tables, budget: &Budget) {
+pub(crate) const fn append_peak(text: &mut Text, tables: &Tables<'_>, budget: &Budget) {
     if let Some((phase, row)) = tag(tables.operation_tags, budget.peak) {
         append_label(text, "peak at");
         match path(tables, row) {
@@ -312,8 +312,8 @@ const fn tag(tags: &[u8], index: u32) -> Option<(u8, u16)> {
     Some((tags[at], u16::from_le_bytes([tags[at + 2], tags[at + 3]])))
 }
 
-const fn path(tables: &Tables, row: u16) -> Option<&'static str> {
-    if row == NO_ROW || row as usize >= tables.paths.len() { None } else { Some(tables.paths[row as usize]) }
+const fn path<'a>(tables: &Tables<'a>, row: u16) -> Option<&'a str> {
+    if row == NO_ROW { None } else { tables.paths.get(row as usize) }
 }
 
 /// Begins the line of an alternative, after `found` others.
@@ -329,7 +329,7 @@ const fn append_remedy(text: &mut Text, found: usize) {
 /// fit, dearer ones are left out, but the batch is always printed. Returns true if the search came to an end.
 const fn append_alternatives<const N: usize>(
     text: &mut Text,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     targets: &Targets<'_>,
     (first, remedies): (&Target<'_>, Remedies),
@@ -365,7 +365,7 @@ const fn append_alternatives<const N: usize>(
 /// Appends what a step needs at least if no batch fits, and what takes the memory.
 const fn append_least<const N: usize>(
     text: &mut Text,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     search: Found,
     (first, room, headroom): (&Target<'_>, u64, u64),
@@ -407,7 +407,7 @@ const fn append_least<const N: usize>(
 /// first. `found` were printed before; returns the new number. `mixed` are the bytes of the step in mixed precision if that is another program.
 const fn append_settings<const N: usize>(
     text: &mut Text,
-    tables: &Tables,
+    tables: &Tables<'_>,
     plan: &Plan<N>,
     (room, mixed): (u64, Option<u64>),
     mut found: usize,
