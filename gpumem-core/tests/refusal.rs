@@ -9,7 +9,7 @@ use gpumem_core::memory::levels::check_budget;
 use gpumem_core::memory::live_ranges::OwnedTransients;
 use gpumem_core::memory::plan::{AddressOrders, OwnedOrder};
 use gpumem_core::memory::refusal::{check, check_together, largest, limit, refusal, together};
-use gpumem_core::memory::tables::{Paths, Tables, Transients, Workspaces};
+use gpumem_core::memory::tables::{Paths, Tables, Transients};
 use gpumem_core::memory::target_cards::{Environment, TargetCards, UNCHECKED};
 use gpumem_core::{Checkpoint, Precision, Role};
 

@@ -205,7 +205,7 @@ impl<'a> Tables<'a> {
     }
 
     /// Returns the tables with the limits of workspaces for these target cards. One convolution may use `convolution` bytes.
-    pub const fn for_cards(self, cards: &TargetCards<'_>, convolution: u64) -> Tables {
+    pub const fn for_cards(self, cards: &TargetCards<'_>, convolution: u64) -> Tables<'a> {
         self.with_workspaces(Workspaces::of(cards, convolution))
     }
 
