@@ -188,12 +188,8 @@ impl Steps {
         let axes: Vec<Option<usize>> = axes.iter().zip(shapes).map(own).collect();
         let sequence = Sequence { inputs: shapes, axes: &axes, whole, chunk: whole, cache: whole };
         let (stepped, axis) = op.stepped(&sequence).ok()?;
-        let looks_back = match &stepped {
-            Op::CachedConvolution(convolution) => convolution.reach() > 0,
-            Op::CachedScan(_) | Op::CachedRecurrence(_) => true,
-            _ => false,
-        };
-        let is_cut = looks_back && matches!(self.numbers, Some((Seen::Segments, _)));
+        // An operation with a cache reads earlier steps, of other segments too.
+        let is_cut = !stepped.caches().is_empty() && matches!(self.numbers, Some((Seen::Segments, _)));
         (!is_cut).then_some(Axis::At(axis))
     }
 
