@@ -14,6 +14,7 @@ mod padding;
 mod progress;
 mod replay;
 mod report;
+mod start;
 mod steps;
 pub mod tensorboard;
 mod trainer;

@@ -1,7 +1,7 @@
 //! The steps of a training: the loop itself.
 
 use crate::best::{Best, Follow};
-use crate::checkpoint::{self, Checkpoints, Counts, Place};
+use crate::checkpoint::{Checkpoints, Counts, Place};
 use crate::context::{Asked, Context};
 use crate::error::{Error, NotFinite, Origin, Result};
 use crate::evaluation::{Scores, evaluate, room};
@@ -14,7 +14,8 @@ use crate::padding::Padding;
 use crate::progress::{Display, Status, Unit, evaluation_line, memory};
 use crate::replay::{Replay, interval};
 use crate::report::{EvaluationReport, StepReport, Stop, TrainReport};
-use crate::trainer::Trainer;
+use crate::start::{Opened, check_padding, display, last_step};
+use crate::trainer::{Settings, Trainer};
 use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::{Kind, Net};
@@ -87,51 +88,35 @@ struct RunCounts {
     last: Option<EvaluationReport>,
 }
 
-/// The checkpoints of a run, and the numbers that it starts with.
-struct Opened {
-    checkpoints: Option<Checkpoints>,
-    counts: Counts,
-    /// Steps of the checkpoint. `None` if the training starts anew.
-    resumed: Option<u64>,
-}
-
-impl Opened {
-    /// Opens the folder of checkpoints if one is set. Resumes network, loader and the best value if the settings say so.
-    fn new<N: Trains, D: Device>(
-        trainer: &mut Trainer<'_, '_, N, D>,
-        loader: &mut Loader<N::Input, N::Target>,
-        follow: Option<&mut Follow>,
-        start: Instant,
-    ) -> Result<Opened>
-    where
-        N::Input: Batched,
-        N::Target: Batched,
-    {
-        let anew = Opened { checkpoints: None, counts: Counts::default(), resumed: None };
-        let Some(settings) = trainer.checkpoint_settings() else { return Ok(anew) };
-        let (opened, state) = checkpoint::open(&settings, trainer.net, start)?;
-        let checkpoints = Some(opened);
-        let Some(state) = state else { return Ok(Opened { checkpoints, ..anew }) };
-        let (position, counts) = checkpoint::read(&state.progress, follow);
-        loader.resume(position);
-        Ok(Opened { checkpoints, counts, resumed: Some(state.steps) })
-    }
-}
-
-/// Returns the display that the settings ask for.
-fn display<'c, N: Trains, D: Device>(trainer: &mut Trainer<'_, 'c, N, D>, resumed: Option<u64>) -> Display<'c>
+impl<'n, 'c, N: Trains, D: Device> Trainer<'n, 'c, N, D>
 where
     N::Input: Batched,
     N::Target: Batched,
 {
-    if trainer.settings.is_quiet {
-        return Display::Quiet;
+    /// Trains until the settings end the training, and returns its report.
+    ///
+    /// # Errors
+    /// [`Error::Setting`] if no setting ends the training, and the errors of [`Trainer::steps`] and [`TrainSteps::advance`]. The network
+    /// keeps the state of its last step.
+    pub fn run(&mut self, loader: &mut Loader<N::Input, N::Target>) -> Result<TrainReport> {
+        let Settings { epochs: None, max_steps: None, patience: None, .. } = &self.settings else {
+            return self.steps(loader)?.finish();
+        };
+        Err(Error::setting(
+            "nothing says when the training ends; add `.epochs(90)`, `.max_steps(10_000)` or `.early_stop(5)`",
+        ))
     }
-    let mut display = trainer.progress.take().map_or_else(Display::on_stderr, Display::lines);
-    if let Some(step) = resumed {
-        display.line(&format!("goes on after step {step}"));
+
+    /// Starts or resumes a training, and returns its steps: an iterator that makes one at a time.
+    ///
+    /// # Errors
+    /// Settings that are not possible, and a checkpoint, loader or log that cannot be opened. No step is made then.
+    pub fn steps<'t>(
+        &'t mut self,
+        loader: &'t mut Loader<N::Input, N::Target>,
+    ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
+        TrainSteps::begin(self, loader)
     }
-    display
 }
 
 impl<'t, 'n, 'c, N: Trains, D: Device> TrainSteps<'t, 'n, 'c, N, D>
@@ -560,31 +545,4 @@ fn last_epoch(position: Position) -> u64 {
 /// Returns the number of complete epochs that a loader has returned.
 fn whole_epochs<I: Batched, T: Batched>(loader: &Loader<I, T>) -> u64 {
     loader.position().epoch
-}
-
-/// Checks before the first step that the loss ignores the padding of a loader's last batch.
-fn check_padding<I: Batched, T: Batched>(loader: &Loader<I, T>, padding: Padding, room: usize) -> Result<()> {
-    let (batches, samples) = (loader.batches()?, loader.samples());
-    // For a shard, this is checked at its last batch.
-    if batches.saturating_mul(room) > samples && samples >= room.saturating_mul(batches - 1) && !padding.leaves_out() {
-        return Err(Error::Padding { samples: samples % room.max(1), batch: room });
-    }
-    Ok(())
-}
-
-/// Returns the number of steps at the end of a training. `None` if only early stopping ends it.
-fn last_step<I: Batched, T: Batched>(
-    loader: &Loader<I, T>,
-    made: u64,
-    epochs: Option<u64>,
-    max_steps: Option<u64>,
-) -> Result<Option<u64>> {
-    let Some(epochs) = epochs else { return Ok(max_steps) };
-    let batches = loader.batches()? as u64;
-    let position = loader.position();
-    let all = epochs.saturating_sub(position.epoch).saturating_mul(batches);
-    let room = (loader.samples() as u64).div_ceil(batches.max(1)).max(1);
-    let left = all.saturating_sub(position.sample / room);
-    let last = made.saturating_add(left);
-    Ok(Some(max_steps.map_or(last, |steps| steps.min(last))))
 }

@@ -9,8 +9,7 @@ use crate::every::Every;
 use crate::interrupt::Stopper;
 use crate::log::Logger;
 use crate::metrics::{Goal, Metric};
-use crate::report::{EvaluationReport, TrainReport};
-use crate::steps::TrainSteps;
+use crate::report::EvaluationReport;
 use gpumem_core::network::Trains;
 use gpumem_core::run::device::Device;
 use gpumem_core::run::net::Net;
@@ -40,7 +39,7 @@ pub(crate) struct Settings {
     /// `None` for the default.
     pub snapshot_every: Option<u64>,
     by: Option<By>,
-    patience: Option<u64>,
+    pub patience: Option<u64>,
     pub keep: Option<usize>,
     pub checkpoint: Option<(PathBuf, Every)>,
     resume: Resume,
@@ -381,31 +380,6 @@ where
     /// Returns the network.
     pub fn net(&mut self) -> &mut Net<N, D> {
         self.net
-    }
-
-    /// Trains until the settings end the training, and returns its report.
-    ///
-    /// # Errors
-    /// [`Error::Setting`] if no setting ends the training, and the errors of [`Trainer::steps`] and [`TrainSteps::advance`]. The network
-    /// keeps the state of its last step.
-    pub fn run(&mut self, loader: &mut Loader<N::Input, N::Target>) -> Result<TrainReport> {
-        let Settings { epochs: None, max_steps: None, patience: None, .. } = &self.settings else {
-            return self.steps(loader)?.finish();
-        };
-        Err(Error::setting(
-            "nothing says when the training ends; add `.epochs(90)`, `.max_steps(10_000)` or `.early_stop(5)`",
-        ))
-    }
-
-    /// Starts or resumes a training, and returns its steps: an iterator that makes one at a time.
-    ///
-    /// # Errors
-    /// Settings that are not possible, and a checkpoint, loader or log that cannot be opened. No step is made then.
-    pub fn steps<'t>(
-        &'t mut self,
-        loader: &'t mut Loader<N::Input, N::Target>,
-    ) -> Result<TrainSteps<'t, 'n, 'c, N, D>> {
-        TrainSteps::begin(self, loader)
     }
 
     /// Evaluates the network on the validation set now, and returns `val_loss` and the metrics. Nothing is logged.
