@@ -1,6 +1,7 @@
 //! Batches and their tensors.
 
-use crate::sample::{Elements, Slot, Slots};
+use crate::element::Elements;
+use crate::slot::{Slot, Slots};
 use gpumem_core::run::tensor::{Element, Host, HostShape, Hosts, Tensor};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,6 +1,6 @@
 //! Errors of data sets and of the loader.
 
-use crate::sample::ElementType;
+use crate::element::ElementType;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ pub use transforms::{Transform, Transforms};
 
 use crate::draw::Draw;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sample::Slot;
+use crate::slot::Slot;
 use fast_image_resize::images::{Image, ImageRef};
 use fast_image_resize::{FilterType, PixelType, ResizeAlg, ResizeOptions, Resizer};
 use std::fmt;

@@ -1,9 +1,10 @@
 //! Arrays in files, whose first axis numbers the samples.
 
 use super::bytes::Bytes;
+use crate::element::Elements;
 use crate::error::{Error, ErrorKind, Result};
 use crate::loader::IGNORED;
-use crate::sample::{Elements, Slot};
+use crate::slot::Slot;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -4,8 +4,10 @@ use super::array::label;
 use super::bytes::Bytes;
 use crate::dataset::Dataset;
 use crate::draw::Draw;
+use crate::element::Elements;
 use crate::error::{Error, ErrorKind, Result};
-use crate::sample::{Elements, Sample, Slot};
+use crate::sample::Sample;
+use crate::slot::Slot;
 use std::path::{Path, PathBuf};
 
 /// Windows of a file of tokens, with the next tokens as targets: inputs `x[i..i + T]` and targets `x[i + 1..i + T + 1]`.
