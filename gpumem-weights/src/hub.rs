@@ -57,6 +57,17 @@ impl fmt::Debug for Hub {
     }
 }
 
+impl Weights {
+    /// Opens a file of a repository on the Hugging Face hub, at its branch `main`: see [`Hub`] for other revisions and
+    /// addresses.
+    ///
+    /// # Errors
+    /// As for [`Hub::weights`].
+    pub fn from_hub(repo: &str, file: &str) -> Result<Weights, Error> {
+        Hub::new().weights(repo, file)
+    }
+}
+
 impl Hub {
     /// Returns the hub as environment and home folder describe it, at the revision `main`.
     ///

@@ -55,16 +55,6 @@ impl Weights {
         Self::open_with(path.as_ref(), Some(key))
     }
 
-    /// Opens a file of a repository on the Hugging Face hub, at its branch `main`: see [`Hub`](crate::Hub) for other revisions and
-    /// addresses.
-    ///
-    /// # Errors
-    /// As for [`Hub::weights`](crate::Hub::weights).
-    #[cfg(feature = "hub")]
-    pub fn from_hub(repo: &str, file: &str) -> Result<Weights, Error> {
-        crate::Hub::new().weights(repo, file)
-    }
-
     fn open_with(path: &Path, key: Option<&str>) -> Result<Weights, Error> {
         let inside = ["model.safetensors", "model.safetensors.index.json"].map(|name| path.join(name));
         let path = inside.iter().find(|inside| inside.is_file()).map_or(path, |inside| inside);
