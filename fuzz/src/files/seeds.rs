@@ -137,33 +137,6 @@ pub fn tokens() -> Vec<Vec<u8>> {
     vec![with(0, &narrow), with(1, &wide), with(2, &narrow), with(3, &wide)]
 }
 
-/// Returns a file of safetensors: zeros of `f32` in these shapes.
-fn zeros(tensors: &[(&str, &[usize])]) -> Vec<u8> {
-    let mut end = 0;
-    let entries: Vec<String> = tensors
-        .iter()
-        .map(|(name, shape)| {
-            let start = end;
-            end += 4 * shape.iter().product::<usize>();
-            format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}")
-        })
-        .collect();
-    let header = format!("{{{}}}", entries.join(","));
-    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; end]].concat()
-}
-
-/// Returns one of the two files of the index.
-pub fn part(number: usize) -> Vec<u8> {
-    let tensors: [&[(&str, &[usize])]; 2] =
-        [&[("a.weight", &[3, 4]), ("a.bias", &[3])], &[("b.weight", &[2, 3]), ("b.bias", &[2])]];
-    zeros(tensors[number])
-}
-
-/// Returns a file that no index may name: it lies outside of its folder. Its tensor is `[7, 7]`.
-pub fn secret() -> Vec<u8> {
-    zeros(&[("a.weight", &[7, 7])])
-}
-
 pub fn shards() -> Vec<Vec<u8>> {
     let map = r#""a.weight":"one.safetensors","a.bias":"one.safetensors","b.weight":"two.safetensors""#;
     let whole = format!(r#"{{"metadata":{{"total_size":92}},"weight_map":{{{map},"b.bias":"two.safetensors"}}}}"#);

@@ -1,6 +1,6 @@
 //! Files of weights, which are loaded into a network.
 
-use super::{READ, archive, assert_names_a_file, keep, seeds, write};
+use super::{READ, archive, assert_names_a_file, keep, write};
 use gpumem::prelude::*;
 use gpumem::{Cpu, Net};
 use gpumem_weights::{Error, Weights};
@@ -73,12 +73,39 @@ fn with_header(text: &[u8]) -> Vec<u8> {
     [&(end as u64).to_le_bytes()[..], &text[..end], data].concat()
 }
 
+/// Returns a file of safetensors: zeros of `f32` in these shapes.
+fn zeros(tensors: &[(&str, &[usize])]) -> Vec<u8> {
+    let mut end = 0;
+    let entries: Vec<String> = tensors
+        .iter()
+        .map(|(name, shape)| {
+            let start = end;
+            end += 4 * shape.iter().product::<usize>();
+            format!("\"{name}\":{{\"dtype\":\"F32\",\"shape\":{shape:?},\"data_offsets\":[{start},{end}]}}")
+        })
+        .collect();
+    let header = format!("{{{}}}", entries.join(","));
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; end]].concat()
+}
+
+/// Returns one of the two files of the index.
+fn part(number: usize) -> Vec<u8> {
+    let tensors: [&[(&str, &[usize])]; 2] =
+        [&[("a.weight", &[3, 4]), ("a.bias", &[3])], &[("b.weight", &[2, 3]), ("b.bias", &[2])]];
+    zeros(tensors[number])
+}
+
+/// Returns a file that no index may name: it lies outside of its folder. Its tensor is `[7, 7]`.
+fn secret() -> Vec<u8> {
+    zeros(&[("a.weight", &[7, 7])])
+}
+
 /// Reads an index of files in the same folder, which do not change.
 pub fn shards(data: &[u8]) {
     let Some((&kind, rest)) = data.split_first() else { return };
-    keep("shards/one.safetensors", || seeds::part(0));
-    keep("shards/two.safetensors", || seeds::part(1));
-    keep("secret.safetensors", seeds::secret);
+    keep("shards/one.safetensors", || part(0));
+    keep("shards/two.safetensors", || part(1));
+    keep("secret.safetensors", secret);
     let path = write("shards/model.safetensors.index.json", rest);
     if let Ok(weights) = Weights::open(&path) {
         assert!(weights.tensors().all(|(_, shape)| shape != [7, 7]), "a file outside of the folder was read");
