@@ -79,6 +79,7 @@
 //! A GPU's budget counts such workspaces. The host's memory is not what this library budgets.
 
 mod arena;
+mod element;
 mod kernels;
 mod load;
 mod matrix;

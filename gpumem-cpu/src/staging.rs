@@ -2,7 +2,7 @@
 //! one loop for all layouts. Programs with only dense tensors do not need it.
 
 use crate::arena::{ALIGNMENT, Arena};
-use crate::operands::Element;
+use crate::element::Element;
 use gpumem_core::error::Error;
 use gpumem_core::program::{Program, Strides, Tensor};
 use rayon::prelude::*;

@@ -4,9 +4,10 @@
 //!
 //! Backward: `dx[at(o, place[o])] += dy[o]`.
 
+use crate::element::Element;
 use crate::kernels::movement::window::Window;
 use crate::kernels::{Bound, kernel};
-use crate::operands::{Element, Operands, Source, Target, count};
+use crate::operands::{Operands, Source, Target, count};
 use gpumem_core::Role;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
