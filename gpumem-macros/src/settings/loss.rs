@@ -212,7 +212,7 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Loss> {
     }
 }
 
-/// True if PyTorch has a loss of this name that does not exist here. Its spelling is not corrected, however near another name is.
+/// True if PyTorch has a loss of this name. Where there is none here, its spelling is not corrected, however near another name is.
 fn is_another(name: &str) -> bool {
     let name = suggest::plain(name);
     let bare = name.strip_suffix("loss").unwrap_or(&name);
