@@ -9,6 +9,7 @@ use gpumem_core::layers::Entry;
 use gpumem_core::layers::composite::COMPOSITES;
 use gpumem_core::program::Op;
 use gpumem_core::program::functions::Function;
+use gpumem_core::train::optim::Optimizer;
 use std::collections::BTreeSet;
 
 /// Both backends run random networks, against differences of losses and against each other.
@@ -104,6 +105,27 @@ fn the_page_of_layers_has_all_families() {
     assert!(families.contains(&"norm"));
     let missing: Vec<_> = families.iter().filter(|family| !page.contains(&format!("]({family}) |"))).collect();
     assert_eq!(missing, [&""; 0]);
+}
+
+/// The settings list every optimizer, in the order of their numbers.
+#[test]
+fn settings_have_all_optimizers() {
+    let (path, text) = ("../docs/reference/settings.md", read("../docs/reference/settings.md"));
+    let names: Vec<String> = Optimizer::ROWS.iter().map(|row| format!("`{}`", row.name)).collect();
+    let row = |line: &str| {
+        let mut cells: Vec<&str> = line.split(" | ").collect();
+        let names = names.join(", ");
+        cells[1] = &names;
+        cells.join(" | ")
+    };
+    let lines = text.lines().map(|line| if line.starts_with("| `optimizer` |") { row(line) } else { line.to_string() });
+    let expected: String = lines.map(|line| line + "\n").collect();
+    assert!(expected.contains(&names.join(", ")), "no row of `optimizer`");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(path), expected).unwrap();
+    } else {
+        assert!(text == expected, "docs/reference/settings.md lacks optimizers; write it with `UPDATE_DOCS=1`");
+    }
 }
 
 /// The names of all layers and composites.

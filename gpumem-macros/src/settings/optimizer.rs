@@ -216,7 +216,7 @@ fn one_group(value: &Expr, owner: &Owner<'_>, resolved: &Resolved, errors: &mut 
     if let Some(rest) = &group.dot2_token {
         errors.add(Place::of(rest), "what a group leaves out is as the optimizer has it; remove this");
     }
-    let own = Optimizer::of_groups(row.name);
+    let own = row.of_groups;
     let (mut given, mut tokens): (Vec<String>, _) = (Vec::new(), TokenStream::new());
     let (mut paths, mut rate, mut layered) = (None, None, None);
     for field in &group.fields {

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average_square};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Adadelta`: scales a gradient by the ratio of the root mean squares of earlier steps and gradients.
@@ -24,7 +25,7 @@ pub struct Adadelta {
     pub eps: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -36,6 +37,7 @@ impl Adadelta {
     pub const ROW: Row = Row {
         name: "Adadelta",
         fields: &["lr", "rho", "eps", "weight_decay"],
+        of_groups: &["eps"],
         states: &[State::always("square_avg").not_negative(), State::always("acc_delta").not_negative()],
         corrections: Corrections::None,
     };
@@ -47,5 +49,25 @@ impl Adadelta {
             Value::not_negative("eps", self.eps),
             Value::not_negative("weight_decay", self.weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Adadelta {
+        Adadelta { eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl ElementRule<2> for Adadelta {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 2] {
+        [step.lr, step.weight_decay]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [lr, decay]: [N; 2], w: &mut N, g: N, [v, u, _]: [&mut N; STATES]) {
+        let g = g + *w * decay;
+        average_square(v, self.rho, g);
+        let d = (*u + self.eps).sqrt() / (*v + self.eps).sqrt() * g;
+        average_square(u, self.rho, d);
+        *w = *w - lr * d;
     }
 }

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::Scalar;
 use super::table::{Corrections, Extent, Row, State, Value};
 
 /// `Adafactor { lr: 1e-2 }`: divides by a running root mean square of gradients, and keeps only its means over rows and columns.
@@ -51,6 +52,7 @@ impl Adafactor {
     pub const ROW: Row = Row {
         name: "Adafactor",
         fields: &["lr", "beta2_decay", "eps", "d", "weight_decay"],
+        of_groups: &[],
         states: &[
             State::always("row_var").not_negative().of(Extent::Rows).or_whole("variance"),
             State::always("col_var").not_negative().of(Extent::Columns),
@@ -66,6 +68,11 @@ impl Adafactor {
         }
     }
 
+    /// Returns the numbers of step `t` that its update needs: `t^beta2_decay` and `1 / sqrt(t)`.
+    pub fn corrections<N: Scalar>(&self, t: N) -> [N; 2] {
+        [t.to_the(self.beta2_decay), N::of(1.0) / t.sqrt()]
+    }
+
     /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
         [
@@ -75,5 +82,10 @@ impl Adafactor {
             Value::at_least_one("d", self.d),
             Value::not_negative("weight_decay", self.weight_decay),
         ]
+    }
+
+    /// Returns the optimizer itself: no number of its rule may differ between groups.
+    pub(super) fn with_group(self, _group: &Group) -> Adafactor {
+        self
     }
 }

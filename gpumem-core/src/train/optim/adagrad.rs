@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Adagrad { lr: 1e-2 }`: divides by the root of the sum of all squared gradients.
@@ -24,7 +25,7 @@ pub struct Adagrad {
     pub initial_accumulator_value: f64,
     /// Added to the denominator. 1e-10 if left out.
     pub eps: f64,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -37,6 +38,7 @@ impl Adagrad {
     pub const ROW: Row = Row {
         name: "Adagrad",
         fields: &["lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps"],
+        of_groups: &["eps"],
         states: &[State::always("sum").not_negative().beginning_with("initial_accumulator_value")],
         corrections: Corrections::Own,
     };
@@ -49,5 +51,28 @@ impl Adagrad {
             Value::not_negative("initial_accumulator_value", self.initial_accumulator_value),
             Value::not_negative("eps", self.eps),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Adagrad {
+        Adagrad { eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl ElementRule<2> for Adagrad {
+    /// Returns the divisor of the learning rate. The second number is not used.
+    fn corrections<N: Scalar>(&self, t: N) -> [N; 2] {
+        [(t - 1.0) * self.lr_decay + 1.0, N::of(0.0)]
+    }
+
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 2] {
+        [step.lr / step.corrections[0], step.weight_decay]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [rate, decay]: [N; 2], w: &mut N, g: N, [sum, ..]: [&mut N; STATES]) {
+        let g = g + *w * decay;
+        *sum = *sum + g * g;
+        *w = *w - rate * g / (sum.sqrt() + self.eps);
     }
 }

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average, average_square};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Adam { lr: 1e-3 }`: Adam with bias correction; `weight_decay` is added to the gradient (L2 regularisation).
@@ -26,7 +27,7 @@ pub struct Adam {
     pub weight_decay: f64,
     /// True if a step divides by the root of the largest mean square so far, not of the last one. `false` if left out: no memory for it.
     pub amsgrad: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay, `betas` or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -39,6 +40,7 @@ impl Adam {
     pub const ROW: Row = Row {
         name: "Adam",
         fields: &["lr", "betas", "eps", "weight_decay", "amsgrad"],
+        of_groups: &["betas", "eps"],
         states: &[
             State::always("exp_avg"),
             State::always("exp_avg_sq").not_negative(),
@@ -56,5 +58,43 @@ impl Adam {
             Value::not_negative("weight_decay", self.weight_decay),
             Value::flag("amsgrad", self.amsgrad),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Adam {
+        Adam { betas: group.betas.unwrap_or(self.betas), eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl Adam {
+    /// Returns the factor of the momentum, and that of the root of the mean square.
+    pub(super) fn corrected<N: Scalar>(step: &StepScalars<N>) -> [N; 2] {
+        let [of_mean, of_square] = step.corrections;
+        [step.lr / of_mean, N::of(1.0) / of_square.sqrt()]
+    }
+
+    /// Moves the means towards a gradient, and returns the step away from the weight: `rate` times `m` over the root of the mean square.
+    #[inline(always)]
+    pub(super) fn step<N: Scalar>(&self, [rate, root]: [N; 2], g: N, [m, v, largest]: [&mut N; STATES]) -> N {
+        average(m, self.betas.0, g);
+        average_square(v, self.betas.1, g);
+        let mut square = *v;
+        if self.amsgrad {
+            *largest = largest.max(*v);
+            square = *largest;
+        }
+        rate * *m / (square.sqrt() * root + self.eps)
+    }
+}
+
+impl ElementRule<3> for Adam {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 3] {
+        let [rate, root] = Adam::corrected(&step);
+        [rate, root, step.weight_decay]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [rate, root, decay]: [N; 3], w: &mut N, g: N, states: [&mut N; STATES]) {
+        *w = *w - self.step([rate, root], g + *w * decay, states);
     }
 }

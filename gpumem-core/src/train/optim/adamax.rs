@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Adamax { lr: 2e-3 }`: Adam with a running maximum of the gradient's size in place of its root mean square.
@@ -23,7 +24,7 @@ pub struct Adamax {
     pub eps: f64,
     /// L2 regularisation. 0 if left out.
     pub weight_decay: f64,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay, `betas` or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -35,6 +36,7 @@ impl Adamax {
     pub const ROW: Row = Row {
         name: "Adamax",
         fields: &["lr", "betas", "eps", "weight_decay"],
+        of_groups: &["betas", "eps"],
         states: &[State::always("exp_avg"), State::always("exp_inf").not_negative()],
         corrections: Corrections::Betas,
     };
@@ -47,5 +49,24 @@ impl Adamax {
             Value::not_negative("eps", self.eps),
             Value::not_negative("weight_decay", self.weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Adamax {
+        Adamax { betas: group.betas.unwrap_or(self.betas), eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl ElementRule<2> for Adamax {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 2] {
+        [step.lr / step.corrections[0], step.weight_decay]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [rate, decay]: [N; 2], w: &mut N, g: N, [m, u, _]: [&mut N; STATES]) {
+        let g = g + *w * decay;
+        average(m, self.betas.0, g);
+        *u = (*u * self.betas.1).max(g.abs() + self.eps);
+        *w = *w - rate * *m / *u;
     }
 }

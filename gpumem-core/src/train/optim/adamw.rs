@@ -1,5 +1,6 @@
-use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars};
 use super::table::{Corrections, Row, State, Value};
+use super::{Adam, Group};
 
 /// `AdamW { lr: 1e-3 }`: Adam with decoupled weight decay: the weight shrinks by `lr * weight_decay` before the update, and the gradient is
 /// left alone.
@@ -27,7 +28,7 @@ pub struct AdamW {
     pub weight_decay: f64,
     /// True if a step divides by the root of the largest mean square so far, not of the last one. `false` if left out: no memory for it.
     pub amsgrad: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay, `betas` or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -40,6 +41,7 @@ impl AdamW {
     pub const ROW: Row = Row {
         name: "AdamW",
         fields: &["lr", "betas", "eps", "weight_decay", "amsgrad"],
+        of_groups: &["betas", "eps"],
         states: &[
             State::always("exp_avg"),
             State::always("exp_avg_sq").not_negative(),
@@ -47,6 +49,13 @@ impl AdamW {
         ],
         corrections: Corrections::Betas,
     };
+
+    /// Returns the optimizer whose step it has, without weight decay.
+    #[inline(always)]
+    fn adam(self) -> Adam {
+        let AdamW { lr, betas, eps, amsgrad, groups, .. } = self;
+        Adam { lr, betas, eps, weight_decay: 0.0, amsgrad, groups }
+    }
 
     /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 5] {
@@ -57,5 +66,23 @@ impl AdamW {
             Value::not_negative("weight_decay", self.weight_decay),
             Value::flag("amsgrad", self.amsgrad),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> AdamW {
+        AdamW { betas: group.betas.unwrap_or(self.betas), eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl ElementRule<3> for AdamW {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 3] {
+        let shrink = step.shrink();
+        let [rate, root] = Adam::corrected(&step);
+        [rate, root, shrink]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [rate, root, shrink]: [N; 3], w: &mut N, g: N, states: [&mut N; STATES]) {
+        *w = *w * shrink - self.adam().step([rate, root], g, states);
     }
 }

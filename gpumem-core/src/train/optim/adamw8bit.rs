@@ -1,5 +1,6 @@
-use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars};
 use super::table::{Corrections, Extent, Row, State, Value};
+use super::{AdamW, Group};
 use crate::number::dynamic_8bit::DynamicMap;
 
 /// `AdamW8bit { lr: 1e-3 }`: [`AdamW`](super::AdamW) with one byte for each element of its two means, in place of four.
@@ -33,7 +34,7 @@ pub struct AdamW8bit {
     pub eps: f64,
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0.01 if left out.
     pub weight_decay: f64,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay, `betas` or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -49,6 +50,7 @@ impl AdamW8bit {
     pub const ROW: Row = Row {
         name: "AdamW8bit",
         fields: &["lr", "betas", "eps", "weight_decay"],
+        of_groups: &["betas", "eps"],
         states: &[
             State::always("exp_avg.codes").of(Extent::Codes).or_whole("exp_avg"),
             State::always("exp_avg_sq.codes").not_negative().of(Extent::Codes).or_whole("exp_avg_sq"),
@@ -58,6 +60,12 @@ impl AdamW8bit {
         corrections: Corrections::Betas,
     };
 
+    /// Returns the optimizer of the same rule, with states that are not encoded.
+    fn adamw(self) -> AdamW {
+        let AdamW8bit { lr, betas, eps, weight_decay, groups } = self;
+        AdamW { lr, betas, eps, weight_decay, amsgrad: false, groups }
+    }
+
     /// Returns the numbers of its rule, except the learning rate.
     pub(super) const fn values(&self) -> [Value; 4] {
         [
@@ -66,5 +74,22 @@ impl AdamW8bit {
             Value::not_negative("eps", self.eps),
             Value::not_negative("weight_decay", self.weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> AdamW8bit {
+        AdamW8bit { betas: group.betas.unwrap_or(self.betas), eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+/// The rule of [`AdamW`], on states that the backend has decoded.
+impl ElementRule<3> for AdamW8bit {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 3] {
+        self.adamw().factors(step)
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, factors: [N; 3], w: &mut N, g: N, states: [&mut N; STATES]) {
+        self.adamw().update(factors, w, g, states);
     }
 }

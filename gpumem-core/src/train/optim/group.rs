@@ -8,8 +8,8 @@
 ///
 /// `set_lr` sets the optimizer's rate, and changes those of groups in the same proportion; so does a schedule.
 ///
-/// A group may set `betas` of `Adam`, `AdamW`, `AdamW8bit`, `Adamax` and `Lion`. It may set `eps` of these except `Lion`, and of `NAdam`,
-/// `RAdam`, `RmsProp`, `Adagrad` and `Adadelta`. It may set `momentum` of `Sgd` and `RmsProp` if the optimizer has one too.
+/// A group may also set `betas`, `eps` or `momentum`, if the optimizer's page says so at its field `groups`. It may set a `momentum` only if the
+/// optimizer has one too.
 ///
 /// `layer_decay` gives early layers smaller rates, as fine-tuning of vision transformers does: with
 /// `Group { paths: "patch_embed*, pos*, blocks[*].*", layer_decay: 0.75 }` a parameter's rate is multiplied with `0.75^(depth - layer)`.

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Lion { lr: 1e-4 }`: Lion, which steps by the sign of an interpolation of gradient and momentum, with decoupled weight decay (Chen et al., 2023,
@@ -21,7 +22,7 @@ pub struct Lion {
     pub betas: (f64, f64),
     /// Decoupled weight decay: a step takes away this share of a weight, times `lr`. 0 if left out.
     pub weight_decay: f64,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or `betas` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -33,6 +34,7 @@ impl Lion {
     pub const ROW: Row = Row {
         name: "Lion",
         fields: &["lr", "betas", "weight_decay"],
+        of_groups: &["betas"],
         states: &[State::always("exp_avg")],
         corrections: Corrections::None,
     };
@@ -44,5 +46,24 @@ impl Lion {
             Value::share("beta2", self.betas.1),
             Value::not_negative("weight_decay", self.weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Lion {
+        Lion { betas: group.betas.unwrap_or(self.betas), ..self }
+    }
+}
+
+impl ElementRule<2> for Lion {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 2] {
+        [step.lr, step.shrink()]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [lr, shrink]: [N; 2], w: &mut N, g: N, [m, ..]: [&mut N; STATES]) {
+        let mut towards = *m;
+        average(&mut towards, self.betas.0, g);
+        *w = *w * shrink - lr * towards.sign();
+        average(m, self.betas.1, g);
     }
 }

@@ -4,8 +4,8 @@
 //! parameters a rate or a weight decay of their own.
 //!
 //! Each optimizer is one file of this crate: its hyperparameters with defaults and bounds, its formula, and the state it keeps. The macro,
-//! the budget and the backends read all their facts from it. A new optimizer is a new file, its `mod` line and a name in the list below; a
-//! backend then needs its rule.
+//! the budget and the backends read all their facts from it, also its rule, if that updates each element by itself: see [`ElementRule`]. A new
+//! optimizer of elements is a new file, its `mod` line and a name in the list below. One of whole tensors needs kernels in each backend.
 
 mod adadelta;
 mod adafactor;
@@ -14,6 +14,7 @@ mod adam;
 mod adamax;
 mod adamw;
 mod adamw8bit;
+mod element;
 mod group;
 mod lion;
 mod muon;
@@ -31,6 +32,7 @@ pub use adam::Adam;
 pub use adamax::Adamax;
 pub use adamw::AdamW;
 pub use adamw8bit::AdamW8bit;
+pub use element::{ElementRule, RuleVisitor, STATES, Scalar, StepScalars};
 pub use group::{Group, matches};
 pub use lion::Lion;
 pub use muon::{Iteration, Muon, matrix};
@@ -42,10 +44,21 @@ pub use sums::{Sums, scratch, scratch_of_all};
 pub use table::{Corrections, Extent, Row, State, extent_of, has_extent, state_count, whole_states, with_state};
 
 use crate::shape::Shape;
+use element::bias_correction;
 use table::Value;
 
+/// Calls a visitor with a rule of elements, and gives `None` for a rule `of_tensors`.
+macro_rules! visit {
+    ($visitor:ident, $rule:ident) => {
+        Some($visitor.visit(*$rule))
+    };
+    ($visitor:ident, $rule:ident, of_tensors) => {
+        None
+    };
+}
+
 macro_rules! optimizers {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
+    ($($(#[$doc:meta])* $name:ident $($of_tensors:ident)?,)*) => {
         /// An optimizer with its hyperparameters.
         #[derive(Clone, Copy, Debug, PartialEq)]
         #[non_exhaustive]
@@ -95,8 +108,24 @@ macro_rules! optimizers {
                 }
             }
 
-            const fn weight_decay(&self) -> f64 {
+            /// Returns the weight decay.
+            pub const fn weight_decay(&self) -> f64 {
                 match self { $(Optimizer::$name(optimizer) => optimizer.weight_decay,)* }
+            }
+
+            /// Returns the optimizer with those numbers of a group that its rule has.
+            fn with_rule(self, group: &Group) -> Optimizer {
+                match self { $(Optimizer::$name(optimizer) => Optimizer::$name(optimizer.with_group(group)),)* }
+            }
+
+            /// Calls `visitor` with its rule. `None` if it does not update each element by itself.
+            pub fn visit<V: RuleVisitor>(&self, visitor: V) -> Option<V::Output> {
+                match self { $(Optimizer::$name(_rule) => visit!(visitor, _rule $(, $of_tensors)?),)* }
+            }
+
+            /// Returns a number of its rule; 0 if there is none of that name.
+            pub const fn value(&self, name: &str) -> f64 {
+                match self { $(Optimizer::$name(optimizer) => table::value(&optimizer.values(), name),)* }
             }
 
             /// Calls `with` with the numbers of its rule, except the learning rate.
@@ -146,11 +175,11 @@ optimizers! {
     /// Adam that divides by its root mean square only once that is a mean of enough steps.
     RAdam,
     /// Divides by a root mean square, and keeps only its means over rows and columns.
-    Adafactor,
+    Adafactor of_tensors,
     /// AdamW with optimizer state in 8 bits.
     AdamW8bit,
     /// Orthogonal steps for matrices of hidden layers, and AdamW for all other parameters.
-    Muon,
+    Muon of_tensors,
 }
 
 impl Optimizer {
@@ -170,6 +199,9 @@ impl Optimizer {
             _ => 1.0,
         }
     }
+
+    /// Two optimizers that update each element by itself, as messages name them.
+    pub const OF_ELEMENTS: &'static str = "`AdamW` or `Lion`";
 
     /// The largest number of state tensors that any optimizer keeps for a parameter.
     pub const MOST_STATES: usize = {
@@ -212,48 +244,6 @@ impl Optimizer {
         groups.fold(self.rule(is_matrix), |rule, group| rule.with_rule(group))
     }
 
-    /// Returns the optimizer with those numbers of a group that its rule has.
-    const fn with_rule(self, group: &Group) -> Optimizer {
-        const fn or<T: Copy>(own: Option<T>, all: T) -> T {
-            match own {
-                Some(own) => own,
-                None => all,
-            }
-        }
-        let Group { betas, eps, momentum, .. } = *group;
-        macro_rules! with {
-            ($name:ident, $optimizer:ident, $($number:ident),*) => {
-                Optimizer::$name($name { $($number: or($number, $optimizer.$number),)* ..$optimizer })
-            };
-        }
-        match self {
-            Optimizer::Sgd(sgd) => with!(Sgd, sgd, momentum),
-            Optimizer::Adam(adam) => with!(Adam, adam, betas, eps),
-            Optimizer::AdamW(adamw) => with!(AdamW, adamw, betas, eps),
-            Optimizer::AdamW8bit(adamw) => with!(AdamW8bit, adamw, betas, eps),
-            Optimizer::Adamax(adamax) => with!(Adamax, adamax, betas, eps),
-            Optimizer::Lion(lion) => with!(Lion, lion, betas),
-            Optimizer::NAdam(nadam) => with!(NAdam, nadam, eps),
-            Optimizer::RAdam(radam) => with!(RAdam, radam, eps),
-            Optimizer::RmsProp(rms) => with!(RmsProp, rms, eps, momentum),
-            Optimizer::Adagrad(adagrad) => with!(Adagrad, adagrad, eps),
-            Optimizer::Adadelta(adadelta) => with!(Adadelta, adadelta, eps),
-            Optimizer::Adafactor(_) | Optimizer::Muon(_) => self,
-        }
-    }
-
-    /// Returns the numbers of this optimizer's rule that a group may set.
-    pub fn of_groups(name: &str) -> &'static [&'static str] {
-        match name {
-            "Adam" | "AdamW" | "AdamW8bit" | "Adamax" => &["betas", "eps"],
-            "Lion" => &["betas"],
-            "NAdam" | "RAdam" | "Adagrad" | "Adadelta" => &["eps"],
-            "RmsProp" => &["eps", "momentum"],
-            "Sgd" => &["momentum"],
-            _ => &[],
-        }
-    }
-
     /// Returns the optimizer for a parameter whose factor and weight decay are these: see [`Optimizer::own`].
     pub const fn of(self, (factor, weight_decay): (f64, f64)) -> Optimizer {
         self.with(self.lr() * factor, weight_decay)
@@ -274,6 +264,32 @@ impl Optimizer {
         let keeps = move |row: Row| row.states.iter().any(|known| known.is_called(state));
         let owners = Optimizer::DEFAULTS.iter().filter(move |it| keeps(it.row()) || keeps(it.rule(false).row()));
         owners.map(|optimizer| optimizer.row().name)
+    }
+
+    /// Returns which of [`Row::states`] it keeps of an element.
+    pub fn kept_states(&self) -> [bool; STATES] {
+        let mut states = self.row().states.iter().filter(|state| state.extent != Extent::Blocks);
+        self.with_values(|values| {
+            [(); STATES].map(|()| states.next().is_some_and(|state| table::is_there(state, values)))
+        })
+    }
+
+    /// Returns the numbers of [`Corrections`] for step `t`, counted from 1; zeros for an optimizer without any.
+    pub fn corrections<N: Scalar>(&self, t: N) -> [N; 2] {
+        struct Own<N>(N);
+        impl<N: Scalar> RuleVisitor for Own<N> {
+            type Output = [N; 2];
+
+            fn visit<const FACTORS: usize>(self, rule: impl ElementRule<FACTORS>) -> [N; 2] {
+                rule.corrections(self.0)
+            }
+        }
+        match (self.row().corrections, self) {
+            (Corrections::None, _) => [N::of(0.0); 2],
+            (Corrections::Betas, _) => ["beta1", "beta2"].map(|name| bias_correction(self.value(name), t)),
+            (Corrections::Own, Optimizer::Adafactor(adafactor)) => adafactor.corrections(t),
+            (Corrections::Own, _) => self.visit(Own(t)).unwrap_or([N::of(0.0); 2]),
+        }
     }
 
     /// Returns the value of a state tensor's elements before the first step; 0 beyond the last state.
@@ -305,12 +321,7 @@ pub const fn assert_group(optimizer: &Optimizer, index: usize) {
     if let Some(text) = group.mistake() {
         panic!("{}", text)
     }
-    let has_momentum = match optimizer {
-        Optimizer::Sgd(sgd) => sgd.momentum != 0.0,
-        Optimizer::RmsProp(rms) => rms.momentum != 0.0,
-        _ => true,
-    };
-    if group.momentum.is_some() && !has_momentum {
+    if group.momentum.is_some() && optimizer.row().is_of_groups("momentum") && optimizer.value("momentum") == 0.0 {
         panic!("a group has `momentum`, but the optimizer keeps none: give the optimizer a `momentum` too")
     }
 }

@@ -96,6 +96,7 @@ impl Muon {
             "adamw_eps",
             "adamw_weight_decay",
         ],
+        of_groups: &[],
         states: &[State::always("momentum_buffer"), State::always("exp_avg_sq").not_negative().of(Extent::Others)],
         corrections: Corrections::Betas,
     };
@@ -138,6 +139,11 @@ impl Muon {
             Value::not_negative("adamw_eps", self.adamw_eps),
             Value::not_negative("adamw_weight_decay", self.adamw_weight_decay),
         ]
+    }
+
+    /// Returns the optimizer itself: no number of its rule may differ between groups.
+    pub(super) fn with_group(self, _group: &Group) -> Muon {
+        self
     }
 }
 

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average, average_square, bias_correction, decayed};
 use super::table::{Corrections, Row, State, Value};
 
 /// `NAdam { lr: 2e-3 }`: Adam with Nesterov's momentum, which grows from step to step.
@@ -31,7 +32,7 @@ pub struct NAdam {
     pub momentum_decay: f64,
     /// True if weight decay does not enter the gradient, as in `AdamW`. `false` if left out.
     pub decoupled_weight_decay: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -47,10 +48,11 @@ impl NAdam {
         groups: &[],
     };
 
-    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are `1 - p(t)` and `1 - beta2^t`.
+    /// The facts about the optimizer that do not depend on the values of hyperparameters. Its corrections are `p(t)` and `1 - beta2^t`.
     pub const ROW: Row = Row {
         name: "NAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "momentum_decay", "decoupled_weight_decay"],
+        of_groups: &["eps"],
         states: &[State::always("exp_avg"), State::always("exp_avg_sq").not_negative()],
         corrections: Corrections::Own,
     };
@@ -65,5 +67,64 @@ impl NAdam {
             Value::not_negative("momentum_decay", self.momentum_decay),
             Value::flag("decoupled_weight_decay", self.decoupled_weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> NAdam {
+        NAdam { eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl NAdam {
+    /// Returns the momentum of step `t`.
+    fn mu<N: Scalar>(&self, t: N) -> N {
+        (N::of(1.0) - N::power(0.96, t * self.momentum_decay) * 0.5) * self.betas.0
+    }
+
+    /// Returns the product of the momenta from the first step to step `t`. It depends on the step number alone, so that a resumed training
+    /// needs no further state, as with any other rule.
+    fn momenta<N: Scalar>(&self, t: N) -> N {
+        // A number below this changes neither a sum with 1 nor a momentum.
+        let nothing = N::of(1e-18);
+        let ratio = N::power(0.96, N::of(self.momentum_decay));
+        let [product, _, at] = N::repeat(
+            [N::of(1.0), N::of(1.0), N::of(0.0)],
+            |[product, left, at]| at.less(t) & nothing.less(product) & nothing.less(left),
+            |[product, left, at]| {
+                let left = left * ratio;
+                [product * ((N::of(1.0) - left * 0.5) * self.betas.0), left, at + 1.0]
+            },
+        );
+        product * N::power(self.betas.0, t - at)
+    }
+}
+
+impl ElementRule<4> for NAdam {
+    /// Returns `p(t)` and `1 - beta2^t`.
+    fn corrections<N: Scalar>(&self, t: N) -> [N; 2] {
+        [self.momenta(t), bias_correction(self.betas.1, t)]
+    }
+
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 4] {
+        let [product, of_square] = step.corrections;
+        let (now, next) = (self.mu(step.t), self.mu(step.t + 1.0));
+        let one = N::of(1.0);
+        let of_gradient = step.lr * (one - now) / (one - product);
+        let of_mean = step.lr * next / (one - product * next);
+        [of_gradient, of_mean, one / of_square.sqrt(), step.decay(self.decoupled_weight_decay)]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(
+        &self,
+        [of_gradient, of_mean, root, decay]: [N; 4],
+        w: &mut N,
+        g: N,
+        [m, v, _]: [&mut N; STATES],
+    ) {
+        let g = decayed(self.decoupled_weight_decay, w, g, decay);
+        average(m, self.betas.0, g);
+        average_square(v, self.betas.1, g);
+        *w = *w - (of_mean * *m + of_gradient * g) / (v.sqrt() * root + self.eps);
     }
 }

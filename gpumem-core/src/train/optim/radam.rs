@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average, average_square, bias_correction, decayed};
 use super::table::{Corrections, Row, State, Value};
 
 /// `RAdam { lr: 1e-3 }`: Adam that divides by its root mean square only once that is a mean of enough steps.
@@ -31,7 +32,7 @@ pub struct RAdam {
     pub weight_decay: f64,
     /// True if weight decay does not enter the gradient, as in `AdamW`. `false` if left out.
     pub decoupled_weight_decay: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or an `eps` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -51,6 +52,7 @@ impl RAdam {
     pub const ROW: Row = Row {
         name: "RAdam",
         fields: &["lr", "betas", "eps", "weight_decay", "decoupled_weight_decay"],
+        of_groups: &["eps"],
         states: &[State::always("exp_avg"), State::always("exp_avg_sq").not_negative()],
         corrections: Corrections::Own,
     };
@@ -64,5 +66,36 @@ impl RAdam {
             Value::not_negative("weight_decay", self.weight_decay),
             Value::flag("decoupled_weight_decay", self.decoupled_weight_decay),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> RAdam {
+        RAdam { eps: group.eps.unwrap_or(self.eps), ..self }
+    }
+}
+
+impl ElementRule<3> for RAdam {
+    /// Returns `1 - beta1^t`, and `r(t) * sqrt(1 - beta2^t)` or, where a step is not divided, 0.
+    fn corrections<N: Scalar>(&self, t: N) -> [N; 2] {
+        let of_square = bias_correction(self.betas.1, t);
+        let most = 2.0 / (1.0 - self.betas.1) - 1.0;
+        let length = N::of(most) - t * 2.0 * N::power(self.betas.1, t) / of_square;
+        let share = (length - 4.0) * (length - 2.0) * most / (length * ((most - 4.0) * (most - 2.0)));
+        let factor = share.sqrt() * of_square.sqrt();
+        [bias_correction(self.betas.0, t), N::select(N::of(5.0).less(length), factor, N::of(0.0))]
+    }
+
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 3] {
+        let [of_mean, factor] = step.corrections;
+        [step.lr / of_mean, factor, step.decay(self.decoupled_weight_decay)]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [rate, factor, decay]: [N; 3], w: &mut N, g: N, [m, v, _]: [&mut N; STATES]) {
+        let g = decayed(self.decoupled_weight_decay, w, g, decay);
+        average(m, self.betas.0, g);
+        average_square(v, self.betas.1, g);
+        let divided = *m * factor / (v.sqrt() + self.eps);
+        *w = *w - rate * N::select(N::of(0.0).less(factor), divided, *m);
     }
 }

@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars, average, average_square};
 use super::table::{Corrections, Row, State, Value};
 
 /// `RmsProp { lr: 1e-2 }`: divides by a running root mean square of the gradient.
@@ -31,7 +32,7 @@ pub struct RmsProp {
     /// True if the square of the gradient's running mean is subtracted, so that a step divides by a standard deviation. `false` if left
     /// out: no memory for it.
     pub centered: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay, an `eps` or a `momentum` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -44,6 +45,7 @@ impl RmsProp {
     pub const ROW: Row = Row {
         name: "RmsProp",
         fields: &["lr", "alpha", "eps", "weight_decay", "momentum", "centered"],
+        of_groups: &["eps", "momentum"],
         states: &[
             State::always("square_avg").not_negative(),
             State::unless_zero("momentum_buffer", "momentum"),
@@ -61,5 +63,34 @@ impl RmsProp {
             Value::share("momentum", self.momentum),
             Value::flag("centered", self.centered),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> RmsProp {
+        RmsProp { eps: group.eps.unwrap_or(self.eps), momentum: group.momentum.unwrap_or(self.momentum), ..self }
+    }
+}
+
+impl ElementRule<2> for RmsProp {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 2] {
+        [step.lr, step.weight_decay]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [lr, decay]: [N; 2], w: &mut N, g: N, [v, buffer, mean]: [&mut N; STATES]) {
+        let g = g + *w * decay;
+        average_square(v, self.alpha, g);
+        let mut variance = *v;
+        if self.centered {
+            average(mean, self.alpha, g);
+            // Only rounding makes it negative.
+            variance = (*v - *mean * *mean).max(N::of(0.0));
+        }
+        let mut towards = g / (variance.sqrt() + self.eps);
+        if self.momentum != 0.0 {
+            *buffer = *buffer * self.momentum + towards;
+            towards = *buffer;
+        }
+        *w = *w - lr * towards;
     }
 }

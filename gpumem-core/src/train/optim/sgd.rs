@@ -1,4 +1,5 @@
 use super::Group;
+use super::element::{ElementRule, STATES, Scalar, StepScalars};
 use super::table::{Corrections, Row, State, Value};
 
 /// `Sgd { lr: 0.1, momentum: 0.9 }`: stochastic gradient descent with optional momentum.
@@ -24,7 +25,7 @@ pub struct Sgd {
     pub weight_decay: f64,
     /// True if momentum is Nesterov's, which needs a `momentum` and no `dampening`. `false` if left out.
     pub nesterov: bool,
-    /// Parameters with a learning rate or a weight decay of their own. None if left out.
+    /// Parameters with a learning rate, a weight decay or a `momentum` of their own. None if left out.
     pub groups: &'static [Group],
 }
 
@@ -37,6 +38,7 @@ impl Sgd {
     pub const ROW: Row = Row {
         name: "Sgd",
         fields: &["lr", "momentum", "dampening", "weight_decay", "nesterov"],
+        of_groups: &["momentum"],
         states: &[State::unless_zero("momentum_buffer", "momentum")],
         corrections: Corrections::None,
     };
@@ -50,5 +52,29 @@ impl Sgd {
             Value::not_negative("weight_decay", self.weight_decay),
             Value::flag("nesterov", self.nesterov).only_if(looks_ahead, "needs a momentum and no dampening"),
         ]
+    }
+
+    /// Returns the optimizer with the numbers of its rule that a group sets.
+    pub(super) fn with_group(self, group: &Group) -> Sgd {
+        Sgd { momentum: group.momentum.unwrap_or(self.momentum), ..self }
+    }
+}
+
+impl ElementRule<4> for Sgd {
+    fn factors<N: Scalar>(&self, step: StepScalars<N>) -> [N; 4] {
+        let kept = N::select(step.is_first, N::of(0.0), N::of(self.momentum));
+        let added = N::select(step.is_first, N::of(1.0), N::of(1.0 - self.dampening));
+        [step.lr, step.weight_decay, kept, added]
+    }
+
+    #[inline(always)]
+    fn update<N: Scalar>(&self, [lr, decay, kept, added]: [N; 4], w: &mut N, g: N, [v, ..]: [&mut N; STATES]) {
+        let g = g + *w * decay;
+        if self.momentum == 0.0 {
+            *w = *w - lr * g;
+            return;
+        }
+        *v = *v * kept + g * added;
+        *w = *w - lr * if self.nesterov { g + *v * self.momentum } else { *v };
     }
 }

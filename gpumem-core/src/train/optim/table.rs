@@ -11,10 +11,26 @@ pub struct Row {
     pub name: &'static str,
     /// The hyperparameters as written in `TRAIN`, without `groups`, which all optimizers have.
     pub fields: &'static [&'static str],
+    /// Those of `betas`, `eps` and `momentum` that a [`Group`](super::Group) may set.
+    pub of_groups: &'static [&'static str],
     /// The tensors it keeps for each parameter. Their extents determine their sizes.
     pub states: &'static [State],
     /// The numbers that its rule needs and that change in each step.
     pub corrections: Corrections,
+}
+
+impl Row {
+    /// True if a group may set this number of the rule.
+    pub(super) const fn is_of_groups(&self, name: &str) -> bool {
+        let mut i = 0;
+        while i < self.of_groups.len() {
+            if same(self.of_groups[i], name) {
+                return true;
+            }
+            i += 1;
+        }
+        false
+    }
 }
 
 /// A tensor that an optimizer keeps for each parameter.
@@ -184,7 +200,7 @@ pub enum Corrections {
     None,
     /// `1 - beta1^t` and `1 - beta2^t`.
     Betas,
-    /// Numbers of its own.
+    /// Numbers of its own: see [`ElementRule::corrections`](super::ElementRule::corrections).
     Own,
 }
 

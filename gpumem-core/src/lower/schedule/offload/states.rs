@@ -13,7 +13,7 @@ use crate::number::Role;
 use crate::program::{Action, NO_ROW, Operand, Operation, Part, Piece, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::Offload;
-use crate::train::optim::whole_states;
+use crate::train::optim::{Optimizer, whole_states};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -23,8 +23,9 @@ pub fn of_others(offload: Offload, optimizer: &str) -> String {
     let otherwise = without_states(offload);
     format!(
         "`offload: {}` updates a parameter a piece at a time, but {optimizer} does not treat each element by itself; choose one \
-         that does, as `AdamW` or `Lion`, or {otherwise}",
-        offload.name()
+         that does, as {}, or {otherwise}",
+        offload.name(),
+        Optimizer::OF_ELEMENTS
     )
 }
 
