@@ -3,7 +3,6 @@
 use crate::DEVICE;
 use crate::arena::Arena;
 use crate::kernels::Frame;
-use crate::kernels::optimizer::is_known;
 use crate::load::Loaded;
 use gpumem_core::Precision;
 use gpumem_core::error::Error;
@@ -86,9 +85,6 @@ impl Session {
     fn train_with(&mut self, inspected: Option<&mut Inspected>) -> Result<(), Error> {
         let name = self.name;
         let (machine, TrainingPrograms { train, optimizer, parts, loss, .. }) = self.step()?;
-        if !is_known(optimizer) {
-            return Err(unsupported(name, "has an optimizer that has no rule here; train it on another device"));
-        }
         if !train.keeps(optimizer) {
             let what = "keeps less optimizer state than this optimizer needs; name the optimizer in `TRAIN`";
             return Err(unsupported(name, what));

@@ -1,5 +1,6 @@
 //! Adafactor: means of rows and columns instead of a mean for each element. All sums, and the arithmetic of elements, are in double precision.
 
+use super::scalar::F64;
 use crate::kernels::at_least;
 use gpumem_core::shape::Shape;
 use gpumem_core::train::optim::Adafactor;
@@ -54,11 +55,12 @@ pub(super) fn divide(
     }
     let sizes = w.par_chunks(PIECE).map(|piece| piece.iter().map(|&x| squared(x)).sum());
     let size = root_mean(sizes.collect(), w.len());
+    let [F64(share), F64(inverse_root)] = adafactor.corrections(F64(t));
     let step = StepNumbers {
         least: adafactor.least(),
-        share: t.powf(adafactor.beta2_decay),
+        share,
         shrink: 1.0 - adafactor.lr * adafactor.weight_decay,
-        rate: at_least(adafactor.eps.1, size) * adafactor.lr.min(1.0 / t.sqrt()),
+        rate: at_least(adafactor.eps.1, size) * adafactor.lr.min(inverse_root),
         limit: adafactor.d,
     };
     match *shape.dims() {

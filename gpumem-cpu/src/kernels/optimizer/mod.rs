@@ -8,6 +8,7 @@ mod elements;
 mod factored;
 mod orthogonal;
 mod rules;
+mod scalar;
 
 use super::elementwise::dropout::{STATE_WORDS, step_and_seed};
 use super::{Bound, kernel};
@@ -21,22 +22,12 @@ use gpumem_core::shape::Shape;
 use gpumem_core::train::Descent;
 use gpumem_core::train::optim::{Extent, Optimizer, extent_of, has_extent, scratch};
 use rayon::prelude::*;
+use rules::ElementStep;
 use std::ops::Range;
 
 /// The state words that hold the numbers of the schedule.
 const SCHEDULE: Range<usize> =
     StateWord::Schedule as usize..StateWord::Schedule as usize + gpumem_core::train::Schedule::WORDS;
-
-/// True if this module implements the optimizer's rule.
-pub(crate) fn is_known(optimizer: &Optimizer) -> bool {
-    change(
-        &optimizer.rule(false),
-        0,
-        Weight { w: &mut [], shape: Shape::new(&[0]), scratch: &mut [] },
-        &[],
-        [Some(&mut []), Some(&mut []), Some(&mut []), Some(&mut [])],
-    )
-}
 
 /// The elements of a parameter, for its update.
 struct Weight<'a> {
@@ -46,42 +37,26 @@ struct Weight<'a> {
     scratch: &'a mut [f32],
 }
 
-/// Applies step number `step` to all elements of a parameter. Returns true if there is a rule for the optimizer and these states.
-fn change(
+/// Applies step number `step` to all elements of a parameter.
+fn change<'a>(
     optimizer: &Optimizer,
     step: u64,
-    Weight { w, shape, scratch }: Weight<'_>,
-    gradient: &[f32],
-    states: [Option<&mut [f32]>; Optimizer::MOST_STATES],
-) -> bool {
+    Weight { w, shape, scratch }: Weight<'a>,
+    gradient: &'a [f32],
+    states: [Option<&'a mut [f32]>; Optimizer::MOST_STATES],
+) {
     // Steps are counted from 1 in all formulas.
     let t = step as f64 + 1.0;
     match (optimizer, states) {
-        (Optimizer::Sgd(sgd), [velocity, ..]) => rules::descend(sgd, step == 0, w, gradient, velocity),
-        (Optimizer::Lion(lion), [Some(m), ..]) => rules::step_by_sign(lion, w, gradient, m),
-        (Optimizer::RmsProp(rms), [v, second, third, _]) => {
-            rules::root_mean_square(rms, w, gradient, [v, second, third]);
-        }
-        (Optimizer::Adagrad(adagrad), [Some(sum), ..]) => rules::sum_of_squares(adagrad, t, w, gradient, sum),
-        (Optimizer::Adadelta(adadelta), [Some(v), Some(u), ..]) => {
-            rules::as_far_as_before(adadelta, w, gradient, [v, u]);
-        }
-        (Optimizer::Adamax(adamax), [Some(m), Some(u), ..]) => rules::running_maximum(adamax, t, w, gradient, [m, u]),
-        (Optimizer::RAdam(radam), [Some(m), Some(v), ..]) => rules::rectify(radam, t, w, gradient, [m, v]),
         (Optimizer::Adafactor(adafactor), [Some(rows), columns, ..]) => {
             factored::divide(adafactor, t, (w, gradient), shape, [rows, columns.unwrap_or_default()]);
         }
         (Optimizer::Muon(muon), [Some(m), None, ..]) => orthogonal::step(muon, (w, gradient), shape, m, scratch),
-        (optimizer, [Some(m), Some(v), largest, _]) => {
-            return rules::adams(optimizer, t, (w, gradient), [m, v], largest);
-        }
-        _ => return false,
+        (optimizer, states) => rules::update(optimizer, t, (w, gradient), states),
     }
-    true
 }
 
-/// Binds the update of one parameter. Before anything runs, the session refuses an optimizer without a rule, or one that needs more moments
-/// than there are.
+/// Binds the update of one parameter. Before anything runs, the session refuses an optimizer that needs more moments than there are.
 pub(super) fn update(operands: &mut Operands<'_>) -> Bound {
     let length = operands.length(Slot::ParameterGradient)?;
     let gradient = operands.source(Slot::ParameterGradient, length)?;
@@ -159,9 +134,9 @@ fn bound(operands: &Operands<'_>, bindings: Bindings) -> Bound {
         };
         let scratch = memory.as_mut().map(|memory| memory.get()).unwrap_or_default();
         let weight = Weight { w: parameter.get(), shape, scratch };
-        // The only rule with codes is one of the Adam rules.
-        if let (Some(codes), Some(rule)) = (&mut codes, rules::adam(&optimizer, step as f64 + 1.0)) {
-            codes.change(&rule, weight.w, gradient);
+        if let (Some(codes), Optimizer::AdamW8bit(rule)) = (&mut codes, optimizer) {
+            let step = rules::step_of(&optimizer, step as f64 + 1.0);
+            codes.change(&ElementStep::<_, 3, 0b011>::new(rule, step), weight.w, gradient);
             return;
         }
         let states = moments.each_mut().map(|moment| moment.as_mut().map(|moment| moment.get()));
