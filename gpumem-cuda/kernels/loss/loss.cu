@@ -12,7 +12,8 @@
 // WEIGHT   factor of loss and gradient
 // SUM      1 if the loss is added to the losses before it (+=), 0 if it overwrites
 // BETAS    given for a step of Adam: its two decay rates, from which the bias corrections of the updates are computed here, once
-// CORRECTIONS, VALUES  given if the optimizer has others: its rule and hyperparameters, see corrections.cuh
+// CORRECTIONS, VARIABLES  given if the optimizer has others: statements that compute them for step `steps` as both[0] and both[1], and the number
+//          of variables t[0], t[1], .. of these statements. They come from gpumem_core::train::optim
 // SCHEDULE  given if the learning rate changes from step to step: see schedule.cuh
 //
 // For some losses:
@@ -43,9 +44,6 @@
 #include "base.cuh"
 #include "real.cuh"
 #include "loss.cuh"
-#ifdef CORRECTIONS
-#include "corrections.cuh"
-#endif
 #ifdef SCHEDULE
 #include "schedule.cuh"
 #endif
@@ -490,8 +488,10 @@ static __device__ __forceinline__ void finish(float sum, float divisor, float *l
 #endif
 #ifdef CORRECTIONS
     if (threadIdx.x < 2) {
-        const double t = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
-        state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)CORRECTIONS::at(threadIdx.x, t));
+        const double steps = (double)((u64)state[STATE_STEP + 1] << 32 | state[STATE_STEP]) + 1.0;
+        double both[2], t[VARIABLES + 1];
+        CORRECTIONS
+        state[STATE_CORRECTIONS + threadIdx.x] = bits_of((float)(threadIdx.x == 0 ? both[0] : both[1]));
     }
 #endif
     if (threadIdx.x != 0) return;

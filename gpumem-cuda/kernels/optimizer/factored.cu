@@ -115,7 +115,7 @@ static __device__ __forceinline__ void with_elements(const Given<LIMIT> &given, 
     with((real *)w, master, (const Slope *)dw);
 }
 
-// Returns the share of the gradient that enters the means, or the upper limit of the learning rate: see corrections.cuh.
+// Returns the share of the gradient that enters the means, or the upper limit of the learning rate: the corrections of Adafactor.
 static __device__ __forceinline__ float correction(const u32 *state, u32 which) { return from_bits(state[STATE_CORRECTIONS + which]); }
 
 static __device__ __forceinline__ bool is_skipped(const u32 *state) { return state[STATE_OVERFLOW] != 0; }

@@ -4,8 +4,9 @@
 //              are REAL and there are no copies
 // MOMENT_REAL  number format of optimizer states: a type, as REAL is
 // STATES       optimizer states of a parameter: 0, 1 (`firsts`), 2 (and `seconds`) or 3 (and `thirds`)
-// OPTIMIZER    the rule: one of the structs below
-// VALUES       its hyperparameters, in the order of gpumem_core::train::optim; missing ones are 0
+// RULE         the rule: statements that change the weight w and the states first, second and third of one element, from its gradient g and the
+//              numbers of `step`. They come from gpumem_core::train::optim
+// VARIABLES    the number of variables t[0], t[1], .. of these statements
 // CODES        given if the two states of a parameter are 8-bit codes, or f32 if it has few elements: see codes.cuh. After the states a launch has
 //              the offsets of their scales. The bit is set for a parameter whose states are f32
 // TURNED       given if some weights with codes have their channels last. A launch has for each, after its scales: channels of a filter, and
@@ -39,8 +40,6 @@ typedef MOMENT_REAL Moment;
 constexpr u32 NONE = 0xffffffffu;
 #endif
 
-constexpr double values[8] = VALUES;
-
 // Numbers that are the same for all elements. `t` is the number of the step, counted from 1.
 struct Step {
     float lr;
@@ -52,210 +51,21 @@ struct Step {
 #endif
 };
 
-// The weight decay of all parameters, or of this one's group.
-#ifdef GROUPS
-#define DECAY step.weight_decay
-#else
-#define DECAY (float)weight_decay
-#endif
-
-// A rule changes one element: its weight w, gradient g without loss scale, and states. Terms of formulas that depend on t are the step's
-// corrections.
-
-// g = dw + weight_decay w;  v = momentum v + (1 - dampening) g, in the first step g;  w -= lr (nesterov ? g + momentum v : v)
-struct Sgd {
-    static constexpr double momentum = values[0], dampening = values[1], weight_decay = values[2], nesterov = values[3];
-
-    static __device__ __forceinline__ void change(float &w, float g, float &v, float &, const Step &step) {
-        g += DECAY * w;
-        if (STATES > 0) {
-            v = step.is_first ? g : (float)momentum * v + (float)(1.0 - dampening) * g;
-            g = nesterov != 0.0 ? g + (float)momentum * v : v;
-        }
-        w -= step.lr * g;
-    }
-};
-
-// m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2;  w -= lr / (1 - beta1^t) m / (sqrt(s / (1 - beta2^t)) + eps), where s is
-// v, or with amsgrad the largest v of all steps.
-struct Moments {
-    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
-    static constexpr bool is_amsgrad = values[4] != 0.0;
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
-        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
-        float square = v;
-        if (is_amsgrad) square = largest = fmaxf(largest, v);
-        // Numbers that are the same for all elements are computed once: a division takes as long as everything else.
-        const float rate = step.lr / step.corrections[0], root = 1.0f / sqrtf(step.corrections[1]);
-        w -= rate * m / (sqrtf(square) * root + (float)eps);
-    }
-};
-
-// With g = dw + weight_decay w.
-struct Adam : Moments {
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
-        Moments::change(w, g + DECAY * w, m, v, largest, step);
-    }
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        float largest = 0.0f;
-        change(w, g, m, v, largest, step);
-    }
-};
-
-// First w *= 1 - lr weight_decay.
-struct AdamW : Moments {
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, float &largest, const Step &step) {
-        w *= 1.0f - step.lr * DECAY;
-        Moments::change(w, g, m, v, largest, step);
-    }
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        float largest = 0.0f;
-        change(w, g, m, v, largest, step);
-    }
-};
-
-typedef AdamW AdamW8bit;
-
-// w *= 1 - lr weight_decay;  w -= lr sign(beta1 m + (1 - beta1) g);  m = beta2 m + (1 - beta2) g
-struct Lion {
-    static constexpr double beta1 = values[0], beta2 = values[1], weight_decay = values[2];
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &, const Step &step) {
-        const float towards = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        w *= 1.0f - step.lr * DECAY;
-        // Zero has no sign; NaN stays NaN.
-        w -= step.lr * (towards > 0.0f ? 1.0f : towards < 0.0f ? -1.0f : towards);
-        m = (float)beta2 * m + (float)(1.0 - beta2) * g;
-    }
-};
-
-// g = dw + weight_decay w; v = alpha v + (1 - alpha) g^2; if centered m = alpha m + (1 - alpha) g; b = momentum b + g / (sqrt(v - m^2) + eps); w -=
-// lr b. The states after v are b, if there is momentum, and m, if centered.
-struct RmsProp {
-    static constexpr double alpha = values[0], eps = values[1], weight_decay = values[2], momentum = values[3];
-    static constexpr bool has_momentum = momentum != 0.0, is_centered = values[4] != 0.0;
-
-    static __device__ __forceinline__ void change(float &w, float g, float &v, float &second, float &third, const Step &step) {
-        g += DECAY * w;
-        v = (float)alpha * v + (float)(1.0 - alpha) * g * g;
-        float variance = v;
-        if (is_centered) {
-            float &mean = has_momentum ? third : second;
-            mean = (float)alpha * mean + (float)(1.0 - alpha) * g;
-            // Below 0 only by rounding; NaN stays NaN.
-            variance -= mean * mean;
-            if (variance < 0.0f) variance = 0.0f;
-        }
-        float towards = g / (sqrtf(variance) + (float)eps);
-        if (has_momentum) second = towards = (float)momentum * second + towards;
-        w -= step.lr * towards;
-    }
-
-    static __device__ __forceinline__ void change(float &w, float g, float &v, float &second, const Step &step) {
-        float third = 0.0f;
-        change(w, g, v, second, third, step);
-    }
-};
-
-// g = dw + weight_decay w;  s += g^2;  w -= lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps)
-struct Adagrad {
-    static constexpr double weight_decay = values[1], eps = values[3];
-
-    static __device__ __forceinline__ void change(float &w, float g, float &sum, float &, const Step &step) {
-        g += DECAY * w;
-        sum += g * g;
-        w -= step.lr / step.corrections[0] * g / (sqrtf(sum) + (float)eps);
-    }
-};
-
-// g = dw + weight_decay w;  v = rho v + (1 - rho) g^2;  d = sqrt(u + eps) / sqrt(v + eps) g;  u = rho u + (1 - rho) d^2;  w -= lr d
-struct Adadelta {
-    static constexpr double rho = values[0], eps = values[1], weight_decay = values[2];
-
-    static __device__ __forceinline__ void change(float &w, float g, float &v, float &u, const Step &step) {
-        g += DECAY * w;
-        v = (float)rho * v + (float)(1.0 - rho) * g * g;
-        const float d = sqrtf(u + (float)eps) / sqrtf(v + (float)eps) * g;
-        u = (float)rho * u + (float)(1.0 - rho) * d * d;
-        w -= step.lr * d;
-    }
-};
-
-// m and v as in Adam, with either weight decay; mu(t) = beta1 (1 - 0.5 0.96^(t momentum_decay)), whose product p is one correction; w -= lr ((1 -
-// mu(t)) / (1 - p(t)) g + mu(t + 1) / (1 - p(t) mu(t + 1)) m) / (sqrt(v / (1 - beta2^t)) + eps)
-struct NAdam {
-    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
-    static constexpr bool is_decoupled = values[5] != 0.0;
-
-    static __device__ __forceinline__ float mu(float t) {
-        // log2(0.96)
-        constexpr double POWER = -0.058893689053568565;
-        return (float)beta1 * (1.0f - 0.5f * exp2f(t * (float)(values[4] * POWER)));
-    }
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        if (is_decoupled) {
-            w *= 1.0f - step.lr * DECAY;
-        } else {
-            g += DECAY * w;
-        }
-        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
-        const float now = mu(step.t), next = mu(step.t + 1.0f), left = step.corrections[0];
-        const float towards = (1.0f - now) / left * g + next / (1.0f - (1.0f - left) * next) * m;
-        w -= step.lr * towards / (sqrtf(v / step.corrections[1]) + (float)eps);
-    }
-};
-
-// g = dw + weight_decay w;  m = beta1 m + (1 - beta1) g;  u = max(beta2 u, |g| + eps);  w -= lr / (1 - beta1^t) m / u
-struct Adamax {
-    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &u, const Step &step) {
-        g += DECAY * w;
-        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        u = fmaxf((float)beta2 * u, fabsf(g) + (float)eps);
-        w -= step.lr / step.corrections[0] * m / u;
-    }
-};
-
-// m and v as in Adam, with either weight decay; w -= lr m / (1 - beta1^t) c / (sqrt(v) + eps), or if the correction c is 0, w -= lr m / (1 -
-// beta1^t)
-struct RAdam {
-    static constexpr double beta1 = values[0], beta2 = values[1], eps = values[2], weight_decay = values[3];
-    static constexpr bool is_decoupled = values[4] != 0.0;
-
-    static __device__ __forceinline__ void change(float &w, float g, float &m, float &v, const Step &step) {
-        if (is_decoupled) {
-            w *= 1.0f - step.lr * DECAY;
-        } else {
-            g += DECAY * w;
-        }
-        m = (float)beta1 * m + (float)(1.0 - beta1) * g;
-        v = (float)beta2 * v + (float)(1.0 - beta2) * g * g;
-        const float factor = step.corrections[1];
-        w -= step.lr / step.corrections[0] * m * (factor != 0.0f ? factor / (sqrtf(v) + (float)eps) : 1.0f);
-    }
-};
+// Changes one element: its weight w and its states, from its gradient without loss scale. Operations that are the same for all elements are computed
+// once: a division takes as long as everything else.
+static __device__ __forceinline__ void change(float &w, float g, float &first, float &second, float &third, const Step &step) {
+    float t[VARIABLES];
+    RULE
+}
 
 // Further parameters and arguments of functions, after the second state: a third state if there is one, or the scales of codes.
 #if defined(CODES)
 #define WITH_THIRDS , char *first_scales, char *second_scales
 #define THIRDS , first_scales, second_scales
-#define WITH_THIRD
-#define THIRD
 #elif STATES > 2
-#define WITH_THIRD , Moment *third
-#define THIRD , third
 #define WITH_THIRDS , char *thirds
 #define THIRDS , thirds
 #else
-#define WITH_THIRD
-#define THIRD
 #define WITH_THIRDS
 #define THIRDS
 #endif
@@ -263,8 +73,8 @@ struct RAdam {
 // Changes `many` of four elements from i on. Without a master copy `master` is null.
 template <class Weight, class Gradient>
 static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &step, Weight *w, float *master,
-                                                   const Gradient *dw, Moment *first, Moment *second WITH_THIRD) {
-    float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {};
+                                                   const Gradient *dw, Moment *first, Moment *second, Moment *third) {
+    float weights[FOUR], gradients[FOUR], m[FOUR] = {}, v[FOUR] = {}, u[FOUR] = {};
     if (master != nullptr) {
         load(master + i, many, weights);
     } else {
@@ -273,16 +83,10 @@ static __device__ __forceinline__ void change_four(u64 i, u32 many, const Step &
     load(dw + i, many, gradients);
     if (STATES > 0) load(first + i, many, m);
     if (STATES > 1) load(second + i, many, v);
-#if STATES > 2
-    float u[FOUR];
-    load(third + i, many, u);
+    if (STATES > 2) load(third + i, many, u);
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), m[e], v[e], u[e], step);
-    save(u, many, third + i);
-#else
-#pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), m[e], v[e], step);
-#endif
+    for (u32 e = 0; e < FOUR; e++) change(weights[e], step.gradient(gradients[e]), m[e], v[e], u[e], step);
+    if (STATES > 2) save(u, many, third + i);
     if (STATES > 0) save(m, many, first + i);
     if (STATES > 1) save(v, many, second + i);
     if (master != nullptr) save(weights, many, master + i);
@@ -342,7 +146,10 @@ static __device__ __forceinline__ void change_codes(const Part &part, const Step
 #pragma unroll
     for (u32 s = 0; s < 2; s++) decode(states[s], part, maps.entries[s], values[s]);
 #pragma unroll
-    for (u32 e = 0; e < FOUR; e++) OPTIMIZER::change(weights[e], step.gradient(gradients[e]), values[0][e], values[1][e], step);
+    for (u32 e = 0; e < FOUR; e++) {
+        float none = 0.0f;
+        change(weights[e], step.gradient(gradients[e]), values[0][e], values[1][e], none, step);
+    }
     float scales[2];
     scales_of(values, highest, scales);
 #pragma unroll
@@ -414,7 +221,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
 #else
     constexpr u32 OF_STATES = FIELDS - KEPT;
 #endif
-    Moment *first = nullptr, *second = nullptr;
+    Moment *first = nullptr, *second = nullptr, *third = nullptr;
 #if STATES > 0
     first = (Moment *)(firsts + tensors.words[OF_STATES][p] * 256ull);
 #endif
@@ -422,7 +229,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
     second = (Moment *)(seconds + tensors.words[OF_STATES + 1][p] * 256ull);
 #endif
 #if STATES > 2
-    Moment *third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * 256ull);
+    third = (Moment *)(thirds + tensors.words[OF_STATES + 2][p] * 256ull);
 #endif
 #ifdef CODES
     const Coded states[2] = {{(u8 *)first, (float *)(first_scales + tensors.words[OF_STATES + 2][p] * 256ull)},
@@ -442,7 +249,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
             return;
         }
 #endif
-        change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second THIRD);
+        change_four(part.first, part.many, step, (float *)w, nullptr, (const float *)dw, first, second, third);
         return;
     }
     float *master = (float *)(masters + master_at * 256ull);
@@ -455,7 +262,7 @@ static __device__ __forceinline__ void update_all(char *weights, char *masters, 
         return;
     }
 #endif
-    change_four(part.first, part.many, step, (real *)w, master, (const Slope *)dw, first, second THIRD);
+    change_four(part.first, part.many, step, (real *)w, master, (const Slope *)dw, first, second, third);
 }
 
 // Grid: blocks of 256 threads.

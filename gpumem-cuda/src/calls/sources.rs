@@ -24,7 +24,6 @@ macro_rules! sources {
             file!("common/base.cuh"),
             file!("common/codes.cuh"),
             file!("common/coding.cuh"),
-            file!("common/corrections.cuh"),
             file!("common/descent.cuh"),
             file!("common/grid_barrier.cuh"),
             file!("common/layout.cuh"),

@@ -608,7 +608,7 @@ pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
         Optimizer::NAdam(nadam) => {
             let mu = |t: u64| nadam.betas.0 * (1.0 - 0.5 * 0.96f64.powf(t as f64 * nadam.momentum_decay));
             let product: f64 = (1..=step + 1).map(mu).product();
-            [1.0 - product, of(nadam.betas.1)]
+            [product, of(nadam.betas.1)]
         }
         Optimizer::RAdam(radam) => {
             let (beta, correction) = (radam.betas.1, of(radam.betas.1));

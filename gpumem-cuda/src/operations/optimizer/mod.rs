@@ -6,6 +6,7 @@ pub(crate) mod average;
 pub(in crate::operations) mod factored;
 pub(crate) mod gradient_norm;
 pub(in crate::operations) mod muon;
+mod text;
 
 use super::context::{Context, LaunchContext};
 use super::optimizer::average::counting;
@@ -17,6 +18,7 @@ use gpumem_core::program::{Action, Operation, Piece, Slot, TensorId};
 use gpumem_core::train::optim::{AdamW8bit, Corrections, Extent, Optimizer, extent_of, has_extent, state_count};
 use gpumem_core::train::{Clip, Descent, Schedule};
 use gpumem_core::{Format, Precision, Role};
+use text::Text;
 
 /// Elements of a block: `BLOCK` of `multi_tensor.cuh`.
 const BLOCK: u64 = 1024;
@@ -380,7 +382,7 @@ fn launch(context: &Context<'_>, updates: &[Operation], ends: bool) -> Result<La
     arguments.push(Some(context.read(Slot::State)?));
     let mut launch = many(context, ["optimizer.cu", "update", "update_many"], &ids, (&fields, &small), arguments)?;
     launch.numbers[1] = u32::from(ends);
-    launch.kernel = finished(launch.kernel, context, &rule);
+    launch.kernel = finished(launch.kernel, context, &rule)?;
     Ok(launch)
 }
 
@@ -420,34 +422,31 @@ pub(super) fn update_piece(context: &Context<'_>, piece: Piece) -> Result<Launch
     let most = most(arguments.len(), fields.len() + 1);
     let kernel = context.kernel("optimizer.cu", "update").with("FIELDS", fields.len() + 1).with("MOST", most);
     let mut launch = spread(kernel, FEW, &[Work::of_elements(piece.count)], (&fields, &[]), arguments)?;
-    launch.kernel = finished(launch.kernel, context, &rule);
+    launch.kernel = finished(launch.kernel, context, &rule)?;
     Ok(launch)
 }
 
 /// Adds the rule and its constants to a kernel that updates elements.
-fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Kernel {
+fn finished(kernel: Kernel, context: &Context<'_>, rule: &Rule) -> Result<Kernel, Error> {
     let kernel = kernel.with("MIXED", u8::from(rule.mixed));
     let own = rule_of(context, context.operation);
     let kernel = match rule.has_codes {
-        true => with_codes(kernel, own, rule.turned),
-        false => ruled(kernel.with("MOMENT_REAL", super::grid::norm_real(context)), own, rule.states),
+        true => with_codes(kernel, rule.turned),
+        false => kernel.with("MOMENT_REAL", super::grid::norm_real(context)).with("STATES", rule.states),
     };
+    let kernel = ruled(kernel, own, rule.grouped)?;
     let kernel = with_own_betas(kernel, own, context.setting.optimizer.rule(false));
     let kernel = if rule.grouped { kernel.with("GROUPS", 1) } else { kernel };
-    descending(kernel, context)
+    Ok(descending(kernel, context))
+}
+
+/// Returns the decay rates of a rule with [`Corrections::Betas`].
+fn betas(optimizer: Optimizer) -> [f64; 2] {
+    ["beta1", "beta2"].map(|name| optimizer.value(name))
 }
 
 /// Adds the logarithms of a parameter group's decay rates to a kernel. The values prepared by a step are for the optimizer's own rates.
 fn with_own_betas(kernel: Kernel, own: Optimizer, all: Optimizer) -> Kernel {
-    let betas = |optimizer: Optimizer| {
-        let mut betas = [0.0; 2];
-        optimizer.for_each_value(|name, value| match name {
-            "beta1" => betas[0] = value,
-            "beta2" => betas[1] = value,
-            _ => {}
-        });
-        betas
-    };
     if own.row().corrections != Corrections::Betas || betas(own) == betas(all) {
         return kernel;
     }
@@ -479,13 +478,13 @@ fn channels_last(context: &Context<'_>, update: &Operation) -> Option<Result<[u3
     Some(if is_small { Ok([channels as u32, taps as u32]) } else { Err(Error::Unsupported { device: "CUDA", what }) })
 }
 
-/// Adds a rule whose states are codes to a kernel, with the tables of their values.
-fn with_codes(kernel: Kernel, optimizer: Optimizer, turned: bool) -> Kernel {
+/// Adds states that are codes to a kernel, with the tables of their values.
+fn with_codes(kernel: Kernel, turned: bool) -> Kernel {
     let [signed, unsigned] = AdamW8bit::MAPS.map(|map| {
         let words: Vec<String> = map.entries().iter().map(|entry| format!("{:#x}u", entry.to_bits())).collect();
         format!("{{{}}}", words.join(","))
     });
-    let kernel = ruled(kernel.with("MOMENT_REAL", type_name(Format::F32)), optimizer, 2).with("CODES", 1);
+    let kernel = kernel.with("MOMENT_REAL", type_name(Format::F32)).with("STATES", 2).with("CODES", 1);
     let kernel = kernel.with("SIGNED_MAP", signed).with("UNSIGNED_MAP", unsigned);
     if turned { kernel.with("TURNED", 1) } else { kernel }
 }
@@ -541,19 +540,16 @@ pub(super) fn prepared(kernel: Kernel, context: &Context<'_>) -> Kernel {
     };
     // Updates of matrices need none.
     let optimizer = context.setting.optimizer.rule(false);
-    let row = optimizer.row();
-    match row.corrections {
+    match optimizer.row().corrections {
         Corrections::None => kernel,
         Corrections::Betas => {
-            let (mut first, mut second) = (0.0, 0.0);
-            optimizer.for_each_value(|name, value| match name {
-                "beta1" => first = value,
-                "beta2" => second = value,
-                _ => {}
-            });
+            let [first, second] = betas(optimizer);
             kernel.with("BETAS", format!("{{{first:e},{second:e}}}"))
         }
-        Corrections::Own => kernel.with("CORRECTIONS", row.name).with("VALUES", values(optimizer)),
+        Corrections::Own => {
+            let Text { statements, variables } = text::corrections(&optimizer);
+            kernel.with("CORRECTIONS", statements).with("VARIABLES", variables)
+        }
     }
 }
 
@@ -577,10 +573,11 @@ pub(super) fn distances(
     Ok((at.and_then(|at| kind[at]), offsets.iter().map(distance).collect::<Result<_, _>>()?))
 }
 
-/// Adds the optimizer's rule, its hyperparameters and the number of states to a kernel.
-fn ruled(kernel: Kernel, optimizer: Optimizer, states: usize) -> Kernel {
-    let kernel = kernel.with("OPTIMIZER", optimizer.row().name).with("VALUES", values(optimizer));
-    kernel.with("STATES", states)
+/// Adds the optimizer's rule to a kernel. If the rule is `grouped`, each parameter has a weight decay of its own.
+fn ruled(kernel: Kernel, optimizer: Optimizer, grouped: bool) -> Result<Kernel, Error> {
+    let weight_decay = (!grouped).then(|| optimizer.weight_decay());
+    let text = text::update(&optimizer, weight_decay).ok_or(Error::Damaged("an update of elements without a rule"))?;
+    Ok(kernel.with("RULE", text.statements).with("VARIABLES", text.variables))
 }
 
 /// Returns the hyperparameters of a rule, as a list in C++.
