@@ -180,7 +180,6 @@ const TABLE: &[(&[&str], Here)] = &[
     (&["train"], Passes("what computes in training as training does is written `train(x)`; a network has no mode: `train_step` is always training")),
     (&["cuda", "cpu", "to", "device"], DEVICE),
     (&["bceloss", "crossentropy", "mse"], Here::Loss),
-    (&["sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "radam", "lion", "adafactor", "muon"], Here::Optimizer),
 ];
 
 /// Modules in which PyTorch, Keras and Flax have their layers.
@@ -208,7 +207,9 @@ pub(crate) fn of_elsewhere(name: &str) -> Option<Elsewhere> {
     let known = TABLE.iter().find(|(names, _)| names.contains(&plain_name.as_str()));
     // PyTorch's modules of losses end with `Loss`, as losses here do not.
     let loss = || loss::of_elsewhere(name).filter(|_| plain_name.ends_with("loss")).map(|_| &Here::Loss);
-    known.map(|(_, here)| here).or_else(loss).map(|here| here.says(name))
+    let is_optimizer = Optimizer::ROWS.iter().any(|row| plain(row.name) == plain_name);
+    let optimizer = || is_optimizer.then_some(&Here::Optimizer);
+    known.map(|(_, here)| here).or_else(loss).or_else(optimizer).map(|here| here.says(name))
 }
 
 impl Here {

@@ -1,6 +1,7 @@
 //! What PyTorch, Keras and Python taught.
 
 use super::{assert_mistakes, forward, mistakes, sound};
+use gpumem_core::train::optim::Optimizer;
 
 /// The mistakes of a body from a map of three channels to one of sixteen.
 #[track_caller]
@@ -185,6 +186,10 @@ fn other_layers() {
         let meant = ["Dense", "GlobalAverage"].iter().any(|name| written.starts_with(name));
         assert_eq!(found.len() > 1, goes_on || meant, "{found:#?}");
     }
+    let optimizers: Vec<String> = Optimizer::ROWS.iter().map(|row| format!("`{}`", row.name)).collect();
+    let (last, others) = optimizers.split_last().expect("there are some");
+    let [(_, message), ..] = &mistakes(&forward("Features<3>", "Features<3>", "[Lion(0.1)]", ""))[..] else { panic!() };
+    assert!(message.ends_with(&format!("; it is {} or {last}", others.join(", "))), "{message}");
     assert_found(
         "[Conv2D(16, 3), Batchnorm2d]",
         &[

@@ -4,6 +4,7 @@ use super::caches::stepping;
 use super::{assert_mistakes, forward, mistakes};
 use crate::settings::loss;
 use gpumem_core::layers::mistake::listed;
+use gpumem_core::train::optim::Optimizer;
 
 #[test]
 fn training_settings() {
@@ -67,12 +68,6 @@ fn training_settings() {
             "`AdamW` has no hyperparameter `foreach`; how it runs is no choice; leave it out",
         ),
         (
-            "optimizer: Rprop { lr: 0.1 }",
-            "Rprop",
-            "no optimizer is called `Rprop`; there are `Sgd`, `Adam`, `AdamW`, `Lion`, `RmsProp`, `Adagrad`, `Adadelta`, `NAdam`, \
-             `Adamax`, `RAdam`, `Adafactor`, `AdamW8bit` and `Muon`",
-        ),
-        (
             "loss: HingeEmbedding",
             "HingeEmbedding",
             &format!("no loss is called `HingeEmbedding`; there are {}", listed(&loss::names())),
@@ -98,6 +93,10 @@ fn training_settings() {
     ] {
         assert_mistakes(&train(fields), &[(place, message)]);
     }
+    let optimizers: Vec<String> = Optimizer::ROWS.iter().map(|row| format!("`{}`", row.name)).collect();
+    let (last, others) = optimizers.split_last().expect("there are some");
+    let message = format!("no optimizer is called `Lbfgs`; there are {} and {last}", others.join(", "));
+    assert_mistakes(&train("optimizer: Lbfgs { lr: 0.1 }"), &[("Lbfgs", &message)]);
     assert_mistakes(&train("batch: N * 2, optimizer: AdamW, update: Separate, cards: [RTX_3080, T4], seed: 3"), &[]);
     assert_mistakes(&train("checkpoint: Auto"), &[]);
     assert_mistakes(&train("conv_norm: Separate"), &[]);

@@ -10,7 +10,6 @@ network! {
             Identity,
             Activation("relu"),
             Contiguous,
-            Adam(lr = 1e-3),
             MSELoss(),
         ]
     }
