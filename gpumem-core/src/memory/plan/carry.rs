@@ -1,8 +1,7 @@
 //! Address orders that the macro finds, and that generated code carries into const evaluation.
 
-use super::{PackedRanges, PackedSlice, below, order, pack_slice, replay};
+use super::{LiveRange, PackedRanges, PackedSlice, below, order, pack_slice, replay};
 use crate::memory::bytes::{fill, largest};
-use crate::memory::plan::LiveRange;
 use crate::memory::tables::{Order, Tables};
 use crate::number::Precision;
 use alloc::vec;
