@@ -1,7 +1,7 @@
 //! The choice among several programs of one training step, ordered from the least recomputation to the most.
 //!
-//! The macro finds them, cheapest first. Const evaluation, which alone knows batch and cards, plans one after the other until one fits. Those
-//! after it are not planned at all.
+//! The macro finds them, cheapest first. Which one runs is the answer of [`choose_level`]: in the macro and the command if batch and cards are
+//! known there, and in const evaluation otherwise. That plans one level after the other until one fits. Those after it are not planned at all.
 
 use super::budget::{Budget, Line, Plan, fitting_plan, plan_within, skipped_plan};
 use super::refusal::limit;
@@ -34,22 +34,22 @@ pub const fn first<const N: usize>(
     batch: u64,
     precision: Precision,
     checkpoint: Checkpoint,
-    aim: &TargetCards<'_>,
+    cards: &TargetCards<'_>,
 ) -> Plan<N> {
-    let most = if matches!(checkpoint, Checkpoint::Auto) { aim.room() } else { u64::MAX };
+    let most = if matches!(checkpoint, Checkpoint::Auto) { cards.room() } else { u64::MAX };
     plan_within(tables, batch, precision, most)
 }
 
-/// Returns the most bytes of an arena with which a level is taken.
-pub const fn room<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, aim: &TargetCards<'_>) -> u64 {
+/// Returns the arena bytes that a level may use, given the plan of level 0.
+pub const fn available<const N: usize>(first: &Plan<N>, checkpoint: Checkpoint, cards: &TargetCards<'_>) -> u64 {
     match checkpoint {
-        Checkpoint::Auto | Checkpoint::Budget(_) => room_within(checkpoint, &first.budget, aim.room()),
+        Checkpoint::Auto | Checkpoint::Budget(_) => available_within(checkpoint, &first.budget, cards.room()),
         Checkpoint::Norms | Checkpoint::None | Checkpoint::Cheap => u64::MAX,
     }
 }
 
 /// Returns the arena bytes that a level may use: `room`, or less if `checkpoint: Budget(share)` asks for less.
-pub const fn room_within(checkpoint: Checkpoint, first: &Budget, room: u64) -> u64 {
+pub const fn available_within(checkpoint: Checkpoint, first: &Budget, room: u64) -> u64 {
     match budget_room(checkpoint, first) {
         Some(share) if share < room => share,
         _ => room,
@@ -67,25 +67,49 @@ pub const fn budget_room(checkpoint: Checkpoint, first: &Budget) -> Option<u64> 
     }
 }
 
-/// True if a plan is packed, and its arena is no larger than `room`.
-pub const fn fits<const N: usize>(plan: &Plan<N>, room: u64) -> bool {
-    plan.error.is_none() && plan.is_packed && plan.arena() <= room
+/// The bytes of a level without a packing: they fit nowhere.
+pub const NOT_PACKED: u64 = u64::MAX;
+
+/// Returns the index of the level that runs: the first one that fits into `available` bytes, or the last one if none does.
+///
+/// `peaks` are the bytes that differ between levels: those of a packing or, before there is one, a bound that no packing is below. `fixed` are the
+/// bytes that all levels need besides. After a packing that is larger than its bound, the choice is made again.
+pub const fn choose_level(peaks: &[u64], fixed: u64, available: u64) -> usize {
+    let mut level = 0;
+    while level + 1 < peaks.len() && !fits(peaks[level], fixed, available) {
+        level += 1;
+    }
+    level
 }
 
-/// Returns the plan of a later level, or an empty one if a level before it fits. The last level is packed even if it does not fit.
-pub const fn next<const N: usize>(
+/// True if a level fits into `available` bytes.
+pub const fn fits(peak: u64, fixed: u64, available: u64) -> bool {
+    peak != NOT_PACKED && fixed.saturating_add(peak) <= available
+}
+
+/// Returns the bytes of a plan's arena, or [`NOT_PACKED`] if it has no packing.
+pub const fn arena<const N: usize>(plan: &Plan<N>) -> u64 {
+    if plan.error.is_none() && plan.is_packed { plan.arena() } else { NOT_PACKED }
+}
+
+/// Returns the plan of the level after those with these arenas, or an empty plan if one of them fits. The last level is packed even if it does
+/// not fit.
+pub const fn planned<const N: usize>(
     tables: &Tables<'_>,
     batch: u64,
     precision: Precision,
-    room: u64,
-    (is_settled, is_last): (bool, bool),
-    aim: &TargetCards<'_>,
+    (before, is_last): (&[u64], bool),
+    available: u64,
+    cards: &TargetCards<'_>,
 ) -> Plan<N> {
-    if is_settled {
+    if fits(before[choose_level(before, 0, available)], 0, available) {
         return skipped_plan(batch, precision);
     }
-    let plan = fitting_plan(tables, batch, precision, room);
-    if is_last && !fits(&plan, room) { plan_within(tables, batch, precision, limit(N, aim)) } else { plan }
+    let plan = fitting_plan(tables, batch, precision, available);
+    if is_last && !fits(arena(&plan), 0, available) {
+        return plan_within(tables, batch, precision, limit(N, cards));
+    }
+    plan
 }
 
 /// Fails to compile if even the last level takes more than `Budget` gives activations.
@@ -95,10 +119,10 @@ pub const fn check_budget<const N: usize>(
     checkpoint: Checkpoint,
     without: u64,
     last: &Plan<N>,
-    aim: &TargetCards<'_>,
+    cards: &TargetCards<'_>,
 ) {
     let Checkpoint::Budget(share) = checkpoint else { return };
-    if aim.environment.is_unchecked() || last.error.is_some() {
+    if cards.environment.is_unchecked() || last.error.is_some() {
         return;
     }
     let (least, given) = (last.budget.get(Line::Activations), (without as f64 * share) as u64);
@@ -117,4 +141,28 @@ pub const fn check_budget<const N: usize>(
     text.bytes(given);
     text.text(": give it a larger share");
     panic!("{}", text.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Const evaluation and lowering get one answer.
+    #[test]
+    fn the_first_level_that_fits_runs_or_the_last() {
+        const SECOND: usize = choose_level(&[9, 7, 6], 2, 9);
+        assert_eq!(SECOND, 1);
+        for (available, level) in [(12, 0), (11, 0), (10, 1), (8, 2), (7, 2), (0, 2)] {
+            assert_eq!(choose_level(&[9, 7, 6], 2, available), level, "{available}");
+        }
+        // Larger packings of cheap levels do not matter after them, smaller ones of dear levels do not come first.
+        assert_eq!(choose_level(&[5, 20, 4], 0, 5), 0);
+        assert!(fits(7, 2, 9) && !fits(7, 3, 9));
+    }
+
+    #[test]
+    fn what_is_not_packed_fits_nowhere() {
+        assert_eq!(choose_level(&[NOT_PACKED, 5], 0, u64::MAX), 1);
+        assert!(!fits(NOT_PACKED, 0, u64::MAX) && fits(NOT_PACKED - 1, 2, u64::MAX));
+    }
 }

@@ -40,7 +40,7 @@ use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
 use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Sizes, Steps, Term};
-use gpumem_core::memory::levels::room_within;
+use gpumem_core::memory::levels::available_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
@@ -250,7 +250,7 @@ fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Know
     let checkpoint = blueprint.checkpoint();
     let known = known.filter(|_| matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_)));
     if let Some(&Known { setting, room }) = known
-        && let Some(fitted) = blueprint.fitted(&setting, |budget| room_within(checkpoint, budget, room))?
+        && let Some(fitted) = blueprint.fitted(&setting, |budget| available_within(checkpoint, budget, room))?
     {
         return Ok(between(fitted));
     }

@@ -6,7 +6,7 @@
 use crate::lower::choose::level::Levels;
 use crate::lower::{Blueprint, Fitted, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lower_bound_at};
-use crate::memory::levels::room_within;
+use crate::memory::levels::available_within;
 use crate::program::Program;
 
 /// The most batches that are planned for one answer.
@@ -54,9 +54,9 @@ impl Blueprint {
                 return Ok(None);
             }
             let at = of_samples(batch);
-            let room_within = |budget: &Budget| room_within(self.checkpoint(), budget, room);
+            let available = |budget: &Budget| available_within(self.checkpoint(), budget, room);
             let levels = |_: &Program| Ok(levels.clone().scaled([near.peak(&leanest), at.peak(&leanest)]));
-            let Some(fitted) = self.fitted_beside(plain.clone(), levels, &at, room_within)? else { return Ok(None) };
+            let Some(fitted) = self.fitted_beside(plain.clone(), levels, &at, available)? else { return Ok(None) };
             let budget = fitted.leaner.as_ref().map_or(&fitted.budget, |leaner| &leaner.budget);
             let arena = budget[Line::Arena];
             if arena <= room {

@@ -3,7 +3,7 @@
 use crate::lower::schedule::recompute::{RecomputeLevel, Search, time_again};
 use crate::lower::{Blueprint, LowerError, Sizes, tables};
 use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_within};
-use crate::memory::levels::room_within;
+use crate::memory::levels::{NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
 use crate::program::Program;
 use crate::train::Checkpoint;
@@ -132,48 +132,52 @@ impl Blueprint {
         [lasting, room]: [u64; 2],
         or_last: bool,
     ) -> Result<Option<(Leaner, PackedRanges)>, LowerError> {
-        let Levels { again, found, mut leanest, enough } = levels;
+        let Levels { mut again, found, mut leanest, enough } = levels;
         let before = usize::from(again.is_some());
-        let count = found.levels.len().max(1) + before;
-        // With `or_last`, the last level is taken even if it does not fit.
-        let is_asked_for = |number: usize| or_last && number + 1 == count;
-        let is_worth_it = |number: usize, peak: u64| is_asked_for(number) || lasting.saturating_add(peak) <= room;
-        let planned = |program: Program, number: usize, more: [u64; 2]| {
-            let (budget, packed) = packed(&program, setting, enough.min(room))?;
-            let fits = budget[Line::Arena] <= room;
-            Some((Leaner { program, budget, fits, number: [number as u64, count as u64], more }, packed))
-        };
-        if let Some(program) = again.filter(|again| is_worth_it(1, setting.peak(again))) {
-            let more = [0, share(time_again(&program, setting), found.step_cost)];
-            let Some(planned) = planned(program, 1, more) else { return Ok(None) };
-            if planned.0.fits || is_asked_for(1) {
-                return Ok(Some(planned));
-            }
-        }
+        // The plain step does not fit. Another level is a guess until it was packed: then it fits, or is none any more.
+        let mut peaks = Vec::from([NOT_PACKED]);
+        peaks.extend(again.as_ref().map(|again| setting.peak(again)));
+        peaks.extend(found.levels.iter().skip(1).map(|level| level.peak));
         // Levels begin with a step that keeps what the plain step may recompute.
         let own = if self.graph.groups.is_empty() { time_again(plain, setting) } else { 0 };
-        for (number, level) in found.levels.iter().enumerate().skip(1) {
-            let number = number + before;
-            if !is_worth_it(number, level.peak) {
-                continue;
-            }
-            let known = leanest.take_if(|_| number + 1 == count);
-            let program = match known {
-                Some(known) => known,
-                None => self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone()),
-            };
-            // Its updates are gathered now, and its peak may have been that of another batch.
-            if !is_worth_it(number, setting.peak(&program)) {
-                continue;
-            }
-            let Some(planned) = planned(program, number, more(plain, level, [found.step_cost, own])) else {
+        loop {
+            let number = choose_level(&peaks, lasting, room);
+            // With `or_last`, the last level is taken even if it does not fit.
+            let is_asked_for = or_last && number + 1 == peaks.len();
+            let is_worth_it = |peak: u64| is_asked_for || fits(peak, lasting, room);
+            if number == 0 || !is_worth_it(peaks[number]) {
                 return Ok(None);
-            };
-            if planned.0.fits || is_asked_for(number) {
-                return Ok(Some(planned));
             }
+            let (program, more) = match again.take_if(|_| number == 1) {
+                Some(again) => {
+                    let more = [0, share(time_again(&again, setting), found.step_cost)];
+                    (again, more)
+                }
+                None => {
+                    let level = &found.levels[number - before];
+                    let known = leanest.take_if(|_| number + 1 == peaks.len());
+                    let program = match known {
+                        Some(known) => known,
+                        None => {
+                            self.training_in_order(setting.precision, &level.order)?.unwrap_or_else(|| plain.clone())
+                        }
+                    };
+                    (program, more(plain, level, [found.step_cost, own]))
+                }
+            };
+            // The updates of a level are gathered now, and its peak may have been that of another batch.
+            if !is_worth_it(setting.peak(&program)) {
+                peaks[number] = NOT_PACKED;
+                continue;
+            }
+            let Some((budget, packed)) = packed(&program, setting, enough.min(room)) else { return Ok(None) };
+            let is_small = budget[Line::Arena] <= room;
+            if is_small || is_asked_for {
+                let number = [number as u64, peaks.len() as u64];
+                return Ok(Some((Leaner { program, budget, fits: is_small, number, more }, packed)));
+            }
+            peaks[number] = NOT_PACKED;
         }
-        Ok(None)
     }
 }
 
@@ -187,7 +191,7 @@ impl Blueprint {
         let checkpoint = self.checkpoint();
         if matches!(checkpoint, Checkpoint::Auto | Checkpoint::Budget(_))
             && let Some(Fitted { plain, leaner, .. }) =
-                self.fitted(setting, |budget| room_within(checkpoint, budget, room))?
+                self.fitted(setting, |budget| available_within(checkpoint, budget, room))?
         {
             return Ok(Some(leaner.map_or(plain, |leaner| leaner.program)));
         }
