@@ -2,11 +2,10 @@
 //!
 //! The struct has `#[cfg_attr(doc, doc = gpumem::__needs!(..))]`, so only rustdoc calls this macro.
 
-use super::assumed_sizes::{bytes, cards, conv_workspace};
 use super::target_cards;
 use super::{Programs, Readings};
-use crate::settings::values::literal;
-use crate::syntax::{Facade, Field, Source};
+use crate::settings::reading::Reading;
+use crate::syntax::{Facade, Source};
 use gpumem_core::Precision;
 use gpumem_core::cards::{Card, UNKNOWN_RESERVE, find};
 use gpumem_core::lower::tables;
@@ -29,24 +28,17 @@ pub(super) fn attribute(source: &Source, readings: &Readings<'_>, programs: &Pro
     if readings.trains.len() > 1 {
         return None;
     }
-    let (settings, reading) = match (readings.train(), &readings.infer) {
-        (Some(train), _) => (train.settings, Some(train)),
-        (None, infer) => (source.infer.as_ref(), infer.as_ref()),
-    };
-    let batch = match reading.and_then(|reading| reading.batch) {
-        Some(Field { value, .. }) => literal(value)?,
-        None => 1,
-    };
-    let precision = reading.map_or(Precision::F32, |reading| reading.precision);
-    let (headroom, workspace) = (bytes(settings, "headroom", 0)?, conv_workspace(settings)?);
-    let cards = cards(settings);
+    let without = Reading::new("INFER");
+    let reading = readings.primary().unwrap_or(&without);
+    let (batch, headroom, workspace) = (reading.known_batch?, reading.headroom?, reading.conv_workspace?);
+    let cards = reading.cards.iter().map(|card| card.slug);
     let program = match programs.levels.last() {
         // Const evaluation takes one of several levels. The macro knows which one only if all sizes are literals.
         Some((_, level)) => target_cards::known(readings).map(|_| level)?,
         None => programs.training.as_ref().unwrap_or(&programs.inference),
     };
     let program = Literal::byte_string(&program.encode());
-    let number = Precision::ALL.iter().position(|known| *known == precision)?;
+    let number = Precision::ALL.iter().position(|known| *known == reading.precision)?;
     let [batch, headroom, workspace] = [batch, headroom, workspace].map(Literal::u64_unsuffixed);
     let number = Literal::usize_unsuffixed(number);
     let Facade(facade) = &source.facade;

@@ -34,18 +34,17 @@ use crate::errors::Errors;
 use crate::resolve::{Declared, Resolved};
 use crate::settings::reading::Reading;
 use crate::settings::steps::function;
-use crate::settings::values::literal;
-use crate::syntax::{Constant, Declaration, Facade, Field, Place, Settings, Source};
+use crate::syntax::{Constant, Declaration, Facade, Place, Settings, Source};
 use gpumem_core::Checkpoint;
 use gpumem_core::graph::Elements;
 use gpumem_core::graph::NodeId;
-use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Sizes, Steps, Term};
+use gpumem_core::lower::{Blueprint, Cached, Fitted, LowerError, PartStep, Parts, Steps, Term};
 use gpumem_core::memory::levels::available_within;
 use gpumem_core::memory::plan::PackedRanges;
 use gpumem_core::memory::refusal::Remedies;
 use gpumem_core::program::Program;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens as _, quote};
 use syn::ext::IdentExt as _;
 use target_cards::{Found, Known};
 use types::{inputs_of, served, served_batch, tensors, types, wired};
@@ -254,8 +253,7 @@ fn trainings(readings: &Readings<'_>, blueprint: &Blueprint, known: Option<&Know
     {
         return Ok(between(fitted));
     }
-    let (batch, precision, workspaces) = assumed_sizes::nominal(readings);
-    let mut all = blueprint.trainings(&Sizes::new(batch, precision, workspaces))?.into_iter();
+    let mut all = blueprint.trainings(&assumed_sizes::nominal(readings))?.into_iter();
     let (plain, levels) = (all.next(), (1..).zip(all).collect::<Vec<_>>());
     let count = levels.len() as u64 + 1;
     Ok((plain, levels, count, Vec::new()))
@@ -291,7 +289,7 @@ fn network(
     let needs = budget_docs::attribute(source, readings, programs);
     let declaration = declaration(source, &docs, needs);
     let constants = constants(source, readings);
-    let structure = tables::structure(programs, &table, &assumed_sizes::Guesses::new(source, readings, programs));
+    let structure = tables::structure(programs, &table, &assumed_sizes::Guesses::new(readings, programs));
     let plans = plans::plans(source, readings, (programs, others));
     let types = types(source, readings, inputs, promised);
     let served = served(source, readings, (inputs, promised));
@@ -549,17 +547,12 @@ fn batch(source: &Source, readings: &Readings<'_>) -> TokenStream {
 
 /// Returns the batch of one constant for a type.
 fn batch_of(source: &Source, reading: Option<&Reading<'_>>) -> TokenStream {
-    let field = reading.and_then(|reading| reading.batch);
     if let Some(parameter) = &source.declaration.batch {
         return quote!(#parameter);
     }
-    match field.map(|Field { value, .. }| literal(value)) {
-        Some(Some(value)) => {
-            let value = Literal::u64_unsuffixed(value);
-            quote!(#value)
-        }
-        None => quote!(1),
-        Some(None) => {
+    match reading.map_or(Some(1), |reading| reading.known_batch) {
+        Some(batch) => Literal::u64_unsuffixed(batch).into_token_stream(),
+        None => {
             let constant = reading.map(Reading::ident);
             let name = &source.declaration.name;
             quote!({ <#name>::#constant.batch })

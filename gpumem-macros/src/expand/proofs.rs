@@ -2,8 +2,6 @@
 
 use super::Readings;
 use crate::resolve::{Declared, Resolved};
-use crate::settings::values::literal;
-use crate::syntax::Field;
 use gpumem_core::program::op::Edge;
 use gpumem_core::shape::Shape;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
@@ -95,8 +93,8 @@ fn dimensions<'d>(
     let mut distinct: BTreeSet<u64> = types.flat_map(|declared| declared.dimensions.iter().copied()).collect();
     let targets = readings.trains.iter().flat_map(|train| &train.loss.targets);
     distinct.extend(targets.flat_map(|target| target.shape.dims().iter().copied()));
-    let batches = readings.primary().into_iter().chain(&readings.trains).filter_map(|reading| reading.batch);
-    distinct.extend(batches.filter_map(|Field { value, .. }| literal(value)));
+    let batches = readings.primary().into_iter().chain(&readings.trains).filter(|reading| reading.batch.is_some());
+    distinct.extend(batches.filter_map(|reading| reading.known_batch));
     let each = distinct.into_iter().map(|number| {
         let typed = numbers.name(number);
         let number = Literal::u64_unsuffixed(number);

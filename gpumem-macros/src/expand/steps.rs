@@ -92,7 +92,7 @@ pub(super) fn list(source: &Source, readings: &Readings<'_>, first: &TokenStream
 
 /// Returns a block that plans and checks a further step, and whose value is its compiled program.
 fn compiled(source: &Source, readings: &Readings<'_>, programs: &Programs) -> TokenStream {
-    let structure = tables::of_step(programs, &assumed_sizes::Guesses::new(source, readings, programs));
+    let structure = tables::of_step(programs, &assumed_sizes::Guesses::new(readings, programs));
     let Trained { only, leveled, checks, value, .. } = trained(source, readings, programs);
     let numbers::Numbers { settled, of_batch } =
         readings.train().map(|reading| numbers::checks(source, reading, programs)).unwrap_or_default();

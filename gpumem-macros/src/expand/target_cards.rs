@@ -1,8 +1,8 @@
 //! The cards and the available bytes of a training step, if the macro can read them. Const evaluation decides.
 
 use super::Readings;
-use super::assumed_sizes::{bytes, card_list, conv_workspace, nominal, settings_of};
-use crate::settings::values::literal;
+use super::assumed_sizes::nominal;
+use crate::settings::reading::Reading;
 use gpumem_core::Checkpoint;
 use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
@@ -17,13 +17,11 @@ pub(super) struct Known {
     pub(super) room: u64,
 }
 
-/// Returns the sizes of a network whose batch, cards, headroom and scratch limits are literals. `None` for other networks.
+/// Returns the sizes of a network whose batch, headroom and scratch limits are literals. `None` for other networks.
 pub(super) fn known(readings: &Readings<'_>) -> Option<Known> {
     let reading = readings.train()?;
-    literal(&reading.batch?.value).filter(|&batch| batch > 0 && !reading.takes_largest)?;
-    let (batch, precision, workspaces) = nominal(readings);
-    let room = room(readings, true)?;
-    Some(Known { setting: Sizes::new(batch, precision, workspaces), room })
+    reading.known_batch.filter(|&batch| batch > 0)?;
+    Some(Known { setting: nominal(readings), room: room(reading, true)? })
 }
 
 /// A training step with `batch: Largest` whose batch the macro has found.
@@ -35,40 +33,37 @@ pub(super) struct Found {
     pub(super) fitted: Fitted,
 }
 
-/// Finds the largest batch for a network with `batch: Largest` whose cards, headroom and scratch limits are literals.
+/// Finds the largest batch for a network with `batch: Largest` whose headroom and scratch limits are literals.
 ///
 /// Without this, const evaluation would have to plan every recompute level at one batch after the other. `None` for other networks, and if not even
 /// one sample fits.
 pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<Option<Found>, LowerError> {
-    let takes_largest = readings.train().is_some_and(|reading| reading.takes_largest);
-    if !takes_largest || !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
+    let Some(reading) = readings.train().filter(|reading| reading.takes_largest) else { return Ok(None) };
+    if !matches!(blueprint.checkpoint(), Checkpoint::Auto | Checkpoint::Budget(_)) {
         return Ok(None);
     }
     // If no card is named, there is no limit and so no largest batch.
-    let Some(room) = room(readings, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
-    let (batch, precision, workspaces) = nominal(readings);
-    let found = blueprint.largest_fitted(&Sizes::new(batch, precision, workspaces), room)?;
+    let Some(room) = room(reading, false).filter(|&room| room < u64::MAX) else { return Ok(None) };
+    let found = blueprint.largest_fitted(&nominal(readings), room)?;
     Ok(found.map(|LargestFitted { batch, fitted }| Found { batch, room, fitted }))
 }
 
-/// Returns the bytes that the arena of the training step may have. `None` unless cards, headroom and scratch limits are literals.
+/// Returns the bytes that the arena of the training step may have. `None` unless headroom and scratch limits are literals.
 ///
 /// If `may_be_unchecked`, there is no limit while the environment switches the check off.
-fn room(readings: &Readings<'_>, may_be_unchecked: bool) -> Option<u64> {
-    let settings = settings_of(readings);
-    conv_workspace(settings)?;
-    let cards: Vec<Card> = card_list(settings)?;
+fn room(reading: &Reading<'_>, may_be_unchecked: bool) -> Option<u64> {
+    reading.conv_workspace?;
+    let headroom = reading.headroom?;
     let variable = |name: &str| std::env::var(name).ok();
-    let [vram, named, headroom, unchecked] =
+    let [vram, named, least, unchecked] =
         ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "__GPUMEM_CHECK"].map(variable);
     let environment = Environment {
         vram: vram.as_deref(),
         cards: named.as_deref(),
-        headroom: headroom.as_deref(),
+        headroom: least.as_deref(),
         unchecked: unchecked.as_deref().filter(|_| may_be_unchecked),
     };
-    let headroom = bytes(settings, "headroom", 0)?;
-    Some(TargetCards { cards: &cards, selected: SELECTED, headroom, environment }.room())
+    Some(TargetCards { cards: &reading.cards, selected: SELECTED, headroom, environment }.room())
 }
 
 #[cfg(test)]

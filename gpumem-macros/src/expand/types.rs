@@ -2,11 +2,11 @@
 
 use super::{Programs, Readings, batch, generics};
 use crate::resolve::Declared;
-use crate::settings::values::{is_name, literal};
-use crate::syntax::{Field, Source};
+use crate::settings::values::is_name;
+use crate::syntax::Source;
 use gpumem_core::graph::Elements;
 use proc_macro2::{Ident, Literal, Span, TokenStream};
-use quote::quote;
+use quote::{ToTokens as _, quote};
 
 /// The associated types of `Network`.
 pub(super) fn types(
@@ -75,13 +75,12 @@ pub(super) fn generates(source: &Source, readings: &Readings<'_>) -> TokenStream
 /// In a network that is generic over its batch, the batch has to be a literal or the parameter itself; otherwise this is `None` too.
 pub(super) fn served_batch(source: &Source, readings: &Readings<'_>) -> Option<TokenStream> {
     source.infer.as_ref()?;
-    let field = readings.infer.as_ref()?.batch;
-    let value = field.map_or(Some(1), |Field { value, .. }| literal(value));
-    if let Some(value) = value.map(Literal::u64_unsuffixed) {
-        return Some(quote!(#value));
+    let infer = readings.infer.as_ref()?;
+    if let Some(batch) = infer.known_batch {
+        return Some(Literal::u64_unsuffixed(batch).into_token_stream());
     }
     let name = &source.declaration.name;
-    match (&source.declaration.batch, field.map(|field| &field.value)) {
+    match (&source.declaration.batch, infer.batch.map(|field| &field.value)) {
         (None, _) => Some(quote!({ <#name>::INFER.batch })),
         (Some(parameter), Some(value)) if is_name(value, parameter) => Some(quote!(#parameter)),
         (Some(_), _) => None,

@@ -3,19 +3,19 @@
 use crate::errors::Errors;
 use crate::settings::values::{last_name, plain};
 use crate::syntax::Place;
-use gpumem_core::cards;
+use gpumem_core::cards::{self, Card};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::message::Message;
 use gpumem_core::suggest::{beginning, nearest};
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote;
 use syn::Expr;
 
 /// The most cards that a message about an unknown card names.
 const MOST_CARDS: usize = 16;
 
-/// Reads `[RTX_3060, A100_80GB]`.
-pub(super) fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
+/// Reads `[RTX_3060, A100_80GB]`. Returns the list as Rust, and the cards.
+pub(super) fn card_list(value: &Expr, errors: &mut Errors) -> (TokenStream, Vec<Card>) {
     let array = match plain(value) {
         Expr::Array(array) => Some(array),
         Expr::Reference(reference) => match plain(&reference.expr) {
@@ -26,32 +26,46 @@ pub(super) fn card_list(value: &Expr, errors: &mut Errors) -> TokenStream {
     };
     let Some(array) = array else {
         errors.add(Place::of(value), "the cards are read by the macro as they stand; write a list, as `[RTX_3060]`");
-        return quote!(&[]);
+        return (quote!(&[]), Vec::new());
     };
-    cards_of(&array.elems, errors)
+    let cards = named(&array.elems, errors);
+    (list(&cards), cards.into_iter().map(|(_, card)| *card).collect())
 }
 
-/// Returns a list of the cards with these names. Reports names that no card has.
+/// Returns a list of the cards with these names, as Rust. Reports names that no card has.
 pub(crate) fn cards_of<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> TokenStream {
+    list(&named(names, errors))
+}
+
+fn list(cards: &[NamedCard<'_>]) -> TokenStream {
+    let names = cards.iter().map(|(name, _)| name);
+    quote!(&[#(__gpumem::cards::#names,)*])
+}
+
+/// A card, and its name as it is written.
+type NamedCard<'e> = (&'e Ident, &'static Card);
+
+/// Finds the cards with these names. Reports names that no card has.
+fn named<'e>(names: impl IntoIterator<Item = &'e Expr>, errors: &mut Errors) -> Vec<NamedCard<'e>> {
     let known: Vec<&str> = card_names().collect();
-    let mut tokens = TokenStream::new();
+    let mut named = Vec::new();
     for card in names {
         let Some(name) = last_name(card) else {
             errors.add(Place::of(card), "expected the name of a card, such as `RTX_3060`");
             continue;
         };
         let text = name.to_string();
-        if let Some(card) = cards::find(&text).filter(|card| !card.runs()) {
-            let mut why = Message::<256>::new();
-            card.append_too_old(&mut why);
-            errors.add(Place::of(name), why.as_str());
-        } else if known.contains(&text.as_str()) {
-            tokens.extend(quote!(__gpumem::cards::#name,));
-        } else {
-            errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text)));
+        match cards::find(&text) {
+            Some(found) if !found.runs() => {
+                let mut why = Message::<256>::new();
+                found.append_too_old(&mut why);
+                errors.add(Place::of(name), why.as_str());
+            }
+            Some(found) if known.contains(&text.as_str()) => named.push((name, found)),
+            _ => errors.add(Place::of(card), format!("no card is called `{text}`; {}", card_hint(&text))),
         }
     }
-    quote!(&[#tokens])
+    named
 }
 
 /// Returns the constants of all cards, and their aliases.

@@ -2,12 +2,15 @@
 
 use crate::settings::loss;
 use crate::syntax::{Field, Place, Settings};
+use gpumem_core::cards::Card;
 use gpumem_core::lower::Cached;
-use gpumem_core::train::{ConvNorm, Descent};
+use gpumem_core::train::{ConvNorm, Descent, Train};
 use gpumem_core::{Checkpoint, Precision, Update};
 use proc_macro2::{Ident, Span, TokenStream};
 
 /// The settings of `TRAIN`, of another training step, or of `INFER`.
+///
+/// Only the files of this folder read literals. A number that they cannot read is `None`: then const evaluation is the first to know it.
 #[derive(Clone)]
 pub(crate) struct Reading<'s> {
     /// The constant's name.
@@ -21,6 +24,14 @@ pub(crate) struct Reading<'s> {
     pub(crate) batch: Option<&'s Field>,
     /// True for `batch: Largest`. The generated fields have a batch of 1 then.
     pub(crate) takes_largest: bool,
+    /// The number in `batch`: 1 if the field is left out, `None` if rustc evaluates it.
+    pub(crate) known_batch: Option<u64>,
+    /// The cards in `cards`, without those of Cargo features and environment variables.
+    pub(crate) cards: Vec<Card>,
+    /// Bytes in `headroom`; `None` if rustc evaluates it.
+    pub(crate) headroom: Option<u64>,
+    /// Bytes in `conv_workspace`; `None` if rustc evaluates it.
+    pub(crate) conv_workspace: Option<u64>,
     /// Every field as Rust, each with a comma.
     pub(crate) fields: TokenStream,
     /// True if every field is given, so that no default is needed.
@@ -49,7 +60,8 @@ pub(crate) struct Reading<'s> {
 }
 
 impl Reading<'_> {
-    pub(super) fn new(constant: &str) -> Self {
+    /// Returns the settings of a constant without fields.
+    pub(crate) fn new(constant: &str) -> Self {
         Reading {
             constant: constant.to_string(),
             settings: None,
@@ -57,6 +69,10 @@ impl Reading<'_> {
             trains_at: None,
             batch: None,
             takes_largest: false,
+            known_batch: Some(1),
+            cards: Vec::new(),
+            headroom: Some(Train::DEFAULT.headroom),
+            conv_workspace: Some(Train::DEFAULT.conv_workspace),
             fields: TokenStream::new(),
             complete: false,
             loss: loss::Reading::default(),

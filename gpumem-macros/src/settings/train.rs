@@ -12,7 +12,7 @@ use crate::settings::offload;
 use crate::settings::optimizer;
 use crate::settings::reading::Reading;
 use crate::settings::steps;
-use crate::settings::values::{is_name, last_name, literal, number, one_of, plain, text};
+use crate::settings::values::{is_name, last_name, literal, number, one_of, plain, size, text};
 use crate::syntax::{Constant, Declaration, Field, Place, Settings};
 use gpumem_core::layers::mistake::listed;
 use gpumem_core::lower::Cached;
@@ -77,7 +77,7 @@ pub(crate) fn train<'s>(
                 let terms = &reading.loss.tokens;
                 quote!(&[#terms])
             }
-            "cards" => card_list(value, errors),
+            "cards" => cards(value, &mut reading, errors),
             "checkpoint" => checkpoint(value, &mut reading, errors),
             "conv_norm" => conv_norm(value, &mut reading, errors),
             "update" => {
@@ -93,6 +93,8 @@ pub(crate) fn train<'s>(
             "measure" => clip_and_schedule::measure(value, &mut reading, errors),
             "skip" => clip_and_schedule::skip(value, &mut reading, errors),
             "ema" => averages::read(value, constants, &mut reading, errors),
+            "headroom" => bytes("Train", field, &mut reading.headroom, errors),
+            "conv_workspace" => bytes("Train", field, &mut reading.conv_workspace, errors),
             _ => literals::field("Train", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
@@ -132,7 +134,8 @@ pub(crate) fn infer<'s>(settings: &'s Settings, errors: &mut Errors) -> Reading<
         let tokens = match name.to_string().as_str() {
             "batch" => batch("Infer", field, &mut reading, errors),
             "precision" => precision(value, &mut reading, errors),
-            "cards" => card_list(value, errors),
+            "cards" => cards(value, &mut reading, errors),
+            "headroom" => bytes("Infer", field, &mut reading.headroom, errors),
             _ => literals::field("Infer", name, value, errors),
         };
         reading.fields.extend(quote!(#name: #tokens,));
@@ -278,7 +281,20 @@ fn batch<'s>(kind: &str, field: &'s Field, reading: &mut Reading<'s>, errors: &m
     reading.batch = Some(field);
     let value = &field.value;
     reading.takes_largest = matches!(plain(value), Expr::Path(path) if path.path.is_ident("Largest"));
+    reading.known_batch = literal(value);
     if reading.takes_largest { quote!(1) } else { literals::field(kind, &field.name, value, errors) }
+}
+
+fn cards(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {
+    let (tokens, cards) = card_list(value, errors);
+    reading.cards = cards;
+    tokens
+}
+
+/// Reads a number of bytes into `known`.
+fn bytes(kind: &str, field: &Field, known: &mut Option<u64>, errors: &mut Errors) -> TokenStream {
+    *known = size(&field.value);
+    literals::field(kind, &field.name, &field.value, errors)
 }
 
 fn precision(value: &Expr, reading: &mut Reading<'_>, errors: &mut Errors) -> TokenStream {

@@ -5,7 +5,7 @@ use crate::syntax::Place;
 use gpumem_core::layers::mistake::{either, listed};
 use gpumem_core::suggest::nearest;
 use proc_macro2::Ident;
-use syn::{Expr, ExprLit, Lit, UnOp};
+use syn::{Expr, ExprCall, ExprLit, Lit, UnOp};
 
 /// Removes parentheses around an expression, and the invisible ones of a macro's `$value:expr`.
 pub(crate) fn plain(value: &Expr) -> &Expr {
@@ -20,6 +20,24 @@ pub(crate) fn plain(value: &Expr) -> &Expr {
 pub(crate) fn literal(value: &Expr) -> Option<u64> {
     match plain(value) {
         Expr::Lit(ExprLit { lit: Lit::Int(value), .. }) => value.base10_parse().ok(),
+        _ => None,
+    }
+}
+
+/// Returns the bytes of a literal, `mib(256)` or `gib(1.5)`. `None` for others, such as `256 << 20`.
+pub(crate) fn size(value: &Expr) -> Option<u64> {
+    let Expr::Call(ExprCall { func, args, .. }) = value else { return literal(value) };
+    let Expr::Path(function) = &**func else { return None };
+    let unit = match function.path.segments.last()?.ident.to_string().as_str() {
+        "mib" => 20,
+        "gib" => 30,
+        _ => return None,
+    };
+    match args.first()? {
+        Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) => number.base10_parse::<u64>().ok()?.checked_shl(unit),
+        Expr::Lit(ExprLit { lit: Lit::Float(number), .. }) => {
+            Some((number.base10_parse::<f64>().ok()? * f64::from(1u32 << unit)) as u64)
+        }
         _ => None,
     }
 }
@@ -67,4 +85,18 @@ pub(crate) fn one_of(value: &Expr, what: &str, known: &[&str], errors: &mut Erro
 /// Returns the text of an expression, nearly as it was written.
 pub(crate) fn text(value: &impl quote::ToTokens) -> String {
     value.to_token_stream().to_string().replace(" ,", ",").replace("( ", "(").replace(" )", ")")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_they_are_written() {
+        let size = |text: &str| size(&syn::parse_str(text).unwrap());
+        assert_eq!(size("1024"), Some(1024));
+        assert_eq!(size("mib(256)"), Some(256 << 20));
+        assert_eq!(size("gpumem::gib(1.5)"), Some(3 << 29));
+        assert_eq!([size("256 << 20"), size("kib(1)"), size("mib(N)"), size("HEADROOM")], [None; 4]);
+    }
 }
