@@ -143,7 +143,7 @@ proptest! {
     }
 
     #[test]
-    fn more_than_the_quadratic_packer_takes(ranges in graph(700, 300, 30, 50)) { check(&ranges); }
+    fn many_tensors(ranges in graph(700, 300, 30, 50)) { check(&ranges); }
 }
 
 #[test]

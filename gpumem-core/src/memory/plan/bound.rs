@@ -11,6 +11,21 @@ pub(super) struct Peak {
     pub(super) operation: u32,
 }
 
+/// Fails for tensors whose bytes add up to 2^64 - 1 or more. A packer's size is at most that sum, so no other place has to look for overflow. The
+/// largest number is kept for "nothing packed yet".
+pub(super) const fn check_sum(ranges: &[LiveRange]) -> Result<(), Overflow> {
+    let mut sum = 0u64;
+    let mut i = 0;
+    while i < ranges.len() {
+        sum = match sum.checked_add(ranges[i].bytes) {
+            Some(sum) if sum < u64::MAX => sum,
+            _ => return Err(Overflow),
+        };
+        i += 1;
+    }
+    Ok(())
+}
+
 /// Returns the peak, by a sweep over the operations. `by_first` and `by_last` are the orders of [`order`](super::order).
 ///
 /// Live bytes grow only where a tensor begins, so that only those operations are visited.

@@ -1,7 +1,8 @@
 //! The choice of a packing: one that the macro found, one of the packers', or none.
 
 use crate::memory::bytes::{Largest, MOST_BYTES, PlanError, fill, padded};
-use crate::memory::plan::{LiveRange, Overflow, Packing, pack, replay};
+use crate::memory::plan::pack::{pack_patiently, pack_quickly};
+use crate::memory::plan::{LiveRange, Overflow, Packing, replay};
 use crate::memory::tables::{Order, Tables};
 
 /// The number of tensors above which the packers take a second or more.
@@ -64,9 +65,13 @@ pub(in crate::memory) const fn packed<const N: usize>(
     if !packs {
         return Ok((unpacked, false));
     }
-    match pack(&ranges) {
-        Ok(packed) if is_replayed && packing.size < packed.size => Ok((packing, true)),
-        Ok(packed) => Ok((packed, true)),
+    match pack_quickly(&ranges) {
+        Ok(Some(packed)) if !is_replayed || packed.size <= packing.size => Ok((packed, true)),
+        Ok(_) if is_replayed => Ok((packing, true)),
+        Ok(_) => match pack_patiently(&ranges) {
+            Ok(packed) => Ok((packed, true)),
+            Err(Overflow) => Err(PlanError::Overflow),
+        },
         Err(Overflow) => Err(PlanError::Overflow),
     }
 }

@@ -1,39 +1,24 @@
-//! The search beyond the portfolio, if that misses the bound. It is native only, where instructions cost next to nothing.
+//! The native packer: two stacks, and a search if both of them miss the bound. Instructions cost next to nothing here.
 
-use super::bound::{self, Peak};
+use super::native_stack::{Stacks, Start, Turn};
+use super::pack::{ALL_PATIENCE, ATTEMPTS, Attempt, LAST};
 use super::repair::{Rule, repair};
-use super::stack::{self, Orders, Stacked};
-use super::{LiveRange, NO_SPAN, PATIENCE, Span, bucket_sort, sink};
+use super::{LiveRange, Overflow, PackedSlice, bucket_sort, order, replay, stack};
 use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
-
-/// The time at which tensors are stacked.
-#[derive(Clone, Copy)]
-enum Turn {
-    /// The time at which most tensors are alive.
-    Most,
-    /// The time at which most bytes are alive.
-    Peak,
-    /// The last time before the peak at which nearly as many bytes are alive, and fewer directly after it. A tensor that begins between the two
-    /// is then no part of the stack: it may be where something else was at the first of them.
-    Before,
-}
-
-/// A packing by [`stack`] from which a repair begins.
-struct Start {
-    turn: Turn,
-    short: u32,
-    long: u32,
-    /// True if all gradients that wait are piled; otherwise only small ones are.
-    piles_large: bool,
-    /// True if the tensor that lives longest is at the top of the pile; otherwise the first to begin is.
-    is_nested: bool,
-}
 
 const fn start(turn: Turn, short: u32, long: u32, piles_large: bool, is_nested: bool) -> Start {
     Start { turn, short, long, piles_large, is_nested }
 }
+
+impl From<&Attempt> for Start {
+    fn from(&Attempt { at_peak, short, long, .. }: &Attempt) -> Start {
+        start(if at_peak { Turn::Peak } else { Turn::Most }, short, long, false, false)
+    }
+}
+
+/// The number of [`ATTEMPTS`] that are made before the search, which is quicker than the others.
+const FIRST: usize = 2;
 
 /// The starts, those that are of most use on the networks of gpumem-zoo first.
 const STARTS: [Start; 15] = [
@@ -54,15 +39,13 @@ const STARTS: [Start; 15] = [
     start(Turn::Before, 4, 16, true, false),
 ];
 
-/// The divisor of the bound that gives the most bytes that may lack at [`Turn::Before`].
-const NEARLY: u64 = 200;
+/// The number of other tensors that [`stack`] looks at, for each tensor, before it gives up: first, and if no start ends otherwise. Many tensors
+/// outside of a stack live long.
+const PATIENCE: [usize; 2] = [1024, 4096];
 
 /// The rounds of a start, and the most tensors that all of them place. In each round the tensor that ended highest comes first.
 const ROUNDS: usize = 8;
 const MOST_PLACED: usize = 16384;
-
-/// The patience if no start ends otherwise, see [`PATIENCE`]: many tensors outside of a stack live long.
-const MOST_PATIENCE: usize = 4096;
 
 /// Limits of what a [`repair`] looks at: first at a start, then there again or at the best packing.
 const LOOKS: [usize; 2] = [1 << 17, 1 << 20];
@@ -74,185 +57,134 @@ const RISES: [[u32; 3]; 2] = [[1, 0, 2], [4, 3, 2]];
 /// The number of sizes between the bound and the best packing that are tried if the bound is not reached.
 const HALVINGS: usize = 6;
 
-/// Improves a packing of this size, if it can, and returns the new size.
-pub(super) fn search(ranges: &[LiveRange], offsets: &mut [u64], size: u64, peak: Peak) -> u64 {
-    let stacks = Stacks::new(ranges, peak);
-    let (mut best, mut trial) = (size, offsets.to_vec());
-    if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[0], Rule::FIRST) {
-        offsets.copy_from_slice(&trial);
-        return peak.bytes;
+/// Packs `ranges` at run time. The offsets are those of [`pack`](super::pack()) if one of its first attempts reaches the lower bound. If they miss
+/// it, more is tried than there, and the result is pushed down as far as possible.
+pub fn pack_slice(ranges: &[LiveRange]) -> Result<PackedSlice, Overflow> {
+    pack_slice_within(ranges, 0)
+}
+
+/// Packs tensors as [`pack_slice`] does, but stops at a packing of at most `enough` bytes.
+///
+/// # Errors
+/// [`Overflow`] as there.
+pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlice, Overflow> {
+    let stacks = Stacks::new(ranges)?;
+    let (lower_bound, peak) = (stacks.peak.bytes, stacks.peak.operation);
+    let (mut size, mut offsets) = first(&stacks);
+    let goal = lower_bound.max(enough);
+    if size > goal {
+        size = search(&stacks.aimed_at(goal), &mut offsets, size);
     }
-    let mut bases = Vec::new();
-    for patience in [PATIENCE[1], MOST_PATIENCE] {
-        if bases.is_empty() && best > peak.bytes {
-            bases = stacks.bases(patience, offsets, &mut best);
+    if size > lower_bound
+        && let Some(order) = order(ranges, &offsets)
+    {
+        size = replay(&order, ranges, &mut offsets);
+    }
+    Ok(PackedSlice { offsets, size, lower_bound, peak })
+}
+
+/// Returns the packing of the first attempts, with its size.
+fn first(stacks: &Stacks) -> (u64, Vec<u64>) {
+    let mut trial = vec![0; stacks.spans.len()];
+    let mut best = (u64::MAX, trial.clone());
+    for attempt in &ATTEMPTS[..FIRST] {
+        match stacks.pack(&attempt.into(), &stacks.by_size, PATIENCE[0], &mut trial) {
+            Some((size, _)) if size < best.0 => best = (size, trial.clone()),
+            _ => {}
+        }
+        if best.0 <= stacks.top {
+            return best;
         }
     }
-    if best <= peak.bytes {
+    // Only a packing can be improved, so there has to be one.
+    if best.0 == u64::MAX
+        && let Some((size, _)) = stacks.pack(&(&LAST).into(), &stacks.by_size, ALL_PATIENCE, &mut trial)
+    {
+        best = (size, trial);
+    }
+    best
+}
+
+/// Improves a packing of this size, if it can, and returns the new size.
+fn search(stacks: &Stacks, offsets: &mut [u64], size: u64) -> u64 {
+    let top = stacks.top;
+    let (mut best, mut trial) = (size, offsets.to_vec());
+    if repair(&stacks.spans, &mut trial, top, LOOKS[0], Rule::FIRST) {
+        offsets.copy_from_slice(&trial);
+        return top;
+    }
+    let mut bases = Vec::new();
+    for patience in PATIENCE {
+        if bases.is_empty() && best > top {
+            bases = pack_starts(stacks, patience, offsets, &mut best);
+        }
+    }
+    if best <= top {
         return best;
     }
     for (settles, rises) in [(true, RISES[0]), (false, RISES[1])] {
         for (seed, base) in bases.iter().cycle().take(AGAIN).enumerate() {
             trial.copy_from_slice(base);
             let rule = Rule { seed: seed as u64 + 2, halvings: rises[seed % rises.len()], settles };
-            if repair(&stacks.spans, &mut trial, peak.bytes, LOOKS[1], rule) {
+            if repair(&stacks.spans, &mut trial, top, LOOKS[1], rule) {
                 offsets.copy_from_slice(&trial);
-                return peak.bytes;
+                return top;
             }
         }
     }
-    // The bound itself first, then sizes halfway to it.
-    let (mut low, mut top) = (peak.bytes, peak.bytes);
+    halve(stacks, offsets, best)
+}
+
+/// Repairs the best packing at the bound itself, then at sizes halfway to it. Returns the new size.
+fn halve(stacks: &Stacks, offsets: &mut [u64], mut best: u64) -> u64 {
+    let mut trial = offsets.to_vec();
+    let (mut low, mut top) = (stacks.top, stacks.top);
     for _ in 0..HALVINGS {
         trial.copy_from_slice(offsets);
         if repair(&stacks.spans, &mut trial, top, LOOKS[1], Rule::FIRST) {
             offsets.copy_from_slice(&trial);
-            let highest = sink::highest(&stacks.spans, &trial);
+            let highest = stack::highest(&stacks.spans, &trial);
             best = trial[highest] + stacks.spans[highest].bytes;
         } else {
             low = top;
         }
-        if best == peak.bytes {
+        if best == stacks.top {
             break;
         }
         if best <= low {
             // A search for a larger size found what a search for that size did not.
-            low = peak.bytes;
+            low = stacks.top;
         }
         top = low + (best - low) / 2;
     }
     best
 }
 
-/// The data that all packings by [`stack`] share.
-struct Stacks {
-    spans: Vec<Span>,
-    by_first: Vec<u32>,
-    by_last: Vec<u32>,
-    by_size: Vec<u32>,
-    nested: Vec<u32>,
-    axis: bound::Axis,
-    /// The time of [`Turn::Before`]; `None` if there is none.
-    before: Option<u32>,
-    top: u64,
-}
-
-impl Stacks {
-    fn new(ranges: &[LiveRange], peak: Peak) -> Stacks {
-        let count = ranges.len();
-        let [mut by_first, mut by_last, mut by_size, mut head, mut next] =
-            [const { Vec::new() }; 5].map(|mut words| {
-                words.resize(count, 0);
-                words
-            });
-        let mut keys = vec![0; count];
-        bucket_sort::by_first(ranges, &mut by_first, &mut keys, &mut head, &mut next);
-        bucket_sort::by_last(ranges, &mut by_last, &mut keys, &mut head, &mut next);
-        bucket_sort::by_size(ranges, &mut by_size, &mut keys, &mut head, &mut next);
-        let mut spans = vec![NO_SPAN; count];
-        let axis = bound::compress(ranges, &by_first, &by_last, &peak, &mut spans);
-        let mut nested = by_first.clone();
-        nested.sort_by_key(|&tensor| Reverse(spans[tensor as usize].last));
-        let before = before(&spans, &axis, peak.bytes);
-        Stacks { spans, by_first, by_last, by_size, nested, axis, before, top: peak.bytes }
-    }
-
-    /// Returns what each start packs in its first round, until the bound is reached. Keeps the best packing of all in `offsets`, and its size in
-    /// `best`.
-    fn bases(&self, patience: usize, offsets: &mut [u64], best: &mut u64) -> Vec<Vec<u64>> {
-        let rounds = (MOST_PLACED / offsets.len().max(1)).clamp(1, ROUNDS);
-        let (mut bases, mut trial) = (Vec::new(), offsets.to_vec());
-        for start in &STARTS {
-            let mut by_size = self.by_size.clone();
-            for round in 0..rounds {
-                let Some((size, highest)) = self.pack(start, &by_size, patience, &mut trial) else { break };
-                if size < *best {
-                    *best = size;
+/// Returns what each start packs in its first round, until the bound is reached. Keeps the best packing of all in `offsets`, and its size in
+/// `best`.
+fn pack_starts(stacks: &Stacks, patience: usize, offsets: &mut [u64], best: &mut u64) -> Vec<Vec<u64>> {
+    let rounds = (MOST_PLACED / offsets.len().max(1)).clamp(1, ROUNDS);
+    let (mut bases, mut trial) = (Vec::new(), offsets.to_vec());
+    for start in &STARTS {
+        let mut by_size = stacks.by_size.clone();
+        for round in 0..rounds {
+            let Some((size, highest)) = stacks.pack(start, &by_size, patience, &mut trial) else { break };
+            if size < *best {
+                *best = size;
+                offsets.copy_from_slice(&trial);
+            }
+            bucket_sort::to_front(&mut by_size, highest);
+            if round == 0 && *best > stacks.top {
+                bases.push(trial.clone());
+                if repair(&stacks.spans, &mut trial, stacks.top, LOOKS[0], Rule::FIRST) {
+                    *best = stacks.top;
                     offsets.copy_from_slice(&trial);
                 }
-                bucket_sort::to_front(&mut by_size, highest);
-                if round == 0 && *best > self.top {
-                    bases.push(trial.clone());
-                    if repair(&self.spans, &mut trial, self.top, LOOKS[0], Rule::FIRST) {
-                        *best = self.top;
-                        offsets.copy_from_slice(&trial);
-                    }
-                }
-                if *best <= self.top {
-                    return bases;
-                }
+            }
+            if *best <= stacks.top {
+                return bases;
             }
         }
-        bases
     }
-
-    /// Packs by one start, and returns the size and the tensor that ended highest. `None` if the packer gives up, or there is no such turn.
-    fn pack(&self, start: &Start, by_size: &[u32], patience: usize, offsets: &mut [u64]) -> Option<(u64, u32)> {
-        let count = self.spans.len();
-        let orders = Orders {
-            by_first: &self.by_first,
-            by_last: &self.by_last,
-            by_size,
-            nested: start.is_nested.then_some(&self.nested),
-        };
-        let stacked = Stacked {
-            turn: match start.turn {
-                Turn::Most => self.axis.turn,
-                Turn::Peak => self.axis.peak,
-                Turn::Before => self.before?,
-            },
-            short: start.short,
-            long: start.long,
-            small: if start.piles_large { self.top } else { self.top / stack::SMALL },
-            top: self.top,
-            patience,
-        };
-        let scratch = stack::Scratch {
-            begins: &mut vec![0; count],
-            next: &mut vec![0; count],
-            lives: &mut vec![0; count],
-            linked: &mut vec![0; count * stack::LINKS],
-            links: &mut vec![0; count * stack::LINKS],
-            heights: &mut vec![0; count],
-            ceilings: &mut vec![0; count],
-            starts: &mut vec![0; count],
-            ends: &mut vec![0; count],
-        };
-        let size = stack::pack(&self.spans, orders, self.axis.moments, stacked, offsets, scratch)?;
-        let highest = sink::highest(&self.spans, offsets) as u32;
-        Some((sink::sink(&self.spans, offsets, size, self.top), highest))
-    }
-}
-
-/// Returns the time of [`Turn::Before`]; `None` if there is none.
-fn before(spans: &[Span], axis: &bound::Axis, most: u64) -> Option<u32> {
-    let mut live = vec![0u64; axis.moments + 1];
-    for span in spans {
-        // The sum of all bytes fits 64 bits, and bytes that end at one time were added at an earlier one.
-        let (begins, ends) = (span.first as usize, span.last as usize + 1);
-        live[begins] = live[begins].wrapping_add(span.bytes);
-        live[ends] = live[ends].wrapping_sub(span.bytes);
-    }
-    for moment in 1..live.len() {
-        live[moment] = live[moment].wrapping_add(live[moment - 1]);
-    }
-    let is_near = |&moment: &usize| live[moment + 1] < live[moment] && most - live[moment] <= most / NEARLY;
-    (0..axis.peak as usize).rev().find(is_near).map(|moment| moment as u32)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_turn_before_the_peak_needs_nearly_as_many_bytes() {
-        let range = |bytes, first, last| LiveRange { bytes, first, last };
-        // 990, 995, 990 and 1000 of the thousand bytes at the peak.
-        let ranges = [range(900, 0, 9), range(90, 0, 2), range(5, 1, 1), range(100, 4, 4), range(90, 3, 3)];
-        let stacks = |ranges: &[LiveRange]| Stacks::new(ranges, Peak { bytes: 1000, operation: 4 });
-        assert_eq!(stacks(&ranges).before, Some(1));
-        let mut fewer = ranges;
-        fewer[2].bytes = 4;
-        assert_eq!(stacks(&fewer).before, None);
-    }
+    bases
 }

@@ -2,6 +2,7 @@
 //! that a planner's rule kept it from. The space of a stacked tensor that has not begun yet is an example.
 
 use super::Span;
+use super::stack::highest;
 
 /// The most tensors that are moved.
 const MOST_MOVES: usize = 2;
@@ -9,63 +10,38 @@ const MOST_MOVES: usize = 2;
 /// The most places that are tried for one tensor.
 const MOST_PLACES: usize = 4;
 
-/// Moves the tensors that end highest into gaps below, until the packing ends at `bound` or no gap is found. Returns its
-/// size.
-pub(super) const fn sink(ranges: &[Span], offsets: &mut [u64], mut size: u64, bound: u64) -> u64 {
-    let mut moves = 0;
-    while size > bound && moves < MOST_MOVES {
-        let highest = highest(ranges, offsets);
-        match gap(ranges, offsets, highest, size) {
-            Some(offset) => offsets[highest] = offset,
-            None => return size,
-        }
-        let next = self::highest(ranges, offsets);
-        size = offsets[next] + ranges[next].bytes;
-        moves += 1;
+/// Moves the tensors that end highest into gaps below, until the packing ends at `bound` or no gap is found. Returns its size.
+pub(super) fn sink(spans: &[Span], offsets: &mut [u64], mut size: u64, bound: u64) -> u64 {
+    for _ in 0..MOST_MOVES {
+        let top = highest(spans, offsets);
+        let offset = if size > bound { gap(spans, offsets, top, size) } else { None };
+        let Some(offset) = offset else { break };
+        offsets[top] = offset;
+        let top = highest(spans, offsets);
+        size = offsets[top] + spans[top].bytes;
     }
     size
 }
 
-/// Returns the tensor that ends highest.
-pub(super) const fn highest(ranges: &[Span], offsets: &[u64]) -> usize {
-    let mut best = 0;
-    let mut end = 0;
-    let mut i = 0;
-    while i < ranges.len() {
-        if offsets[i] + ranges[i].bytes > end {
-            best = i;
-            end = offsets[i] + ranges[i].bytes;
-        }
-        i += 1;
-    }
-    best
-}
-
 /// Returns the lowest offset at which `tensor` overlaps nothing and ends below `size`; `None` if none is found soon.
-const fn gap(ranges: &[Span], offsets: &[u64], tensor: usize, size: u64) -> Option<u64> {
-    let own = ranges[tensor];
+fn gap(spans: &[Span], offsets: &[u64], tensor: usize, size: u64) -> Option<u64> {
+    let own = spans[tensor];
+    let lives_beside = |other: &Span| other.bytes > 0 && other.first <= own.last && own.first <= other.last;
     let mut offset = 0;
-    let mut places = 0;
-    while places < MOST_PLACES && offset + own.bytes < size {
-        // Past everything that is in the way here.
-        let mut past = offset;
-        let mut i = 0;
-        while i < ranges.len() {
-            let other = ranges[i];
-            let lives = other.first <= own.last && own.first <= other.last && other.bytes > 0;
-            if lives && i != tensor {
-                let end = offsets[i] + other.bytes;
-                if offsets[i] < offset + own.bytes && offset < end && end > past {
-                    past = end;
-                }
-            }
-            i += 1;
+    for _ in 0..MOST_PLACES {
+        let end = offset + own.bytes;
+        if end >= size {
+            break;
         }
-        if past == offset {
-            return Some(offset);
+        let beside =
+            spans.iter().zip(offsets).enumerate().filter(|(at, (other, _))| *at != tensor && lives_beside(other));
+        let in_the_way = beside
+            .map(|(_, (other, &start))| (start, start + other.bytes))
+            .filter(|&(start, past)| start < end && offset < past);
+        match in_the_way.map(|(_, past)| past).max() {
+            Some(past) => offset = past,
+            None => return Some(offset),
         }
-        offset = past;
-        places += 1;
     }
     None
 }

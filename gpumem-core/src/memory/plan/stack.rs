@@ -223,6 +223,20 @@ pub(super) const fn pack(
     Some(size)
 }
 
+/// Returns the tensor that ends highest, the first if there are several.
+pub(super) const fn highest(spans: &[Span], offsets: &[u64]) -> usize {
+    let (mut best, mut end) = (0, 0);
+    let mut i = 0;
+    while i < spans.len() {
+        if offsets[i] + spans[i].bytes > end {
+            best = i;
+            end = offsets[i] + spans[i].bytes;
+        }
+        i += 1;
+    }
+    best
+}
+
 /// Fills the heights between the beginnings and ends of stacked tensors: running maxima towards the turn.
 const fn spread(heights: &mut [u64], moments: usize, turn: usize, top: u64) {
     let mut height = 0;
