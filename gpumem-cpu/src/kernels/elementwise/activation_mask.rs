@@ -2,7 +2,8 @@
 //!
 //! The bit of element `i` is bit `i % 8` of byte `i / 8`. It is 1 if the slope at `y[i]` differs from the slope at 0.
 
-use crate::kernels::elementwise::pointwise::{Use, elements, with};
+use crate::kernels::elementwise::functions::{Scalar, Use, with};
+use crate::kernels::elementwise::pointwise::elements;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Pair};
 use crate::parallel::GRAIN;
@@ -23,24 +24,20 @@ struct Forward<'a, 'o>(usize, &'a mut Operands<'o>);
 impl Use for Forward<'_, '_> {
     type Out = Bound;
 
-    fn apply(
-        self,
-        value: impl Fn(f32) -> f32 + Send + Sync + 'static,
-        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
-    ) -> Bound {
+    fn apply(self, function: impl Scalar) -> Bound {
         let Forward(length, operands) = self;
         let mut pair = operands.pair(Slot::Input(0), Slot::Output, length)?;
         if !operands.writes(Slot::Saved(0)) {
-            return kernel(move |_| pair.map(false, |_, x| value(x)));
+            return kernel(move |_| pair.map(false, move |_, x| function.value(x)));
         }
         let bytes = bytes(Slot::Saved(0), length, operands)?;
         let mut bits = operands.byte_target(Slot::Saved(0), bytes)?;
-        let below = slope(0.0);
+        let below = function.slope(0.0);
         // A NaN has a NaN slope, which differs from every slope.
-        let is_other = move |y: f32| slope(y) != below;
+        let is_other = move |y: f32| function.slope(y) != below;
         kernel(move |_| {
             let bits = &mut bits.get()[..length.div_ceil(8)];
-            apply(&mut pair, bits, &value, &is_other);
+            apply(&mut pair, bits, &move |x| function.value(x), &is_other);
         })
     }
 }
@@ -77,13 +74,9 @@ struct Backward<'a, 'o>([f32; 2], usize, &'a mut Operands<'o>);
 impl Use for Backward<'_, '_> {
     type Out = Bound;
 
-    fn apply(
-        self,
-        _: impl Fn(f32) -> f32 + Send + Sync + 'static,
-        slope: impl Fn(f32) -> f32 + Send + Sync + 'static,
-    ) -> Bound {
+    fn apply(self, function: impl Scalar) -> Bound {
         let Backward(sides, length, operands) = self;
-        let slopes = sides.map(slope);
+        let slopes = sides.map(|side| function.slope(side));
         let (mut pair, accumulate) = operands.gradients(0, length)?;
         let bits = operands.bytes(Slot::Saved(0), bytes(Slot::Saved(0), length, operands)?)?;
         kernel(move |_| {

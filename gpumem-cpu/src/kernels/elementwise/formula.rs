@@ -2,7 +2,8 @@
 //!
 //! A formula is computed term by term for [`LANES`] elements at a time, so that the loop over the terms costs little.
 
-use crate::kernels::elementwise::pointwise::{elements, logistic};
+use crate::kernels::elementwise::pointwise::elements;
+use crate::kernels::elementwise::scalar;
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Source};
 use crate::parallel;
@@ -43,33 +44,22 @@ fn unary(operator: UnaryOperator, a: &Lanes, out: &mut Lanes) {
     let mut each = |f: fn(f32) -> f32| out.iter_mut().zip(a).for_each(|(out, &a)| *out = f(a));
     match operator {
         UnaryOperator::Negate => each(|a| -a),
-        UnaryOperator::Exp => each(f32::exp),
-        UnaryOperator::Expm1 => each(f32::exp_m1),
-        UnaryOperator::Log => each(f32::ln),
-        UnaryOperator::Log1p => each(f32::ln_1p),
-        UnaryOperator::Sqrt => each(f32::sqrt),
-        UnaryOperator::Abs => each(f32::abs),
-        // 0 and NaN are returned unchanged.
-        UnaryOperator::Sign => each(|a| if a == 0.0 || a.is_nan() { a } else { a.signum() }),
-        UnaryOperator::Sin => each(f32::sin),
-        UnaryOperator::Cos => each(f32::cos),
-        UnaryOperator::Tanh => each(f32::tanh),
-        UnaryOperator::Sigmoid => each(logistic),
-        UnaryOperator::Softplus => each(|a| larger(a, 0.0) + (-a.abs()).exp().ln_1p()),
-        UnaryOperator::Erf => each(libm::erff),
-        UnaryOperator::Floor => each(f32::floor),
-        UnaryOperator::Round => each(f32::round_ties_even),
+        UnaryOperator::Exp => each(scalar::exp),
+        UnaryOperator::Expm1 => each(scalar::expm1),
+        UnaryOperator::Log => each(scalar::log),
+        UnaryOperator::Log1p => each(scalar::log1p),
+        UnaryOperator::Sqrt => each(scalar::sqrt),
+        UnaryOperator::Abs => each(scalar::abs),
+        UnaryOperator::Sign => each(scalar::sign),
+        UnaryOperator::Sin => each(scalar::sin),
+        UnaryOperator::Cos => each(scalar::cos),
+        UnaryOperator::Tanh => each(scalar::tanh),
+        UnaryOperator::Sigmoid => each(scalar::sigmoid),
+        UnaryOperator::Softplus => each(scalar::softplus),
+        UnaryOperator::Erf => each(scalar::erf),
+        UnaryOperator::Floor => each(scalar::floor),
+        UnaryOperator::Round => each(scalar::round),
     }
-}
-
-/// Returns the larger number, or NaN if one of them is NaN.
-fn larger(a: f32, b: f32) -> f32 {
-    if a > b || a.is_nan() { a } else { b }
-}
-
-/// Returns the smaller number, or NaN if one of them is NaN.
-fn smaller(a: f32, b: f32) -> f32 {
-    if a < b || a.is_nan() { a } else { b }
 }
 
 fn binary(operator: BinaryOperator, a: &Lanes, b: &Lanes, out: &mut Lanes) {
@@ -81,9 +71,9 @@ fn binary(operator: BinaryOperator, a: &Lanes, b: &Lanes, out: &mut Lanes) {
         BinaryOperator::Subtract => each(|a, b| a - b),
         BinaryOperator::Multiply => each(|a, b| a * b),
         BinaryOperator::Divide => each(|a, b| a / b),
-        BinaryOperator::Power => each(f32::powf),
-        BinaryOperator::Minimum => each(smaller),
-        BinaryOperator::Maximum => each(larger),
+        BinaryOperator::Power => each(scalar::pow),
+        BinaryOperator::Minimum => each(scalar::min),
+        BinaryOperator::Maximum => each(scalar::max),
         BinaryOperator::Less => each(|a, b| f32::from(u8::from(a < b))),
         BinaryOperator::LessOrEqual => each(|a, b| f32::from(u8::from(a <= b))),
         BinaryOperator::Equal => each(|a, b| f32::from(u8::from(a == b))),

@@ -7,8 +7,7 @@
 //! `dbias = sum(dy)`, `dweight = sum(dy * n)`, `dx = weight * rstd * (dy - mean(dy) - n * mean(dy * n))`. With `eval` mean and variance are
 //! constants, and `dx = weight * rstd * dy`.
 
-use crate::kernels::elementwise::pointwise;
-use crate::kernels::elementwise::pointwise::Use;
+use crate::kernels::elementwise::functions::{self, Scalar, Use};
 use crate::kernels::{Bound, kernel};
 use crate::operands::{Operands, Pair, Target, count};
 use crate::parallel::{self, grown};
@@ -161,7 +160,7 @@ pub(in crate::kernels) fn backward(op: &BatchNorm, operands: &mut Operands<'_>) 
         return Err(Error::Damaged("a normalisation has the gradient of a function that keeps more than its input"));
     }
     let following = Pointwise { function, arguments: Vec::new(), shape: op.output() };
-    pointwise::with(&following, Through { op, operands, of_output: function.row().kept == Kept::Output })
+    functions::with(&following, Through { op, operands, of_output: function.row().kept == Kept::Output })
 }
 
 /// Computes the gradients for running statistics if the gradient of the weight is not wanted. Reads no input.
@@ -213,15 +212,11 @@ struct Through<'o, 'a> {
 impl Use for Through<'_, '_> {
     type Out = Bound;
 
-    fn apply(
-        self,
-        value: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
-        slope: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
-    ) -> Bound {
+    fn apply(self, function: impl Scalar) -> Bound {
         let Through { op, operands, of_output } = self;
         match of_output {
-            true => backward_through(op, operands, move |dy, y| dy * slope(value(y))),
-            false => backward_through(op, operands, move |dy, y| dy * slope(y)),
+            true => backward_through(op, operands, move |dy, y| dy * function.slope(function.value(y))),
+            false => backward_through(op, operands, move |dy, y| dy * function.slope(y)),
         }
     }
 }

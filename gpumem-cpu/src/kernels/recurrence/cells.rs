@@ -1,6 +1,6 @@
 //! One step of one sample. The gates of all units are side by side, [G, H].
 
-use crate::kernels::elementwise::pointwise::logistic;
+use crate::kernels::elementwise::scalar::sigmoid;
 use gpumem_core::program::ops::Cell;
 
 /// Returns the activated gates of a unit. `p(k)` and `s(k)` are the values for gate `k`. Only the cell's gates of the four are used.
@@ -8,10 +8,10 @@ use gpumem_core::program::ops::Cell;
 fn gates(cell: Cell, p: impl Fn(usize) -> f32, s: impl Fn(usize) -> f32) -> [f32; 4] {
     let sum = |gate: usize| p(gate) + s(gate);
     match cell {
-        Cell::Lstm => [logistic(sum(0)), logistic(sum(1)), sum(2).tanh(), logistic(sum(3))],
+        Cell::Lstm => [sigmoid(sum(0)), sigmoid(sum(1)), sum(2).tanh(), sigmoid(sum(3))],
         Cell::Gru => {
-            let r = logistic(sum(0));
-            [r, logistic(sum(1)), (p(2) + r * s(2)).tanh(), 0.0]
+            let r = sigmoid(sum(0));
+            [r, sigmoid(sum(1)), (p(2) + r * s(2)).tanh(), 0.0]
         }
         Cell::Tanh => [sum(0).tanh(), 0.0, 0.0, 0.0],
         Cell::Relu => [rectified(sum(0)), 0.0, 0.0, 0.0],
