@@ -421,7 +421,7 @@ mod tests {
     #[test]
     fn parameters_are_read_from_the_sources() {
         let mut entries = 0;
-        for (file, text) in SOURCES {
+        for (file, text) in SOURCES.iter() {
             for part in text.split("\nKERNEL(").skip(1) {
                 let line = part.lines().next().unwrap();
                 let entry = entry_of(line);

@@ -20,7 +20,6 @@
 #include "vector16.cuh"
 #include "pointwise.cuh"
 #include "binary.cuh"
-#include "formula.cuh"
 #include "mask.cuh"
 #include "random.cuh"
 #include "part.cuh"

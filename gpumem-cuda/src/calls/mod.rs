@@ -11,6 +11,7 @@
 
 pub mod attention;
 pub mod convolution;
+pub(crate) mod formulas;
 pub mod host_copy;
 pub mod launch;
 mod loss_formulas;

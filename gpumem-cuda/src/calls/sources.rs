@@ -1,6 +1,7 @@
 //! The texts of the kernels, which are part of the crate.
 
-use super::loss_formulas;
+use super::{formulas, loss_formulas};
+use std::sync::LazyLock;
 
 /// A file of `kernels` with its text.
 macro_rules! file {
@@ -9,14 +10,19 @@ macro_rules! file {
     };
 }
 
-/// The headers that are made of rows of the core.
-const GENERATED: [(&str, &str); 1] = [("losses.cuh", loss_formulas::LOSSES)];
+/// The kernel sources by file name, including headers.
+pub static SOURCES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| [FILES, &generated()[..]].concat());
 
-/// Makes [`SOURCES`] of the rows of the list of operations, and of the files that belong to no operation.
+/// Returns the headers that are made of rows of the core.
+fn generated() -> [(&'static str, &'static str); 2] {
+    [("functions.cuh", formulas::FUNCTIONS.as_str()), ("losses.cuh", loss_formulas::LOSSES)]
+}
+
+/// Makes [`FILES`] of the rows of the list of operations, and of the files that belong to no operation.
 macro_rules! sources {
     ($($(#[$doc:meta])* $name:ident: $family:ident $(:: $module:ident)*, [$($kernel:literal),*];)*) => {
-        /// The kernel sources by file name, including headers.
-        pub const SOURCES: &[(&str, &str)] = &[
+        /// The sources that are files.
+        const FILES: &[(&str, &str)] = &[
             $($(file!(concat!(stringify!($family), "/", $kernel)),)*)*
             file!("common/activation_mask.cuh"),
             file!("common/adaptive.cuh"),
@@ -42,7 +48,6 @@ macro_rules! sources {
             file!("common/vector16.cuh"),
             file!("common/volumes.cuh"),
             file!("loss/loss.cuh"),
-            GENERATED[0],
             file!("elementwise/chain.cu"),
             file!("loss/contrastive.cu"),
             file!("loss/cosine_embedding.cu"),
@@ -89,7 +94,7 @@ mod tests {
         let families = read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels")).unwrap();
         let files = families.flat_map(|family| read_dir(family.unwrap().path()).unwrap());
         let mut files: BTreeSet<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-        files.extend(GENERATED.map(|(file, _)| file.to_string()));
+        files.extend(generated().map(|(file, _)| file.to_string()));
         assert_eq!(names, files);
     }
 }

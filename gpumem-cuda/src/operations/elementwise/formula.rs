@@ -1,11 +1,12 @@
 //! Launches of a user's formula: `kernels/elementwise/formula.cu`.
 
+use crate::calls::formulas::called;
 use crate::calls::{Kernel, Launch};
 use crate::operations::context::Context;
 use crate::operations::grid::pieces;
 use gpumem_core::error::Error;
 use gpumem_core::program::Slot;
-use gpumem_core::program::formula::{BinaryOperator, Formula, Term, UnaryOperator};
+use gpumem_core::program::formula::{BinaryOperator, Formula, Term};
 use gpumem_core::program::ops;
 
 /// Returns the terms as C++ without spaces, `t[0]=x;t[1]=expf(t[0])`, since constants are listed with spaces between them.
@@ -22,34 +23,14 @@ fn text(term: Term) -> String {
         Term::X => "x".into(),
         Term::Y => "y".into(),
         Term::Number(value) => number(value as f32),
-        Term::Unary(operator, a) => {
-            let function = match operator {
-                UnaryOperator::Negate => "-",
-                UnaryOperator::Exp => "expf",
-                UnaryOperator::Expm1 => "expm1f",
-                UnaryOperator::Log => "logf",
-                UnaryOperator::Log1p => "log1pf",
-                UnaryOperator::Sqrt => "sqrtf",
-                UnaryOperator::Abs => "fabsf",
-                UnaryOperator::Sign => "sign_of",
-                UnaryOperator::Sin => "sinf",
-                UnaryOperator::Cos => "cosf",
-                UnaryOperator::Tanh => "tanhf",
-                UnaryOperator::Sigmoid => "sigmoid",
-                UnaryOperator::Softplus => "softplus",
-                UnaryOperator::Erf => "erff",
-                UnaryOperator::Floor => "floorf",
-                UnaryOperator::Round => "rintf",
-            };
-            format!("{function}(t[{a}])")
-        }
+        Term::Unary(operator, a) => format!("{}(t[{a}])", called(operator.text())),
         Term::Binary(operator, a, b) => match operator {
             BinaryOperator::Add | BinaryOperator::Subtract | BinaryOperator::Multiply | BinaryOperator::Divide => {
                 format!("t[{a}]{}t[{b}]", operator.text())
             }
-            BinaryOperator::Power => format!("powf(t[{a}],t[{b}])"),
-            BinaryOperator::Minimum => format!("smaller(t[{a}],t[{b}])"),
-            BinaryOperator::Maximum => format!("larger(t[{a}],t[{b}])"),
+            BinaryOperator::Power | BinaryOperator::Minimum | BinaryOperator::Maximum => {
+                format!("{}(t[{a}],t[{b}])", called(operator.text()))
+            }
             BinaryOperator::Less | BinaryOperator::LessOrEqual | BinaryOperator::Equal => {
                 format!("t[{a}]{}t[{b}]?1.0f:0.0f", operator.text())
             }
@@ -93,6 +74,7 @@ pub(in crate::operations) fn backward(context: &Context<'_>, op: &ops::Formula) 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpumem_core::program::formula::UnaryOperator;
 
     #[test]
     fn terms_are_cpp_without_spaces() {
