@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::graphs::layer_of;
 use common::{Input, OneLayer, Options, Single};
 use gpumem_core::program::Op;
 use gpumem_core::program::functions::Function;
@@ -186,15 +187,7 @@ fn weights_made_of_parameters() {
 fn every_function() {
     let input = [Input::Numbers(vec![2, 9])];
     for function in Function::ALL {
-        let layer = match function {
-            // Behind an affine map, beside PyTorch's.
-            Function::StepSize => continue,
-            Function::GeluTanh => "Gelu(approximate = \"tanh\")",
-            Function::EluInPlace => "Elu(inplace = true)",
-            Function::CeluInPlace => "Celu(inplace = true)",
-            Function::SeluInPlace => "Selu(inplace = true)",
-            _ => function.name(),
-        };
+        let Some(layer) = layer_of(*function) else { continue };
         if matches!(function, Function::Sqrt | Function::Log) {
             check_single(
                 layer,

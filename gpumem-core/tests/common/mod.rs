@@ -16,6 +16,7 @@ use gpumem_core::memory::levels::Level;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::memory::place::place;
 use gpumem_core::memory::tables::Workspaces;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::ops::Seen;
 use gpumem_core::program::{Init, Op, Program};
 use gpumem_core::shape::Shape;
@@ -234,4 +235,17 @@ pub fn plan_within(program: &Program, batch: u64, precision: Precision, workspac
     let (budget, offsets) = pack_at(tables, batch, precision).unwrap();
     let offsets = offsets.leak();
     Compiled { program: program.encode().leak(), tables, offsets, budget, batch, precision, level: Level::ONLY }
+}
+
+/// The layer that is a function without arguments; `None` if it is only a part of a layer.
+pub fn layer_of(function: Function) -> Option<&'static str> {
+    match function {
+        // Checked after an affine map, beside PyTorch's.
+        Function::StepSize => None,
+        Function::GeluTanh => Some("Gelu(approximate = \"tanh\")"),
+        Function::EluInPlace => Some("Elu(inplace = true)"),
+        Function::CeluInPlace => Some("Celu(inplace = true)"),
+        Function::SeluInPlace => Some("Selu(inplace = true)"),
+        _ => Some(function.name()),
+    }
 }

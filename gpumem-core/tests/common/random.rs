@@ -4,6 +4,8 @@
 use super::{again, chain, join, layer, numbers, op_of, parse, tokens, try_join};
 use gpumem_core::graph::{Elements, Graph, NodeId, RowId, Source};
 use gpumem_core::program::Op;
+use gpumem_core::program::functions::Function;
+use std::sync::LazyLock;
 
 /// Samples that the networks are run on.
 pub const BATCH: u64 = 3;
@@ -56,6 +58,21 @@ const KINKED: [&str; 9] = [
     // Elsewhere it jumps, and rounding would decide where.
     "Hardshrink(0.0)",
 ];
+
+/// Functions that `Drawing::add` names.
+const ADDED: [&str; 3] = ["Exp", "Hardswish", "Affine"];
+
+/// Returns one of [`KINKED`] and of the functions that no list here has. Those may have kinks.
+fn kinked_function(which: usize) -> &'static str {
+    static ALL: LazyLock<Vec<&str>> = LazyLock::new(|| {
+        let lists: [&[&str]; 6] = [&MAPS, &SEQUENCES, &VECTORS, &KINKED, &SMOOTH, &ADDED];
+        let listed = lists.concat().join(" ");
+        let is_new = |name: &&str| !listed.split(|c: char| !c.is_alphanumeric()).any(|word| word == *name);
+        let layers = Function::ALL.iter().filter(|function| function.row().is_layer).map(|function| function.name());
+        KINKED.into_iter().chain(layers.filter(is_new)).collect()
+    });
+    ALL[which % ALL.len()]
+}
 
 /// Functions without kinks.
 const SMOOTH: [&str; 18] = [
@@ -161,9 +178,9 @@ impl Drawing {
             57 => self.sequences.push(tie(g, sequence[0], second)),
             58 | 59 if kinked => match second % 4 {
                 0 => self.maps.push(layer(g, map[0], "MaxPool2d(3, 1, padding = 1)")),
-                1 => self.maps.push(layer(g, map[0], KINKED[(first + second) % KINKED.len()])),
-                2 => self.sequences.push(layer(g, sequence[0], KINKED[(first + second) % KINKED.len()])),
-                _ => self.vectors.push(layer(g, vector[0], KINKED[(first + second) % KINKED.len()])),
+                1 => self.maps.push(layer(g, map[0], kinked_function(first + second))),
+                2 => self.sequences.push(layer(g, sequence[0], kinked_function(first + second))),
+                _ => self.vectors.push(layer(g, vector[0], kinked_function(first + second))),
             },
             // Values that are repeated, within samples and over them.
             60 => {
