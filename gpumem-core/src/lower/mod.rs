@@ -9,7 +9,6 @@ pub(crate) mod choose;
 pub(crate) mod differentiate;
 mod draft;
 pub(crate) mod emit;
-mod fusion;
 mod liveness;
 mod options;
 pub(crate) mod rewrite;

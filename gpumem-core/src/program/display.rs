@@ -85,7 +85,7 @@ impl Program {
                 Slot::Target => "target".to_string(),
                 Slot::Loss => "loss".to_string(),
                 Slot::Workspace => "scratch".to_string(),
-                Slot::Held(index) => format!("held{index}"),
+                Slot::GroupInput(index) => format!("group{index}"),
                 Slot::Cache(index) => format!("cache{index}"),
                 Slot::Master => "master".to_string(),
                 Slot::Scratch(index) => format!("t{index}"),

@@ -13,6 +13,7 @@ pub mod encoding;
 mod evaluation;
 pub mod formula;
 pub mod functions;
+pub mod fusion;
 pub mod indices;
 mod init;
 mod layers;
@@ -353,28 +354,6 @@ record! {
         /// The tensors with the network's outputs after the forward pass (inference), or the tensor with the loss (training).
         pub results: Vec<TensorId>,
     }
-}
-
-/// Returns `Some` if operation `at` recomputes a batch norm's output, or the activation after it, directly before the norm's gradient.
-/// The gradient's pass reads the norm's input, so it can write that output too. It writes only the last of these outputs, for which the
-/// answer is `Some(true)`. Returns `None` for any other operation.
-pub(crate) fn made_beside(operations: &[Operation], at: usize) -> Option<bool> {
-    let again = |at: usize| match &operations.get(at)?.action {
-        Action::Run { op, pass: Pass::Again } => Some((op, &operations[at])),
-        _ => None,
-    };
-    let norm = |at: usize| again(at).filter(|(op, _)| matches!(op, Op::BatchNorm(_)));
-    let after = |at: usize, output: Option<TensorId>| {
-        again(at).filter(|(op, it)| matches!(op, Op::Pointwise(_)) && it.read(Slot::Input(0)) == output)
-    };
-    let first = if norm(at).is_some() { at } else { at.checked_sub(1)? };
-    let (_, normalised) = norm(first)?;
-    let last = if after(first + 1, normalised.written(Slot::Output)).is_some() { first + 1 } else { first };
-    let gradient = operations.get(last + 1)?;
-    let is_its_own = matches!(gradient.backward(), Some(Op::BatchNorm(_)))
-        && gradient.read(Slot::Input(0)).is_some()
-        && gradient.read(Slot::Saved(0)) == normalised.read(Slot::Saved(0));
-    (is_its_own && at <= last).then_some(at == last)
 }
 
 impl Program {

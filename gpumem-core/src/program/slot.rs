@@ -32,8 +32,8 @@ pub enum Slot {
     Loss,
     /// Scratch memory of this operation alone. A backend that needs none leaves it.
     Workspace,
-    /// An operand of the operation before, which this one must not overwrite, so that both may run as one.
-    Held(u8),
+    /// An operand of the operation before in a [fusion group](super::fusion), which this one must not overwrite, so that both may run as one.
+    GroupInput(u8),
     /// A cache entry: numbers of earlier time steps, to which this call adds its own.
     Cache(u8),
     /// A piece of the parameter's master copy, if the copy is in host memory.
@@ -67,7 +67,7 @@ impl Wire for Slot {
             Slot::Target => (10, 0),
             Slot::Loss => (11, 0),
             Slot::Workspace => (12, 0),
-            Slot::Held(index) => (13, index),
+            Slot::GroupInput(index) => (13, index),
             Slot::Cache(index) => (14, index),
             Slot::Master => (15, 0),
             Slot::Scratch(index) => (16, index),
@@ -93,7 +93,7 @@ impl Wire for Slot {
             10 => Slot::Target,
             11 => Slot::Loss,
             12 => Slot::Workspace,
-            13 => Slot::Held(index),
+            13 => Slot::GroupInput(index),
             14 => Slot::Cache(index),
             15 => Slot::Master,
             16 => Slot::Scratch(index),

@@ -4,6 +4,7 @@
 mod chunks;
 #[path = "../common/mod.rs"]
 mod common;
+mod fusion;
 mod micro_batches;
 mod modes;
 mod moved;

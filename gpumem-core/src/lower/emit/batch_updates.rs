@@ -6,6 +6,7 @@
 
 use crate::lower::liveness::{Load, MODELS, bytes, load, loads, ranges};
 use crate::number::{Precision, Role};
+use crate::program::fusion::{GroupKind, groups};
 use crate::program::{Action, Class, Operand, Operation, Part, Slot, Tensor, TensorId};
 use crate::shape::Shape;
 use crate::train::optim;
@@ -143,11 +144,11 @@ fn needed(update: &Operation, tensors: &[Tensor], moments: u64) -> u64 {
 /// Gives updates the scratch memory that they need. Updates that follow each other share a tensor. Those that may run side by side each have a
 /// part of it, in their order; those that run one after the other each use all of it.
 pub(in crate::lower) fn with_scratch(operations: &mut [Operation], tensors: &mut Vec<Tensor>, moments: u64) {
-    let is_update = |operation: &Operation| operation.action == Action::Update;
-    for run in operations.chunk_by_mut(|one, next| is_update(one) && is_update(next)) {
+    for group in groups(operations).into_iter().filter(|group| group.kind == GroupKind::Updates) {
+        let run = &mut operations[group.first..=group.last()];
         let each: Vec<u64> = run.iter().map(|update| needed(update, tensors, moments)).collect();
         let elements = optim::scratch_of_all(moments, each.iter().copied());
-        if !is_update(&run[0]) || elements == 0 {
+        if elements == 0 {
             continue;
         }
         let tensor = tensors.len() as TensorId;

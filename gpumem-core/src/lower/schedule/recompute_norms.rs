@@ -12,9 +12,9 @@ use crate::graph::{Graph, NodeId, Source};
 use crate::lower::analysis::OpNode;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::draft::Draft;
-use crate::lower::fusion::hands_on;
 use crate::lower::liveness::{LiveRange, ranges};
 
+use crate::program::fusion::GroupKind;
 use crate::program::op::Gradient;
 use crate::program::ops::BatchNorm;
 use crate::program::{Action, Class, Op, Operand, Operation, Pass, Slot, Tensor, TensorId};
@@ -199,7 +199,8 @@ pub(in crate::lower) fn renormalise(draft: &mut Draft, all: &[Renormalised]) -> 
 
 /// Returns operation `at`, or the rectifier before it that hands a gradient to it. A pass that does both must find what it reads.
 fn passed_by(draft: &Draft, at: usize) -> usize {
-    at.checked_sub(1).filter(|&before| hands_on(&draft.operations, before)).unwrap_or(at)
+    let is_group = |&before: &usize| GroupKind::ConvNormGradient.is_at(&draft.operations, before);
+    at.checked_sub(1).filter(is_group).unwrap_or(at)
 }
 
 /// Returns the tensors that operations write, each once. `None` if one of them writes no output.

@@ -16,12 +16,12 @@ use crate::lower::analysis::activation_slopes::Activations;
 use crate::lower::differentiate::builder::{Builder, GradientPiece};
 use crate::lower::differentiate::up_to_loss;
 use crate::lower::draft::Draft;
-use crate::lower::fusion::hands_on;
 use crate::lower::options::{LowerError, Training};
 use crate::lower::rewrite::Rewritten;
 use crate::lower::schedule::concat_prefix;
 use crate::lower::schedule::recompute_norms::{Renormalised, normalises, renormalise, waiting};
 use crate::lower::sizes::Sizes;
+use crate::program::fusion::{GroupKind, groups};
 use crate::program::{Operand, Phase, Slot};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -50,11 +50,9 @@ fn drafted(mut builder: Builder<'_>, training: Training<'_>, pieces: &[GradientP
 /// Extends the scratch memory of conv norms' gradients to the rectifier before them. Sums are taken in the pass that propagates the gradient
 /// through the rectifier, so that they must not overlap what it reads.
 fn share_scratch(draft: &mut Draft) {
-    for at in 0..draft.operations.len() {
-        if hands_on(&draft.operations, at) {
-            let tensor = draft.operations[at + 1].written(Slot::Workspace);
-            draft.operations[at].writes.extend(tensor.map(|tensor| Operand { slot: Slot::Workspace, tensor }));
-        }
+    for group in groups(&draft.operations).into_iter().filter(|group| group.kind == GroupKind::ConvNormGradient) {
+        let tensor = draft.operations[group.last()].written(Slot::Workspace);
+        draft.operations[group.first].writes.extend(tensor.map(|tensor| Operand { slot: Slot::Workspace, tensor }));
     }
 }
 

@@ -7,7 +7,8 @@ use crate::lower::liveness::{live_bytes, ranges};
 use crate::lower::options::Training;
 use crate::lower::sizes::{MOST, Sizes};
 use crate::number::Role;
-use crate::program::op::{Gradient, Layouts};
+use crate::program::fusion::is_elementwise;
+use crate::program::op::Gradient;
 use crate::program::{Action, Class, Operation, Pass, Slot, Tensor};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -198,14 +199,9 @@ impl Model {
         reads.dedup();
         let scratch = operations.iter().filter(is_run).filter_map(|operation| operation.written(Slot::Workspace));
         let scratch = scratch.map(|id| padded(&draft.tensors[id as usize], setting)).max().unwrap_or(0);
-        let is_alike = builder.analysis.op(node).is_none_or(|node| node.op.layouts() == Layouts::Alike);
-        Work {
-            node,
-            kind: kind(builder, node, rule),
-            reads,
-            scratch,
-            sticks: is_alike || builder.analysis.merged[node],
-        }
+        let is_alike = builder.analysis.op(node).is_none_or(|node| is_elementwise(node.op));
+        let sticks = is_alike || builder.analysis.merged[node];
+        Work { node, kind: kind(builder, node, rule), reads, scratch, sticks }
     }
 
     /// Records which pieces read a saved tensor that overwrote an input. They must run before the gradient of the input overwrites it.
@@ -310,20 +306,20 @@ fn kind(builder: &Builder<'_>, node: NodeId, rule: usize) -> Kind {
         None => Target::Value(input),
     };
     let makes = |input: NodeId| Kind::Makes(vec![Made { target: target(input), over: None }], false);
-    let hands_on = |input: NodeId| match target(input) {
+    let passes_on = |input: NodeId| match target(input) {
         Target::Value(to) => Kind::HandsOn(to),
         Target::Parameter(_) => makes(input),
     };
     let nothing = Kind::Makes(Vec::new(), false);
-    let Some(of) = builder.analysis.op(node) else { return hands_on(builder.analysis.node(node).inputs()[0]) };
+    let Some(of) = builder.analysis.op(node) else { return passes_on(builder.analysis.node(node).inputs()[0]) };
     if builder.analysis.merged[node] {
-        return hands_on(of.inputs[0]);
+        return passes_on(of.inputs[0]);
     }
     match of.op.gradients().get(rule) {
         Some(Gradient::Passes(input)) => match of.inputs[usize::from(*input)] {
             input if !builder.analysis.needs_gradient(input) => nothing,
             input if builder.analysis.value(input).batched != builder.analysis.value(node).batched => makes(input),
-            input => hands_on(input),
+            input => passes_on(input),
         },
         Some(Gradient::Computed { of: inputs, in_place }) => {
             let inputs = inputs.iter().map(|(input, _)| *input);

@@ -8,13 +8,13 @@
 //! has its memory to itself. If a card is slower or a bus is faster than in the model, nothing waits; in the other case the step does.
 
 use crate::lower::draft::Draft;
-use crate::lower::fusion::hands_on;
 use crate::lower::liveness::most_of_sample;
 use crate::lower::schedule::recompute::costs;
 use crate::lower::sizes::Sizes;
 use crate::memory::tables::{Workspaces, samples};
 use crate::number::{Precision, Role};
-use crate::program::{Action, Class, Leg, Op, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
+use crate::program::fusion::may_join;
+use crate::program::{Action, Class, Leg, Operand, Operation, Part, Phase, Program, Slot, Tensor, TensorId};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::iter;
@@ -150,29 +150,14 @@ fn chosen(mut gaps: Vec<Gap>, operations: &[Operation], clock: &Clock, turn: Tur
     parked
 }
 
-/// True if a backend may fuse operation `at` with the one before it, so that nothing may come between them.
-fn is_joined(operations: &[Operation], at: usize) -> bool {
-    let (one, other) = (&operations[at - 1], &operations[at]);
-    let is_simple = |operation: &Operation| match &operation.action {
-        Action::Run { op, .. } => matches!(op, Op::Pointwise(_) | Op::Rectifier(_) | Op::Binary(_) | Op::Sum(_)),
-        _ => false,
-    };
-    let is_read = one.writes.iter().any(|written| other.reads.iter().any(|read| read.tensor == written.tensor));
-    // The pass that computes the gradient of a normalisation also recomputes its output, and that of a conv norm its input, maybe through a
-    // rectifier.
-    let is_norm = matches!(other.backward(), Some(Op::BatchNorm(_) | Op::NormalizedConvolution(_)));
-    let renormalises = one.phase() == Phase::Again && (is_norm || hands_on(operations, at));
-    renormalises || (is_read && (is_simple(one) || is_simple(other)))
-}
-
 /// Returns the first index from `at` on, before the turn, that is not between operations which may be fused.
 fn later(operations: &[Operation], at: usize, turn: Turn) -> usize {
-    (at..turn.first).find(|&at| !is_joined(operations, at)).unwrap_or(turn.first)
+    (at..turn.first).find(|&at| !may_join(operations, at)).unwrap_or(turn.first)
 }
 
 /// Returns the last index up to `at`, after the turn, that is not between operations which may be fused.
 fn earlier(operations: &[Operation], at: usize, turn: Turn) -> usize {
-    (turn.last + 2..=at).rev().find(|&at| !is_joined(operations, at)).unwrap_or(turn.last + 1)
+    (turn.last + 2..=at).rev().find(|&at| !may_join(operations, at)).unwrap_or(turn.last + 1)
 }
 
 /// Returns the step with these tensors parked in host memory.
