@@ -1,7 +1,7 @@
 //! Fusion of batch normalisation with the operations after it: a sum with another map, an elementwise function, dropout.
 
 use super::sum::added;
-use super::{Fused, HandedOn, are_apart_without, backward_of, calls, ends, followed, forward_at, overlap};
+use super::{Fused, RectifierGradient, are_apart_without, calls, ends, followed, forward_at, overlap};
 use crate::operations::elementwise::pointwise::Rectifier;
 use crate::operations::norm::batch_norm::{
     Drop, Dropped, Incoming, Tail, backward_through, follower, forward_with, may_drop, statistics_first, sums_first,
@@ -9,6 +9,7 @@ use crate::operations::norm::batch_norm::{
 use crate::operations::{Context, LaunchContext, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
+use gpumem_core::program::fusion::{Group, GroupKind};
 use gpumem_core::program::ops::{BatchNorm, Mask};
 use gpumem_core::program::{Op, Operand, Operation, Slot, TensorId};
 
@@ -50,14 +51,15 @@ fn dropped(placed: &Placed, at: usize, value: TensorId) -> Option<Dropped> {
 /// Fuses the backward pass of a rectifier or another elementwise function with that of the batch normalisation before it.
 ///
 /// The slope is recomputed from the input, which the normalisation's backward pass reads anyway.
-pub(super) fn backward(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    backward_from(placed, first, setting, None)
+pub(super) fn backward(placed: &Placed, group: Group, setting: LaunchContext) -> Fused {
+    let Some(rectified) = Rectified::of(placed, group) else { return Ok(None) };
+    backward_from(placed, rectified, setting, None)
 }
 
 /// Fuses as [`backward`] does, if the gradient passes through dropout before it reaches the rectifier.
 pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
     let operation = &placed.program.operations[first];
-    let Some(Op::Mask(mask @ Mask { p, shared: 1, .. })) = backward_of(operation) else { return Ok(None) };
+    let Some(Op::Mask(mask @ Mask { p, shared: 1, .. })) = operation.backward() else { return Ok(None) };
     let operands =
         (operation.read(Slot::State), operation.read(Slot::Gradient), operation.written(Slot::InputGradient(0)));
     let (Some(state), Some(dy), Some(between)) = operands else { return Ok(None) };
@@ -65,21 +67,23 @@ pub(super) fn backward_of_dropout(placed: &Placed, first: usize, setting: Launch
         return Ok(None);
     }
     let drop = Drop { p: *p, row: mask.stream(operation.row), state };
-    let fused = backward_from(placed, first + 1, setting, Some((drop, dy, between)))?;
+    let Some(rectified) = Rectified::at(placed, first + 1)? else { return Ok(None) };
+    let fused = backward_from(placed, rectified, setting, Some((drop, dy, between)))?;
     Ok(fused.map(|(count, calls)| (count + 1, calls)))
 }
 
 /// Fuses recomputing a normalisation's output, from its saved tensors, with the backward pass of normalisation and following function.
 ///
 /// The kernel for the gradient of the input has each element of the output in a register anyway.
-pub(super) fn renormalised(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    let Some((again, Op::BatchNorm(_), output)) = forward_at(placed, first) else { return Ok(None) };
-    let (last, after, output) = match followed(placed, first + 1, output, Rectifier::after_norm) {
-        Some((after, output)) => (first + 2, after, output),
-        None => (first + 1, Rectifier::NONE, output),
+pub(super) fn renormalised(placed: &Placed, group: Group, setting: LaunchContext) -> Fused {
+    let Some((again, _, output)) = forward_at(placed, group.first) else { return Ok(None) };
+    let (after, output) = match followed(placed, group.first + 1, output, Rectifier::after_norm) {
+        Some(followed) => followed,
+        None if group.count > 2 => return Ok(None),
+        None => (Rectifier::NONE, output),
     };
-    let Some(operation) = placed.program.operations.get(last) else { return Ok(None) };
-    let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) else {
+    let operation = &placed.program.operations[group.last()];
+    let (Some(Op::BatchNorm(op)), Some(dy)) = (operation.backward(), operation.read(Slot::Gradient)) else {
         return Ok(None);
     };
     let context = Context { placed, operation, setting };
@@ -92,28 +96,22 @@ pub(super) fn renormalised(placed: &Placed, first: usize, setting: LaunchContext
         return Ok(None);
     }
     let incoming = Incoming { dy, rectifier: after, masked: None, drop: None, again: Some(output) };
-    Ok(Some((last - first + 1, calls(backward_through(&context, op, incoming)?))))
+    Ok(Some((group.count, calls(backward_through(&context, op, incoming)?))))
 }
 
 /// Fuses the two backward passes. `dropout` has the gradient of the dropout's output, which it starts from, and the gradient between dropout and
 /// rectifier.
 fn backward_from(
     placed: &Placed,
-    first: usize,
+    Rectified { first, count, rectifier, dy: given, between, operation, op }: Rectified<'_>,
     setting: LaunchContext,
     dropout: Option<(Drop, TensorId, TensorId)>,
 ) -> Fused {
-    let program = &placed.program;
-    let Some(Rectified { count, rectifier, dy: given, between, operation, op }) = Rectified::at(placed, first)? else {
-        return Ok(None);
-    };
-    if count == 1 && dropout.is_none() {
-        return Ok(None);
-    }
-    let (last, dy) = (first + count - 1, dropout.map_or(given, |(_, dy, _)| dy));
+    let dy = dropout.map_or(given, |(_, dy, _)| dy);
     // The gradients between the operations are never written, so nothing else may read them.
     let is_gone = |id: TensorId| {
-        operation.written(Slot::InputGradient(0)) == Some(id) || program.tensor(id).last as usize <= last
+        let last = placed.program.tensor(id).last as usize;
+        operation.written(Slot::InputGradient(0)) == Some(id) || last < first + count
     };
     let is_handed_on = dropout.is_none_or(|(.., dropped)| dropped == given && is_gone(dropped));
     let context = Context { placed, operation, setting };
@@ -131,7 +129,8 @@ fn backward_from(
 
 /// The backward passes of a rectifier and of the normalisation before it.
 struct Rectified<'a> {
-    /// Number of operations: two, or one that does both.
+    /// The first operation, and their number: two, or one that does both.
+    first: usize,
     count: usize,
     rectifier: Rectifier,
     /// The gradient of the rectifier's output, and the gradient between the two, which is `None` for a single operation.
@@ -144,33 +143,39 @@ struct Rectified<'a> {
 impl<'a> Rectified<'a> {
     /// Returns the backward passes that begin at operation `first`; `None` if there are none.
     fn at(placed: &'a Placed, first: usize) -> Result<Option<Rectified<'a>>, Error> {
-        let Some(operation) = placed.program.operations.get(first) else { return Ok(None) };
-        if let (Some(Op::BatchNorm(op)), Some(dy)) = (backward_of(operation), operation.read(Slot::Gradient)) {
-            let rectifier = follower(op)?;
-            let both = Rectified { count: 1, rectifier, dy, between: None, operation, op };
+        let operations = &placed.program.operations;
+        if let Some(operation) = operations.get(first)
+            && let (Some(Op::BatchNorm(op)), Some(dy)) = (operation.backward(), operation.read(Slot::Gradient))
+        {
+            let both = Rectified { first, count: 1, rectifier: follower(op)?, dy, between: None, operation, op };
             return Ok(op.activation.is_some().then_some(both));
         }
-        let Some(HandedOn { rectifier, dy, between, operation, op: Op::BatchNorm(op), .. }) =
-            HandedOn::at(placed, first)
-        else {
-            return Ok(None);
-        };
-        // The slope is computed from the input, which a normalisation by running statistics may not read.
-        let is_alone = op.activation.is_none() && keeps_input(operation) && follows(placed, first);
-        Ok(is_alone.then_some(Rectified { count: 2, rectifier, dy, between: Some(between), operation, op }))
+        let group = Group::at(operations, first).filter(|group| group.kind == GroupKind::BatchNormGradient);
+        Ok(group.and_then(|group| Rectified::of(placed, group)))
+    }
+
+    /// Returns the two backward passes of a group; `None` for another activation than a rectifier, and for a rectifier after a sum.
+    fn of(placed: &'a Placed, group: Group) -> Option<Rectified<'a>> {
+        let Group { first, count, .. } = group;
+        let RectifierGradient { rectifier, dy, between, .. } = RectifierGradient::at(placed, first)?;
+        let operation = &placed.program.operations[group.last()];
+        let Op::BatchNorm(op) = operation.backward()? else { return None };
+        let is_alone = op.activation.is_none() && follows(placed, first);
+        is_alone.then_some(Rectified { first, count, rectifier, dy, between: Some(between), operation, op })
     }
 }
 
 /// Fuses the backward pass of a rectifier after a sum with that of the batch normalisation of one branch.
 ///
 /// The gradient after the rectifier is written while it is summed, because the other branches need that gradient too.
-pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    let Some(HandedOn { rectifier, dy, output, between, operation, op: Op::BatchNorm(op) }) =
-        HandedOn::at(placed, first)
+pub(super) fn backward_of_sum(placed: &Placed, group: Group, setting: LaunchContext) -> Fused {
+    let operation = &placed.program.operations[group.last()];
+    let (Some(Op::BatchNorm(op)), Some(RectifierGradient { rectifier, dy, output, between })) =
+        (operation.backward(), RectifierGradient::at(placed, group.first))
     else {
         return Ok(None);
     };
-    if op.activation.is_some() || !keeps_input(operation) {
+    if op.activation.is_some() {
         return Ok(None);
     }
     let context = Context { placed, operation, setting };
@@ -189,12 +194,7 @@ pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: LaunchCont
         return Ok(None);
     }
     let incoming = Incoming { dy, rectifier, masked: Some([output, between]), drop: None, again: None };
-    Ok(Some((2, calls(backward_through(&context, op, incoming)?))))
-}
-
-/// True if the backward pass of a normalisation reads the normalisation's input.
-fn keeps_input(operation: &Operation) -> bool {
-    operation.read(Slot::Input(0)).is_some()
+    Ok(Some((group.count, calls(backward_through(&context, op, incoming)?))))
 }
 
 /// True if `written` is scratch for sums that the backward pass does not write.
@@ -222,7 +222,7 @@ fn follows(placed: &Placed, first: usize) -> bool {
         let Some((operation, op @ Op::Pointwise(follower), output)) = next else { return false };
         Rectifier::of(follower.function).is_some()
             && operation.read(Slot::Input(0)) == Some(value)
-            && backward_of(&operations[first]) == Some(op)
+            && operations[first].backward() == Some(op)
             && operations[first].read(Slot::Output) == Some(output)
     })
 }

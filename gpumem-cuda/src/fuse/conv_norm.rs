@@ -2,7 +2,7 @@
 //! operation.
 
 use super::sum::added as addend_of;
-use super::{Fused, HandedOn, are_apart, backward_of, followed, forward_at, overlap};
+use super::{Fused, RectifierGradient, are_apart, followed, forward_at, overlap};
 use crate::calls::{Call, Convolution};
 use crate::operations::conv::normalized_convolution::{Again, Besides, Rectified, backward_with, direct_output};
 use crate::operations::elementwise::pointwise::Rectifier;
@@ -10,6 +10,7 @@ use crate::operations::norm::batch_norm::{kept, parameters};
 use crate::operations::{Context, LaunchContext, calls};
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::functions::Function;
+use gpumem_core::program::fusion::Group;
 use gpumem_core::program::{Op, Slot, TensorId};
 
 /// Fuses a conv norm computed by the library with a sum with one other map, a Relu, or both.
@@ -46,42 +47,48 @@ pub(super) fn added(placed: &Placed, first: usize, setting: LaunchContext) -> Fu
 /// Fuses the backward pass of a rectifier after a sum with that of the conv norm of one branch.
 ///
 /// The gradient after the rectifier is written while it is multiplied, because the other branches need that gradient too.
-pub(super) fn backward_of_sum(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    backward(placed, first, setting, None)
+pub(super) fn backward_of_sum(placed: &Placed, group: Group, setting: LaunchContext) -> Fused {
+    backward(placed, group, group.first, None, setting)
 }
 
 /// Fuses recomputing a conv norm's input with the conv norm's backward pass, which may include a rectifier's.
 ///
 /// The input is the output of a normalisation, recomputed from its saved tensors, and of the function after it. It is written while it is
 /// multiplied.
-pub(super) fn backward_with_input(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
+pub(super) fn backward_with_input(placed: &Placed, group: Group, setting: LaunchContext) -> Fused {
+    let first = group.first;
     let Some((operation, Op::BatchNorm(op), made)) = forward_at(placed, first) else { return Ok(None) };
     let context = Context { placed, operation, setting };
     let Some(saved) = kept(&context).filter(|_| op.within == 0) else { return Ok(None) };
-    let (count, after, x) = match followed(placed, first + 1, made, Rectifier::after_norm) {
-        Some((after, output)) => (2, after, output),
-        None => (1, Rectifier::NONE, made),
+    let (gradient, after, x) = match followed(placed, first + 1, made, Rectifier::after_norm) {
+        Some((after, output)) => (first + 2, after, output),
+        None => (first + 1, Rectifier::NONE, made),
     };
     let again = Again { input: context.read(Slot::Input(0))?, saved, parameters: parameters(&context, op)?, after };
-    let fused = backward(placed, first + count, setting, Some((again, x)))?;
-    Ok(fused.map(|(others, calls)| (count + others, calls)))
+    backward(placed, group, gradient, Some((again, x)), setting)
 }
 
-/// Fuses the conv norm's backward pass from operation `first` on with that of a rectifier, if there is one. With `again`, its input is recomputed.
-fn backward(placed: &Placed, first: usize, setting: LaunchContext, again: Option<(Again, TensorId)>) -> Fused {
-    let handed = HandedOn::at(placed, first);
-    let count = if handed.is_some() { 2 } else { 1 };
-    if count == 1 && again.is_none() {
+/// Fuses a group that ends with a conv norm's backward pass. The gradients begin at operation `first`, maybe with that of a rectifier. With `again`,
+/// the operations before recompute the conv norm's input.
+fn backward(
+    placed: &Placed,
+    group: Group,
+    first: usize,
+    again: Option<(Again, TensorId)>,
+    setting: LaunchContext,
+) -> Fused {
+    let operation = &placed.program.operations[group.last()];
+    let Some(Op::NormalizedConvolution(op)) = operation.backward() else { return Ok(None) };
+    let rectifier = RectifierGradient::at(placed, first);
+    if rectifier.is_none() && first < group.last() {
         return Ok(None);
     }
-    let Some(operation) = placed.program.operations.get(first + count - 1) else { return Ok(None) };
-    let Some(Op::NormalizedConvolution(op)) = backward_of(operation) else { return Ok(None) };
     // Partial sums, the input and the gradient after the rectifier are written while all maps are still being read; the results of the sums are
     // written later. Only the gradient after the rectifier may take the place of dy, since it is read again there.
     let apart = |written: TensorId, read: TensorId| written != read && !overlap(placed, written, read);
     let partial = operation.written(Slot::Workspace);
     let mut is_apart = true;
-    let rectified = handed.map(|HandedOn { rectifier, dy, output, between, .. }| {
+    let rectified = rectifier.map(|RectifierGradient { rectifier, dy, output, between }| {
         is_apart &=
             apart(between, output) && partial.is_none_or(|partial| apart(partial, dy) && apart(partial, output));
         if let Some((_, x)) = again {
@@ -104,5 +111,5 @@ fn backward(placed: &Placed, first: usize, setting: LaunchContext, again: Option
     }
     let context = Context { placed, operation, setting };
     let calls = backward_with(&context, op, Besides { rectified, again })?;
-    Ok(calls.map(|calls| (count, calls)))
+    Ok(calls.map(|calls| (group.count, calls)))
 }

@@ -1,7 +1,8 @@
 //! Fusion: consecutive operations that run as one pass over memory.
 //!
-//! The memory plan does not consider fusion: it placed the tensors of each operation separately. A later operation's output may therefore overlap
-//! memory that an earlier one reads. Such a pair is not fused: see [`are_apart`].
+//! Lowering knows some [groups](gpumem_core::program::fusion), for which it reserves memory where that is free: each kind has its
+//! [patterns](of_group). The memory plan does not consider the [others](PATTERNS). In both, a later operation's output may overlap memory that an
+//! earlier one reads. Then the operations are not fused: see [`are_apart`].
 
 mod batch_norm;
 mod chain;
@@ -19,7 +20,8 @@ use crate::operations::{LaunchContext, is_channels_last, is_dense};
 use gpumem_core::error::Error;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::functions::Function;
-use gpumem_core::program::{Action, Class, Op, Operation, Pass, Slot, TensorId};
+use gpumem_core::program::fusion::{Group, GroupKind};
+use gpumem_core::program::{Action, Class, Op, Operation, Slot, TensorId};
 pub(crate) use reorder::joined;
 
 /// A function that returns true if a library has an algorithm for a call.
@@ -31,7 +33,22 @@ type Fused = Result<Option<(usize, Vec<Call>)>, Error>;
 /// A pattern: a function that fuses operations from index `first` on.
 type Pattern = fn(placed: &Placed, first: usize, setting: LaunchContext) -> Fused;
 
-/// All patterns, in the order in which they are tried.
+/// A pattern of the operations of a group.
+type GroupPattern = fn(placed: &Placed, group: Group, setting: LaunchContext) -> Fused;
+
+/// Returns the patterns for a kind of group, in the order in which they are tried.
+fn of_group(kind: GroupKind) -> &'static [GroupPattern] {
+    match kind {
+        GroupKind::BatchNormGradient => &[batch_norm::backward, batch_norm::backward_of_sum],
+        GroupKind::MaxPoolGradient => &[rectifier::maxima_backward],
+        GroupKind::ConvNormGradient => &[conv_norm::backward_of_sum],
+        GroupKind::RecomputedOutput => &[batch_norm::renormalised],
+        GroupKind::RecomputedInput => &[conv_norm::backward_with_input],
+        GroupKind::Updates => &[updates::updates],
+    }
+}
+
+/// The patterns of operations that are no group, in the order in which they are tried.
 const PATTERNS: &[Pattern] = &[
     products::with_activation,
     products::with_sum,
@@ -40,22 +57,15 @@ const PATTERNS: &[Pattern] = &[
     convolutions::with_relu,
     convolutions::alone,
     conv_norm::added,
-    conv_norm::backward_with_input,
-    batch_norm::renormalised,
     batch_norm::forward,
     batch_norm::backward_of_dropout,
-    batch_norm::backward,
-    batch_norm::backward_of_sum,
-    conv_norm::backward_of_sum,
     rectifier::convolution,
     rectifier::maxima,
-    rectifier::maxima_backward,
     sum::sum,
     updates::checks,
     updates::squares,
     updates::statistics,
     updates::averages,
-    updates::updates,
 ];
 
 /// Returns the first pattern that applies and whose library calls have algorithms. Prefers an elementwise chain, if all operations of the pattern
@@ -72,22 +82,30 @@ pub(crate) fn fused(placed: &Placed, first: usize, setting: LaunchContext, can: 
 
 /// Returns the first pattern that matches at `first`. Unlike [`fused`], never builds an elementwise chain.
 fn special(placed: &Placed, first: usize, setting: LaunchContext, can: &mut Can<'_>) -> Fused {
-    for pattern in PATTERNS {
-        // Products support pitches and convolutions every layout. Updates and checks work on a weight's elements in any order.
-        let takes = |it: &Operation| match it.action {
-            Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
-            Action::Update | Action::Check | Action::Squares(_) | Action::Average => placed.program.takes_layouts(it),
-            _ => is_dense(placed, it) || is_channels_last(placed, it),
-        };
-        let all_take = |count: usize| placed.program.operations[first..first + count].iter().all(takes);
-        if let Some((count, calls)) = pattern(placed, first, setting)?
-            && all_take(count)
+    let group = Group::at(&placed.program.operations, first);
+    let grouped = group.into_iter().flat_map(|it| of_group(it.kind).iter().map(move |fuse| fuse(placed, it, setting)));
+    let others = PATTERNS.iter().map(|fuse| fuse(placed, first, setting));
+    for found in grouped.chain(others) {
+        if let Some((count, calls)) = found?
+            && placed.program.operations[first..first + count].iter().all(|it| takes_layouts(placed, it))
             && all_can(&calls, can)?
         {
             return Ok(Some((count, calls)));
         }
     }
     Ok(None)
+}
+
+/// True if a fused pass supports the layouts of an operation's tensors. Products support pitches and convolutions every layout. Updates and checks
+/// work on a weight's elements in any order.
+fn takes_layouts(placed: &Placed, operation: &Operation) -> bool {
+    match operation.action {
+        Action::Run { op: Op::Product(_) | Op::Convolution(_), .. } => true,
+        Action::Update | Action::Check | Action::Squares(_) | Action::Average => {
+            placed.program.takes_layouts(operation)
+        }
+        _ => is_dense(placed, operation) || is_channels_last(placed, operation),
+    }
 }
 
 /// True if the libraries have algorithms for all library calls among `calls`.
@@ -107,45 +125,26 @@ fn calls(launches: Vec<Launch>) -> Vec<Call> {
 /// Returns operation `at`, its `Op` and its output, if it is a forward operation; else `None`.
 fn forward_at(placed: &Placed, at: usize) -> Option<(&Operation, &Op, TensorId)> {
     let operation = placed.program.operations.get(at)?;
-    match &operation.action {
-        Action::Run { op, pass: Pass::Forward | Pass::Again | Pass::Chunk } => {
-            Some((operation, op, operation.written(Slot::Output)?))
-        }
-        _ => None,
-    }
+    Some((operation, operation.forward()?, operation.written(Slot::Output)?))
 }
 
-/// Returns the `Op` whose backward pass an operation is; `None` for other operations.
-fn backward_of(operation: &Operation) -> Option<&Op> {
-    match &operation.action {
-        Action::Run { op, pass: Pass::Backward } => Some(op),
-        _ => None,
-    }
-}
-
-/// The backward pass of a rectifier, whose gradient only the next operation reads.
-struct HandedOn<'a> {
+/// The gradient of a rectifier with which a group of two gradients begins.
+struct RectifierGradient {
     rectifier: Rectifier,
     /// The gradient that it reads, the rectifier's output in the forward pass, and the gradient that it writes.
     dy: TensorId,
     output: TensorId,
     between: TensorId,
-    /// The next operation, and the `Op` whose backward pass it is.
-    operation: &'a Operation,
-    op: &'a Op,
 }
 
-impl<'a> HandedOn<'a> {
-    /// Returns operations `first` and `first + 1`, if they are such a pair; else `None`.
-    fn at(placed: &'a Placed, first: usize) -> Option<HandedOn<'a>> {
-        let operations = &placed.program.operations;
-        let (after, operation) = (operations.get(first)?, operations.get(first + 1)?);
-        let Op::Pointwise(follower) = backward_of(after)? else { return None };
-        let (dy, output) = (after.read(Slot::Gradient)?, after.read(Slot::Output)?);
-        let between = after.written(Slot::InputGradient(0))?;
-        let is_handed_on = !after.accumulate && operation.read(Slot::Gradient) == Some(between);
-        let rectifier = Rectifier::of(follower.function).filter(|_| is_handed_on)?;
-        Some(HandedOn { rectifier, dy, output, between, operation, op: backward_of(operation)? })
+impl RectifierGradient {
+    /// Returns the tensors of operation `first`; `None` if it is no such gradient, or that of another activation.
+    fn at(placed: &Placed, first: usize) -> Option<RectifierGradient> {
+        let operation = placed.program.operations.get(first)?;
+        let Op::Pointwise(activation) = operation.backward()? else { return None };
+        let (dy, output) = (operation.read(Slot::Gradient)?, operation.read(Slot::Output)?);
+        let between = operation.written(Slot::InputGradient(0))?;
+        Some(RectifierGradient { rectifier: Rectifier::of(activation.function)?, dy, output, between })
     }
 }
 
