@@ -8,8 +8,8 @@
 //! are compared by their bytes, not by their numbers.
 
 use super::{chain, overlap};
+use crate::calls::OperationCalls;
 use crate::operations::LaunchContext;
-use crate::program_calls::OperationCalls;
 use gpumem_core::memory::place::Placed;
 use gpumem_core::program::{Action, Leg, Operation, TensorId};
 
