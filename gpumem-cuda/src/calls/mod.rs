@@ -14,11 +14,8 @@ pub mod convolution;
 pub(crate) mod formulas;
 pub mod host_copy;
 pub mod launch;
-<<<<<<< HEAD
 mod loss_formulas;
-=======
 mod operation_calls;
->>>>>>> 25a1040d (cuda: put the calls of fused operations beside the calls)
 pub mod product;
 pub mod recurrence;
 mod sources;
@@ -27,12 +24,8 @@ pub use attention::Attention;
 pub use convolution::Convolution;
 pub use host_copy::Passage;
 pub(crate) use launch::TOGETHER;
-<<<<<<< HEAD
 pub use launch::{Argument, Kernel, Launch, place, second_half, type_name};
-=======
-pub use launch::{Argument, Kernel, Launch, SOURCES, place, second_half, type_name};
 pub use operation_calls::OperationCalls;
->>>>>>> 25a1040d (cuda: put the calls of fused operations beside the calls)
 pub use product::Product;
 pub use recurrence::Recurrence;
 pub use sources::SOURCES;
