@@ -5,7 +5,7 @@ use crate::{network, train};
 use gpumem_core::graph::Graph;
 use gpumem_core::lower::{Blueprint, Sizes, Steps, Term};
 use gpumem_core::memory::tables::Workspaces;
-use gpumem_core::program::function::Function;
+use gpumem_core::program::functions::Function;
 use gpumem_core::program::fusion::{Group, GroupKind};
 use gpumem_core::program::{Action, Op, Operation, Pass, Program, Slot};
 use gpumem_core::train::{ConvNorm, Descent};
