@@ -2,7 +2,6 @@
 
 use super::Layer;
 use super::initializer::{Initial, is_bias};
-use super::insert::Use;
 use super::mistake::{Kind, Mistake, Shared};
 use super::recovery::{Guess, Guessed};
 use super::steps::Steps;
@@ -32,6 +31,30 @@ impl Value {
     pub(crate) fn of(graph: &Graph, node: NodeId) -> Value {
         let Type { shape, elements, batched } = graph.value(node);
         Value { node, shape, elements, batched }
+    }
+}
+
+/// A use of a layer: the settings that hold at the place where it is used.
+#[derive(Clone, Debug, Default)]
+pub struct Use {
+    /// The row whose parameters it shares, if any.
+    pub owner: Option<RowId>,
+    /// True inside `freeze`: no gradient goes to its parameters through this use.
+    pub frozen: bool,
+    /// True inside `eval`: it computes in training as it does in inference.
+    pub eval: bool,
+    /// Initialisers of its parameters, from its own arguments.
+    pub init: Initial,
+    /// Initialisers of its parameters, from the `init` scope around it.
+    pub init_around: Initial,
+    /// The `lengths` and `segments` scopes around it, the innermost one last.
+    pub steps: Vec<Steps>,
+}
+
+impl Use {
+    /// Returns a use that shares the parameters of a row, if any.
+    pub fn of(owner: Option<RowId>) -> Use {
+        Use { owner, ..Use::default() }
     }
 }
 

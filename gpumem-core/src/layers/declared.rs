@@ -1,7 +1,8 @@
 //! A layer that the user declared with `operation!`.
 
+use super::builder::Use;
 use super::builder::{Builder, Scope, Value};
-use super::insert::{Built, Use};
+use super::insert::Built;
 use super::mistake::Mistake;
 use super::recovery::Guess;
 use crate::graph::{Graph, NodeId};

@@ -1,10 +1,8 @@
 //! Adds layers to a graph.
 
-use super::builder::{Builder, Finished, Scope, Value};
-use super::initializer::Initial;
+use super::builder::{Builder, Finished, Scope, Use, Value};
 use super::mistake::{At, Mistake};
 use super::recovery::{Guess, Guessed};
-use super::steps::Steps;
 use super::{Entry, Written};
 use crate::graph::{Graph, NodeId, RowId, Source, Type};
 use crate::shape::Shape;
@@ -22,30 +20,6 @@ pub struct Built {
     pub mistakes: Vec<Mistake>,
     /// The assumptions that `value` depends on.
     pub guessed: Guessed,
-}
-
-/// A use of a layer: the settings that hold at the place where it is used.
-#[derive(Clone, Debug, Default)]
-pub struct Use {
-    /// The row whose parameters it shares, if any.
-    pub owner: Option<RowId>,
-    /// True inside `freeze`: no gradient goes to its parameters through this use.
-    pub frozen: bool,
-    /// True inside `eval`: it computes in training as it does in inference.
-    pub eval: bool,
-    /// Initialisers of its parameters, from its own arguments.
-    pub init: Initial,
-    /// Initialisers of its parameters, from the `init` scope around it.
-    pub init_around: Initial,
-    /// The `lengths` and `segments` scopes around it, the innermost one last.
-    pub steps: Vec<Steps>,
-}
-
-impl Use {
-    /// Returns a use that shares the parameters of a row, if any.
-    pub fn of(owner: Option<RowId>) -> Use {
-        Use { owner, ..Use::default() }
-    }
 }
 
 /// The sources of the parameters of a layer that is tied to another one.

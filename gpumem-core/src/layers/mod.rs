@@ -61,6 +61,7 @@ pub mod state_space;
 mod steps;
 mod values;
 pub mod window;
+mod within_steps;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -81,7 +82,8 @@ pub use self::{
     activation::*, attention::*, composite::*, convolution::*, dropout::*, embedding::*, join::*, linear::*, norm::*,
     pool::*, recurrent::*, shape::*, state_space::*,
 };
-pub use insert::{Built, Tie, Use};
+pub use builder::Use;
+pub use insert::{Built, Tie};
 pub use steps::Steps;
 
 /// The layers of all families.

@@ -5,12 +5,11 @@
 //! Attention and reductions over steps get an input that says which steps count. Any other operation is a mistake. The output of attention
 //! has the steps of its queries, whereas its mask belongs to the `lengths` of the sequence that its keys are computed from.
 
-use super::builder::{Builder, Value};
 use super::mistake::Mistake;
 use crate::graph::{Elements, Graph, NodeId, Source, Type};
 use crate::program::Op;
 use crate::program::op::Sequence;
-use crate::program::ops::{Attention, Reduce, Seen, SequenceMask};
+use crate::program::ops::Seen;
 use crate::shape::{Shape, product};
 use alloc::format;
 use alloc::rc::Rc;
@@ -22,21 +21,21 @@ use core::cell::RefCell;
 #[derive(Clone, Debug)]
 pub struct Steps {
     /// Its text for messages: `lengths(n, ..)`.
-    written: Rc<str>,
+    pub(super) written: Rc<str>,
     /// The meaning of the numbers, and their node. `None` if all steps count.
-    numbers: Option<(Seen, NodeId)>,
+    pub(super) numbers: Option<(Seen, NodeId)>,
     /// The value whose steps they are.
     of: NodeId,
     axis: usize,
     /// Steps of that value.
-    count: u64,
+    pub(super) count: u64,
     /// The axis of steps of each node from `of` on, as far as it has been computed.
     axes: Rc<RefCell<Vec<Axis>>>,
 }
 
 /// The axis of a value that is the steps of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
+pub(super) enum Axis {
     /// The value has no axis of these steps.
     None,
     At(usize),
@@ -96,7 +95,7 @@ impl Steps {
     }
 
     /// Returns the axis of steps of a node.
-    fn axis(&self, graph: &Graph, node: NodeId) -> Axis {
+    pub(super) fn axis(&self, graph: &Graph, node: NodeId) -> Axis {
         let Some(place) = node.checked_sub(self.of) else { return Axis::None };
         let mut axes = self.axes.borrow_mut();
         while axes.len() <= place {
@@ -134,7 +133,7 @@ impl Steps {
     }
 
     /// Returns the axis of steps of an operation's output. `None` if the operation would read steps that do not count.
-    fn passes(&self, op: &Op, shapes: &[Shape], axes: &[Axis]) -> Option<Axis> {
+    pub(super) fn passes(&self, op: &Op, shapes: &[Shape], axes: &[Axis]) -> Option<Axis> {
         // Values that are repeated for each sample, and queries, decide whose steps the output has.
         let axes = if matches!(op, Op::Expand(_) | Op::Attention(_)) { &axes[..1] } else { axes };
         if axes.iter().all(|axis| *axis == Axis::None) {
@@ -194,136 +193,11 @@ impl Steps {
     }
 
     /// Returns the mistake of an operation that would read steps that do not count.
-    fn refusal(&self) -> Mistake {
+    pub(super) fn refusal(&self) -> Mistake {
         let at = match self.numbers {
             Some((Seen::Segments, _)) => "steps of other segments",
             _ => "steps after the end of a sample",
         };
         Mistake::new(format!("looks at {at}; put it outside of `{}`", self.written))
-    }
-}
-
-impl Builder<'_> {
-    /// Returns the index of the innermost scope that is about steps of a value, and their axis. `None` if there is none.
-    fn owner(&self, value: &Value) -> Option<(usize, Axis)> {
-        let axis = |(number, steps): (usize, &Steps)| (number, steps.axis(self.graph(), value.node));
-        self.steps().iter().enumerate().rev().map(axis).find(|(_, axis)| *axis != Axis::None)
-    }
-
-    /// Returns the number of steps of a value that count in each sample. `None` without a `lengths` scope for them.
-    pub(super) fn lengths_of(&self, value: &Value) -> Option<Value> {
-        self.numbers_of(value, Seen::Lengths)
-    }
-
-    /// Returns the segment of each step of a value. `None` without a `segments` scope for them.
-    pub(super) fn segments_of(&self, value: &Value) -> Option<Value> {
-        self.numbers_of(value, Seen::Segments)
-    }
-
-    fn numbers_of(&self, value: &Value, kind: Seen) -> Option<Value> {
-        let (seen, node) = self.steps()[self.owner(value)?.0].numbers?;
-        (seen == kind).then(|| Value::of(self.graph(), node))
-    }
-
-    /// Adds the first `lengths` steps of x `[T, D]`, followed by zeros. With `reverse` these steps come in reverse order.
-    ///
-    /// # Errors
-    /// As for [`Builder::op`].
-    pub(super) fn first_steps(&mut self, x: Value, lengths: Value, reverse: bool) -> Result<Value, Mistake> {
-        let [steps, width] = x.sequence()?;
-        self.op(SequenceMask { steps, width, reverse }, &[x, lengths])
-    }
-
-    /// Returns an operation and its inputs, adapted to the `lengths` and `segments` scopes around the layer.
-    ///
-    /// # Errors
-    /// An operation that reads steps that do not count, or steps for which that is unknown.
-    pub(super) fn within_steps(&mut self, op: Op, inputs: &[Value]) -> Result<(Op, Vec<Value>), Mistake> {
-        if self.steps().is_empty() {
-            return Ok((op, inputs.to_vec()));
-        }
-        match op {
-            Op::Attention(attention) => self.attends_within(attention, inputs),
-            op => self.computes_within(op, inputs),
-        }
-    }
-
-    fn computes_within(&self, op: Op, inputs: &[Value]) -> Result<(Op, Vec<Value>), Mistake> {
-        let mut inputs = inputs.to_vec();
-        let count = if matches!(op, Op::Expand(_)) { 1 } else { inputs.len() };
-        let mut owners = inputs[..count].iter().filter_map(|input| self.owner(input));
-        let Some((owner, _)) = owners.next() else { return Ok((op, inputs)) };
-        let steps = &self.steps()[owner];
-        if let Some((other, _)) = owners.find(|(other, _)| *other != owner) {
-            let other = &self.steps()[other].written;
-            let text = format!("joins steps of `{}` with those of `{other}`; join them outside of both", steps.written);
-            return Err(Mistake::new(text));
-        }
-        let axes: Vec<Axis> = inputs.iter().map(|input| steps.axis(self.graph(), input.node)).collect();
-        let (op, added) = match (op, steps.numbers, axes[0]) {
-            (Op::Reduce(reduce), Some((Seen::Lengths, lengths)), Axis::At(1)) => {
-                (Reduce { counted: true, ..reduce }.into(), Some(lengths))
-            }
-            (op, ..) => (op, None),
-        };
-        let shapes: Vec<Shape> = inputs.iter().map(|input| input.shape).collect();
-        steps.passes(&op, &shapes, &axes).ok_or_else(|| steps.refusal())?;
-        inputs.extend(added.map(|node| Value::of(self.graph(), node)));
-        Ok((op, inputs))
-    }
-
-    /// Adapts attention to the scope of the sequence that its keys are computed from: it sees only keys that count.
-    fn attends_within(&self, op: Attention, inputs: &[Value]) -> Result<(Op, Vec<Value>), Mistake> {
-        let mut inputs = inputs.to_vec();
-        let [queries, keys, values] = if op.apart { [0, 1, 2] } else { [0; 3] }.map(|part| inputs[part]);
-        let owners = [queries, keys, values].map(|part| self.owner(&part));
-        let Some((owner, axis)) = owners[1] else {
-            if !self.comes_from_input(keys.node) {
-                return Ok((op.into(), inputs));
-            }
-            let (count, written) = (op.keys, &self.steps()[self.steps().len() - 1].written);
-            let text = format!(
-                "attends to {count} keys that are not computed from the value of `{written}`; say how many of them count, as \
-                 `lengths(m, of = memory, ..)`, or that all do, as `lengths({count}, of = memory, ..)`, where `memory` is what they are \
-                 computed from"
-            );
-            return Err(Mistake::new(text));
-        };
-        let steps = &self.steps()[owner];
-        let Some((seen, node)) = steps.numbers else { return Ok((op.into(), inputs)) };
-        let is_along = |axis: Axis, part: &Value| axis == Axis::At(part.shape.rank() - 2);
-        let has_steps = is_along(axis, &keys) && op.keys == steps.count;
-        if !has_steps || owners[2].is_none_or(|(other, axis)| other != owner || !is_along(axis, &values)) {
-            let text = format!(
-                "attends to {} keys and their values, which are not the {} steps of `{}`; put it outside",
-                op.keys, steps.count, steps.written
-            );
-            return Err(Mistake::new(text));
-        }
-        let is_own = owners[0].is_some_and(|(other, axis)| other == owner && is_along(axis, &queries));
-        if seen == Seen::Segments && !is_own {
-            let text = format!("attends to segments from another sequence; put it outside of `{}`", steps.written);
-            return Err(Mistake::new(text));
-        }
-        inputs.push(Value::of(self.graph(), node));
-        Ok((Attention { seen, ..op }.into(), inputs))
-    }
-
-    /// True if a value is computed from an input of the network, so that each sample has its own.
-    fn comes_from_input(&self, node: NodeId) -> bool {
-        let graph = self.graph();
-        let (mut ahead, mut passed) = (Vec::from([node]), alloc::vec![false; graph.nodes.len()]);
-        while let Some(id) = ahead.pop() {
-            if core::mem::replace(&mut passed[id], true) {
-                continue;
-            }
-            match &graph.nodes[id].source {
-                Source::Input => return true,
-                // The output of attention has the steps of its queries. A value that is repeated for each sample is equal in all.
-                Source::Op { op: Op::Expand(_) | Op::Attention(_), inputs, .. } => ahead.push(inputs[0]),
-                _ => ahead.extend(graph.nodes[id].inputs()),
-            }
-        }
-        false
     }
 }

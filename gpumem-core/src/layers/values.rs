@@ -1,10 +1,56 @@
-//! Conversions of an argument's value, and the words for its kind in messages.
+//! Values of arguments, their conversions, and the words for their kinds in messages.
 
-use super::arguments::Argument;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
+
+/// A value written in a layer's parentheses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Argument {
+    /// A whole number.
+    Integer(u64),
+    /// A number with a fraction, or a negative one.
+    Float(f64),
+    /// A flag: `true`, `false`, or an option's bare name.
+    Flag(bool),
+    /// A text in quotes.
+    Text(String),
+    /// Height and width, `(3, 5)`.
+    Pair([u64; 2]),
+    /// Two or more numbers that are no pair, `(0.5, 0.2, 0.1)`.
+    Numbers(Vec<f64>),
+    /// Numbers in nested brackets: how many there are along each axis, and all of them in order.
+    Table(Vec<u64>, Vec<f64>),
+    /// A value that could not be evaluated. Its mistake has been reported.
+    Unknown,
+}
+
+impl Argument {
+    /// True if it is a whole number below 0, which is stored as a `Float`.
+    fn is_whole_below_0(&self) -> bool {
+        matches!(self, Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64)
+    }
+}
+
+impl fmt::Display for Argument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Argument::Integer(value) => write!(f, "{value}"),
+            // It was most probably written without a decimal point.
+            Argument::Float(value) if self.is_whole_below_0() => write!(f, "{}", *value as i64),
+            // `{value:?}` keeps the decimal point: `10.0` is not 10.
+            Argument::Float(value) => write!(f, "{value:?}"),
+            Argument::Flag(value) => write!(f, "{value}"),
+            Argument::Text(value) => write!(f, "{value:?}"),
+            Argument::Pair([height, width]) => write!(f, "({height}, {width})"),
+            Argument::Numbers(numbers) => f.write_str(&list(numbers)),
+            Argument::Table(dims, _) => write!(f, "a table of {}", extent(dims)),
+            Argument::Unknown => f.write_str(".."),
+        }
+    }
+}
 
 /// A range in words, to be read after `to be`, and its check.
 pub(super) type Range<T> = (&'static str, fn(&T) -> bool);

@@ -6,7 +6,7 @@
 //!
 //! Scales may be quantized themselves: see [`double`].
 
-use super::{Role, double, dynamic_8bit};
+use super::{double, dynamic_8bit};
 use crate::program::encoding::wire_enum;
 use crate::shape::Shape;
 use alloc::vec;
@@ -74,15 +74,6 @@ impl Coding {
             Coding::Int8 => "Int8",
             Coding::Nf4 => "Nf4",
             Coding::Nf4Double => "Nf4Double",
-        }
-    }
-
-    /// Returns the role of a tensor of its codes.
-    pub const fn role(self) -> Role {
-        match self {
-            Coding::Int8 => Role::Int8,
-            Coding::Nf4 => Role::Nf4,
-            Coding::Nf4Double => Role::Nf4Double,
         }
     }
 

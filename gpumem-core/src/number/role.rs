@@ -146,3 +146,14 @@ impl Role {
         }
     }
 }
+
+impl Coding {
+    /// Returns the role of a tensor of its codes.
+    pub const fn role(self) -> Role {
+        match self {
+            Coding::Int8 => Role::Int8,
+            Coding::Nf4 => Role::Nf4,
+            Coding::Nf4Double => Role::Nf4Double,
+        }
+    }
+}

@@ -4,9 +4,10 @@ use super::device::{Device, Runner};
 use super::net::Net;
 use crate::error::Error;
 use crate::memory::place::Placed;
-use crate::network::{Cached, Generate, Network};
+use crate::network::{Generate, Network};
 use crate::program::indices::Indices;
-use crate::program::{Class, Program, StateWord};
+use crate::program::{Class, StateWord};
+use crate::run::cache_state::CacheState;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,27 +15,6 @@ use core::fmt;
 
 /// The words for the given tokens in messages.
 const LIST: &str = "each sample's list of tokens";
-
-/// The state of the cache of a loaded network.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct CacheState {
-    /// Time steps that are in the cache.
-    pub(super) steps: u64,
-    /// The most time steps that the cache can hold; 0 without a cache.
-    pub(super) most: u64,
-    /// Time steps in one pass of the forward program.
-    pub(super) chunk: u64,
-    /// True if a cache entry is a state of all steps so far. Such a state cannot go back to an earlier step.
-    pub(super) has_states: bool,
-}
-
-impl CacheState {
-    /// Returns an empty cache. Without `cached` it has room for no step.
-    pub(super) fn new(cached: Option<&Cached>, infer: &Program) -> CacheState {
-        let (most, chunk) = cached.map_or((0, 0), |cached| (cached.steps, cached.chunk));
-        CacheState { steps: 0, most, chunk, has_states: !infer.states().is_empty() }
-    }
-}
 
 /// Returns the most likely token: the index of the largest logit, the first of several.
 pub fn greedy(logits: &[f32]) -> u32 {

@@ -6,8 +6,7 @@ use crate::number::{Format, Precision};
 use crate::program::indices::Indices;
 use crate::program::{Class, Operation};
 use crate::run::device::Runner;
-use crate::run::net::Given;
-use crate::run::tensor::Hosts;
+use crate::run::tensor::{Given, Hosts};
 use alloc::vec;
 use alloc::vec::Vec;
 

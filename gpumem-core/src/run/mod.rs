@@ -2,6 +2,8 @@
 
 pub mod absent;
 pub mod averages;
+mod cache_state;
+mod calls;
 mod check;
 mod copy_weights;
 pub mod device;
@@ -9,6 +11,7 @@ mod display;
 pub mod generate;
 mod host_copies;
 mod in_parts;
+mod load;
 mod loss_denominators;
 mod named;
 pub mod net;
@@ -20,3 +23,4 @@ mod states;
 mod step_numbers;
 pub mod steps;
 pub mod tensor;
+mod train_step;

@@ -12,29 +12,10 @@ use crate::run::named::Kind;
 use crate::run::net::Net;
 use crate::run::states::States;
 use crate::run::tensor::Give;
-use crate::train::optim::Optimizer;
-use crate::train::{Schedule, Train, nothing_to_compare, single_value};
+use crate::run::train_step::TrainStep;
+use crate::train::{Train, nothing_to_compare, single_value};
 use alloc::vec::Vec;
 use core::fmt;
-
-/// The data of one training step. A network without training has one that cannot run.
-#[derive(Debug)]
-pub(super) struct TrainStep {
-    /// Its program in the arena. `None` without training.
-    pub(super) train: Option<Placed>,
-    /// Divisors of the loss that no micro-batch knows.
-    pub(super) divisors: Divisors,
-    pub(super) seed: u64,
-    pub(super) optimizer: Optimizer,
-    /// The schedule with the numbers in the state.
-    pub(super) schedule: Schedule,
-    /// The `total` in the constant, 0 if it is left out. `None` for a schedule without one.
-    pub(super) written_total: Option<u64>,
-    /// Micro-batches that its batch is split into.
-    pub(super) parts: usize,
-    /// True if it has run, and so has a loss.
-    pub(super) has_stepped: bool,
-}
 
 /// The training steps of a network before they are loaded.
 pub(super) struct TrainSteps {
@@ -122,24 +103,6 @@ impl TrainSteps {
         };
         let mut all = self.all.into_iter().map(loaded).collect::<Result<Vec<TrainStep>, Error>>()?.into_iter();
         Ok((all.next().unwrap_or_else(TrainStep::none), all.collect()))
-    }
-}
-
-impl TrainStep {
-    /// Returns the step of a network without training.
-    fn none() -> TrainStep {
-        let Train { seed, optimizer, .. } = Train::DEFAULT;
-        let (divisors, schedule) = (Divisors::default(), Schedule::PLAIN);
-        TrainStep {
-            train: None,
-            divisors,
-            seed,
-            optimizer,
-            schedule,
-            written_total: None,
-            parts: 1,
-            has_stepped: false,
-        }
     }
 }
 

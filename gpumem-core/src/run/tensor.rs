@@ -323,6 +323,9 @@ impl<T: Element, S: HostShape> Host for Tensor<T, S> {
     }
 }
 
+/// The type of an argument for inputs or targets `T`: `&Tensor<..>`, or `(&Tensor<..>, &Tensor<..>)` for several.
+pub type Given<'a, T> = <T as Hosts>::Given<'a>;
+
 /// Inputs, targets or outputs of a network: one tensor, a tuple of several, or `()` for none.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is neither a tensor on the host nor a tuple of tensors",

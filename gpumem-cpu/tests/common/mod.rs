@@ -17,7 +17,7 @@ use gpumem_core::run::device::{Device, Runner};
 use gpumem_core::shape::Shape;
 use gpumem_cpu::{Cpu, Session};
 
-pub use builder::{Builder, empty};
+pub use builder::Builder;
 
 pub fn write(session: &mut Session, offset: u64, values: &[f32]) {
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();

@@ -65,7 +65,7 @@ fn checked_groups(b: &mut Builder<'_>, groups: u64, in_channels: u64, out_channe
 }
 
 /// Adds the operation with its weight and bias.
-fn convolve<const N: usize>(
+fn with_weight<const N: usize>(
     b: &mut Builder<'_>,
     x: Value,
     axes: Axes,

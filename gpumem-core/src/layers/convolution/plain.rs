@@ -1,4 +1,4 @@
-use super::{Axes, checked_groups, convolve};
+use super::{Axes, checked_groups, with_weight};
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::linear::Reparametrization;
@@ -50,7 +50,7 @@ impl<const N: usize> Plain<N> {
         Op: From<Convolution<N>>,
     {
         let op = self.operation(b, in_channels, input)?;
-        convolve(b, x, axes, op, &self.made)
+        with_weight(b, x, axes, op, &self.made)
     }
 
     /// Returns the operation on `in_channels` channels of this size.

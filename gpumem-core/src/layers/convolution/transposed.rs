@@ -1,4 +1,4 @@
-use super::{Axes, checked_groups, convolve};
+use super::{Axes, checked_groups, with_weight};
 use crate::layers::arguments::Arguments;
 use crate::layers::builder::{Builder, Value};
 use crate::layers::linear::Reparametrization;
@@ -89,7 +89,7 @@ impl<const N: usize> Transposed<N> {
             *output = self.length(input[axis], axis)?;
         }
         let transposed = true;
-        convolve(
+        with_weight(
             b,
             x,
             axes,
