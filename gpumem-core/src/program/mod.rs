@@ -7,6 +7,7 @@
 mod action;
 pub mod adapters;
 pub mod cache_entry;
+pub(crate) mod cost;
 pub mod criterion;
 mod display;
 pub mod encoding;

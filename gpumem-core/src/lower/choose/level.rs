@@ -6,6 +6,7 @@ use crate::memory::budget::{Budget, Line, lasting_at, lower_bound_at, pack_withi
 use crate::memory::levels::{NOT_PACKED, available_within, choose_level, fits};
 use crate::memory::plan::PackedRanges;
 use crate::program::Program;
+use crate::program::cost::flops;
 use crate::train::Checkpoint;
 use alloc::vec::Vec;
 
@@ -213,10 +214,9 @@ fn packed(program: &Program, setting: &Sizes, enough: u64) -> Option<(Budget, Pa
 
 /// Returns [`Leaner::more`] of a level. `own` is the time of what the plain step recomputes.
 fn more(plain: &Program, level: &RecomputeLevel, [step_cost, own]: [u64; 2]) -> [u64; 2] {
-    let flops = plain.operations.iter().map(|operation| crate::report::roofline::flops(operation, 1));
-    let flops = flops.fold(0u64, u64::saturating_add);
+    let all = plain.operations.iter().map(|operation| flops(operation, 1)).fold(0u64, u64::saturating_add);
     let time = share(level.cost.saturating_sub(own), step_cost.saturating_add(own));
-    [share(level.macs_again.saturating_mul(2), flops), time]
+    [share(level.macs_again.saturating_mul(2), all), time]
 }
 
 /// Returns a part in thousandths of the whole, rounded up; 0 if the whole is 0.

@@ -5,9 +5,9 @@ use super::values::{Place, reads_saved};
 use crate::lower::draft::Draft;
 use crate::lower::sizes::{MOST, Sizes};
 use crate::memory::plan::ALIGNMENT;
+use crate::program::cost::flops;
 use crate::program::fusion::made_beside;
 use crate::program::{Action, Op, Operand, Operation, Pass, Phase, Program, Slot, Tensor};
-use crate::report::roofline::flops;
 use alloc::vec::Vec;
 
 /// The cost of a recomputation that is ruled out.
