@@ -195,6 +195,12 @@ class Modules:
                 seen |= circle
         return sorted(found, key=len, reverse=True)
 
+    def later_stages(self):
+        """Files of a stage of lowering that name an item of a later stage."""
+        folders = [f"gpumem-core/src/lower/{stage}/" for stage in STAGES]
+        stage = {path: at for path in SOURCES for at, folder in enumerate(folders) if path.startswith(folder)}
+        return [path for path, at in stage.items() if any(stage.get(target, at) > at for target in self.arrows[path])]
+
     def reach(self, path):
         reached, open_ = set(), [path]
         while open_:
@@ -203,6 +209,9 @@ class Modules:
                 open_.append(target)
         return reached
 
+
+# The stages of lowering, in order. None imports a later one.
+STAGES = ["rewrite", "differentiate", "schedule", "emit", "choose"]
 
 LOOSE = {
     "gpumem-core/src/lower": 7,
@@ -215,9 +224,11 @@ LOOSE = {
 
 
 def count_modules():
-    circles = Modules().circles()
+    modules = Modules()
+    circles = modules.circles()
     yield "circles of files beside each other", len(circles), 1
     yield "files in circles", sum(map(len, circles)), 51
+    yield "files of a stage of lowering that name a later stage", len(modules.later_stages()), 0
     for folder, goal in LOOSE.items():
         yield f"loose files in {folder}", sum(str(Path(path).parent) == folder for path in FILES), goal
     written = [path for path in SOURCES if "Generated" not in text(path)[:200]]

@@ -2,6 +2,8 @@
 
 mod beside;
 mod coded;
+#[cfg(feature = "lower")]
+mod display;
 mod encoding;
 mod lora;
 

@@ -1,5 +1,16 @@
 //! Lowering: turns a graph into a program of forward, backward and update operations.
 //!
+//! | stage | folder | from | to | invariant |
+//! | --- | --- | --- | --- | --- |
+//! | rewrite | `rewrite/` | graph | graph | the same function, with less memory or fewer launches |
+//! | differentiate | `differentiate/` | graph | draft | operations and tensors, without live ranges and numbering by class |
+//! | schedule | `schedule/` | draft | draft | a valid order, in which forward operations may run twice; no number changes |
+//! | emit | `emit/` | draft | program | live ranges are read off the operations |
+//! | choose | `choose/` | blueprint | program | the first of several programs that fits |
+//!
+//! A stage imports no later one. Questions that several stages ask are in `analysis/`, `liveness.rs` and `fusion.rs`. [`stages`] returns the result
+//! of each stage as text.
+//!
 //! The backward pass is derived from the graph. Every operation says which tensors the gradient of each input reads
 //! ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive for it. Live ranges are not decided here: they
 //! follow from the first and the last operation that touches a tensor.
@@ -14,6 +25,7 @@ mod options;
 pub(crate) mod rewrite;
 pub(crate) mod schedule;
 mod sizes;
+mod stage;
 
 pub use choose::blueprint::{Blueprint, PartStep, Parts, Steps};
 pub use choose::largest_batch::LargestFitted;
@@ -24,13 +36,14 @@ pub use rewrite::chunk_logits::{MOST_CHUNKS, unchunkable};
 pub use rewrite::conv_norm::with_normalized_convolutions;
 pub use rewrite::decode_step::Cached;
 pub use schedule::offload;
+pub use schedule::recompute::{RecomputeLevel, Search};
+pub use sizes::Sizes;
+pub use stage::{Stage, stages};
 
 use crate::graph::{Graph, NodeId};
 use crate::program::Program;
 use alloc::vec::Vec;
 use schedule::Schedule;
-pub use schedule::recompute::{RecomputeLevel, Search};
-pub use sizes::Sizes;
 
 /// Lowers a graph with these output values to a program.
 ///
@@ -101,7 +114,7 @@ pub fn levels(
     Ok(search(graph, outputs, options, setting)?.levels)
 }
 
-/// Runs the stages, one a line.
+/// Calls the stages in order.
 fn run(graph: &Graph, outputs: &[NodeId], options: &Options<'_>, wanted: Schedule<'_>) -> Result<Program, LowerError> {
     options.check(outputs)?;
     let rewritten = rewrite::rewrite(graph, outputs, options.training)?;

@@ -9,7 +9,7 @@ pub mod adapters;
 pub mod cache_entry;
 pub(crate) mod cost;
 pub mod criterion;
-mod display;
+pub(crate) mod display;
 pub mod encoding;
 mod evaluation;
 pub mod formula;

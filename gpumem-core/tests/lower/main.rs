@@ -9,6 +9,7 @@ mod micro_batches;
 mod modes;
 mod moved;
 mod recurrences;
+mod stages;
 
 use common::{again, chain, join, layer, numbers, plan, tokens, training};
 use gpumem_core::graph::{Graph, NodeId};

@@ -31,7 +31,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Replaces the functions that would save their outputs for their own gradients alone by operations that save a bit of each element.
+/// Lets functions save a bit of each element if they would save their outputs for their own gradients alone.
 pub(in crate::lower) fn keep_sides(graph: &mut Graph, ends: &[NodeId], training: Training<'_>) {
     let sided = Analysis::new(graph, ends.to_vec(), Some(training), Activations::Unread).sided();
     for id in sided {

@@ -5,9 +5,10 @@
 //! normalisation reads the statistics that it saved, and leaves the running ones alone. Dropout draws an equal mask, since draws depend on the
 //! step, the layer and the element.
 //!
-//! The search for levels has stages. `values` names the results of forward operations, and `segments` cuts the forward pass into segments. `ways`
-//! lists the options of each segment, and `alone` measures them. `labels` combines options by dynamic programming, with `prune`. `emit` turns a
-//! combination into an order, whose bytes and time `measure` counts. `levels` chooses among orders, and `polish` improves them.
+//! The search for levels goes from file to file. `values` names the results of forward operations, and `segments` cuts the forward pass into
+//! segments. `segment_options` lists the options of each segment, and `segment_cost` measures them. `segment_dp` combines options to labels by
+//! dynamic programming, and `pareto` says which labels are carried on. `emit` turns a combination into an order, whose bytes and time `measure`
+//! counts. `levels` chooses among orders, and `local_search` improves them.
 
 mod apply;
 mod by_hand;
