@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Builder, Input, OneLayer, Options, assert_close, empty, read, write, write_words};
+use common::builder::{Builder, empty};
+use common::{Input, OneLayer, Options, assert_close, read, write, write_words};
 use gpumem_core::error::Error;
 use gpumem_core::program::functions::Function;
 use gpumem_core::program::loss::LossOptions;

@@ -29,7 +29,7 @@ pub enum Argument {
 
 impl Argument {
     /// True if it is a whole number below 0, which is stored as a `Float`.
-    fn is_whole_below_0(&self) -> bool {
+    pub(super) fn is_whole_below_0(&self) -> bool {
         matches!(self, Argument::Float(value) if *value < 0.0 && *value == (*value as i64) as f64)
     }
 }

@@ -54,11 +54,6 @@ impl Group {
     pub fn last(&self) -> usize {
         self.first + self.count - 1
     }
-
-    /// Returns its operations.
-    pub fn of<'a>(&self, operations: &'a [Operation]) -> &'a [Operation] {
-        &operations[self.first..][..self.count]
-    }
 }
 
 /// Returns the groups of a list of operations, in order and without those within others.

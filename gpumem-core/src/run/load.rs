@@ -30,7 +30,7 @@ impl<N: Network, D: Device> Net<N, D> {
         Self::load_with(device, None)
     }
 
-    pub(super) fn load_with(device: &D, serving: Option<&Compiled<'_'>>) -> Result<Net<N, D>, Error> {
+    pub(super) fn load_with(device: &D, serving: Option<&Compiled<'_>>) -> Result<Net<N, D>, Error> {
         let () = N::CHECKED;
         if !N::RUNS {
             let what = "it has neither `const TRAIN` nor `const INFER`, so nothing says at which batch it runs; add `const INFER: \

@@ -1,7 +1,7 @@
 //! Programs of one operation: forward, a loss that makes any gradient reachable, backward.
 #![allow(dead_code, unreachable_pub)]
 
-mod builder;
+pub mod builder;
 #[path = "../../../gpumem-core/tests/common/mod.rs"]
 pub mod graphs;
 
@@ -17,7 +17,7 @@ use gpumem_core::run::device::{Device, Runner};
 use gpumem_core::shape::Shape;
 use gpumem_cpu::{Cpu, Session};
 
-pub use builder::Builder;
+use builder::Builder;
 
 pub fn write(session: &mut Session, offset: u64, values: &[f32]) {
     let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();

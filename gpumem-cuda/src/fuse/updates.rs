@@ -12,7 +12,7 @@ use gpumem_core::memory::place::Placed;
 use gpumem_core::program::fusion::Group;
 
 /// Returns the calls of these launches, after the number of fused operations.
-fn fused(found: Option<(usize, Vec<Launch>)>) -> Fused {
+fn with_calls(found: Option<(usize, Vec<Launch>)>) -> Fused {
     Ok(found.map(|(count, launches)| (count, calls(launches))))
 }
 
@@ -21,22 +21,22 @@ pub(super) fn updates(placed: &Placed, group: Group, setting: LaunchContext) -> 
     let Group { first, count, .. } = group;
     let apart = (1..count).find(|&later| !is_apart_from_earlier(placed, first, first + later, None));
     let rest = &placed.program.operations[first..];
-    fused(optimizer::updates(placed, apart.map_or(rest, |apart| &rest[..apart]), setting)?)
+    with_calls(optimizer::updates(placed, apart.map_or(rest, |apart| &rest[..apart]), setting)?)
 }
 
 pub(super) fn checks(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    fused(optimizer::checks(placed, first, setting)?)
+    with_calls(optimizer::checks(placed, first, setting)?)
 }
 
 /// Fuses saving running statistics before a step, or restoring them, into one launch.
 pub(super) fn statistics(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    fused(statistics::all(placed, first, setting)?)
+    with_calls(statistics::all(placed, first, setting)?)
 }
 
 pub(super) fn averages(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    fused(average::all(placed, first, setting)?)
+    with_calls(average::all(placed, first, setting)?)
 }
 
 pub(super) fn squares(placed: &Placed, first: usize, setting: LaunchContext) -> Fused {
-    fused(gradient_norm::all_squares(placed, first, setting)?)
+    with_calls(gradient_norm::all_squares(placed, first, setting)?)
 }

@@ -108,7 +108,8 @@ fn with_options() -> Vec<Term> {
     ];
     for &loss in Loss::ALL.iter().filter(|loss| loss.row().over == Over::Elements) {
         let (measure, row) = (Measure::from(loss), loss.row());
-        terms.push(term(measure, &|_| {}));
+        // Targets are any numbers. Some have no logarithm, but all may be logarithms.
+        terms.push(term(measure, &|it| it.log_target = row.divergence));
         if let Some(number) = row.number {
             let least = (number.least == 0.0 && !number.above).then_some(0.0);
             let numbers = [Some(0.25), least].into_iter().flatten();
@@ -117,9 +118,6 @@ fn with_options() -> Vec<Term> {
         if row.weights.is_some() {
             let weights = [Cow::Borrowed(&[2.5][..]), WEIGHTS];
             terms.extend(weights.map(|weights| term(measure, &|it| it.weights = weights.clone())));
-        }
-        if row.divergence {
-            terms.push(term(measure, &|it| it.log_target = true));
         }
     }
     terms
