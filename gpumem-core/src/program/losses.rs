@@ -3,7 +3,8 @@
 //! A loss of elements is a row: what users write, what they may set, and the formulas of its term and of its slope. Both backends compute
 //! these formulas. A loss of another unit is a row too, and has kernels of its own.
 //!
-//! A formula is an expression that Rust and CUDA C read alike. It is computed in `f64` on the CPU and in `f32` on a card. Its words:
+//! A formula is written as that of a [function of one number](super::functions): an expression, or `if` and `else`. It is computed in `f64` on the
+//! CPU and in `f32` on a card. Its words:
 //!
 //! | word | meaning |
 //! | --- | --- |
@@ -11,9 +12,7 @@
 //! | `number` | [`LossRow::number`] |
 //! | `weight` | the element's number in [`LossRow::weights`], or 1 |
 //! | `log_target` | [`LossOptions::log_target`] |
-//! | `abs(a)`, `exp(a)`, `log(a)`, `log1p(a)` | as in PyTorch |
-//! | `sign(a)` | 1 or -1; 0 and NaN unchanged |
-//! | `pick(condition, a, b)` | `a` if the condition holds, else `b` |
+//! | `abs`, `exp`, `log`, `log1p`, `sign`, `max`, `clamp` | as in PyTorch |
 
 use super::encoding::wire_enum;
 use super::loss::{BIAS, Compares, LossNumber, LossOptions, LossRow, Mining, Over, Takes, Weighting};
@@ -84,8 +83,8 @@ macro_rules! for_each_loss {
             ///
             /// PyTorch: `torch.nn.SmoothL1Loss(beta=beta)`.
             SmoothL1 = 5: LossRow { number: positive("beta", false), ..LossRow::ELEMENTS } => {
-                value: pick(abs(d) < number, 0.5 * d * d / number, abs(d) - 0.5 * number),
-                slope: pick(abs(d) < number, d / number, sign(d)),
+                value: if abs(d) < number { 0.5 * d * d / number } else { abs(d) - 0.5 * number },
+                slope: if abs(d) < number { d / number } else { sign(d) },
             };
             /// `Huber`: of `d = x - target`, `d^2 / 2` if `|d|` is at most `delta`, else `delta * (|d| - delta / 2)`, for each element.
             ///
@@ -93,8 +92,8 @@ macro_rules! for_each_loss {
             ///
             /// PyTorch: `torch.nn.HuberLoss(delta=delta)`.
             Huber = 6: LossRow { number: positive("delta", true), ..LossRow::ELEMENTS } => {
-                value: pick(abs(d) <= number, 0.5 * d * d, number * (abs(d) - 0.5 * number)),
-                slope: pick(d > number, number, pick(d < -number, -number, d)),
+                value: if abs(d) <= number { 0.5 * d * d } else { number * (abs(d) - 0.5 * number) },
+                slope: clamp(d, -number, number),
             };
             /// `BceWithLogits`: binary cross entropy, `-(p * target * log(s(x)) + (1 - target) * log(1 - s(x)))` with the sigmoid `s`,
             /// for each element; `x` are logits, targets numbers from 0 to 1.
@@ -104,7 +103,7 @@ macro_rules! for_each_loss {
             ///
             /// PyTorch: `torch.nn.BCEWithLogitsLoss(pos_weight=pos_weight)`; for a map `pos_weight` has the shape [C, 1, 1].
             BceWithLogits = 7: LossRow { takes: Takes::Logits, weights: Some("pos_weight"), ..LossRow::ELEMENTS } => {
-                value: (1.0 - t) * x + (1.0 + (weight - 1.0) * t) * (log1p(exp(-abs(x))) + pick(x < 0.0, -x, 0.0)),
+                value: (1.0 - t) * x + (1.0 + (weight - 1.0) * t) * (log1p(exp(-abs(x))) + max(-x, 0.0)),
                 slope: (1.0 + (weight - 1.0) * t) / (1.0 + exp(-x)) - weight * t,
             };
             /// `Nll`: negative log-likelihood, `-x[target]` for each sample, token or pixel; `x` are logarithms of probabilities, targets
@@ -122,8 +121,8 @@ macro_rules! for_each_loss {
             ///
             /// PyTorch: `torch.nn.KLDivLoss(reduction, log_target)`.
             KlDiv = 9: LossRow { takes: Takes::LogProbabilities, divergence: true, ..LossRow::ELEMENTS } => {
-                value: pick(log_target, exp(t) * (t - x), pick(t == 0.0, -t * x, t * log(t) - t * x)),
-                slope: pick(log_target, -exp(t), -t),
+                value: if log_target { exp(t) * (t - x) } else if t == 0.0 { -t * x } else { t * log(t) - t * x },
+                slope: if log_target { -exp(t) } else { -t },
             };
             /// `CosineEmbedding`: `1 - c` for two vectors that belong together, target 1, and `max(0, c - margin)` for two that do not,
             /// target -1. Here `c` is the cosine of the angle between the vectors `x` and `y`.
@@ -240,7 +239,10 @@ macro_rules! for_each_loss {
 
 /// Declares the losses of the language, and those of programs.
 macro_rules! declare {
-    ([$($word:ident),*] $($(#[$doc:meta])* $name:ident = $number:literal: $row:expr $(=> { $($formulas:tt)* })?;)*) => {
+    (
+        [$($word:ident),*]
+        $($(#[$doc:meta])* $name:ident = $number:literal: $row:expr $(=> { value: $value:expr, slope: $slope:expr, })?;)*
+    ) => {
         /// A loss of the language. It is the mean over its terms unless its page says otherwise, and takes
         /// `reduction: Mean` or `reduction: Sum`.
         ///
@@ -270,6 +272,14 @@ macro_rules! declare {
             /// Returns the properties of the loss.
             pub const fn row(self) -> LossRow {
                 match self { $(Loss::$name => $row,)* }
+            }
+
+            /// Returns the texts of the formulas of its value and its slope. `None` unless it is a loss of elements.
+            pub fn formulas(self) -> Option<[&'static str; 2]> {
+                let formulas: &[[&str; 2]] = match self {
+                    $(Loss::$name => &[$([stringify!($value), stringify!($slope)])?],)*
+                };
+                formulas.first().copied()
             }
         }
 

@@ -293,38 +293,13 @@ KERNEL(__launch_bounds__(1024) cross_entropy_rows)(const real *x, const row_targ
 }
 #endif
 
-// Words of the formulas of losses of elements, besides those of C: see gpumem_core::program::losses.
-struct Words {
-    static __device__ __forceinline__ float abs(float a) { return fabsf(a); }
-    static __device__ __forceinline__ float exp(float a) { return expf(a); }
-    static __device__ __forceinline__ float log(float a) { return logf(a); }
-    static __device__ __forceinline__ float log1p(float a) { return log1pf(a); }
-    // Returns the sign. 0 and NaN stay.
-    static __device__ __forceinline__ float sign(float a) { return a > 0.0f ? 1.0f : a < 0.0f ? -1.0f : a; }
+// Losses of elements: the term of x and target t, and its slope. `weight` is that of the class. Those of the language are in losses.cuh, with their
+// formulas of gpumem_core::program::losses.
+struct Dot {
+    static __device__ __forceinline__ float value(float x, float t, float) { return x * t; }
+    static __device__ __forceinline__ float slope(float, float t, float) { return t; }
 };
-#undef pick
-#define pick(condition, a, b) ((condition) ? (a) : (b))
-
-// A loss of elements: the term of x and target t, and its slope. `weight` is that of the class.
-#undef LOSS_OF_ELEMENTS
-#define LOSS_OF_ELEMENTS(NAME, VALUE, SLOPE)                                              \
-    struct NAME : Words {                                                                 \
-        static __device__ __forceinline__ float value(float x, float t, float weight) {   \
-            FORMULA(VALUE)                                                                \
-        }                                                                                 \
-        static __device__ __forceinline__ float slope(float x, float t, float weight) {   \
-            FORMULA(SLOPE)                                                                \
-        }                                                                                 \
-    };
-#undef FORMULA
-#define FORMULA(TEXT)                                                                     \
-    constexpr float number = (float)NUMBER_OF_LOSS;                                       \
-    constexpr bool log_target = HAS_LOGARITHMS;                                           \
-    const float d = x - t;                                                                \
-    (void)number, (void)log_target, (void)d, (void)weight;                                \
-    return TEXT;
-LOSS_OF_ELEMENTS(Dot, x * t, t)
-// A line for each loss of the language.
+#include "formula.cuh"
 #include "losses.cuh"
 
 // Further arguments of the kernels of elements: which elements count, and the divisor of a mean.

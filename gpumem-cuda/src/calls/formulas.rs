@@ -1,5 +1,6 @@
-//! Formulas as CUDA C: those of functions of one number, which the CPU backend compiles as Rust.
+//! Formulas as CUDA C: those of functions of one number and of losses of elements, which the CPU backend compiles as Rust.
 
+use gpumem_core::Loss;
 use gpumem_core::program::functions::Function;
 use std::sync::LazyLock;
 
@@ -7,24 +8,43 @@ use std::sync::LazyLock;
 pub(super) static FUNCTIONS: LazyLock<String> =
     LazyLock::new(|| Function::ALL.iter().copied().map(structure).collect());
 
+/// The header `losses.cuh`: a struct for each loss of elements.
+pub(super) static LOSSES: LazyLock<String> = LazyLock::new(|| Loss::ALL.iter().copied().filter_map(loss).collect());
+
 /// Returns a function as a struct of its name, with its formulas as static functions `value` and `slope`.
 fn structure(function: Function) -> String {
     let row = function.row();
-    let method = |name: &str, closure: &str| {
-        // The compiler may break the lines of a formula anywhere.
-        let closure = closure.split_whitespace().collect::<Vec<_>>().join(" ");
+    let arguments = row.arguments.iter().enumerate();
+    let words: Vec<(&str, String)> =
+        arguments.map(|(at, it)| (it.name, format!("const float {} = (float)arguments.at[{at}];", it.name))).collect();
+    let [value, slope] = [("value", row.value), ("slope", row.slope)].map(|(name, closure)| {
         let (parameter, formula) = closure.trim_start_matches('|').split_once('|').unwrap_or_default();
-        let is_used = |name: &str| formula.split(|c: char| !is_of_word(c)).any(|word| word == name);
-        let arguments = row.arguments.iter().enumerate().filter(|(_, argument)| is_used(argument.name));
-        let arguments = arguments.map(|(at, it)| format!("const float {} = (float)arguments.at[{at}]; ", it.name));
-        let body = arguments.collect::<String>() + &statements(formula);
-        format!(
-            "    static __device__ __forceinline__ float {name}(float {}, const Arguments &arguments) {{ {body} }}\n",
-            parameter.trim()
-        )
-    };
-    let [value, slope] = [method("value", row.value), method("slope", row.slope)];
+        method(&format!("{name}(float {}, const Arguments &arguments)", parameter.trim()), formula, &words)
+    });
     format!("struct {} {{\n{value}{slope}}};\n", function.name())
+}
+
+/// Returns a loss of elements as a struct of its name, with its formulas as static functions. `None` for other losses.
+fn loss(loss: Loss) -> Option<String> {
+    let [value, slope] = loss.formulas()?;
+    let words = [
+        ("d", "const float d = x - t;".into()),
+        ("number", "constexpr float number = (float)NUMBER_OF_LOSS;".into()),
+        ("log_target", "constexpr bool log_target = HAS_LOGARITHMS;".into()),
+    ];
+    let [value, slope] = [("value", value), ("slope", slope)]
+        .map(|(name, formula)| method(&format!("{name}(float x, float t, float weight)"), formula, &words));
+    Some(format!("struct {} {{\n{value}{slope}}};\n", loss.name()))
+}
+
+/// Returns a formula as a static function with this name and these parameters. It begins with the definitions of the words that the formula uses.
+fn method(signature: &str, formula: &str, words: &[(&str, String)]) -> String {
+    // The compiler may break the lines of a formula anywhere.
+    let formula = formula.split_whitespace().collect::<Vec<_>>().join(" ");
+    let is_used = |word: &str| formula.split(|c: char| !is_of_word(c)).any(|it| it == word);
+    let used = words.iter().filter(|(word, _)| is_used(word));
+    let words: String = used.map(|(_, definition)| format!("{definition} ")).collect();
+    format!("    static __device__ __forceinline__ float {signature} {{ {words}{} }}\n", statements(&formula))
 }
 
 /// Returns a formula as the body of a C++ function.
@@ -108,6 +128,7 @@ pub(crate) fn called(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gpumem_core::program::loss::Over;
 
     #[test]
     fn formulas_are_bodies_of_functions() {
@@ -117,6 +138,25 @@ mod tests {
             "const float a = 2.5f * powf(x, -y); return a < 1.0f && x >= y ? expf(a) : x == 0.5f ? nan_or(y, 0.0f) : a;"
         );
         assert_eq!(statements(" - max(x, 1.0)"), "return - larger(x, 1.0f);");
+    }
+
+    #[test]
+    fn losses_are_structs() {
+        assert_eq!(
+            loss(Loss::SmoothL1).unwrap(),
+            "struct SmoothL1 {
+    static __device__ __forceinline__ float value(float x, float t, float weight) { \
+             const float d = x - t; constexpr float number = (float)NUMBER_OF_LOSS; \
+             return fabsf(d) < number ? 0.5f * d * d / number : fabsf(d) - 0.5f * number; }
+    static __device__ __forceinline__ float slope(float x, float t, float weight) { \
+             const float d = x - t; constexpr float number = (float)NUMBER_OF_LOSS; \
+             return fabsf(d) < number ? d / number : sign_of(d); }
+};
+"
+        );
+        for &it in Loss::ALL {
+            assert_eq!(loss(it).is_some(), it.row().over == Over::Elements, "{it:?}");
+        }
     }
 
     #[test]

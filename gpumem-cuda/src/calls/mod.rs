@@ -14,7 +14,6 @@ pub mod convolution;
 pub(crate) mod formulas;
 pub mod host_copy;
 pub mod launch;
-mod loss_formulas;
 mod operation_calls;
 pub mod product;
 pub mod recurrence;

@@ -1,6 +1,6 @@
 //! The texts of the kernels, which are part of the crate.
 
-use super::{formulas, loss_formulas};
+use super::formulas;
 use std::sync::LazyLock;
 
 /// A file of `kernels` with its text.
@@ -15,7 +15,7 @@ pub static SOURCES: LazyLock<Vec<(&str, &str)>> = LazyLock::new(|| [FILES, &gene
 
 /// Returns the headers that are made of rows of the core.
 fn generated() -> [(&'static str, &'static str); 2] {
-    [("functions.cuh", formulas::FUNCTIONS.as_str()), ("losses.cuh", loss_formulas::LOSSES)]
+    [("functions.cuh", formulas::FUNCTIONS.as_str()), ("losses.cuh", formulas::LOSSES.as_str())]
 }
 
 /// Makes [`FILES`] of the rows of the list of operations, and of the files that belong to no operation.

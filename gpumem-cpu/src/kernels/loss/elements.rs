@@ -67,8 +67,20 @@ fn sign(a: f64) -> f64 {
     if a == 0.0 { a } else { a.signum() }
 }
 
-fn pick(condition: bool, a: f64, b: f64) -> f64 {
-    if condition { a } else { b }
+/// Returns the larger number, or NaN if the first is NaN.
+fn max(a: f64, b: f64) -> f64 {
+    if a > b || a.is_nan() { a } else { b }
+}
+
+/// Returns a number between two bounds. Unlike [`f64::clamp`], takes any bounds.
+fn clamp(a: f64, least: f64, most: f64) -> f64 {
+    if a < least {
+        least
+    } else if a > most {
+        most
+    } else {
+        a
+    }
 }
 
 /// A function of an element, of its target and of the weight of its class.
