@@ -42,6 +42,7 @@ pub(super) struct Stacks {
     by_last: Vec<u32>,
     /// The tensors, the largest first.
     pub(super) by_size: Vec<u32>,
+    /// The tensors, those that end last first.
     nested: Vec<u32>,
     axis: bound::Axis,
     /// The lower bound of all packings.
@@ -53,7 +54,7 @@ pub(super) struct Stacks {
 }
 
 impl Stacks {
-    /// Prepares packings that aim at the lower bound.
+    /// Prepares packings that aim at the lower bound, by starts that are neither nested nor before the peak.
     pub(super) fn new(ranges: &[LiveRange]) -> Result<Stacks, Overflow> {
         bound::check_sum(ranges)?;
         let largest = ranges.iter().map(|range| range.bytes).max().unwrap_or(0);
@@ -63,15 +64,15 @@ impl Stacks {
         let peak = bound::peak(ranges, &by_first, &by_last)?;
         let mut spans = vec![NO_SPAN; ranges.len()];
         let axis = bound::compress(ranges, &by_first, &by_last, &peak, &mut spans);
-        let mut nested = by_first.clone();
-        nested.sort_by_key(|&tensor| Reverse(spans[tensor as usize].last));
-        let stacks = Stacks { spans, by_first, by_last, by_size, nested, axis, peak, top: 0, before: None };
-        Ok(stacks.aimed_at(peak.bytes))
+        let (nested, top, before) = (Vec::new(), peak.bytes, None);
+        Ok(Stacks { spans, by_first, by_last, by_size, nested, axis, peak, top, before })
     }
 
-    /// Returns these tensors for packings of `top` bytes.
-    pub(super) fn aimed_at(self, top: u64) -> Stacks {
-        Stacks { before: before(&self.spans, &self.axis, top), top, ..self }
+    /// Returns these tensors for packings of `top` bytes, with what all starts need.
+    pub(super) fn for_search(self, top: u64) -> Stacks {
+        let mut nested = self.by_first.clone();
+        nested.sort_by_key(|&tensor| Reverse(self.spans[tensor as usize].last));
+        Stacks { nested, before: before(&self.spans, &self.axis, top), top, ..self }
     }
 
     /// Packs by one start, and returns the size and the tensor that ended highest. `None` if the packer gives up, or there is no such turn.
@@ -143,7 +144,7 @@ mod tests {
         let range = |bytes, first, last| LiveRange { bytes, first, last };
         // 990, 995, 990 and 1000 of the thousand bytes at the peak.
         let ranges = [range(900, 0, 9), range(90, 0, 2), range(5, 1, 1), range(100, 4, 4), range(90, 3, 3)];
-        let before = |ranges: &[LiveRange]| Stacks::new(ranges).unwrap().before;
+        let before = |ranges: &[LiveRange]| Stacks::new(ranges).unwrap().for_search(1000).before;
         assert_eq!(before(&ranges), Some(1));
         let mut fewer = ranges;
         fewer[2].bytes = 4;

@@ -45,7 +45,7 @@ pub(super) const LAST: Attempt = attempt(true, 4, NEVER, 1);
 const PATIENCE: usize = 64;
 
 /// The patience of [`LAST`]: no stack looks at as many tensors.
-pub(super) const ALL_PATIENCE: usize = u32::MAX as usize;
+pub(super) const ALL_PATIENCE: usize = usize::MAX;
 
 const fn attempt(at_peak: bool, short: u32, long: u32, rounds: u32) -> Attempt {
     Attempt { at_peak, short, long, rounds }

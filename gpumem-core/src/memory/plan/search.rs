@@ -73,7 +73,7 @@ pub fn pack_slice_within(ranges: &[LiveRange], enough: u64) -> Result<PackedSlic
     let (mut size, mut offsets) = first(&stacks);
     let goal = lower_bound.max(enough);
     if size > goal {
-        size = search(&stacks.aimed_at(goal), &mut offsets, size);
+        size = search(&stacks.for_search(goal), &mut offsets, size);
     }
     if size > lower_bound
         && let Some(order) = order(ranges, &offsets)

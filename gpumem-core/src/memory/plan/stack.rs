@@ -111,7 +111,7 @@ pub(super) const fn pack(
         size = stacked.top;
     }
 
-    let mut patience = stacked.patience * spans.len();
+    let mut patience = stacked.patience.saturating_mul(spans.len());
     // Transients for which no links were left.
     let mut unlinked = 0u32;
     let mut used = 0;
