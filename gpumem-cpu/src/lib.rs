@@ -90,6 +90,8 @@ mod session;
 mod simd;
 mod staging;
 
+#[doc(hidden)]
+pub use kernels::optimizer::corrections;
 pub use session::Session;
 
 use gpumem_core::Precision;

@@ -76,30 +76,8 @@ pub(super) fn beginning(
     })
 }
 
-/// What the kernels leave in the state in step number `step`: the CPU backend does without.
+/// Returns what the kernels leave in the state in step number `step`. The CPU backend computes it for each update.
 pub fn corrections(optimizer: Optimizer, step: u64) -> [u32; 2] {
-    let t = step as f64 + 1.0;
-    let of = |beta: f64| 1.0 - beta.powf(t);
-    let both = match optimizer.rule(false) {
-        Optimizer::Adam(adam) => [of(adam.betas.0), of(adam.betas.1)],
-        Optimizer::AdamW(adam) => [of(adam.betas.0), of(adam.betas.1)],
-        Optimizer::AdamW8bit(adam) => [of(adam.betas.0), of(adam.betas.1)],
-        Optimizer::Adamax(adam) => [of(adam.betas.0), of(adam.betas.1)],
-        Optimizer::Adafactor(adafactor) => [t.powf(adafactor.beta2_decay), 1.0 / t.sqrt()],
-        Optimizer::Adagrad(adagrad) => [1.0 + (t - 1.0) * adagrad.lr_decay, 0.0],
-        Optimizer::NAdam(nadam) => {
-            let mu = |t: u64| nadam.betas.0 * (1.0 - 0.5 * 0.96f64.powf(t as f64 * nadam.momentum_decay));
-            let product: f64 = (1..=step + 1).map(mu).product();
-            [product, of(nadam.betas.1)]
-        }
-        Optimizer::RAdam(radam) => {
-            let (beta, correction) = (radam.betas.1, of(radam.betas.1));
-            let most = 2.0 / (1.0 - beta) - 1.0;
-            let length = most - 2.0 * t * beta.powf(t) / correction;
-            let share = (length - 4.0) * (length - 2.0) * most / ((most - 4.0) * (most - 2.0) * length);
-            [of(radam.betas.0), if length > 5.0 { share.sqrt() * correction.sqrt() } else { 0.0 }]
-        }
-        _ => [0.0; 2],
-    };
+    let both = gpumem_cpu::corrections(&optimizer.rule(false), step);
     both.map(|correction| (correction as f32).to_bits())
 }

@@ -11,7 +11,7 @@ pub struct Row {
     pub name: &'static str,
     /// The hyperparameters as written in `TRAIN`, without `groups`, which all optimizers have.
     pub fields: &'static [&'static str],
-    /// Those of `betas`, `eps` and `momentum` that a [`Group`](super::Group) may set.
+    /// The numbers among `betas`, `eps` and `momentum` that a [`Group`](super::Group) may set.
     pub of_groups: &'static [&'static str],
     /// The tensors it keeps for each parameter. Their extents determine their sizes.
     pub states: &'static [State],

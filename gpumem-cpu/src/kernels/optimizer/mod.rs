@@ -29,6 +29,11 @@ use std::ops::Range;
 const SCHEDULE: Range<usize> =
     StateWord::Schedule as usize..StateWord::Schedule as usize + gpumem_core::train::Schedule::WORDS;
 
+/// Returns the corrections of step number `step`, counted from 0. Other backends compute them once a step.
+pub fn corrections(optimizer: &Optimizer, step: u64) -> [f64; 2] {
+    rules::step_of(optimizer, step as f64 + 1.0).corrections.map(|number| number.0)
+}
+
 /// The elements of a parameter, for its update.
 struct Weight<'a> {
     w: &'a mut [f32],
