@@ -255,8 +255,8 @@ macro_rules! for_each_function {
             ///
             /// PyTorch: `torch.nn.SELU(inplace)`.
             Selu() {
-                value: |x| if x > 0.0 { 1.0507009873554805 * x } else { 1.7580993408473766 * expm1(x) },
-                slope: |x| if x > 0.0 { 1.0507009873554805 } else { 1.7580993408473766 * fast_exp(x) },
+                value: |x| if x > 0.0 { 1.050701 * x } else { 1.7580993 * expm1(x) },
+                slope: |x| if x > 0.0 { 1.050701 } else { 1.7580993 * fast_exp(x) },
                 inplace: true,
                 in_place: Some(Function::SeluInPlace),
             }
@@ -444,8 +444,8 @@ macro_rules! for_each_function {
             }
             /// [`Selu`](Function::Selu) in place: its gradient reads the output.
             SeluInPlace() {
-                value: |x| if x > 0.0 { 1.0507009873554805 * x } else { 1.7580993408473766 * expm1(x) },
-                slope: |y| if y > 0.0 { 1.0507009873554805 } else { y + 1.7580993408473766 },
+                value: |x| if x > 0.0 { 1.050701 * x } else { 1.7580993 * expm1(x) },
+                slope: |y| if y > 0.0 { 1.050701 } else { y + 1.7580993 },
                 is_layer: false,
             }
         }
