@@ -8,8 +8,8 @@
 //! | emit | `emit/` | draft | program | live ranges are read off the operations |
 //! | choose | `choose/` | blueprint | program | the first of several programs that fits |
 //!
-//! A stage imports no later one. Questions that several stages ask are in `analysis/`, `liveness.rs` and `fusion.rs`. [`stages`] returns the result
-//! of each stage as text.
+//! A stage imports no later one. Questions that several stages ask are in `analysis/` and `liveness.rs`; which operations may run as one is asked of
+//! the program, in [`fusion`](crate::program::fusion). [`stages`] returns the result of each stage as text.
 //!
 //! The backward pass is derived from the graph. Every operation says which tensors the gradient of each input reads
 //! ([`Rule::gradients`](crate::program::op::Rule::gradients)), and nothing else is kept alive for it. Live ranges are not decided here: they

@@ -1,6 +1,7 @@
 //! The sizes that a plan will have, if the macro can read them before const evaluation does.
 
 use super::{Programs, Readings};
+use crate::settings::cards::{target_cards, with_environment};
 use crate::settings::reading::Reading;
 use gpumem_core::lower::Sizes;
 use gpumem_core::memory::budget::MANY;
@@ -67,10 +68,14 @@ fn training_at(readings: &Readings<'_>, otherwise: u64) -> Sizes {
     }
 }
 
-/// Returns the sizes of a constant's program at this batch.
+/// Returns the sizes of a constant's program at this batch, for the cards that const evaluation will check.
 fn sizes(reading: &Reading<'_>, batch: u64) -> Sizes {
+    with_environment(|environment| sizes_for(&target_cards(reading, environment), reading, batch))
+}
+
+fn sizes_for(cards: &TargetCards<'_>, reading: &Reading<'_>, batch: u64) -> Sizes {
     let convolution = reading.conv_workspace.unwrap_or(Train::DEFAULT.conv_workspace);
-    Sizes::of(&TargetCards::at(&reading.cards), batch, reading.precision, convolution)
+    Sizes::of(cards, batch, reading.precision, convolution)
 }
 
 fn assumed(reading: &Reading<'_>, samples: u64) -> AssumedSizes {
@@ -85,4 +90,26 @@ fn guesses(reading: &Reading<'_>, tensors: usize, found: Option<u64>) -> Vec<Ass
     let batches = found.or(reading.known_batch).map_or(BATCHES[..most].to_vec(), |batch| vec![batch]);
     let parts = reading.descent.micro_batches;
     batches.into_iter().map(|batch| assumed(reading, samples(batch, parts))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gpumem_core::cards::{H100_SXM, RTX_3060};
+    use gpumem_core::memory::target_cards::Environment;
+
+    /// Cards of the environment replace those of the constant, as they do when const evaluation checks the step.
+    #[test]
+    fn scratch_limits_are_those_of_all_target_cards() {
+        let mut reading = Reading::new("TRAIN");
+        reading.cards = vec![RTX_3060];
+        let workspaces = |cards| {
+            let environment = Environment { cards, ..Environment::NONE };
+            sizes_for(&target_cards(&reading, environment), &reading, 1).workspaces
+        };
+        let of = |card| Workspaces::of(&TargetCards::at(&[card]), Train::DEFAULT.conv_workspace);
+        assert_ne!(of(RTX_3060), of(H100_SXM));
+        assert_eq!(workspaces(None), of(RTX_3060));
+        assert_eq!(workspaces(Some("h100-sxm")), of(H100_SXM));
+    }
 }

@@ -2,14 +2,11 @@
 
 use super::Readings;
 use super::assumed_sizes::nominal;
+use crate::settings::cards::{target_cards, with_environment};
 use crate::settings::reading::Reading;
 use gpumem_core::Checkpoint;
-use gpumem_core::cards::Card;
 use gpumem_core::lower::{Blueprint, Fitted, LargestFitted, LowerError, Sizes};
-use gpumem_core::memory::target_cards::{Environment, TargetCards};
-
-/// The cards whose Cargo feature is on. The crate `gpumem` turns on the same features here.
-const SELECTED: &[Card] = gpumem_core::selected_cards!();
+use gpumem_core::memory::target_cards::Environment;
 
 /// The sizes of a training step, all of them final, and the bytes that its arena may have.
 pub(super) struct Known {
@@ -53,17 +50,11 @@ pub(super) fn largest(readings: &Readings<'_>, blueprint: &Blueprint) -> Result<
 /// If `may_be_unchecked`, there is no limit while the environment switches the check off.
 fn room(reading: &Reading<'_>, may_be_unchecked: bool) -> Option<u64> {
     reading.conv_workspace?;
-    let headroom = reading.headroom?;
-    let variable = |name: &str| std::env::var(name).ok();
-    let [vram, named, least, unchecked] =
-        ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "__GPUMEM_CHECK"].map(variable);
-    let environment = Environment {
-        vram: vram.as_deref(),
-        cards: named.as_deref(),
-        headroom: least.as_deref(),
-        unchecked: unchecked.as_deref().filter(|_| may_be_unchecked),
-    };
-    Some(TargetCards { cards: &reading.cards, selected: SELECTED, headroom, environment }.room())
+    reading.headroom?;
+    Some(with_environment(|environment| {
+        let unchecked = environment.unchecked.filter(|_| may_be_unchecked);
+        target_cards(reading, Environment { unchecked, ..environment }).room()
+    }))
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Reads the cards in `cards:`, `fits!` and `max_batch!`.
 
 use crate::errors::Errors;
+use crate::settings::reading::Reading;
 use crate::settings::values::{last_name, plain};
 use crate::syntax::Place;
 use gpumem_core::cards::{self, Card};
 use gpumem_core::layers::mistake::listed;
+use gpumem_core::memory::target_cards::{Environment, TargetCards};
 use gpumem_core::message::Message;
 use gpumem_core::suggest::{beginning, nearest};
 use proc_macro2::{Ident, TokenStream};
@@ -13,6 +15,27 @@ use syn::Expr;
 
 /// The most cards that a message about an unknown card names.
 const MOST_CARDS: usize = 16;
+
+/// The cards whose Cargo feature is on. The crate `gpumem` turns on the same features here.
+const SELECTED: &[Card] = gpumem_core::selected_cards!();
+
+/// Returns the target cards of a constant.
+pub(crate) fn target_cards<'a>(reading: &'a Reading<'_>, environment: Environment<'a>) -> TargetCards<'a> {
+    TargetCards { cards: &reading.cards, selected: SELECTED, headroom: reading.headroom.unwrap_or(0), environment }
+}
+
+/// Calls `ask` with the environment variables that change the target cards.
+pub(crate) fn with_environment<T>(ask: impl FnOnce(Environment<'_>) -> T) -> T {
+    let variable = |name: &str| std::env::var(name).ok();
+    let [vram, cards, headroom, unchecked] =
+        ["GPUMEM_VRAM", "GPUMEM_CARDS", "GPUMEM_HEADROOM", "__GPUMEM_CHECK"].map(variable);
+    ask(Environment {
+        vram: vram.as_deref(),
+        cards: cards.as_deref(),
+        headroom: headroom.as_deref(),
+        unchecked: unchecked.as_deref(),
+    })
+}
 
 /// Reads `[RTX_3060, A100_80GB]`. Returns the list as Rust, and the cards.
 pub(super) fn card_list(value: &Expr, errors: &mut Errors) -> (TokenStream, Vec<Card>) {
@@ -99,5 +122,20 @@ fn card_hint(text: &str) -> String {
     match nearest(text, &known) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "see `gpumem::cards` for their names, or give a size with `GPUMEM_VRAM=11.5GiB`".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_and_a_reference_to_it_name_equal_cards() {
+        for text in ["[RTX_3060, T4]", "&[RTX_3060, T4]", "(&[gpumem::cards::RTX_3060, T4])"] {
+            let mut errors = Errors::default();
+            let (_, cards) = card_list(&syn::parse_str(text).unwrap(), &mut errors);
+            let slugs: Vec<&str> = cards.iter().map(|card| card.slug).collect();
+            assert!(errors.is_empty() && slugs == ["rtx3060", "t4"], "{text}: {slugs:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod images;
 mod initializers;
 mod limits;
 mod lora;
+mod memory;
 mod messages;
 mod modes;
 mod modules;
