@@ -40,8 +40,11 @@ pub struct PlannedProgram {
     /// The blueprint of a program that keeps a cache. `None` for others.
     cached: Option<Blueprint>,
     /// Budgets that were planned, by the scratch limit of matrix products, which depends on the card, and by batch.
-    budgets: RefCell<HashMap<u64, BTreeMap<u64, Result<Budget, PlanError>>>>,
+    budgets: RefCell<HashMap<u64, ByBatch>>,
 }
+
+/// Budgets by batch.
+type ByBatch = BTreeMap<u64, Result<Budget, PlanError>>;
 
 /// Returns the programs of a network that its constants ask for.
 pub fn steps(network: &Network, settings: &Settings) -> Result<Vec<PlannedProgram>, Failure> {

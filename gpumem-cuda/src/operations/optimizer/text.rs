@@ -132,7 +132,7 @@ impl<'a> BitAnd for Symbol<'a> {
     type Output = Symbol<'a>;
 
     fn bitand(self, other: Symbol<'a>) -> Symbol<'a> {
-        self * other
+        self.mul(other)
     }
 }
 
