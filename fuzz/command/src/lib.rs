@@ -7,6 +7,8 @@
 mod answer;
 #[path = "../../../cargo-gpumem/src/artefacts.rs"]
 mod artefacts;
+#[path = "../../../cargo-gpumem/src/built.rs"]
+mod built;
 #[path = "../../../cargo-gpumem/src/cards.rs"]
 mod cards;
 #[path = "../../../cargo-gpumem/src/diff.rs"]
@@ -32,8 +34,8 @@ mod text;
 #[path = "../../../cargo-gpumem/src/together.rs"]
 mod together;
 
+use built::{Built, networks};
 use clap::Parser as _;
-use network::{Built, networks};
 use options::{Cargo, Command};
 use std::path::Path;
 
