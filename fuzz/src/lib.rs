@@ -22,7 +22,7 @@ mod runner;
 mod seeds;
 
 pub use files::{cifar, csv, events, idx, images, npy, npz, pickle, safetensors, shards, states, tokens};
-pub use runner::main;
+pub use runner::{allocated, main};
 
 use gpumem_core::cards::{ALL, find, parse_vram};
 use gpumem_core::lower::Blueprint;

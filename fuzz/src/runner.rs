@@ -69,6 +69,11 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+/// Returns the bytes that are allocated now.
+pub fn allocated() -> isize {
+    ALLOCATED.load(Ordering::Relaxed)
+}
+
 // A coverage-guided fuzzer has its own limits.
 #[cfg(not(fuzzing))]
 #[global_allocator]

@@ -124,10 +124,10 @@ fn rates_of_groups_and_of_later_steps() {
         loaded.runner_mut().set_optimizer(sgd(lr)).unwrap();
         loaded.set("linear0.bias", &[0, 0]);
         loaded.step().unwrap();
-        let behind = f64::from(step) - 2.0;
+        let since = f64::from(step) - 2.0;
         let rate = match step {
             0..2 => lr * (f64::from(step) + 1.0) / 3.0,
-            2..12 => 0.02 + (lr - 0.02) * (1.0 + (std::f64::consts::PI * behind / 10.0).cos()) / 2.0,
+            2..12 => 0.02 + (lr - 0.02) * (1.0 + (std::f64::consts::PI * since / 10.0).cos()) / 2.0,
             _ => 0.02,
         };
         assert_close(&format!("{lr} {step}"), &loaded.get("linear0.bias").unwrap(), &[(-3.0 * rate) as f32; 2], 1e-6);

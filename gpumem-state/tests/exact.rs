@@ -167,7 +167,7 @@ mod every_optimizer {
         "Lion",
     ];
 
-    /// What a training goes on from: the states, and whether the rule depends on the number of the step.
+    /// Returns the data from which a training continues: its states, and true if the rule depends on the number of the step.
     fn resumed(row: &Row) -> (Vec<Extent>, bool) {
         (row.states.iter().map(|state| state.extent).collect(), row.corrections != Corrections::None)
     }

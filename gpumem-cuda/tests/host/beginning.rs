@@ -57,7 +57,7 @@ pub(super) fn beginning(
         (Class::Target, _) if program.operations.iter().any(is_of_signs) => {
             (0..count).map(|index| [1f32, -1.0, -1.0][index % 3].to_bits()).collect()
         }
-        // What the terms of a loss are divided by.
+        // The divisors of a loss.
         (Class::Target, _) if tensor.name.starts_with("divisor") => vec![37f32.to_bits(); count],
         (Class::Parameter | Class::Input | Class::Target | Class::Cache, _) => spread(count, id + 1),
         (Class::Buffer, _) => vec![0.5f32.to_bits(); count],

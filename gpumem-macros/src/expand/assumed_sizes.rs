@@ -6,7 +6,6 @@ use crate::settings::reading::Reading;
 use gpumem_core::lower::Sizes;
 use gpumem_core::memory::budget::MANY;
 use gpumem_core::memory::tables::{Workspaces, samples};
-use gpumem_core::memory::target_cards::TargetCards;
 use gpumem_core::{Precision, Train};
 
 /// Samples per pass, precision and scratch limits at which the macro packs a program.
@@ -70,12 +69,10 @@ fn training_at(readings: &Readings<'_>, otherwise: u64) -> Sizes {
 
 /// Returns the sizes of a constant's program at this batch, for the cards that const evaluation will check.
 fn sizes(reading: &Reading<'_>, batch: u64) -> Sizes {
-    with_environment(|environment| sizes_for(&target_cards(reading, environment), reading, batch))
-}
-
-fn sizes_for(cards: &TargetCards<'_>, reading: &Reading<'_>, batch: u64) -> Sizes {
     let convolution = reading.conv_workspace.unwrap_or(Train::DEFAULT.conv_workspace);
-    Sizes::of(cards, batch, reading.precision, convolution)
+    with_environment(|environment| {
+        Sizes::of(&target_cards(reading, environment), batch, reading.precision, convolution)
+    })
 }
 
 fn assumed(reading: &Reading<'_>, samples: u64) -> AssumedSizes {
@@ -96,20 +93,26 @@ fn guesses(reading: &Reading<'_>, tensors: usize, found: Option<u64>) -> Vec<Ass
 mod tests {
     use super::*;
     use gpumem_core::cards::{H100_SXM, RTX_3060};
-    use gpumem_core::memory::target_cards::Environment;
+    use gpumem_core::memory::target_cards::TargetCards;
+    use std::process::Command;
 
     /// Cards of the environment replace those of the constant, as they do when const evaluation checks the step.
     #[test]
     fn scratch_limits_are_those_of_all_target_cards() {
         let mut reading = Reading::new("TRAIN");
         reading.cards = vec![RTX_3060];
-        let workspaces = |cards| {
-            let environment = Environment { cards, ..Environment::NONE };
-            sizes_for(&target_cards(&reading, environment), &reading, 1).workspaces
-        };
         let of = |card| Workspaces::of(&TargetCards::at(&[card]), Train::DEFAULT.conv_workspace);
         assert_ne!(of(RTX_3060), of(H100_SXM));
-        assert_eq!(workspaces(None), of(RTX_3060));
-        assert_eq!(workspaces(Some("h100-sxm")), of(H100_SXM));
+        let is_replaced = std::env::var_os("GPUMEM_CARDS").is_some();
+        assert_eq!(sizes(&reading, 1).workspaces, of(if is_replaced { H100_SXM } else { RTX_3060 }));
+        if is_replaced {
+            return;
+        }
+        // A process of its own, since the variable would change other tests.
+        let test = "expand::assumed_sizes::tests::scratch_limits_are_those_of_all_target_cards";
+        let program = std::env::current_exe().unwrap();
+        let run = Command::new(program).args(["--exact", test]).env("GPUMEM_CARDS", "h100-sxm").output().unwrap();
+        let text = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && text.contains("1 passed"), "{text}");
     }
 }

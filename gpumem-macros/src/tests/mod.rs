@@ -10,7 +10,6 @@ mod images;
 mod initializers;
 mod limits;
 mod lora;
-mod memory;
 mod messages;
 mod modes;
 mod modules;
