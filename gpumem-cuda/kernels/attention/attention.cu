@@ -130,7 +130,8 @@ static __device__ __forceinline__ bool counts(int step, int key, const u32 *seen
 template <int COUNT>
 static __device__ __forceinline__ bool all_count(int step, int key, const u32 *seen) {
     if (SEEN == 1) return key + COUNT <= count_of(seen);
-    return SEEN != 2 || seen[min(step, key)] == seen[min(max(step, key) + COUNT, STEPS) - 1];
+    // Tiles may begin beyond the end: what those compute is not stored.
+    return SEEN != 2 || seen[min(min(step, key), STEPS - 1)] == seen[min(max(step, key) + COUNT, STEPS) - 1];
 }
 // True if a query attends to a key.
 static __device__ __forceinline__ bool sees(int step, int key, const u32 *seen) {
