@@ -9,10 +9,22 @@ use crate::number::{Precision, Role};
 use crate::program::Part;
 use crate::report::text::{bytes, count, percent};
 use crate::report::{Arenas, Recomputation};
+use crate::run::device::Device;
+use crate::run::net::Net;
 use crate::shape::Shape;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+
+impl<N: Network, D: Device> Net<N, D> {
+    /// Returns a table of the network's needs: the layers, the budget, the peak and the cards. [`report::table`](table)
+    /// returns it without a device.
+    ///
+    /// PyTorch: `torchinfo.summary(model)`.
+    pub fn summary(&self) -> String {
+        table::<N>()
+    }
+}
 
 /// Returns a table of a network's needs: a row for each layer, the budget, the peak and the cards.
 ///

@@ -3,7 +3,6 @@
 pub mod absent;
 pub mod averages;
 mod cache_state;
-mod calls;
 mod check;
 mod copy_weights;
 pub mod device;
