@@ -123,7 +123,7 @@ pub struct Fit {
     /// Memory of each card to leave to others, instead of the headroom in the source
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub headroom: Option<u64>,
-    /// Format of the output: a table, JSON, or annotations for GitHub Actions
+    /// Format of the output: a table, JSON, annotations for GitHub Actions, or a JUnit report
     #[arg(long, value_enum, default_value = "table")]
     pub format: Format,
     #[command(flatten)]
@@ -172,6 +172,7 @@ pub enum Format {
     Table,
     Json,
     Github,
+    Junit,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -1,0 +1,54 @@
+//! Answers as JSON.
+
+use crate::answer::{Answer, Answers};
+use crate::network::LeftOut;
+use serde_json::{Value, json};
+
+/// The version of the JSON.
+const VERSION: u64 = 1;
+
+/// Returns all answers, in bytes.
+pub fn as_json(found: &Answers, unreadable: usize) -> Value {
+    let fit = |answer: &Answer| {
+        let (left, over) = match answer.left() {
+            Ok(left) => (left, 0),
+            Err(over) => (0, over),
+        };
+        json!({
+            "network": answer.title,
+            "networks": answer.networks,
+            "package": answer.package,
+            "program": answer.program,
+            "file": answer.file,
+            "line": answer.line,
+            "batch": answer.batch,
+            "precision": answer.precision,
+            "card": answer.device.slug(),
+            "usable": answer.device.usable(),
+            "headroom": answer.headroom,
+            "reserve": answer.device.reserve(),
+            "total": answer.total,
+            "fits": answer.left().is_ok(),
+            "left": left,
+            "over": over,
+            "max_batch": answer.largest_batch,
+            "max_cache": answer.longest_cache,
+        })
+    };
+    let left_out = |it: &LeftOut| {
+        json!({
+            "network": it.name,
+            "package": it.package,
+            "program": it.program,
+            "file": it.file,
+            "line": it.line,
+            "why": it.why,
+        })
+    };
+    json!({
+        "version": VERSION,
+        "fits": found.answers.iter().map(fit).collect::<Vec<_>>(),
+        "left_out": found.left_out.iter().map(left_out).collect::<Vec<_>>(),
+        "unreadable": unreadable,
+    })
+}
