@@ -1,0 +1,11 @@
+//! Reads models that PyTorch exported.
+//!
+//! **Files.** `.pt2`, as `torch.export.save` writes them. Nothing in a file is executed, and no length in it is believed before memory is
+//! taken.
+
+mod error;
+pub mod model;
+pub mod read;
+
+pub use error::Error;
+pub use read::pt2::Pt2;

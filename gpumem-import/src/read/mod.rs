@@ -1,0 +1,3 @@
+//! Readers of files with models.
+
+pub mod pt2;
