@@ -5,6 +5,7 @@
 
 pub mod batch;
 mod error;
+pub mod fold;
 pub mod model;
 pub mod read;
 

@@ -60,3 +60,19 @@ fn batches_are_followed() {
         println!("{name}: {mixing:?} {outputs:?}");
     }
 }
+
+#[test]
+fn constants_are_evaluated() {
+    for facts in index() {
+        let name = facts["name"].as_str().unwrap();
+        let model = read(name);
+        let origins = gpumem_import::fold::origins(&model);
+        for node in &model.nodes {
+            for &output in &node.outputs {
+                if let gpumem_import::fold::Origin::Constant(None) = origins[output] {
+                    println!("{name}: {} {} {:?}", node.name, node.op, model.values[output].shape);
+                }
+            }
+        }
+    }
+}
