@@ -6,6 +6,7 @@
 pub mod batch;
 mod error;
 pub mod fold;
+pub mod lift;
 pub mod model;
 pub mod read;
 

@@ -76,3 +76,19 @@ fn constants_are_evaluated() {
         }
     }
 }
+
+#[test]
+fn lifted() {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for facts in index() {
+        let name = facts["name"].as_str().unwrap();
+        let model = read(name);
+        let batch = Batch::follow(&model).unwrap();
+        let lifted = gpumem_import::lift::lift(&model, &batch);
+        println!("{name}: {} layers, {} unknown of {}", lifted.layers.len(), lifted.unknown.len(), model.nodes.len());
+        for unknown in &lifted.unknown {
+            *counts.entry(format!("{}: {}", unknown.op, unknown.reason)).or_default() += 1;
+        }
+    }
+    println!("{counts:#?}");
+}

@@ -5,6 +5,8 @@
 
 mod rules;
 
+pub(crate) use rules::index;
+
 use crate::model::{Argument, Model, Value, ValueId};
 
 /// The dimension of a value that counts samples.

@@ -54,7 +54,7 @@ pub(super) fn outputs(model: &Model, node: &Node, batch: &Batch) -> Found {
 }
 
 /// Returns the index of a dimension that may be counted from the end.
-pub(super) fn index(dim: i64, rank: usize) -> usize {
+pub(crate) fn index(dim: i64, rank: usize) -> usize {
     let dim = if dim < 0 { dim + rank as i64 } else { dim };
     usize::try_from(dim).unwrap_or(usize::MAX)
 }
