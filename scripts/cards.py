@@ -168,7 +168,7 @@ def features(rows):
 SELECTED = """
 /// Expands to the cards whose Cargo feature the calling crate has on, as a `&[Card]` in the order of the table.
 ///
-/// The compiler looks up a `cfg` in the crate that calls the macro: `gpumem` and its macros have the features, this crate has none.
+/// The compiler looks up a `cfg` in the crate that calls the macro: `gpumem` and its language have the features, this crate has none.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! selected_cards {
@@ -189,8 +189,9 @@ def main():
     (ROOT / "gpumem-core" / "src" / "cards" / "table.rs").write_text(table(rows) + selected(rows), encoding="utf-8")
     block = features(rows)
     write(ROOT / "Cargo.toml", block)
-    # What a card is called otherwise turns on the card's own feature.
-    write(ROOT / "gpumem-macros" / "Cargo.toml", "".join(f"{row['slug']} = []\n" for row in rows))
+    # What a card is called otherwise turns on the card's own feature. The macros hand theirs on to the language, which checks networks.
+    write(ROOT / "gpumem-macros" / "Cargo.toml", "".join(f'{row["slug"]} = ["gpumem-language/{row["slug"]}"]\n' for row in rows))
+    write(ROOT / "gpumem-language" / "Cargo.toml", "".join(f"{row['slug']} = []\n" for row in rows))
     print(block, end="")
 
 

@@ -216,7 +216,7 @@ STAGES = ["rewrite", "differentiate", "schedule", "emit", "choose"]
 LOOSE = {
     "gpumem-core/src/lower": 7,
     "gpumem-core/src/memory": 12,
-    "gpumem-macros/src": 9,
+    "gpumem-language/src": 9,
     "gpumem-cuda/kernels": 6,
     "gpumem-cuda/src/operations": 8,
     "gpumem-cpu/src/kernels": 6,

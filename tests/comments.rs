@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 /// Crates whose items users see.
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     ".",
     "gpumem-core",
     "gpumem-cpu",
     "gpumem-cuda",
     "gpumem-data",
+    "gpumem-language",
     "gpumem-macros",
     "gpumem-state",
     "gpumem-train",

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-const CRATES: [&str; 5] = [".", "gpumem-core", "gpumem-macros", "gpumem-cpu", "gpumem-cuda"];
+const CRATES: [&str; 6] = [".", "gpumem-core", "gpumem-language", "gpumem-macros", "gpumem-cpu", "gpumem-cuda"];
 
 /// The files below a folder, without those that are not modules of the crate.
 fn sources(folder: &Path, found: &mut BTreeSet<PathBuf>) {

@@ -128,24 +128,24 @@ fn assert_module(what: &str, module: &TokenStream, expand: impl FnOnce(TokenStre
 /// Expands an input as the contents of `network!`, and of a module with `#[network_mod]`.
 pub fn network(data: &[u8]) {
     let Some(tokens) = tokens_of(data) else { return };
-    assert_parses::<syn::File>("`network!`", &fuzz_macros::network(tokens.clone()));
+    assert_parses::<syn::File>("`network!`", &gpumem_language::network(tokens.clone()));
     let module = quote!(mod m { #tokens });
-    assert_module("`#[network_mod]`", &module, |module| fuzz_macros::network_mod(TokenStream::new(), module));
+    assert_module("`#[network_mod]`", &module, |module| gpumem_language::network_mod(TokenStream::new(), module));
     forget_places();
 }
 
 /// Expands an input as the contents of the other macros: `blocks!`, `#[blocks_mod]`, `operation!`, `fits!`, `max_batch!`.
 pub fn items(data: &[u8]) {
     let Some(tokens) = tokens_of(data) else { return };
-    assert_parses::<syn::File>("`blocks!`", &fuzz_macros::blocks(tokens.clone()));
+    assert_parses::<syn::File>("`blocks!`", &gpumem_language::blocks(tokens.clone()));
     let arguments = tokens.clone();
     let module: TokenStream = "mod m { fn f() -> Block { [Relu] } }".parse().expect("tokens");
-    assert_module("`#[blocks_mod]`", &module, |module| fuzz_macros::blocks_mod(arguments, module));
+    assert_module("`#[blocks_mod]`", &module, |module| gpumem_language::blocks_mod(arguments, module));
     let module = quote!(mod m { #tokens });
-    assert_module("`#[blocks_mod]`", &module, |module| fuzz_macros::blocks_mod(TokenStream::new(), module));
-    assert_parses::<syn::File>("`operation!`", &fuzz_macros::operation(tokens.clone()));
-    assert_parses::<syn::File>("`fits!`", &fuzz_macros::fits(tokens.clone()));
-    assert_parses::<syn::Expr>("`max_batch!`", &fuzz_macros::max_batch(tokens));
+    assert_module("`#[blocks_mod]`", &module, |module| gpumem_language::blocks_mod(TokenStream::new(), module));
+    assert_parses::<syn::File>("`operation!`", &gpumem_language::operation(tokens.clone()));
+    assert_parses::<syn::File>("`fits!`", &gpumem_language::fits(tokens.clone()));
+    assert_parses::<syn::Expr>("`max_batch!`", &gpumem_language::max_batch(tokens));
     forget_places();
 }
 
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn seeds_are_read_as_a_whole() {
         for seed in seeds::networks() {
-            let expansion = fuzz_macros::network(tokens_of(&seed).expect("tokens")).to_string();
+            let expansion = gpumem_language::network(tokens_of(&seed).expect("tokens")).to_string();
             let text = String::from_utf8_lossy(&seed);
             assert!(!expansion.contains("compile_error"), "{text}\n{expansion}");
         }

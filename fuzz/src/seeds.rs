@@ -68,7 +68,7 @@ pub fn written(folder: &str) -> Vec<Vec<u8>> {
 }
 
 fn is_sound(network: &[u8]) -> bool {
-    tokens_of(network).is_some_and(|tokens| !fuzz_macros::network(tokens).to_string().contains("compile_error"))
+    tokens_of(network).is_some_and(|tokens| !gpumem_language::network(tokens).to_string().contains("compile_error"))
 }
 
 /// Returns networks without mistakes.
@@ -108,7 +108,7 @@ fn blueprint_of(tokens: TokenStream) -> Option<Vec<u8>> {
 }
 
 fn encoded_networks() -> Vec<Vec<u8>> {
-    let expanded = networks().into_iter().filter_map(|text| Some(fuzz_macros::network(tokens_of(&text)?)));
+    let expanded = networks().into_iter().filter_map(|text| Some(gpumem_language::network(tokens_of(&text)?)));
     expanded.filter_map(blueprint_of).collect()
 }
 

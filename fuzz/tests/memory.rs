@@ -1,7 +1,7 @@
 //! The memory of the macros: an editor's macro server expands a network again and again, in one process.
 //!
-//! This is the only test of its program, so that no other one allocates meanwhile. In a test of `gpumem-macros` itself the standard library is a
-//! shared one, with an allocator of its own.
+//! This is the only test of its program, so that no other one allocates meanwhile. In a test of `gpumem-language` itself the standard library is
+//! a shared one, with an allocator of its own.
 
 use proc_macro2::TokenStream;
 
@@ -36,7 +36,7 @@ const REFUSED: &str = "
 fn expanding_again_keeps_nothing() {
     let expand = || {
         let tokens: TokenStream = REFUSED.parse().unwrap();
-        let text = fuzz_macros::network(tokens).to_string();
+        let text = gpumem_language::network(tokens).to_string();
         assert!(text.contains("check_with") && !text.contains("compile_error"), "{text}");
         // The texts that a thread has parsed are kept for their spans. In a compiler, the compiler has them.
         proc_macro2::extra::invalidate_current_thread_spans();

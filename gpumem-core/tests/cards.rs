@@ -109,6 +109,7 @@ fn cards_are_found_by_their_names() {
 #[test]
 fn features_are_documented() {
     let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
+    let (macros, language) = (read("../gpumem-macros/Cargo.toml"), read("../gpumem-language/Cargo.toml"));
     let documented = |constant: &str, feature: &str| {
         let (before, _) = table.split_once(&format!("\npub const {constant}: Card = ")).unwrap();
         before.lines().last().unwrap().ends_with(&format!(". Cargo feature `{feature}`."))
@@ -116,6 +117,8 @@ fn features_are_documented() {
     for card in ALL {
         let slug = card.slug;
         assert!(manifest.contains(&format!("\n{slug} = [\"gpumem-macros/{slug}\"]\n")), "{slug}");
+        assert!(macros.contains(&format!("\n{slug} = [\"gpumem-language/{slug}\"]\n")), "{slug}");
+        assert!(language.contains(&format!("\n{slug} = []\n")), "{slug}");
         assert!(documented(card.constant, card.slug), "{}", card.slug);
     }
     for alias in ALIASES {
@@ -189,6 +192,7 @@ fn slices_are_parts_of_their_cards() {
 #[test]
 fn the_share_of_the_host_is_documented() {
     let (table, manifest) = (read("src/cards/table.rs"), read("../Cargo.toml"));
+    let (macros, language) = (read("../gpumem-macros/Cargo.toml"), read("../gpumem-language/Cargo.toml"));
     for (name, seen, left) in [
         ("Jetson Orin NX 16GB", "15,388 MiB seen", "2,560 MiB of it left to the host"),
         ("NVIDIA GB10 (DGX Spark)", "122,502 MiB seen", "11,776 MiB of it left to the host"),

@@ -1,42 +1,6 @@
-//! The [`network!`] macro of gpumem. It parses tokens, builds a graph and generates code.
-//!
-//! ```text
-//! tokens --parse--> syntax --resolve--> graph --expand--> tokens
-//! ```
-//!
-//! | stage | does |
-//! | --- | --- |
-//! | `parse` | reads the tokens into a syntax tree, even after mistakes |
-//! | `resolve` | unrolls blocks, `repeat`, conditions and sharing into a graph with every shape known |
-//! | `settings` | reads `TRAIN` and `INFER` |
-//! | `expand` | writes tables, the program, plans, checks and `typenum` proofs |
-//!
-//! `gpumem-core` computes shapes, lifetimes and programs; no memory is counted here. All mistakes are collected and reported in one build, each at
-//! its own tokens. The struct exists even after a mistake, so that no other errors follow.
+//! The procedural macros of gpumem. Each converts its tokens, and `gpumem-language` does the rest.
 
-mod errors;
-mod expand;
-mod foreign_names;
-mod instantiation;
-mod manifest;
-mod modules;
-mod namesake;
-mod parse;
-mod resolve;
-pub(crate) mod settings;
-mod syntax;
-#[cfg(test)]
-mod tests;
-
-use modules::cross_crate_blocks;
-use syn::ext::IdentExt as _;
-// Outside a compiler the macros are functions of a library, which `fuzz/macros` builds from this file.
-#[cfg(gpumem_library)]
-extern crate proc_macro;
-#[cfg(not(gpumem_library))]
 use proc_macro::TokenStream;
-#[cfg(gpumem_library)]
-use proc_macro2::TokenStream;
 
 /// Declares a network: a struct that implements `gpumem::Network`, checked against the memory of the cards it is aimed at.
 ///
@@ -179,16 +143,16 @@ use proc_macro2::TokenStream;
 /// Blocks and `repeat` take `name = ".."` too, and `#[name = ".."]` before the `fn` of a block names its calls. `""` adds nothing to paths. `"[]"`
 /// adds only a number, as for modules of an `nn.Sequential`: `layer1[0].conv1`. A layer of one parameter takes `parameter = "cls_token"`: its
 /// parameter is then `cls_token` instead of `cls_token.weight`.
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn network(tokens: TokenStream) -> TokenStream {
-    compile(tokens.into()).into()
+    gpumem_language::network(tokens.into()).into()
 }
 
 /// Declares a network in a module, as [`network!`] does in a macro call. rustfmt and rust-analyzer then see ordinary items:
 /// `#[network_mod] mod vgg { pub struct Vgg16; .. }` declares `vgg::Vgg16`.
-#[cfg_attr(not(gpumem_library), proc_macro_attribute)]
+#[proc_macro_attribute]
 pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    modules::network_mod(arguments.into(), item.into()).into()
+    gpumem_language::network_mod(arguments.into(), item.into()).into()
 }
 
 /// Declares modules of blocks that networks use, in this crate and in others.
@@ -223,22 +187,17 @@ pub fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// A module has its own blocks, `const`s, `use`s, and `use blocks ..`. Each of its blocks can be called from any place where the module can be named.
 /// The generated module's documentation lists them.
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn blocks(tokens: TokenStream) -> TokenStream {
-    let expanded = match cross_crate_blocks::arrive("blocks", tokens.into()) {
-        Ok(gathered) if gathered.modules.is_empty() => modules::blocks(gathered.tokens),
-        Ok(gathered) => modules::declare::arrived(gathered.tokens, &gathered.modules),
-        Err(on_the_way) => on_the_way,
-    };
-    expanded.into()
+    gpumem_language::blocks(tokens.into()).into()
 }
 
 /// Declares blocks in a module, as [`blocks!`] does in a macro call. rustfmt and rust-analyzer then see ordinary items:
 /// `#[blocks_mod] pub mod resnet { fn bottleneck(width: usize) -> Block { [..] } }`. There, and under
 /// [`macro@network_mod`], blocks are imported with `#[blocks] use path::to::resnet;`.
-#[cfg_attr(not(gpumem_library), proc_macro_attribute)]
+#[proc_macro_attribute]
 pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    modules::blocks_mod(arguments.into(), item.into()).into()
+    gpumem_language::blocks_mod(arguments.into(), item.into()).into()
 }
 
 /// Declares custom layers: see [the guide](https://docs.rs/gpumem/latest/gpumem/guide/layers_of_your_own/index.html).
@@ -301,9 +260,9 @@ pub fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// The initial values of a parameter are a number, `Uniform(bound)`, `Normal(deviation)` or `Kaiming(inputs)`.
 ///
 /// Every budget counts these fields, even if there is no function for a device. Then loading the network onto that device is an error.
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn operation(tokens: TokenStream) -> TokenStream {
-    modules::operations(tokens.into()).into()
+    gpumem_language::operation(tokens.into()).into()
 }
 
 /// Checks one instantiation of a network that is generic over its batch: `fits!(Vgg16<64>);` fails under `cargo check` if
@@ -311,9 +270,9 @@ pub fn operation(tokens: TokenStream) -> TokenStream {
 ///
 /// `fits!(Generator + Critic, RTX_3060);` checks that several networks fit a card at once, in one process. If no card is named, it checks the
 /// cards of Cargo features, `GPUMEM_CARDS` and `GPUMEM_VRAM`.
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn fits(tokens: TokenStream) -> TokenStream {
-    instantiation::fits(tokens.into()).into()
+    gpumem_language::fits(tokens.into()).into()
 }
 
 /// Returns the largest batch with which a network fits a card, or several, as a constant: `const BATCH: usize = max_batch!(Vgg16, RTX_3060);`.
@@ -322,74 +281,14 @@ pub fn fits(tokens: TokenStream) -> TokenStream {
 /// The batch is that of the network's training step, or of its forward pass if it has no `const TRAIN`. Precision and headroom are the network's
 /// own. The step recomputes as much as it does at the network's own batch. To give a network this batch itself, use `batch: Largest`: the largest
 /// batch that fits its own cards. With `checkpoint: Auto`, that is the largest batch of the step with the least memory.
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn max_batch(tokens: TokenStream) -> TokenStream {
-    instantiation::max_batch(tokens.into()).into()
+    gpumem_language::max_batch(tokens.into()).into()
 }
 
 /// Returns the text of a network's budget. Only generated code calls it.
 #[doc(hidden)]
-#[cfg_attr(not(gpumem_library), proc_macro)]
+#[proc_macro]
 pub fn __needs(tokens: TokenStream) -> TokenStream {
-    expand::documentation(tokens.into()).into()
-}
-
-/// Expands a network, through all stages. If it uses modules of blocks, the expansion is a call that fetches those first.
-fn compile(tokens: proc_macro2::TokenStream) -> proc_macro2::TokenStream {
-    let cross_crate_blocks::Gathered { tokens, modules } = match cross_crate_blocks::arrive("network", tokens) {
-        Ok(gathered) => gathered,
-        Err(on_the_way) => return on_the_way,
-    };
-    let mut errors = errors::Errors::default();
-    let Some(mut source) = parse::source(tokens.clone(), &modules, &mut errors) else {
-        let (items, last) = errors.into_tokens();
-        return quote::quote!(#items #last);
-    };
-    if source.facade.is_default()
-        && let Some(name) = manifest::other_name()
-    {
-        let message = format!(
-            "this crate calls `gpumem` by the name `{name}`; begin with `crate = {name};`, or write `#[network_mod(crate = {name})]`"
-        );
-        errors.add(&source.declaration.name, message);
-        source.facade = syntax::Facade::named(&name);
-    }
-    if modules.is_empty()
-        && let Some(on_the_way) = cross_crate_blocks::depart(&source.facade, "network", &source.module.uses, &tokens)
-    {
-        let conditions = expand::conditions(&source);
-        return quote::quote!(#conditions #on_the_way);
-    }
-    let resolved = resolve::resolve(&source, &mut errors);
-    let readings = read(&source, &resolved, &mut errors);
-    if let Some(line) = namesake::earlier(&source.declaration.name) {
-        let name = source.declaration.name.unraw();
-        let message = format!("the network in line {line} is called `{name}` too; give one of them another name");
-        errors.add(&source.declaration.name, message);
-        errors.last_to_front();
-        let (items, last) = errors.into_tokens();
-        return quote::quote!(#items #last);
-    }
-    expand::expand(&source, &resolved, &readings, errors)
-}
-
-/// Reads `TRAIN` and `INFER`, and checks the graph against them.
-fn read<'s>(
-    source: &'s syntax::Source,
-    resolved: &resolve::Resolved,
-    errors: &mut errors::Errors,
-) -> expand::Readings<'s> {
-    let is_generic = source.declaration.batch.is_some();
-    let mut read = |settings| settings::train::train(settings, is_generic, resolved, &source.module.constants, errors);
-    let trains = source.trains.iter().map(&mut read).collect();
-    let infer = source.infer.as_ref().map(|settings| settings::train::infer(settings, errors));
-    let readings = expand::Readings { trains, infer };
-    settings::steps::check(source, &readings.trains, resolved, errors);
-    settings::train::check_generic_batch(&source.declaration, readings.primary(), errors);
-    if errors.is_empty() {
-        let mut ends = resolved.outputs.clone().unwrap_or_default();
-        ends.extend(readings.terms().flat_map(|term| term.nodes()));
-        resolve::check::check_dead_layers(resolved, &ends, errors);
-    }
-    readings
+    gpumem_language::needs(tokens.into()).into()
 }

@@ -813,7 +813,7 @@ pub const COLUMNS: &[&str] = &[
 
 /// Expands to the cards whose Cargo feature the calling crate has on, as a `&[Card]` in the order of the table.
 ///
-/// The compiler looks up a `cfg` in the crate that calls the macro: `gpumem` and its macros have the features, this crate has none.
+/// The compiler looks up a `cfg` in the crate that calls the macro: `gpumem` and its language have the features, this crate has none.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! selected_cards {

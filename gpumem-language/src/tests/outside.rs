@@ -1,7 +1,6 @@
 //! What the macro cannot see: constants of other code, conditions, and the name that this library has.
 
 use super::{assert_mistakes, forward, mistakes_with};
-use crate::compile;
 
 const READS: &str = "a macro cannot read constants of other code; write the number here, as `pub const WIDTH: usize = 64;`, which \
                      is then a constant of this module that other code can use";
@@ -64,7 +63,7 @@ fn another_name_of_the_library() {
         let text = format!("{items} fn forward(x: Features<8>) -> Logits<10> {{ {body} }}");
         for path in ["gm", "company :: gpumem", ":: gm"] {
             let named: proc_macro2::TokenStream = format!("crate = {path}; {text}").parse().expect("balanced tokens");
-            let expansion = compile(named).to_string();
+            let expansion = crate::network(named).to_string();
             syn::parse_str::<syn::File>(&expansion).expect("items");
             assert!(expansion.contains(&format!("use {path} as __gpumem ;")), "{expansion}");
             assert!(!expansion.contains(":: gpumem ::") || path.contains("gpumem"), "{expansion}");

@@ -123,7 +123,7 @@ fn optimizers_have_the_states_that_are_asked_for() {
             "[Linear(4)]",
             &format!("const TRAIN: Train = Train {{ batch: 4, optimizer: {optimizer}, loss: Mse }};"),
         );
-        let tokens = crate::compile(text.parse().expect("balanced tokens")).to_string();
+        let tokens = crate::network(text.parse().expect("balanced tokens")).to_string();
         let checked = format!("& < Net > :: TRAIN . optimizer , {moments})");
         // Spaces between tokens are nobody's promise.
         let tight = |text: &str| text.replace(' ', "");

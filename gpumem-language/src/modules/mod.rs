@@ -55,7 +55,7 @@ pub(crate) fn network_mod(arguments: TokenStream, item: TokenStream) -> TokenStr
     let expected = "`#[network_mod]` stands before a module with a network in it: `mod name { pub struct Name; .. }`";
     attribute("network_mod", expected, arguments, item, |module| {
         let Written { attributes, visibility, name, inner, tokens } = module;
-        let network = crate::compile(tokens);
+        let network = crate::network(tokens);
         quote!(#(#attributes)* #visibility mod #name { #(#inner)* #network })
     })
 }

@@ -1,11 +1,9 @@
 //! What the user's crate gets to compile.
 
-use crate::compile;
-
 /// The expansion of a network as formatted Rust.
 #[track_caller]
 fn expanded(text: &str) -> String {
-    let tokens = compile(text.parse().expect("balanced tokens"));
+    let tokens = crate::network(text.parse().expect("balanced tokens"));
     let file = prettyplease::unparse(&syn::parse2(tokens).expect("items"));
     file.lines().map(without_bytes).collect::<Vec<_>>().join("\n")
 }
@@ -135,6 +133,6 @@ fn a_thousand_layers_expand() {
             [repeat(250, [Conv2d(8, 3, padding = 1), BatchNorm2d, Relu, Add([], [])])]
         }
     ";
-    let tokens = compile(text.parse().expect("balanced tokens"));
+    let tokens = crate::network(text.parse().expect("balanced tokens"));
     assert!(!tokens.to_string().contains("compile_error"));
 }

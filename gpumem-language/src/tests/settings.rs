@@ -176,7 +176,7 @@ fn literals_of_fields() {
         for constant in ["TRAIN", "INFER"] {
             assert_mistakes(&net(constant, fields), &[(place, message)]);
             // Nothing is left for rustc to say.
-            let expansion = crate::compile(net(constant, fields).parse().expect("balanced tokens")).to_string();
+            let expansion = crate::network(net(constant, fields).parse().expect("balanced tokens")).to_string();
             assert!(!expansion.contains(": - 4") && !expansion.contains("\"8\""), "{expansion}");
         }
     }
@@ -268,7 +268,7 @@ fn enormous_batches() {
             "struct Net; const TRAIN: Train = Train {{ {fields} }};
              fn forward(x: Features<64>) -> Logits<10> {{ [Linear(64), Relu, Linear(10)] }}"
         );
-        let expanded = crate::compile(network.parse().unwrap()).to_string();
+        let expanded = crate::network(network.parse().unwrap()).to_string();
         assert!(expanded.contains("__TRAINING") && !expanded.contains("compile_error"));
     }
 }
@@ -373,7 +373,7 @@ fn aimed_at(cards: &str) -> String {
 #[test]
 fn nothing_to_train() {
     let text = forward("Features<8>", "Features<8>", "[Relu]", "const TRAIN: Train = Train { batch: 4, loss: Mse };");
-    let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
+    let expansion = crate::network(text.parse().expect("balanced tokens")).to_string();
     let said =
         "the network has no parameters, so there is nothing to train; use `const INFER` instead of `const TRAIN`";
     assert!(expansion.contains(said), "{expansion}");

@@ -253,7 +253,7 @@ fn mutate(sender: &mpsc::Sender<String>) {
             let text = tokens.to_string();
             sender.send(text.clone()).expect("somebody waits");
             let declared = declares(&tokens);
-            let expansion = crate::compile(tokens.clone());
+            let expansion = crate::network(tokens.clone());
             if let Err(error) = syn::parse2::<syn::File>(expansion.clone()) {
                 panic!("{error} in the expansion of\n{text}\n{expansion}");
             }
@@ -303,7 +303,7 @@ fn mistakes_of_layers_in_any_order() {
             assert!(!again || !message.starts_with("layer "), "{body}: {found:#?}");
         }
         let tokens: TokenStream = super::forward(input, "Logits<10>", &body, block).parse().expect("balanced tokens");
-        let expansion = crate::compile(tokens).to_string();
+        let expansion = crate::network(tokens).to_string();
         assert!(expansion.contains("compile_error") && expansion.contains("struct Net ;"), "{expansion}");
     }
 }
@@ -315,7 +315,7 @@ fn nesting() {
         list = TokenTree::from(Group::new(Delimiter::Bracket, list)).into();
     }
     let tokens = quote::quote!(struct Net; fn forward(x: Features<4>) -> Features<4> { [Linear(4), #list] });
-    let expansion = crate::compile(tokens).to_string();
+    let expansion = crate::network(tokens).to_string();
     assert!(expansion.contains("nested 128 deep") && expansion.contains("struct Net ;"), "{expansion}");
     let tokens = quote::quote!(
         struct Net;
@@ -326,7 +326,7 @@ fn nesting() {
             f([b, b])
         }
     );
-    let expansion = crate::compile(tokens).to_string();
+    let expansion = crate::network(tokens).to_string();
     assert!(expansion.contains("recursion without end"), "{expansion}");
 }
 
@@ -352,7 +352,7 @@ fn every_loop_ends() {
         let (sender, ended) = mpsc::channel();
         let tokens = text.clone();
         std::thread::spawn(move || {
-            let expansion = crate::compile(tokens.parse().expect("balanced tokens")).to_string();
+            let expansion = crate::network(tokens.parse().expect("balanced tokens")).to_string();
             sender.send(expansion.contains("compile_error")).expect("somebody waits");
         });
         assert_eq!(ended.recv_timeout(PATIENCE), Ok(true), "{text}");

@@ -85,7 +85,7 @@ mod tests {
                 [repeat(12, [Conv2d(64, 3, padding = 1), BatchNorm2d, Tanh]), GlobalAvgPool, Linear(10)]
             }}"
         );
-        flat(crate::compile(network.parse().unwrap()))
+        flat(crate::network(network.parse().unwrap()))
     }
 
     fn place_of(tokens: &[TokenTree], name: &str) -> Option<usize> {

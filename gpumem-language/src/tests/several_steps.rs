@@ -20,7 +20,7 @@ fn two(first: &str, second: &str) -> String {
 
 /// A mistake that is found where the step is lowered.
 fn assert_said(text: &str, message: &str) {
-    let expanded = crate::compile(text.parse().unwrap()).to_string();
+    let expanded = crate::network(text.parse().unwrap()).to_string();
     assert!(expanded.contains(message), "{expanded}");
 }
 

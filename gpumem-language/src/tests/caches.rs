@@ -44,7 +44,7 @@ fn caches() {
 /// Asserts that a network expands to an error with this text.
 #[track_caller]
 pub(super) fn assert_says(text: &str, said: &str) {
-    let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
+    let expansion = crate::network(text.parse().expect("balanced tokens")).to_string();
     assert!(expansion.contains(said), "{said}: {expansion}");
 }
 
@@ -53,7 +53,7 @@ pub(super) fn assert_says(text: &str, said: &str) {
 fn what_a_cache_needs() {
     let net = stepping;
     assert!(
-        !crate::compile(net("cache: 9", "CausalSelfAttention(2)").parse().unwrap())
+        !crate::network(net("cache: 9", "CausalSelfAttention(2)").parse().unwrap())
             .to_string()
             .contains("compile_error")
     );

@@ -1,7 +1,6 @@
 //! Modules of blocks: how they reach a network, what their names mean there, and where mistakes are shown.
 
 use super::{assert_mistakes, forward, mistakes_with, sound};
-use crate::compile;
 use crate::modules::cross_crate_blocks;
 use crate::modules::declare::declare;
 use crate::syntax::Facade;
@@ -74,7 +73,7 @@ fn a_network_fetches_one_module_after_the_other() {
     ];
     let mut tokens: TokenStream = text.parse().expect("balanced tokens");
     for _ in 0..3 {
-        let call: syn::Macro = syn::parse2(compile(tokens)).expect("a call of a hidden macro");
+        let call: syn::Macro = syn::parse2(crate::network(tokens)).expect("a call of a hidden macro");
         let path = quote::ToTokens::to_token_stream(&call.path).to_string();
         let path = path.strip_suffix(" :: __declared_with_blocks").expect("the hidden name");
         let (_, text) = modules.iter().find(|(known, _)| *known == path).unwrap_or_else(|| panic!("{path}"));
@@ -83,7 +82,7 @@ fn a_network_fetches_one_module_after_the_other() {
         assert_eq!(trees.next().expect("a callback").to_string(), "[:: gpumem :: network]");
         tokens = trees.collect();
     }
-    let expanded = compile(tokens).to_string();
+    let expanded = crate::network(tokens).to_string();
     assert!(expanded.contains("impl __gpumem :: Network for Net"), "{expanded}");
     assert!(!expanded.contains("compile_error"), "{expanded}");
 }
@@ -356,7 +355,7 @@ fn invisible_groups_travel() {
     let written = quote::quote! {
         struct Net; use blocks m; fn forward(x: Features<3>) -> Features<10> { [wide(2 * #sum)] }
     };
-    let call: syn::Macro = syn::parse2(compile(written.clone())).expect("a call of a hidden macro");
+    let call: syn::Macro = syn::parse2(crate::network(written.clone())).expect("a call of a hidden macro");
     let module = declared("m", "fn wide(n: usize) -> Block { [Linear(n)] }").1;
     assert!(!holds_invisible(call.tokens.clone()), "{}", call.tokens);
     let called = call_hidden(&module, call.tokens).into_iter().skip(1).collect();

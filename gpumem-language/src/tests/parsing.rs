@@ -144,7 +144,7 @@ fn what_is_mentioned_elsewhere_is_there_after_a_mistake() {
     ] {
         let text = format!("{declaration} {forward}");
         assert_mistakes(&text, &[(underlined, said)]);
-        let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
+        let expansion = crate::network(text.parse().expect("balanced tokens")).to_string();
         assert!(expansion.contains("struct Net ;"), "{expansion}");
     }
     for (train, underlined, said) in [
@@ -155,7 +155,7 @@ fn what_is_mentioned_elsewhere_is_there_after_a_mistake() {
     ] {
         let text = format!("struct Net; {train} {forward}").replace("Features<4> {", "Logits<4> {");
         assert_mistakes(&text, &[(underlined, said)]);
-        let expansion = crate::compile(text.parse().expect("balanced tokens")).to_string();
+        let expansion = crate::network(text.parse().expect("balanced tokens")).to_string();
         assert!(expansion.contains("const TRAIN :"), "{expansion}");
     }
     assert_mistakes(
@@ -199,7 +199,7 @@ fn constants_of_any_kind() {
     assert_mistakes(&forward("Features<4>", "Logits<4>", "[Linear(4)]", constants), &[]);
     let text = "const WIDTH: usize = 8; pub const HALF: usize = { WIDTH } / 2;";
     let text = forward("Features<4>", "Logits<4>", "[Linear(4)]", text);
-    let expansion = crate::compile(text.parse().expect("balanced tokens"));
+    let expansion = crate::network(text.parse().expect("balanced tokens"));
     syn::parse2::<syn::File>(expansion).expect("items");
     assert_mistakes(
         &forward("Features<4>", "Logits<4>", "[Linear(4)]", "const WIDTH: usize = 8 8; use fn::x;"),
@@ -228,9 +228,9 @@ fn invisible_groups() {
     };
     let sum = hidden("2 + 3");
     let product = quote::quote!(struct Net; fn forward(x: Features<3>) -> Features<10> { [Linear(2 * #sum)] });
-    let expansion = crate::compile(product).to_string();
+    let expansion = crate::network(product).to_string();
     assert!(!expansion.contains("compile_error"), "{expansion}");
-    let expansion = crate::compile(tokens).to_string();
+    let expansion = crate::network(tokens).to_string();
     assert!(!expansion.contains("compile_error"), "{expansion}");
     assert!(expansion.contains("Mixed (__gpumem :: __private :: Half :: F16)"), "{expansion}");
     assert!(expansion.contains("Update :: Separate"), "{expansion}");

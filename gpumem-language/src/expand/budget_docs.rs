@@ -102,7 +102,7 @@ mod tests {
         let network = "pub struct Net;
             const TRAIN: Train = Train { batch: 64, optimizer: Sgd { lr: 0.1 }, loss: CrossEntropy, cards: [RTX_3060, T4] };
             fn forward(x: Features<64>) -> Logits<10> { [Linear(32), Relu, Linear(10)] }";
-        let expanded = crate::compile(network.parse().unwrap()).to_string();
+        let expanded = crate::network(network.parse().unwrap()).to_string();
         let (_, call) = expanded.split_once("__needs !").unwrap();
         let inside = call.trim_start().trim_start_matches('(').split_once("))").unwrap().0;
         let said: LitStr = syn::parse2(documentation(inside.parse().unwrap())).unwrap();
@@ -120,7 +120,7 @@ mod tests {
                     [repeat(4, [Linear(64), Relu, LayerNorm]), Linear(10)]
                 }}"
             );
-            let expanded = crate::compile(network.parse().unwrap()).to_string();
+            let expanded = crate::network(network.parse().unwrap()).to_string();
             let (_, call) = expanded.split_once("__needs !")?;
             let inside = call.trim_start().trim_start_matches('(').split_once("))")?.0.to_string();
             let said: LitStr = syn::parse2(documentation(inside.parse().unwrap())).unwrap();
