@@ -26,6 +26,7 @@ mod namesake;
 mod parse;
 mod resolve;
 mod settings;
+pub mod source;
 mod syntax;
 #[cfg(test)]
 mod tests;

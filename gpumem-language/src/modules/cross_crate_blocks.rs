@@ -102,10 +102,7 @@ fn fetch(
 /// Returns the hidden macro of the module `name`. `tokens` is `None` if the module has mistakes.
 pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[TokenStream]) -> TokenStream {
     let contents = match tokens {
-        Some(tokens) => {
-            let tokens = packed(tokens);
-            quote!([ #({ #nested })* ] #tokens)
-        }
+        Some(tokens) => handed_on(&tokens, nested),
         None => quote!(!),
     };
     let unique = unique_name(name, &contents);
@@ -121,6 +118,12 @@ pub(crate) fn hand_on(name: &Ident, tokens: Option<TokenStream>, nested: &[Token
         #[allow(unused_imports, unreachable_pub)]
         pub use #unique as #handed_on;
     }
+}
+
+/// Returns the tokens that the hidden macro of a module passes on: the modules that it uses, and its own.
+pub(crate) fn handed_on(tokens: &TokenStream, nested: &[TokenStream]) -> TokenStream {
+    let tokens = packed(tokens.clone());
+    quote!([ #({ #nested })* ] #tokens)
 }
 
 /// Reads the tokens that [`hand_on`] passed: the modules that the module uses, and its own tokens. `None` if it has mistakes.

@@ -11,6 +11,12 @@ use quote::{quote, quote_spanned};
 use syn::parse::{ParseStream, Parser as _};
 use syn::{Attribute, Token, Visibility};
 
+/// The message for what is no module of blocks.
+const BLOCKS: &str = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
+
+/// The message for what is no layer.
+const OPERATIONS: &str = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
+
 /// A module with its attributes and contents: `#[..] pub mod name { #![..] .. }`.
 struct Written {
     attributes: Vec<Attribute>,
@@ -68,17 +74,15 @@ pub(crate) fn blocks_mod(arguments: TokenStream, item: TokenStream) -> TokenStre
 
 /// Expands the modules inside `blocks! { .. }`.
 pub(crate) fn blocks(tokens: TokenStream) -> TokenStream {
-    let expected = "`blocks!` holds modules: `pub mod name { fn block() -> Block { [..] } }`";
-    modules(tokens, expected, |input, facade| {
-        Written::parse(input, expected).map(|module| module.reached_by(facade).with_blocks())
+    modules(tokens, BLOCKS, |input, facade| {
+        Written::parse(input, BLOCKS).map(|module| module.reached_by(facade).with_blocks())
     })
 }
 
 /// Expands `operation! { pub fn Swish(x) { .. } }` outside a network: each layer becomes a module of its name, for `use blocks Swish;`.
 pub(crate) fn operations(tokens: TokenStream) -> TokenStream {
-    let expected = "`operation!` holds layers, each as a function: `pub fn Swish(x) { x * sigmoid(x) }`";
-    modules(tokens, expected, |input, facade| {
-        let Written { visibility, name, tokens, .. } = operation(input, expected)?.reached_by(facade);
+    modules(tokens, OPERATIONS, |input, facade| {
+        let Written { visibility, name, tokens, .. } = operation(input, OPERATIONS)?.reached_by(facade);
         let (docs, contents) = declare::declare(&name, tokens);
         Ok(quote! {
             #[doc = #docs]
@@ -113,35 +117,55 @@ fn operation(input: ParseStream<'_>, expected: &str) -> syn::Result<Written> {
     Ok(Written { attributes: Vec::new(), visibility, name, inner: Vec::new(), tokens })
 }
 
+/// Calls `each` with the name and the contents of each module that `blocks!` or `operation!` declares, before they are expanded.
+pub(crate) fn each(macro_name: &str, tokens: TokenStream, mut each: impl FnMut(Ident, TokenStream)) -> syn::Result<()> {
+    items(tokens, |input, _| {
+        let Written { name, tokens, .. } = match macro_name {
+            "operation" => operation(input, OPERATIONS)?,
+            _ => Written::parse(input, BLOCKS)?,
+        };
+        each(name, tokens);
+        Ok(())
+    })
+}
+
 /// Expands each item of a macro with `each`, after an optional `crate = gm;`. Stops after an item that cannot be read.
 fn modules(
     tokens: TokenStream,
     expected: &str,
     mut each: impl FnMut(ParseStream<'_>, Option<&Facade>) -> syn::Result<TokenStream>,
 ) -> TokenStream {
-    let parsed = (|input: ParseStream<'_>| {
-        let mut modules = TokenStream::new();
+    let mut modules = TokenStream::new();
+    let read = items(tokens, |input, facade| {
+        modules.extend(each(input, facade)?);
+        Ok(())
+    });
+    match read {
+        Ok(()) if modules.is_empty() => quote!(::core::compile_error! { #expected }),
+        Ok(()) => modules,
+        Err(error) => {
+            modules.extend(error.to_compile_error());
+            modules
+        }
+    }
+}
+
+/// Calls `each` for each item of a macro, after an optional `crate = gm;`.
+fn items(
+    tokens: TokenStream,
+    mut each: impl FnMut(ParseStream<'_>, Option<&Facade>) -> syn::Result<()>,
+) -> syn::Result<()> {
+    (|input: ParseStream<'_>| {
         let facade = crate::parse::facade(input)?;
         if facade.is_some() {
             input.parse::<Token![;]>()?;
         }
         while !input.is_empty() {
-            match each(input, facade.as_ref()) {
-                Ok(module) => modules.extend(module),
-                Err(error) => {
-                    modules.extend(error.to_compile_error());
-                    let _ = input.parse::<TokenStream>();
-                }
-            }
+            each(input, facade.as_ref())?;
         }
-        Ok(modules)
+        Ok(())
     })
-    .parse2(tokens);
-    match parsed {
-        Ok(modules) if modules.is_empty() => quote!(::core::compile_error! { #expected }),
-        Ok(modules) => modules,
-        Err(error) => error.to_compile_error(),
-    }
+    .parse2(tokens)
 }
 
 fn attribute(

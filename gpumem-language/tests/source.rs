@@ -1,0 +1,179 @@
+//! Networks in texts: what is found, what it resolves to, and where mistakes are.
+
+use gpumem_language::source::{Mistake, Text, resolve};
+use std::path::Path;
+
+/// The sources of the zoo, with their names.
+fn zoo() -> Vec<(String, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpumem-zoo/src");
+    let mut files: Vec<(String, String)> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_stem().unwrap().to_str().unwrap().into(), std::fs::read_to_string(path).unwrap()))
+        .collect();
+    files.sort();
+    files
+}
+
+fn mistakes(text: &str) -> Vec<String> {
+    resolve(text).unwrap_err().iter().map(Mistake::to_string).collect()
+}
+
+/// Blocks are found in their own file and in others, also those that use further blocks.
+#[test]
+fn every_network_of_the_zoo_resolves() {
+    let mut texts: Vec<Text> = zoo().iter().map(|(_, text)| Text::read(text).unwrap()).collect();
+    let mut shared = Text::default();
+    texts.iter().for_each(|text| shared.add_blocks(text));
+    let (mut count, mut parameters) = (0, Vec::new());
+    for text in &mut texts {
+        text.add_blocks(&shared);
+        for name in text.names() {
+            let network = text.resolve(Some(&name)).unwrap_or_else(|mistakes| panic!("{name}: {mistakes:?}"));
+            assert_eq!(network.name, name);
+            assert!(!network.outputs.is_empty() && !network.inputs.is_empty(), "{name}");
+            count += 1;
+            let elements: u64 =
+                network.graph.parameters.iter().map(|parameter| parameter.shape.elements().unwrap()).sum();
+            parameters.push((name, elements));
+        }
+    }
+    assert!(count > 60, "{count} networks");
+    // Those of torchvision and transformers.
+    for (name, elements) in
+        [("ResNet50", 25_557_032), ("Gpt2", 124_439_808), ("SwinT", 28_288_354), ("EfficientNetB0", 5_288_548)]
+    {
+        assert!(parameters.contains(&(name.to_string(), elements)), "{name}: {parameters:?}");
+    }
+}
+
+const MLP: &str = "pub struct Mlp;
+
+fn forward(features: Features<64>) -> Logits<10> {
+    [Linear(128), Relu, Linear(10)]
+}";
+
+#[test]
+fn a_network_may_stand_alone_or_in_a_file() {
+    let alone = resolve(MLP).unwrap();
+    for text in [
+        format!("use gpumem::prelude::*;\n\nnetwork! {{\n{MLP}\n}}\n\nfn main() {{}}"),
+        format!("fn main() {{ gpumem::network!({MLP}); }}"),
+        format!("#[cfg(test)] mod tests {{ #[test] fn it() {{ network![{MLP}]; }} }}"),
+        format!("#[gpumem::network_mod(crate = gm)] /// Text. \n#[allow(dead_code)] pub(crate) mod net {{ {MLP} }}"),
+        format!(
+            "macro_rules! network_of {{ ($name:ident) => {{ network! {{ pub struct $name; }} }} }} network! {{ {MLP} }}"
+        ),
+    ] {
+        let network = resolve(&text).unwrap_or_else(|mistakes| panic!("{text}: {mistakes:?}"));
+        assert_eq!((network.name.as_str(), &network.graph, &network.outputs), ("Mlp", &alone.graph, &alone.outputs));
+    }
+    assert_eq!(alone.inputs[0].name, "features");
+    assert_eq!(alone.inputs[0].value.shape.dims(), [64]);
+    let names: Vec<&str> = alone.graph.parameters.iter().map(|parameter| parameter.name.as_str()).collect();
+    assert_eq!(names, ["linear[0].weight", "linear[0].bias", "linear[1].weight", "linear[1].bias"]);
+}
+
+/// Lines and columns are those of the whole text, and all mistakes are reported.
+#[test]
+fn mistakes_have_lines_and_columns() {
+    let text = format!("use gpumem::network;\n\nnetwork! {{\n{MLP}\n}}");
+    let text =
+        text.replace("Relu", "Relo").replace("fn forward", "const TRAIN: Train = Train { batch: 0 };\nfn forward");
+    assert_eq!(
+        mistakes(&text),
+        [
+            "8:19: no layer or block is called `Relo`; did you mean `Relu`?",
+            "6:37: the batch is 0; a step needs at least 1 sample"
+        ]
+    );
+    assert_eq!(
+        mistakes("network! {\n  fn forward( }"),
+        ["2:15: this is no token of Rust, or a bracket without its counterpart"]
+    );
+    assert_eq!(mistakes(""), ["1:1: the network has no struct; start with `pub struct Name;`"]);
+    assert_eq!(
+        mistakes("blocks! { pub mod b { fn f() -> Block { [Relu] } } }"),
+        ["1:1: no network is declared here; write `network! { .. }`"]
+    );
+    let two = format!("network! {{ {MLP} }} network! {{ {} }}", MLP.replace("Mlp", "Other"));
+    assert_eq!(mistakes(&two), ["1:1: several networks are declared here; name one: Mlp, Other"]);
+    let text = Text::read(&two).unwrap();
+    assert_eq!(text.names(), ["Mlp", "Other"]);
+    assert_eq!(text.resolve(Some("Other")).unwrap().name, "Other");
+    let unknown = text.resolve(Some("other")).unwrap_err();
+    assert_eq!(unknown[0].message, "no network is called `other`; did you mean `Other`?");
+}
+
+#[test]
+fn blocks_are_found_by_their_names() {
+    let net = |uses: &str, body: &str| {
+        format!("network! {{ pub struct Net; {uses} fn forward(x: Features<8>) -> Features<8> {{ {body} }} }}")
+    };
+    let blocks = "blocks! { pub mod a { use blocks super::b; fn twice(n: usize) -> Block { [b::once(n), b::once(n)] } }
+        pub mod b { fn once(n: usize) -> Block { [Linear(n)] } } }";
+    let operation = "operation! { pub fn Half(x) { 0.5 * x } }";
+    for text in [
+        format!("{} {blocks}", net("use blocks crate::net::a;", "[a::twice(8)]")),
+        format!("{operation} {} {blocks}", net("use blocks {a, Half};", "[a::twice(8), Half]")),
+        format!(
+            "{} #[blocks_mod] mod c {{ fn one() -> Block {{ [Linear(8), Linear(8)] }} }}",
+            net("use blocks c;", "[c::one()]")
+        ),
+    ] {
+        let network = resolve(&text).unwrap_or_else(|mistakes| panic!("{text}: {mistakes:?}"));
+        assert_eq!(network.graph.parameters.len(), 4, "{text}");
+    }
+    let unknown = mistakes(&format!("{} {blocks}", net("use blocks c;", "[c::once(8)]")));
+    assert_eq!(unknown, ["1:39: no module of blocks is called `c` here"]);
+    let circle = "blocks! { pub mod a { use blocks super::a; fn f() -> Block { [Relu] } } }";
+    assert!(mistakes(&format!("{} {circle}", net("use blocks a;", "[a::f()]")))[0].ends_with("`a` uses itself"));
+    let chain: String = (0..2000)
+        .map(|number| format!("pub mod m{number} {{ use blocks m{}; fn f() -> Block {{ [Relu] }} }}", number + 1))
+        .collect();
+    let long = mistakes(&format!("{} blocks! {{ {chain} }}", net("use blocks m0;", "[m0::f()]")));
+    assert!(long[0].contains("more than 32 one through another"), "{long:?}");
+    let broken = "blocks! { pub mod a { fn f() -> Block { [Relo] } } }";
+    assert!(
+        mistakes(&format!("{} {broken}", net("use blocks a;", "[a::f()]")))[0]
+            .contains("no layer or block is called `Relo`")
+    );
+    assert!(mistakes("blocks! { fn f() {} }")[0].contains("`blocks!` holds modules"));
+}
+
+/// No text makes it panic or hang, however deep its groups are.
+#[test]
+fn texts_that_are_no_networks() {
+    let deep = |open: &str, close: &str, count: usize| open.repeat(count) + &close.repeat(count);
+    let nested = |open: &str, close: &str, count: usize| {
+        let body = format!("{}Relu{}", open.repeat(count), close.repeat(count));
+        format!("network! {{ pub struct Net; fn forward(x: Features<8>) -> Features<8> {{ {body} }} }}")
+    };
+    assert!(resolve(&nested("[", "]", 100)).is_ok());
+    assert!(resolve(&nested("repeat(1, ", ")", 100)).is_ok());
+    assert!(resolve(&nested("Add([], ", ")", 100)).is_ok());
+    for text in [
+        deep("{", "}", 100_000),
+        deep("(", ")", 100_000),
+        format!(
+            "network! {{ pub struct Net; fn forward(x: Features<8>) -> Features<8> {{ {} }} }}",
+            deep("[", "]", 200)
+        ),
+        "\u{0}".into(),
+        "\u{feff}".into(),
+        "network! {} network! {}".into(),
+        "network!".into(),
+        "#[network_mod]".into(),
+        "#[network_mod] fn f() {}".into(),
+        "blocks! { pub mod".into(),
+        "/* ".into(),
+        "\"".into(),
+        "'".into(),
+        "struct".into(),
+        "network! { struct }".into(),
+    ] {
+        let start: String = text.chars().take(40).collect();
+        let found = resolve(&text);
+        assert!(found.is_err(), "{start}");
+    }
+}
